@@ -1,0 +1,1 @@
+//! Situ: workloads, measurement, reports.

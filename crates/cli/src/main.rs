@@ -1,0 +1,2 @@
+//! Situ: the situ program.
+fn main() {}

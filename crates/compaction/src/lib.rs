@@ -1,0 +1,1 @@
+//! Situ: from input tables to output tables, on any unit.

@@ -1,0 +1,106 @@
+//! Block devices behind polled queue pairs.
+
+use crate::Buffer;
+use std::io;
+use std::time::Duration;
+
+/// What a device is made of. All sizes in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Geometry {
+    /// The smallest addressable unit; offsets and lengths are multiples of it.
+    pub block_bytes: u32,
+    /// A write of at most this size, aligned to it, is never torn by a crash.
+    pub atomic_write_bytes: u32,
+    /// The longest single transfer.
+    pub max_transfer_bytes: u32,
+    /// Acknowledged writes may be lost at power failure until a flush.
+    pub volatile_write_cache: bool,
+}
+
+/// How much room there is and how much is taken, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Space {
+    /// Addressable bytes.
+    pub logical_total: u64,
+    /// Addressable bytes in use.
+    pub logical_used: u64,
+    /// Bytes the hardware really holds, where it compresses and says so.
+    pub physical_used: Option<u64>,
+}
+
+/// One block operation. Offsets are in bytes from the start of the device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Op {
+    /// Fill the buffer from `offset`.
+    Read {
+        /// First byte.
+        offset: u64,
+    },
+    /// Write the whole buffer at `offset`; with `durable`, complete only when it would survive power failure.
+    Write {
+        /// First byte.
+        offset: u64,
+        /// Force unit access.
+        durable: bool,
+    },
+    /// Make all completed writes durable. The buffer is handed back untouched.
+    Flush,
+    /// Tell the device that these bytes are not needed any more.
+    Discard {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+    /// Make these bytes read as zero.
+    Zero {
+        /// First byte.
+        offset: u64,
+        /// How many.
+        bytes: u64,
+    },
+}
+
+/// Names a submitted operation within its queue.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Ticket(pub u64);
+
+/// A finished operation: the buffer comes back to its owner.
+#[derive(Debug)]
+pub struct Completion {
+    /// What `submit` returned for it.
+    pub ticket: Ticket,
+    /// The operation.
+    pub op: Op,
+    /// The buffer that was handed in.
+    pub buffer: Buffer,
+    /// Whole transfer done, or why not. Short transfers are continued or reported, never taken as success.
+    pub result: io::Result<()>,
+}
+
+/// Something addressed in blocks: a file, a block device, a simulated disk.
+pub trait Device: Send + Sync {
+    /// Sizes and cache behaviour.
+    fn geometry(&self) -> Geometry;
+    /// Room and use.
+    fn space(&self) -> Space;
+    /// Opens a queue pair for one thread, with at most `depth` operations in flight.
+    ///
+    /// # Errors
+    /// The backend could not allocate the queue.
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
+}
+
+/// A submission and completion pair, used by one thread. Only [`wait`](Queue::wait) blocks.
+pub trait Queue: Send {
+    /// Hands an operation and its buffer to the device.
+    ///
+    /// # Errors
+    /// `WouldBlock` when `depth` operations are in flight, `InvalidInput` for an unaligned or out-of-range request;
+    /// the buffer comes back either way.
+    fn submit(&mut self, op: Op, buffer: Buffer) -> Result<Ticket, (Buffer, io::Error)>;
+    /// Collects finished operations into `done`; returns how many.
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
+    /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one.
+    fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
+}

@@ -1,0 +1,22 @@
+//! The lowest room of Situ: what a store is given from outside.
+//!
+//! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. They are values handed in, never
+//!   globals, so that a simulator can own them and replay a run from one seed.
+//! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs, with [`Buffer`]s that are aligned for
+//!   direct I/O and that the queue owns until it gives them back with a [`Completion`].
+//!
+//! # Rules for everything built on top
+//!
+//! 1. No lock is held across anything that may block: a [`Queue::wait`], an [`Event::wait`], a file operation.
+//!    A simulator that runs one thread at a time turns a broken rule into a deadlock that it reports.
+//! 2. Blocking is done by [`Event`] only, so that the simulator sees every wait.
+
+mod block;
+mod buffer;
+mod env;
+mod file;
+
+pub use block::{Completion, Device, Geometry, Op, Queue, Space, Ticket};
+pub use buffer::{Buffer, PAGE_BYTES};
+pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
+pub use file::FileDevice;

@@ -1,0 +1,1 @@
+//! Situ: the LSM engine.

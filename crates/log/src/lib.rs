@@ -1,0 +1,1 @@
+//! Situ: the parallel write-ahead log.

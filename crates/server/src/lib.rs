@@ -1,0 +1,1 @@
+//! Situ: the memcached protocol over any engine; metrics.

@@ -1,0 +1,149 @@
+//! What can go wrong below the engine, as a value that says where and what to do.
+
+use std::fmt;
+use std::io;
+use std::sync::Arc;
+
+/// A result of the storage rooms.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of a volume, a log or a table. Cheap to clone, so that one failed sync can be told to many writers.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The system refused an operation.
+    Io {
+        /// What was tried, as a verb: "read", "write", "sync", "create".
+        op: &'static str,
+        /// The file, with its directory where there is one.
+        path: String,
+        /// Why.
+        source: Arc<io::Error>,
+    },
+    /// No room, or over quota. Writes succeed again when there is room.
+    NoSpace {
+        /// What was tried.
+        op: &'static str,
+        /// The file.
+        path: String,
+    },
+    /// Bytes read are not the bytes written.
+    Corruption(Box<Corruption>),
+    /// Another process has the store open for writing.
+    Locked {
+        /// The lock file.
+        path: String,
+    },
+    /// The file does not exist.
+    NotFound {
+        /// The file.
+        path: String,
+    },
+    /// The caller asked for something that cannot be done; the text says what can.
+    Invalid(String),
+}
+
+/// Where rot was found, what should have been there and what was.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Corruption {
+    /// The file.
+    pub file: String,
+    /// First byte of the damaged structure.
+    pub offset: u64,
+    /// The structure, in words: "data block", "log page 17".
+    pub what: String,
+    /// What a sound file holds there.
+    pub expected: String,
+    /// What this one holds.
+    pub found: String,
+}
+
+impl Error {
+    /// Wraps an I/O error, telling a full disk and a missing file apart from the rest.
+    pub fn io(op: &'static str, path: impl fmt::Display, source: io::Error) -> Error {
+        let path = path.to_string();
+        match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { op, path },
+            io::ErrorKind::NotFound => Error::NotFound { path },
+            _ => Error::Io { op, path, source: Arc::new(source) },
+        }
+    }
+
+    /// A [`Corruption`].
+    pub fn corruption(
+        file: impl fmt::Display,
+        offset: u64,
+        what: impl Into<String>,
+        expected: impl fmt::Display,
+        found: impl fmt::Display,
+    ) -> Error {
+        Error::Corruption(Box::new(Corruption {
+            file: file.to_string(),
+            offset,
+            what: what.into(),
+            expected: expected.to_string(),
+            found: found.to_string(),
+        }))
+    }
+
+    /// Whether bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Corruption(_))
+    }
+
+    /// Whether the disk is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::NoSpace { .. })
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Io { op, path, source } => write!(f, "cannot {op} {path}: {source}"),
+            Error::NoSpace { op, path } => {
+                write!(f, "cannot {op} {path}: the disk is full; free some room and try again")
+            }
+            Error::Corruption(c) => c.fmt(f),
+            Error::Locked { path } => write!(
+                f,
+                "the store is open in another process (lock {path} is held); close that one, or open read-only"
+            ),
+            Error::NotFound { path } => write!(f, "{path} does not exist"),
+            Error::Invalid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl fmt::Display for Corruption {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Corruption { file, offset, what, expected, found } = self;
+        write!(f, "{file} is damaged at byte {offset}, in its {what}: expected {expected}, found {found}")
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Io { source, .. } => Some(source),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_message_names_file_place_and_cure() {
+        let rot = Error::corruption("000007.table", 4096, "data block", "checksum 0x1", "checksum 0x2");
+        assert_eq!(
+            rot.to_string(),
+            "000007.table is damaged at byte 4096, in its data block: expected checksum 0x1, found checksum 0x2"
+        );
+        let full = Error::io("write", "a.log", io::Error::from_raw_os_error(28));
+        assert!(full.is_no_space());
+        assert!(full.to_string().contains("free some room"));
+    }
+}

@@ -1,0 +1,33 @@
+//! Volumes: named files that are written once, front to back, and then only read.
+//!
+//! A [`Volume`] is all that a store knows of a place to keep data: a directory ([`DirectoryVolume`]), a simulated one,
+//! later a raw device or another machine. Two kinds of file exist:
+//!
+//! * *written once*: tables and manifests. [`Volume::create`] gives a [`Writer`], [`Volume::open`] a [`Reader`].
+//! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
+//!   place, by many threads at once, each write durable or not as asked ([`PageFile`]).
+//!
+//! # What survives a crash
+//!
+//! | after | survives |
+//! |---|---|
+//! | [`Writer::sync`] / [`Writer::finish`] | the bytes appended before it, and the file's name |
+//! | [`PageFile::write`] with `durable` | those pages |
+//! | [`PageFile::sync`] | all pages written before it began |
+//! | [`Volume::create_pages`] | the name and the reserved length (contents: zero, or what a recycled file held) |
+//! | [`Volume::replace`] | the old or the new contents, whole |
+//! | [`Volume::rename`], [`Volume::remove`] | after [`Volume::sync_names`]; before it, either outcome |
+//!
+//! Whatever is not in the table may be lost, in any order, torn at any 512-byte sector.
+
+mod directory;
+mod error;
+mod name;
+mod volume;
+
+pub use directory::DirectoryVolume;
+pub use error::{Corruption, Error, Result};
+pub use name::{FileMeta, FileName};
+pub use volume::{Lock, PageFile, Reader, Volume, Writer};
+
+pub use situ_device::{Buffer, PAGE_BYTES, Space};

@@ -1,0 +1,119 @@
+//! The names of a store's files. Numbers are never used twice within a store.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A file of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[non_exhaustive]
+pub enum FileName {
+    /// `000012.log`: a write-ahead log file.
+    Log(u64),
+    /// `000012.spare`: a used log file kept to be written over.
+    Spare(u64),
+    /// `000034.table`: an immutable sorted file of entries.
+    Table(u64),
+    /// `MANIFEST-000005`: version edits.
+    Manifest(u64),
+    /// `CURRENT`: names the manifest in force.
+    Current,
+    /// `LOCK`: held by the process that writes.
+    Lock,
+    /// `IDENTITY`: what made this directory a store, in words for people.
+    Identity,
+    /// `000056.tmp`: unfinished, removed at open.
+    Temporary(u64),
+}
+
+impl fmt::Display for FileName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            FileName::Log(n) => write!(f, "{n:06}.log"),
+            FileName::Spare(n) => write!(f, "{n:06}.spare"),
+            FileName::Table(n) => write!(f, "{n:06}.table"),
+            FileName::Manifest(n) => write!(f, "MANIFEST-{n:06}"),
+            FileName::Current => f.write_str("CURRENT"),
+            FileName::Lock => f.write_str("LOCK"),
+            FileName::Identity => f.write_str("IDENTITY"),
+            FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
+        }
+    }
+}
+
+/// The text is not the name of a store's file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct NotAFileName;
+
+impl FromStr for FileName {
+    type Err = NotAFileName;
+
+    fn from_str(text: &str) -> Result<FileName, NotAFileName> {
+        let number = |digits: &str| match digits.bytes().all(|b| b.is_ascii_digit()) {
+            true if digits.len() >= 6 => digits.parse::<u64>().map_err(|_| NotAFileName),
+            _ => Err(NotAFileName),
+        };
+        let name = match text {
+            "CURRENT" => FileName::Current,
+            "LOCK" => FileName::Lock,
+            "IDENTITY" => FileName::Identity,
+            _ => match text.strip_prefix("MANIFEST-") {
+                Some(digits) => FileName::Manifest(number(digits)?),
+                None => match text.split_once('.') {
+                    Some((digits, "log")) => FileName::Log(number(digits)?),
+                    Some((digits, "spare")) => FileName::Spare(number(digits)?),
+                    Some((digits, "table")) => FileName::Table(number(digits)?),
+                    Some((digits, "tmp")) => FileName::Temporary(number(digits)?),
+                    _ => return Err(NotAFileName),
+                },
+            },
+        };
+        // One spelling per name: "0000001.log" is a stranger's file, not ours.
+        if name.to_string() == text { Ok(name) } else { Err(NotAFileName) }
+    }
+}
+
+/// One entry of a volume's listing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct FileMeta {
+    /// Its name.
+    pub name: FileName,
+    /// Its length in bytes.
+    pub bytes: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_survive_printing_and_parsing() {
+        for name in [
+            FileName::Log(1),
+            FileName::Spare(999_999),
+            FileName::Table(12_345_678),
+            FileName::Manifest(5),
+            FileName::Current,
+            FileName::Lock,
+            FileName::Identity,
+            FileName::Temporary(0),
+        ] {
+            assert_eq!(name.to_string().parse(), Ok(name));
+        }
+    }
+
+    #[test]
+    fn strangers_are_not_taken_for_ours() {
+        for text in [
+            "",
+            "1.log",
+            "0000001.log",
+            "000001.LOG",
+            "+00001.log",
+            "MANIFEST-",
+            "000001.log.bak",
+            "99999999999999999999999.log",
+        ] {
+            assert_eq!(text.parse::<FileName>(), Err(NotAFileName), "{text}");
+        }
+    }
+}

@@ -1,0 +1,156 @@
+//! The traits; the module page of the crate has the promises.
+
+use crate::{FileMeta, FileName, Result};
+use situ_device::{Buffer, Space};
+use std::sync::Arc;
+
+/// A place that holds a store's files.
+pub trait Volume: Send + Sync {
+    /// Where this is, for people: a path, a device name.
+    fn location(&self) -> String;
+
+    /// Begins a new write-once file of at most about `bound` bytes (a hint for raw volumes to reserve room).
+    ///
+    /// # Errors
+    /// The name is taken, or the system refuses.
+    fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>>;
+
+    /// Opens a finished file.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound), or the system refuses.
+    fn open(&self, name: FileName) -> Result<Arc<dyn Reader>>;
+
+    /// Reserves a page file of `bytes` (whole pages) whose pages can be written in any order. The name and the room
+    /// are durable on return.
+    ///
+    /// # Errors
+    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses.
+    fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
+
+    /// Opens a page file as it is.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound), or the system refuses.
+    fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>>;
+
+    /// Puts `contents` in place of a small file, or creates it. Durable and atomic.
+    ///
+    /// # Errors
+    /// The system refuses; then the old contents stand.
+    fn replace(&self, name: FileName, contents: &[u8]) -> Result<()>;
+
+    /// Changes a file's name; an existing file of the new name is replaced. Open handles stay usable.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound), or the system refuses.
+    fn rename(&self, from: FileName, to: FileName) -> Result<()>;
+
+    /// Removes a file. Open handles stay usable.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound), or the system refuses.
+    fn remove(&self, name: FileName) -> Result<()>;
+
+    /// Makes earlier renames and removals durable.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn sync_names(&self) -> Result<()>;
+
+    /// All files whose names are a store's; strangers are not listed.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn list(&self) -> Result<Vec<FileMeta>>;
+
+    /// Room and use of whatever lies underneath.
+    fn space(&self) -> Space;
+
+    /// Takes the right to write, until the lock is dropped.
+    ///
+    /// # Errors
+    /// [`Locked`](crate::Error::Locked) when another process, or another store in this one, has it.
+    fn lock(&self) -> Result<Box<dyn Lock>>;
+}
+
+/// The right to write to a volume; given back on drop.
+pub trait Lock: Send + Sync {}
+
+/// A write-once file on its way. Dropped unfinished, it leaves a file of unknown contents to be removed by its owner.
+pub trait Writer: Send {
+    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync).
+    ///
+    /// # Errors
+    /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.
+    fn append(&mut self, bytes: &[u8]) -> Result<()>;
+
+    /// Bytes appended so far.
+    fn written(&self) -> u64;
+
+    /// Makes all appended bytes, and the name, durable.
+    ///
+    /// # Errors
+    /// As [`append`](Writer::append). After an error nothing is known about what is durable.
+    fn sync(&mut self) -> Result<()>;
+
+    /// Hands appended bytes to the operating system without waiting for the disk: they survive this process.
+    ///
+    /// # Errors
+    /// As [`append`](Writer::append).
+    fn flush(&mut self) -> Result<()>;
+
+    /// Syncs and closes; the file is immutable from now on.
+    ///
+    /// # Errors
+    /// As [`sync`](Writer::sync).
+    fn finish(self: Box<Self>) -> Result<()>;
+}
+
+/// A finished file.
+pub trait Reader: Send + Sync {
+    /// Its name, with the directory where there is one; for error messages.
+    fn path(&self) -> &str;
+
+    /// Length in bytes.
+    fn bytes(&self) -> u64;
+
+    /// Fills `into` from `offset`.
+    ///
+    /// # Errors
+    /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index says.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Says that this range will be read soon. Only a hint.
+    fn prefetch(&self, _offset: u64, _bytes: u64) {}
+}
+
+/// A file of 4 KB pages, written in place by any number of threads.
+pub trait PageFile: Send + Sync {
+    /// Its name, with the directory where there is one; for error messages.
+    fn path(&self) -> &str;
+
+    /// Its size in pages.
+    fn pages(&self) -> u64;
+
+    /// Writes whole pages from the front of `buffer`, starting at page `first`. On return the pages survive this
+    /// process; with `durable`, they survive power failure (earlier non-durable writes to *other* pages may not).
+    ///
+    /// `count` pages are written; `count * PAGE_BYTES <= buffer.len()`.
+    ///
+    /// # Errors
+    /// I/O. Nothing is known then about the pages in question.
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()>;
+
+    /// Makes all pages written before the call durable.
+    ///
+    /// # Errors
+    /// I/O. Nothing is known then about pages that were not durable before.
+    fn sync(&self) -> Result<()>;
+
+    /// Fills `into` from byte `offset`.
+    ///
+    /// # Errors
+    /// I/O, or a range behind the end.
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+}

@@ -1,0 +1,7 @@
+//! Immutable sorted tables.
+
+pub mod cursor;
+pub mod key;
+
+pub use cursor::Cursor;
+pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
