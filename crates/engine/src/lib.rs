@@ -1,1 +1,3 @@
 //! Situ: the LSM engine.
+
+pub mod memtable;

@@ -1,0 +1,215 @@
+//! The memtable: the newest entries of a keyspace, in memory, sorted.
+//!
+//! # How it works
+//!
+//! Point entries (puts, tombstones, value handles) are nodes of a concurrent, insert-only skiplist
+//! ([`skiplist`](self::skiplist)) in an arena ([`arena`](self::arena)); a node holds its key and value itself
+//! ([`node`](self::node)). Range tombstones lie beside it ([`range_tombstones`](self::range_tombstones)).
+//!
+//! A memtable only grows. It does not refuse entries: its owner watches [`Memtable::used_bytes`] and turns to a new one.
+//! All memory is given back when the last reference, a cursor's included, is dropped.
+//!
+//! # Invariants
+//!
+//! * No two point entries have the same key and trailer.
+//! * An entry, once inserted, never changes or moves, so readers hold plain references into the memtable.
+//! * The structure is a function of the seed and the order of the inserts: one seed replays exactly.
+//!
+//! # Threads
+//!
+//! Any thread may insert and read at any time; readers never wait, and point inserts wait only while the arena takes a
+//! new chunk from the system. An insert that returned before a read began is seen by it. *Which* sequence numbers a
+//! reader may use is the engine's business.
+//!
+//! # Rejected
+//!
+//! `crossbeam-skiplist`: it reclaims removed nodes by epochs and counts references, none of which a memtable needs, and
+//! every entry is an allocation of its own with key and value behind further pointers.
+
+#![allow(unexpected_cfgs, reason = "cfg(loom) is set by hand to explore the model")]
+
+mod arena;
+mod cursor;
+mod node;
+mod range_tombstones;
+mod skiplist;
+mod sync;
+
+use std::sync::Arc;
+
+use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer};
+
+use node::{HEIGHT_MAX, Target};
+use range_tombstones::RangeTombstones;
+use skiplist::SkipList;
+use sync::{AtomicU64, AtomicUsize, Ordering, OwnCacheLine};
+
+pub use cursor::MemtableCursor;
+pub use range_tombstones::RawRangeTombstone;
+
+/// The newest entries of a keyspace, in memory, sorted. See the [module](self).
+pub struct Memtable {
+    id: u64,
+    seed: u64,
+    list: SkipList,
+    range_tombstones: RangeTombstones,
+    counters: OwnCacheLine<Counters>,
+}
+
+/// What every insert writes.
+struct Counters {
+    /// Also the ordinal from which the next node's height is drawn.
+    entries: AtomicUsize,
+    deletions: AtomicUsize,
+    /// `u64::MAX` before the first entry.
+    smallest_sequence: AtomicU64,
+    largest_sequence: AtomicU64,
+}
+
+impl Memtable {
+    /// An empty memtable, which takes a few tens of kilobytes. `id` is for the owner (a number in creation order, say);
+    /// `seed` decides the shape of the skiplist and nothing that can be seen.
+    pub fn new(id: u64, seed: u64) -> Arc<Memtable> {
+        Arc::new(Memtable {
+            id,
+            seed,
+            list: SkipList::new(),
+            range_tombstones: RangeTombstones::new(),
+            counters: OwnCacheLine(Counters {
+                entries: AtomicUsize::new(0),
+                deletions: AtomicUsize::new(0),
+                smallest_sequence: AtomicU64::new(u64::MAX),
+                largest_sequence: AtomicU64::new(0),
+            }),
+        })
+    }
+
+    /// The number given at creation.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Adds a point entry; key and value are copied. Logarithmic time, constant when keys come in order.
+    ///
+    /// # Panics
+    /// If the trailer's kind is none of a point entry, if an entry with the same key and trailer is there already, if
+    /// the key has 16 MiB or more, or the value 4 GiB or more.
+    pub fn insert(&self, key: &[u8], trailer: Trailer, value: &[u8]) {
+        let counters = &self.counters.0;
+        match trailer.kind() {
+            Some(KeyKind::Put | KeyKind::ValueHandle) => {}
+            Some(KeyKind::Delete) => {
+                counters.deletions.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(KeyKind::RangeDelete) | None => panic!("{trailer:?} is no trailer of a point entry"),
+        }
+        let ordinal = counters.entries.fetch_add(1, Ordering::Relaxed);
+        counters.include(trailer.sequence());
+        self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+    }
+
+    /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
+    /// nothing. Amortised constant time.
+    pub fn insert_range_tombstone(&self, begin: &[u8], end: &[u8], sequence: SequenceNumber) {
+        if begin >= end {
+            return;
+        }
+        self.counters.0.include(sequence);
+        self.range_tombstones.insert(RawRangeTombstone { begin: begin.into(), end: end.into(), sequence });
+    }
+
+    /// The newest point version of `key` at or below `snapshot`: its trailer and value. A tombstone is a version.
+    /// Logarithmic time, no allocation.
+    #[inline]
+    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        let target = Target::new(KeyRef::new(key, Trailer::seek(snapshot)));
+        let node = self.list.first_at_or_behind(&target)?;
+        let found = node.key();
+        (found.user == key).then(|| (found.trailer, node.value()))
+    }
+
+    /// A cursor over the point entries, standing nowhere. It keeps the memtable alive.
+    pub fn cursor(self: &Arc<Self>) -> MemtableCursor {
+        MemtableCursor::new(Arc::clone(self))
+    }
+
+    /// Whether there are range tombstones. One atomic load.
+    #[inline]
+    pub fn has_range_tombstones(&self) -> bool {
+        self.range_tombstones.any()
+    }
+
+    /// The range tombstones in the order of their insertion. Costs a reference count, and a copy of the list (not of
+    /// the keys) when it has changed since the last call.
+    pub fn range_tombstones(&self) -> Arc<Vec<RawRangeTombstone>> {
+        self.range_tombstones.all()
+    }
+
+    /// Point entries inserted or being inserted, deletions included.
+    pub fn entries(&self) -> usize {
+        self.counters.0.entries.load(Ordering::Relaxed)
+    }
+
+    /// Point tombstones inserted or being inserted.
+    pub fn deletions(&self) -> usize {
+        self.counters.0.deletions.load(Ordering::Relaxed)
+    }
+
+    /// Whether there is nothing to flush: neither a point entry nor a range tombstone.
+    pub fn is_empty(&self) -> bool {
+        self.entries() == 0 && !self.has_range_tombstones()
+    }
+
+    /// The smallest sequence number of an entry or range tombstone; `None` while there is none.
+    pub fn smallest_sequence(&self) -> Option<SequenceNumber> {
+        let smallest = self.counters.0.smallest_sequence.load(Ordering::Relaxed);
+        (smallest != u64::MAX).then_some(smallest)
+    }
+
+    /// The largest sequence number of an entry or range tombstone; `None` while there is none.
+    pub fn largest_sequence(&self) -> Option<SequenceNumber> {
+        self.smallest_sequence().map(|_| self.counters.0.largest_sequence.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that the entries take: keys, values, and some 45 bytes of bookkeeping each. Two atomic loads.
+    pub fn used_bytes(&self) -> usize {
+        self.list.arena().used_bytes() + self.range_tombstones.bytes()
+    }
+
+    /// Bytes taken from the system: `used_bytes` and the free rest of the arena's chunks. Two atomic loads.
+    pub fn allocated_bytes(&self) -> usize {
+        self.list.arena().allocated_bytes() + self.range_tombstones.bytes()
+    }
+}
+
+impl Counters {
+    /// Widens the range of sequence numbers.
+    #[inline]
+    fn include(&self, sequence: SequenceNumber) {
+        // The load first: most inserts change only one of the two, and an atomic maximum costs more than a load.
+        if sequence > self.largest_sequence.load(Ordering::Relaxed) {
+            self.largest_sequence.fetch_max(sequence, Ordering::Relaxed);
+        }
+        if sequence < self.smallest_sequence.load(Ordering::Relaxed) {
+            self.smallest_sequence.fetch_min(sequence, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The height of the node that is inserted as number `ordinal`: each further level with a probability of one in four.
+#[inline]
+fn height_of(seed: u64, ordinal: usize) -> usize {
+    // SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014).
+    let mut bits = seed.wrapping_add((ordinal as u64).wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
+    bits = (bits ^ bits >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    bits = (bits ^ bits >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
+    bits ^= bits >> 31;
+    (1 + bits.trailing_zeros() as usize / 2).min(HEIGHT_MAX)
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod measure;
+#[cfg(all(test, loom))]
+mod model;
+#[cfg(all(test, not(loom)))]
+mod tests;

@@ -1,0 +1,207 @@
+//! Memory that is handed out piece by piece and given back all at once.
+//!
+//! # How it works
+//!
+//! 1. Memory comes from the system in *chunks*. A chunk begins with its [`ChunkHeader`]; behind it, `used` moves up.
+//! 2. An allocation is one atomic add on the current chunk's `used`. If the sum fits, the piece is the caller's alone.
+//! 3. If it does not fit, the caller takes the lock. Whoever comes first makes the next chunk, twice as large as the
+//!    last one up to [`CHUNK_BYTES_MAX`]; those who come later find it there and go back to step 2.
+//! 4. A piece larger than a quarter of the next chunk gets a chunk of its own, so that one large value neither wastes
+//!    the rest of the current chunk nor makes the next one large.
+//!
+//! The first chunk is small: an idle keyspace costs [`CHUNK_BYTES_FIRST`].
+//!
+//! # Invariants
+//!
+//! * A piece is aligned to [`ALIGNMENT`], belongs to one caller, and stays where it is until the arena is dropped.
+//! * The current chunk is never freed before the arena, so its header can be read without the lock.
+//! * A failed attempt leaves `used` beyond the chunk's capacity. That seals the chunk; it cannot overflow, because each
+//!   thread that fails goes on to a new chunk, and a piece is at most a quarter of a chunk.
+//!
+//! # Threads
+//!
+//! Any thread may allocate at any time. The lock is held while the system is asked for a chunk, never across I/O.
+//!
+//! # Failure
+//!
+//! When the system has no memory left, the process ends as it does for every other Rust allocation.
+//!
+//! # Rejected
+//!
+//! An arena per core (RocksDB's `ConcurrentArena`) allocates without a shared cache line, but makes an idle memtable
+//! cost a chunk per core, and the shared line is touched once per insert, next to a search that misses many.
+
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+
+use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
+
+/// The size of the first chunk: what an empty memtable costs.
+pub(super) const CHUNK_BYTES_FIRST: usize = 16 << 10;
+
+/// The size that chunks grow to.
+pub(super) const CHUNK_BYTES_MAX: usize = 1 << 20;
+
+/// What every piece is aligned to.
+pub(super) const ALIGNMENT: usize = 8;
+
+/// The alignment of a chunk, and the room for its header: the header is written on every allocation and must not share
+/// a cache line with the first piece.
+const CHUNK_ALIGNMENT: usize = 128;
+
+/// The first bytes of a chunk.
+struct ChunkHeader {
+    /// Bytes handed out, this header included; beyond `capacity` once the chunk is sealed.
+    used: AtomicUsize,
+    /// The chunk's whole length, this header included.
+    capacity: usize,
+}
+
+const _: () = assert!(size_of::<ChunkHeader>() <= CHUNK_ALIGNMENT);
+
+/// A chunk, owned: dropping it gives its memory back.
+struct Chunk(NonNull<ChunkHeader>);
+
+// SAFETY: a chunk is plain memory and an atomic; it is bound to no thread.
+unsafe impl Send for Chunk {}
+
+impl Chunk {
+    fn layout(capacity: usize) -> Layout {
+        Layout::from_size_align(capacity, CHUNK_ALIGNMENT).expect("a chunk is smaller than the address space")
+    }
+
+    /// A chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
+    fn new(capacity: usize, used: usize) -> Chunk {
+        debug_assert!(CHUNK_ALIGNMENT <= used && used <= capacity);
+        let layout = Chunk::layout(capacity);
+        // SAFETY: the layout is not empty; it has room for the header at least.
+        let start = unsafe { alloc(layout) };
+        let Some(header) = NonNull::new(start.cast::<ChunkHeader>()) else { handle_alloc_error(layout) };
+        // SAFETY: the memory is fresh, large enough for the header and aligned for more than it needs.
+        unsafe { header.write(ChunkHeader { used: AtomicUsize::new(used), capacity }) };
+        Chunk(header)
+    }
+
+    /// The piece at `offset`.
+    ///
+    /// # Safety
+    /// `header` is a live chunk's, and `offset` does not exceed its capacity.
+    unsafe fn piece(header: NonNull<ChunkHeader>, offset: usize) -> NonNull<u8> {
+        // SAFETY: by the caller's promise the result stays inside the chunk, all of which the header's pointer covers.
+        unsafe { header.cast::<u8>().add(offset) }
+    }
+}
+
+impl Drop for Chunk {
+    fn drop(&mut self) {
+        // SAFETY: the header was written by `new` and is not used behind this.
+        let capacity = unsafe {
+            let capacity = (*self.0.as_ptr()).capacity;
+            self.0.drop_in_place();
+            capacity
+        };
+        // SAFETY: the memory came from `alloc` with this very layout.
+        unsafe { dealloc(self.0.as_ptr().cast(), Chunk::layout(capacity)) };
+    }
+}
+
+/// What the lock protects.
+struct Chunks {
+    owned: Vec<Chunk>,
+    next_capacity: usize,
+}
+
+/// Memory that is handed out piece by piece and given back all at once.
+pub(super) struct Arena {
+    /// The chunk that small pieces come from.
+    current: OwnCacheLine<AtomicPtr<ChunkHeader>>,
+    used_bytes: OwnCacheLine<AtomicUsize>,
+    allocated_bytes: AtomicUsize,
+    chunks: Mutex<Chunks>,
+}
+
+impl Arena {
+    /// An arena with its first chunk.
+    pub(super) fn new() -> Arena {
+        let first = Chunk::new(CHUNK_BYTES_FIRST, CHUNK_ALIGNMENT);
+        Arena {
+            current: OwnCacheLine(AtomicPtr::new(first.0.as_ptr())),
+            used_bytes: OwnCacheLine(AtomicUsize::new(0)),
+            allocated_bytes: AtomicUsize::new(CHUNK_BYTES_FIRST),
+            chunks: Mutex::new(Chunks { owned: vec![first], next_capacity: CHUNK_BYTES_FIRST * 2 }),
+        }
+    }
+
+    /// `bytes` bytes of uninitialised memory, aligned to [`ALIGNMENT`], valid until the arena is dropped, and the
+    /// caller's alone. The pointer covers exactly those bytes' chunk.
+    #[inline]
+    pub(super) fn allocate(&self, bytes: usize) -> NonNull<u8> {
+        let bytes = bytes.next_multiple_of(ALIGNMENT);
+        self.used_bytes.0.fetch_add(bytes, Ordering::Relaxed);
+        if bytes <= CHUNK_BYTES_FIRST / 4 {
+            // Acquire: the header of a chunk that another thread has just made must be seen whole.
+            let current = self.current.0.load(Ordering::Acquire);
+            if let Some(piece) = Arena::take(current, bytes) {
+                return piece;
+            }
+        }
+        self.allocate_slowly(bytes)
+    }
+
+    /// Bytes handed out, rounding to [`ALIGNMENT`] included. Exact whenever no allocation is under way.
+    pub(super) fn used_bytes(&self) -> usize {
+        self.used_bytes.0.load(Ordering::Relaxed)
+    }
+
+    /// Bytes taken from the system. Exact whenever no allocation is under way.
+    pub(super) fn allocated_bytes(&self) -> usize {
+        self.allocated_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Takes a piece from this chunk, if it has room left.
+    #[inline]
+    fn take(chunk: *mut ChunkHeader, bytes: usize) -> Option<NonNull<u8>> {
+        let header = NonNull::new(chunk)?;
+        // SAFETY: chunks are freed only with the arena, which the caller borrows; the header is shared by reading
+        // `capacity`, which never changes, and by the atomic.
+        let (used, capacity) = unsafe { (&(*chunk).used, (*chunk).capacity) };
+        // Relaxed: the add alone makes the piece this caller's; nothing is published by it.
+        let offset = used.fetch_add(bytes, Ordering::Relaxed);
+        if capacity.checked_sub(bytes)? < offset {
+            return None;
+        }
+        // SAFETY: offset + bytes <= capacity was just checked.
+        Some(unsafe { Chunk::piece(header, offset) })
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn allocate_slowly(&self, bytes: usize) -> NonNull<u8> {
+        let mut chunks = self.chunks.lock().expect("no code that holds this lock panics");
+        if bytes > chunks.next_capacity / 4 {
+            let capacity = CHUNK_ALIGNMENT + bytes;
+            let chunk = Chunk::new(capacity, capacity);
+            // SAFETY: the chunk has `bytes` bytes behind its header.
+            let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
+            self.allocated_bytes.fetch_add(capacity, Ordering::Relaxed);
+            chunks.owned.push(chunk);
+            return piece;
+        }
+        // Another thread may have made the next chunk while this one waited for the lock.
+        if let Some(piece) = Arena::take(self.current.0.load(Ordering::Acquire), bytes) {
+            return piece;
+        }
+        let capacity = chunks.next_capacity;
+        chunks.next_capacity = (capacity * 2).min(CHUNK_BYTES_MAX);
+        let chunk = Chunk::new(capacity, CHUNK_ALIGNMENT + bytes);
+        // SAFETY: the chunk has room for a piece of a quarter of its size behind its header.
+        let piece = unsafe { Chunk::piece(chunk.0, CHUNK_ALIGNMENT) };
+        self.allocated_bytes.fetch_add(capacity, Ordering::Relaxed);
+        self.current.0.store(chunk.0.as_ptr(), Ordering::Release);
+        chunks.owned.push(chunk);
+        piece
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests;
