@@ -1,1 +1,52 @@
-//! Situ: the simulated world: clock, volumes that lose, tear and rot, seeded scheduling.
+//! The simulated world: everything a store is given from outside, under the control of one seed.
+//!
+//! * [`SimExecutor`]: threads that run one at a time, in an order that the seed decides; deadlocks are found, threads
+//!   can be killed. [`SimClock`]: time that leaps over waiting and jumps when told.
+//! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
+//!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
+//! * [`crash_everywhere`]: a workload, crashed at each of its I/Os. [`for_each_seed`]: many seeds, and how to replay.
+//! * [`Rng`], [`Trace`]: chance and record.
+//!
+//! # A crash test
+//!
+//! ```
+//! use situ_sim::{CrashPoints, crash_everywhere};
+//! use situ_storage::{FileName, Volume};
+//!
+//! let name = FileName::Temporary(1);
+//! let images = crash_everywhere(
+//!     7,
+//!     &CrashPoints::default(),
+//!     |_env, volume| volume.replace(name, b"promised").is_ok(),
+//!     |_env, volume, acknowledged| {
+//!         let found = volume.contents(name);
+//!         assert!(!acknowledged || found.as_deref() == Some(b"promised"));
+//!     },
+//! );
+//! assert!(images > 0);
+//! ```
+//!
+//! # Rules for code under simulation
+//!
+//! Blocking, time, threads and files come from the `Env` and the `Volume` that were handed in; no lock is held across
+//! any of them. What breaks the first rule is not seen by the simulator; what breaks the second is, within seconds.
+
+#![forbid(unsafe_code)]
+
+mod clock;
+mod crash;
+mod disk;
+mod executor;
+mod explore;
+mod fault;
+mod rng;
+mod trace;
+mod volume;
+
+pub use clock::SimClock;
+pub use executor::SimExecutor;
+pub use explore::{CrashPoints, SEED_VARIABLE, crash_everywhere, for_each_seed};
+pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
+pub use rng::Rng;
+pub use trace::Trace;
+pub use volume::SimVolume;

@@ -1,0 +1,126 @@
+//! What a crash leaves: one of the many states that the contract of `situ_storage` allows.
+//!
+//! # Algorithm
+//!
+//! 1. Draw a mood for the whole crash: lose everything that may be lost, keep everything, or decide piece by piece.
+//!    The two extremes are what real disks do most of the time, and a mixture alone would almost never show them.
+//! 2. Names: go through the pending changes in order; keep each or not, but none that rests on one not kept.
+//! 3. Files: choose a length between the durable and the current one (or a little more: the rest of the page), fill
+//!    what was never written with zeros or garbage, then put into each dirty sector one of the states it went through.
+//! 4. Everything that is left is durable: the new world begins with it.
+//!
+//! **Invariants.** Durable bytes outside dirty sectors, durable names and durable lengths are always there.
+
+use crate::Rng;
+use crate::disk::{Dirty, Disk, Inode, SECTOR_BYTES, put_sector, sector_of};
+use situ_storage::PAGE_BYTES;
+use std::collections::BTreeSet;
+
+#[derive(Clone, Copy)]
+enum Mood {
+    LoseAll,
+    KeepAll,
+    /// Each piece survives with this probability.
+    Mixed(f64),
+}
+
+impl Mood {
+    fn draw(rng: &mut Rng) -> Mood {
+        match rng.below(6) {
+            0 => Mood::LoseAll,
+            1 => Mood::KeepAll,
+            2 => Mood::Mixed(0.1),
+            3 => Mood::Mixed(0.9),
+            _ => Mood::Mixed(0.5),
+        }
+    }
+
+    fn keeps(self, rng: &mut Rng) -> bool {
+        match self {
+            Mood::LoseAll => false,
+            Mood::KeepAll => true,
+            Mood::Mixed(p) => rng.chance(p),
+        }
+    }
+}
+
+/// One legal image of the disk after a power failure.
+pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> Disk {
+    let mut image = disk.clone();
+    let mood = Mood::draw(rng);
+    let mut lost = BTreeSet::new();
+    for change in std::mem::take(&mut image.pending_names) {
+        if Disk::can_keep(&change, &lost) && mood.keeps(rng) {
+            image.apply_durably(change.kind);
+        } else {
+            change.kind.add_names(&mut lost);
+        }
+    }
+    image.names = image.durable_names.clone();
+    image.locked = false;
+    for inode in image.inodes.values_mut() {
+        // Another mood per file: a disk may have written all of the log and nothing of the manifest.
+        let mood = if rng.chance(0.5) { mood } else { Mood::draw(rng) };
+        *inode = Inode::durable(settled(inode, mood, rng, tear_sectors));
+    }
+    image.collect();
+    image
+}
+
+/// The image after the death of the process alone: the system keeps all that it was given, durable or not.
+pub(crate) fn process_death(disk: &Disk) -> Disk {
+    let mut image = disk.clone();
+    image.locked = false;
+    image.inodes.values_mut().for_each(|inode| inode.handles = 0);
+    image.collect();
+    image
+}
+
+fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool) -> Vec<u8> {
+    let mut bytes = inode.durable.clone();
+    let length = length_after(inode, mood, rng);
+    if length > bytes.len() {
+        let start = bytes.len();
+        bytes.resize(length, 0);
+        if rng.chance(0.3) {
+            rng.fill(&mut bytes[start..]);
+        }
+    }
+    for (number, dirty) in &inode.dirty {
+        let kept = if mood.keeps(rng) { Some(state(inode, *number, dirty, mood, rng)) } else { None };
+        let Some(kept) = kept else { continue };
+        if tear_sectors && rng.chance(0.2) {
+            let mut torn = sector_of(&bytes, *number);
+            let at = rng.index(SECTOR_BYTES);
+            torn[..at].copy_from_slice(&kept[..at]);
+            put_sector(&mut bytes, *number, &torn);
+        } else {
+            put_sector(&mut bytes, *number, &kept);
+        }
+    }
+    bytes
+}
+
+/// One of the states that a sector went through; the last one, if all is kept.
+fn state(inode: &Inode, number: u64, dirty: &Dirty, mood: Mood, rng: &mut Rng) -> [u8; SECTOR_BYTES] {
+    let choice = match mood {
+        Mood::KeepAll => dirty.older.len(),
+        _ => rng.index(dirty.older.len() + 1),
+    };
+    dirty.older.get(choice).map_or_else(|| sector_of(&inode.contents, number), |state| *state.bytes)
+}
+
+fn length_after(inode: &Inode, mood: Mood, rng: &mut Rng) -> usize {
+    let (durable, current) = (inode.durable.len(), inode.contents.len());
+    if current <= durable {
+        return durable;
+    }
+    match (mood, rng.below(4)) {
+        (Mood::LoseAll, _) => durable,
+        (Mood::KeepAll, _) | (_, 0) => current,
+        (_, 1) => durable,
+        (_, 2) => durable + rng.index(current - durable + 1),
+        // A file system that allocates whole pages may show the rest of the last one.
+        _ => current.next_multiple_of(PAGE_BYTES),
+    }
+}

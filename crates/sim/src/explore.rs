@@ -1,0 +1,98 @@
+//! Trying many worlds: every crash point of a workload, many seeds of a test.
+//!
+//! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly; that has
+//! been enough to understand a failure, while a shrinker for schedules is a project of its own.
+
+use crate::{FaultPlan, Rng, SimExecutor, SimVolume};
+use situ_device::Env;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
+
+/// The environment variable that makes [`for_each_seed`] run one seed only.
+pub const SEED_VARIABLE: &str = "SITU_SIM_SEED";
+
+/// Calls `test` with `count` seeds derived from `first`; with the environment variable `SITU_SIM_SEED` set, with that
+/// one only.
+///
+/// # Panics
+/// As `test` does, having printed the seed and how to replay it. When `SITU_SIM_SEED` is not a number.
+pub fn for_each_seed(first: u64, count: u64, test: impl Fn(u64)) {
+    let replay = std::env::var(SEED_VARIABLE).ok();
+    let seeds = match &replay {
+        None => (0..count).map(|n| first.wrapping_add(n)).collect(),
+        Some(text) => vec![text.parse::<u64>().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is not a number"))],
+    };
+    for seed in seeds {
+        if let Err(payload) = catch_unwind(AssertUnwindSafe(|| test(seed))) {
+            eprintln!("failed with seed {seed}; replay with {SEED_VARIABLE}={seed}");
+            resume_unwind(payload);
+        }
+    }
+}
+
+/// How thoroughly [`crash_everywhere`] looks.
+#[derive(Debug, Clone)]
+pub struct CrashPoints {
+    /// If the workload has more crash points, so many of them are drawn.
+    pub points_max: u64,
+    /// Crash images to check per point.
+    pub images_per_point: u32,
+    /// What else goes wrong while the workload runs.
+    pub faults: FaultPlan,
+}
+
+impl Default for CrashPoints {
+    fn default() -> CrashPoints {
+        CrashPoints { points_max: 200, images_per_point: 3, faults: FaultPlan::none() }
+    }
+}
+
+/// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
+/// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
+/// the writes acknowledged and those tried). Returns the number of images checked.
+///
+/// The workload gets errors from the crash on and must return then; threads that it leaves behind are killed. Both
+/// closures run as simulated threads, with the seed's schedule: the same seed checks the same images.
+///
+/// # Panics
+/// As `workload` and `check` do; the message has the seed, the crash point and the image.
+pub fn crash_everywhere<T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    workload: impl Fn(&Env, &SimVolume) -> T + Sync,
+    check: impl Fn(&Env, SimVolume, &T) + Sync,
+) -> u64 {
+    let start = |crash_at: Option<u64>| {
+        let sim = SimExecutor::new(seed);
+        let volume = SimVolume::new(&sim.env(), options.faults.clone(), seed);
+        if let Some(change) = crash_at {
+            volume.crash_at(change);
+        }
+        let told = sim.run(|| workload(&sim.env(), &volume));
+        (volume, told)
+    };
+    let mut rng = Rng::new(seed);
+    let total = start(None).0.changes();
+    let mut points: Vec<u64> = (0..=total).collect();
+    if points.len() as u64 > options.points_max {
+        rng.shuffle(&mut points);
+        points.truncate(usize::try_from(options.points_max).unwrap_or(usize::MAX));
+    }
+    let mut images = 0;
+    for point in points {
+        let (volume, told) = start(Some(point));
+        for image in 0..options.images_per_point {
+            let image_seed = rng.next_u64();
+            let after = volume.crash(image_seed);
+            let sim = SimExecutor::new(image_seed);
+            let after = after.on(&sim.env());
+            let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after.clone(), &told))));
+            if let Err(payload) = outcome {
+                eprintln!("seed {seed}, crash at change {point} of {total}, image {image}; before the crash:");
+                eprintln!("{}", volume.trace());
+                resume_unwind(payload);
+            }
+            images += 1;
+        }
+    }
+    images
+}

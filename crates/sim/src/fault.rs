@@ -1,0 +1,337 @@
+//! What goes wrong, where and when: a plan that is a value.
+//!
+//! A [`FaultPlan`] is a list of [`Rule`]s. Each says *which* operations it looks at (by [`Operation`], by
+//! [`FileKind`]), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first rule that
+//! strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
+
+use crate::Rng;
+use situ_storage::FileName;
+use std::ops::Range;
+use std::time::Duration;
+
+/// What a volume can be asked for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Operation {
+    /// Beginning a write-once file.
+    Create,
+    /// Reserving a page file.
+    CreatePages,
+    /// Opening a file of either kind.
+    Open,
+    /// Reading bytes of a file of either kind.
+    Read,
+    /// A [`Writer`](situ_storage::Writer) handing collected bytes to the system.
+    Append,
+    /// A write to a [`PageFile`](situ_storage::PageFile), durable or not.
+    WritePages,
+    /// Making a file of either kind durable.
+    Sync,
+    /// Replacing a small file.
+    Replace,
+    /// Changing a name.
+    Rename,
+    /// Removing a name.
+    Remove,
+    /// Making names durable.
+    SyncNames,
+    /// Listing the files.
+    List,
+    /// Taking the lock.
+    Lock,
+}
+
+impl Operation {
+    /// All operations that change the disk; the ones that [`SimVolume::crash_at`](crate::SimVolume::crash_at) counts.
+    pub const CHANGES: [Operation; 9] = [
+        Operation::Create,
+        Operation::CreatePages,
+        Operation::Append,
+        Operation::WritePages,
+        Operation::Sync,
+        Operation::Replace,
+        Operation::Rename,
+        Operation::Remove,
+        Operation::SyncNames,
+    ];
+
+    /// Whether it can change the disk.
+    pub fn is_change(self) -> bool {
+        Operation::CHANGES.contains(&self)
+    }
+
+    /// How errors and traces call it.
+    pub(crate) fn verb(self) -> &'static str {
+        match self {
+            Operation::Create => "create",
+            Operation::CreatePages => "reserve room for",
+            Operation::Open => "open",
+            Operation::Read => "read",
+            Operation::Append | Operation::WritePages => "write",
+            Operation::Sync => "sync",
+            Operation::Replace => "replace",
+            Operation::Rename => "rename",
+            Operation::Remove => "remove",
+            Operation::SyncNames => "sync names of",
+            Operation::List => "list",
+            Operation::Lock => "lock",
+        }
+    }
+}
+
+/// A file's role, without its number.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// [`FileName::Log`].
+    Log,
+    /// [`FileName::Spare`].
+    Spare,
+    /// [`FileName::Table`].
+    Table,
+    /// [`FileName::Manifest`].
+    Manifest,
+    /// [`FileName::Current`].
+    Current,
+    /// [`FileName::Lock`].
+    Lock,
+    /// [`FileName::Identity`].
+    Identity,
+    /// [`FileName::Temporary`].
+    Temporary,
+    /// Names that came after this list was written.
+    Other,
+}
+
+impl From<FileName> for FileKind {
+    fn from(name: FileName) -> FileKind {
+        match name {
+            FileName::Log(_) => FileKind::Log,
+            FileName::Spare(_) => FileKind::Spare,
+            FileName::Table(_) => FileKind::Table,
+            FileName::Manifest(_) => FileKind::Manifest,
+            FileName::Current => FileKind::Current,
+            FileName::Lock => FileKind::Lock,
+            FileName::Identity => FileKind::Identity,
+            FileName::Temporary(_) => FileKind::Temporary,
+            _ => FileKind::Other,
+        }
+    }
+}
+
+/// What happens instead of success.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Fault {
+    /// `EIO`. A failed write has stored nothing, some of its sectors or all of them, none durably.
+    Io,
+    /// `ENOSPC`. A failed append may have stored a part.
+    NoSpace,
+    /// `EACCES`.
+    PermissionDenied,
+    /// `EROFS`; strikes only operations that change something.
+    ReadOnly,
+    /// `ENOENT`: the directory has gone.
+    NotFound,
+    /// A sync, or a durable page write, fails *and* what was dirty counts as clean from now on: readable, but no later
+    /// sync makes it durable (what Linux did until 4.13, and partly still does: "fsyncgate").
+    DropDirty,
+    /// A sync, or a durable page write, is acknowledged, but nothing becomes durable: a disk that lies. Visible only
+    /// after a crash.
+    FalseDurability,
+    /// A write is acknowledged and not stored at all.
+    LoseWrite,
+    /// A page write lands on other pages of the same file; those meant keep what they held.
+    Misdirect,
+    /// One bit of what is written is stored inverted; of what is read, handed out inverted.
+    FlipBit,
+    /// Success, after this much time.
+    Delay(Duration),
+}
+
+impl Fault {
+    /// Whether the fault can happen to the operation; a rule looks only at those.
+    fn fits(self, operation: Operation) -> bool {
+        use Operation::{Append, Read, Sync, WritePages};
+        match self {
+            Fault::Io | Fault::PermissionDenied | Fault::NotFound | Fault::Delay(_) => true,
+            Fault::ReadOnly => operation.is_change() || operation == Operation::Lock,
+            Fault::NoSpace => operation.is_change() && !matches!(operation, Operation::Remove | Operation::SyncNames),
+            Fault::DropDirty | Fault::FalseDurability => matches!(operation, Sync | WritePages),
+            Fault::LoseWrite => matches!(operation, Append | WritePages),
+            Fault::Misdirect => operation == WritePages,
+            Fault::FlipBit => matches!(operation, Append | WritePages | Read),
+        }
+    }
+}
+
+/// Which of the operations that a rule looks at it strikes. Counting starts at 0.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum When {
+    /// Every one.
+    Always,
+    /// Only the one with this number.
+    Nth(u64),
+    /// That one and all later ones.
+    From(u64),
+    /// Each with this probability.
+    Chance(f64),
+}
+
+/// One thing that goes wrong.
+///
+/// ```
+/// use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule};
+/// let plan = FaultPlan::none()
+///     .with(Rule::new(Fault::Io).on(&[Operation::Sync]).files(&[FileKind::Manifest]).nth(2))
+///     .with(Rule::new(Fault::FlipBit).on(&[Operation::Read]).chance(0.001));
+/// assert_eq!(plan.rules.len(), 2);
+/// ```
+#[derive(Debug, Clone, PartialEq)]
+pub struct Rule {
+    /// What happens.
+    pub fault: Fault,
+    /// To which operations; empty for all that the fault can happen to.
+    pub operations: Vec<Operation>,
+    /// On which files; empty for all, and for operations that name none.
+    pub files: Vec<FileKind>,
+    /// To which of those.
+    pub when: When,
+}
+
+impl Rule {
+    /// The fault happens always and everywhere it can.
+    pub fn new(fault: Fault) -> Rule {
+        Rule { fault, operations: Vec::new(), files: Vec::new(), when: When::Always }
+    }
+
+    /// Only to these operations.
+    pub fn on(mut self, operations: &[Operation]) -> Rule {
+        self.operations = operations.to_vec();
+        self
+    }
+
+    /// Only on these files.
+    pub fn files(mut self, kinds: &[FileKind]) -> Rule {
+        self.files = kinds.to_vec();
+        self
+    }
+
+    /// Only to the operation with this number, counted from 0 among those that match.
+    pub fn nth(mut self, number: u64) -> Rule {
+        self.when = When::Nth(number);
+        self
+    }
+
+    /// Only to the operation with this number and all later ones.
+    pub fn from(mut self, number: u64) -> Rule {
+        self.when = When::From(number);
+        self
+    }
+
+    /// To each with this probability.
+    pub fn chance(mut self, probability: f64) -> Rule {
+        self.when = When::Chance(probability);
+        self
+    }
+
+    fn looks_at(&self, operation: Operation, file: Option<FileName>) -> bool {
+        self.fault.fits(operation)
+            && (self.operations.is_empty() || self.operations.contains(&operation))
+            && (self.files.is_empty() || file.is_some_and(|name| self.files.contains(&name.into())))
+    }
+}
+
+/// Everything that goes wrong on one volume.
+#[derive(Debug, Clone, PartialEq, Default)]
+pub struct FaultPlan {
+    /// In order of precedence.
+    pub rules: Vec<Rule>,
+    /// Room on the volume: what does not fit is refused with `ENOSPC`. None: no limit.
+    pub capacity_bytes: Option<u64>,
+    /// Every operation takes a random time in this range, by the environment's clock.
+    pub latency: Option<Range<Duration>>,
+    /// A crash may also leave a 512-byte sector half old and half new. Off, because the contract of
+    /// `situ_storage` says that sectors are atomic.
+    pub tear_sectors: bool,
+}
+
+impl FaultPlan {
+    /// A sound volume without limits.
+    pub fn none() -> FaultPlan {
+        FaultPlan::default()
+    }
+
+    /// The same plan and one more rule, which yields to those before it.
+    pub fn with(mut self, rule: Rule) -> FaultPlan {
+        self.rules.push(rule);
+        self
+    }
+
+    /// The same plan on a volume of this size.
+    pub fn capacity(mut self, bytes: u64) -> FaultPlan {
+        self.capacity_bytes = Some(bytes);
+        self
+    }
+
+    /// The same plan with operations that take their time.
+    pub fn latency(mut self, range: Range<Duration>) -> FaultPlan {
+        self.latency = Some(range);
+        self
+    }
+
+    /// The same plan with crashes that tear sectors.
+    pub fn tear_sectors(mut self) -> FaultPlan {
+        self.tear_sectors = true;
+        self
+    }
+}
+
+/// A plan at work: it counts.
+#[derive(Debug)]
+pub(crate) struct FaultState {
+    pub(crate) plan: FaultPlan,
+    /// Per rule, how many operations it has looked at.
+    seen: Vec<u64>,
+}
+
+impl FaultState {
+    pub(crate) fn new(plan: FaultPlan) -> FaultState {
+        FaultState { seen: vec![0; plan.rules.len()], plan }
+    }
+
+    /// What happens to this operation, and how long it takes.
+    pub(crate) fn judge(
+        &mut self,
+        operation: Operation,
+        file: Option<FileName>,
+        rng: &mut Rng,
+    ) -> (Option<Fault>, Duration) {
+        let mut fault = None;
+        let mut delay = match &self.plan.latency {
+            Some(range) if range.end > range.start => {
+                let spread = (range.end - range.start).as_nanos().min(u128::from(u64::MAX)) as u64;
+                range.start + Duration::from_nanos(rng.below(spread))
+            }
+            Some(range) => range.start,
+            None => Duration::ZERO,
+        };
+        for (rule, seen) in self.plan.rules.iter().zip(&mut self.seen) {
+            if !rule.looks_at(operation, file) {
+                continue;
+            }
+            let number = *seen;
+            *seen += 1;
+            let strikes = match rule.when {
+                When::Always => true,
+                When::Nth(n) => number == n,
+                When::From(n) => number >= n,
+                When::Chance(p) => rng.chance(p),
+            };
+            match rule.fault {
+                _ if !strikes => {}
+                Fault::Delay(more) => delay = delay.saturating_add(more),
+                other => fault = fault.or(Some(other)),
+            }
+        }
+        (fault, delay)
+    }
+}

@@ -1,0 +1,781 @@
+//! A volume in memory that loses, tears and rots as real ones do, when its plan or its seed says so.
+//!
+//! # Algorithm
+//!
+//! Every operation goes the same way:
+//!
+//! 1. Yield to other threads. If the calling thread's process is dead, fail without effect.
+//! 2. Count, and ask the fault plan for a verdict: an error, a silent fault, a delay, or the crash.
+//! 3. Make the effect *visible*, but not durable; yield: a crash image taken now shows the operation in flight.
+//! 4. Make durable what the operation promises. Record it in the trace; yield.
+//!
+//! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death of
+//! the process would. The copy is a new world: handles of the old one go on working there, and only there.
+//!
+//! **Invariants.** Exactly what the table in `situ_storage`'s documentation promises survives every crash image.
+//! **Threads.** One lock around everything, never held across a yield point. Without a `SimExecutor`, on
+//! `Env::system()`, real threads may use the volume at once; then a seed does not replay.
+//! **Failure.** As planned; the volume itself never fails.
+
+use crate::disk::{Disk, Inode, NameChangeKind, SECTOR_BYTES, sectors};
+use crate::executor::{current_thread, is_dying};
+use crate::fault::{Fault, FaultPlan, FaultState, Operation};
+use crate::trace::{Entry, Trace, hash_bytes};
+use crate::{Rng, crash};
+use situ_device::Env;
+use situ_storage::{
+    Buffer, Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
+};
+use std::fmt;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Appended bytes collect up to this many in a writer, as in a `DirectoryVolume`'s.
+const APPEND_BUFFER_BYTES: usize = 256 << 10;
+/// The size that a volume without a limit says it has.
+const UNLIMITED_BYTES: u64 = 1 << 40;
+
+/// A simulated volume. Clones are the same volume; it is a [`Volume`] itself.
+///
+/// ```
+/// use situ_sim::{FaultPlan, SimExecutor, SimVolume};
+/// use situ_storage::{FileName, Volume};
+///
+/// let sim = SimExecutor::new(1);
+/// let volume = SimVolume::new(&sim.env(), FaultPlan::none(), 1);
+/// let after = sim.run(|| {
+///     let mut writer = volume.create(FileName::Table(1), 0).unwrap();
+///     writer.append(b"safe").unwrap();
+///     writer.sync().unwrap();
+///     writer.append(b"perhaps").unwrap();
+///     writer.flush().unwrap();
+///     volume.crash(99)
+/// });
+/// assert!(after.contents(FileName::Table(1)).unwrap().starts_with(b"safe"));
+/// ```
+#[derive(Clone)]
+pub struct SimVolume {
+    shared: Arc<Shared>,
+}
+
+struct Shared {
+    env: Env,
+    location: String,
+    state: Mutex<State>,
+    trace: Trace,
+}
+
+struct State {
+    disk: Disk,
+    faults: FaultState,
+    rng: Rng,
+    operations: u64,
+    changes: u64,
+    crash_at: Option<u64>,
+    crashed: bool,
+}
+
+/// What step 2 decided for an operation that goes on.
+#[derive(Clone, Copy)]
+struct Verdict {
+    fault: Option<Fault>,
+    /// The crash comes in the middle of this operation.
+    crashes: bool,
+}
+
+/// What an operation is about, for errors and traces.
+#[derive(Clone, Copy)]
+struct Subject {
+    operation: Operation,
+    file: Option<FileName>,
+    offset: u64,
+    bytes: u64,
+    content: u64,
+}
+
+impl Subject {
+    fn new(operation: Operation, file: impl Into<Option<FileName>>) -> Subject {
+        Subject { operation, file: file.into(), offset: 0, bytes: 0, content: 0 }
+    }
+
+    fn range(self, offset: u64, bytes: usize) -> Subject {
+        Subject { offset, bytes: bytes as u64, ..self }
+    }
+
+    fn content(self, bytes: &[u8]) -> Subject {
+        Subject { content: hash_bytes(bytes), ..self }
+    }
+}
+
+fn crash_error() -> io::Error {
+    io::Error::other("the simulated machine has crashed")
+}
+
+fn io_error(fault: Fault) -> Option<io::Error> {
+    let code = match fault {
+        Fault::NotFound => 2,
+        Fault::Io | Fault::DropDirty => 5,
+        Fault::PermissionDenied => 13,
+        Fault::NoSpace => 28,
+        Fault::ReadOnly => 30,
+        _ => return None,
+    };
+    Some(io::Error::from_raw_os_error(code))
+}
+
+impl SimVolume {
+    /// An empty volume. `env` gives yield points and the time for delays; `seed` decides about probable faults.
+    pub fn new(env: &Env, plan: FaultPlan, seed: u64) -> SimVolume {
+        SimVolume::with_disk(env.clone(), "sim".to_owned(), Disk::default(), plan, seed)
+    }
+
+    fn with_disk(env: Env, location: String, disk: Disk, plan: FaultPlan, seed: u64) -> SimVolume {
+        let state = State {
+            disk,
+            faults: FaultState::new(plan),
+            rng: Rng::new(seed),
+            operations: 0,
+            changes: 0,
+            crash_at: None,
+            crashed: false,
+        };
+        SimVolume { shared: Arc::new(Shared { env, location, state: Mutex::new(state), trace: Trace::default() }) }
+    }
+
+    /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
+    pub fn set_faults(&self, plan: FaultPlan) {
+        self.shared.lock().faults = FaultState::new(plan);
+    }
+
+    /// From the change with this number on (see [`changes`](SimVolume::changes)), every operation fails as after a
+    /// crash. That change itself is caught half-way: visible in the crash image or not, as chance has it.
+    pub fn crash_at(&self, change: u64) {
+        self.shared.lock().crash_at = Some(change);
+    }
+
+    /// Whether [`crash_at`](SimVolume::crash_at) has struck.
+    pub fn has_crashed(&self) -> bool {
+        self.shared.lock().crashed
+    }
+
+    /// Operations so far, failed ones included.
+    pub fn operations(&self) -> u64 {
+        self.shared.lock().operations
+    }
+
+    /// Operations so far that could change the disk ([`Operation::CHANGES`]). Crashes between two of them are alike, so
+    /// a workload with `n` changes has `n` crash points.
+    pub fn changes(&self) -> u64 {
+        self.shared.lock().changes
+    }
+
+    /// The operations on this volume.
+    pub fn trace(&self) -> Trace {
+        self.shared.trace.clone()
+    }
+
+    /// The disk after a power failure at this moment: one of the images that the contract allows, chosen by `seed`.
+    /// The new volume has no faults. This one is not touched.
+    pub fn crash(&self, seed: u64) -> SimVolume {
+        let mut rng = Rng::new(seed);
+        let state = self.shared.lock();
+        let disk = crash::power_failure(&state.disk, &mut rng, state.faults.plan.tear_sectors);
+        drop(state);
+        let shared = &self.shared;
+        SimVolume::with_disk(shared.env.clone(), shared.location.clone(), disk, FaultPlan::none(), rng.next_u64())
+    }
+
+    /// The disk after the death of the process at this moment: everything handed to the system is there (not what a
+    /// [`Writer`] had still in memory); what was not durable still is not, and can be lost by a later
+    /// [`crash`](SimVolume::crash). The new volume has no faults. This one is not touched.
+    pub fn crash_keep_all(&self) -> SimVolume {
+        self.on(&self.shared.env)
+    }
+
+    /// This volume as it is now, moved to another machine: later operations use that one's clock and scheduler. No
+    /// faults; this volume is not touched.
+    pub fn on(&self, env: &Env) -> SimVolume {
+        let mut state = self.shared.lock();
+        let disk = crash::process_death(&state.disk);
+        let seed = state.rng.next_u64();
+        drop(state);
+        SimVolume::with_disk(env.clone(), self.shared.location.clone(), disk, FaultPlan::none(), seed)
+    }
+
+    /// What a file holds, as reads would see it without faults; None if there is no such file. Not an operation.
+    pub fn contents(&self, name: FileName) -> Option<Vec<u8>> {
+        self.shared.lock().disk.lookup(name).map(|inode| inode.contents.clone())
+    }
+
+    /// Puts a file of these bytes in place, durably. Not an operation: for decoders that are to meet arbitrary bytes.
+    pub fn set_contents(&self, name: FileName, contents: &[u8]) {
+        let disk = &mut self.shared.lock().disk;
+        let inode = disk.add(Inode::durable(contents.to_vec()));
+        let change = disk.change_names(NameChangeKind::Link { name, inode });
+        disk.commit_name(change);
+    }
+
+    /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives. Returns false,
+    /// having done nothing, if the file has no such byte.
+    pub fn rot(&self, name: FileName, offset: u64, bit: u8) -> bool {
+        let disk = &mut self.shared.lock().disk;
+        let Some(number) = disk.names.get(&name).copied() else { return false };
+        let inode = disk.inode(number);
+        let exists = offset < inode.contents.len() as u64;
+        if exists {
+            inode.flip(offset as usize, bit);
+        }
+        exists
+    }
+}
+
+impl fmt::Debug for SimVolume {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let state = self.shared.lock();
+        write!(f, "SimVolume({} files, {} operations)", state.disk.names.len(), state.operations)
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn path(&self, file: Option<FileName>) -> String {
+        file.map_or_else(|| self.location.clone(), |name| format!("{}/{name}", self.location))
+    }
+
+    fn fail(&self, subject: Subject, error: io::Error) -> Error {
+        Error::io(subject.operation.verb(), self.path(subject.file), error)
+    }
+
+    /// Runs steps 1 to 4 around `body`.
+    fn operate<T>(&self, subject: Subject, body: impl FnOnce(Verdict) -> Result<T>) -> Result<T> {
+        self.env.executor.yield_point();
+        if is_dying() {
+            return Err(self.fail(subject, crash_error()));
+        }
+        let result = self.judge(subject).and_then(body);
+        self.record(subject, result.as_ref().err());
+        self.env.executor.yield_point();
+        result
+    }
+
+    fn judge(&self, subject: Subject) -> Result<Verdict> {
+        let (verdict, delay) = {
+            let mut guard = self.lock();
+            let state = &mut *guard;
+            state.operations += 1;
+            let change = state.changes;
+            state.changes += u64::from(subject.operation.is_change());
+            if state.crashed {
+                return Err(self.fail(subject, crash_error()));
+            }
+            let crashes = subject.operation.is_change() && state.crash_at.is_some_and(|at| change >= at);
+            state.crashed = crashes;
+            let (fault, delay) = state.faults.judge(subject.operation, subject.file, &mut state.rng);
+            if crashes {
+                (Verdict { fault: None, crashes }, Duration::ZERO)
+            } else {
+                (Verdict { fault, crashes }, delay)
+            }
+        };
+        if !delay.is_zero() {
+            self.env.clock.sleep(delay);
+        }
+        let stores = matches!(subject.operation, Operation::Append | Operation::WritePages);
+        match verdict.fault {
+            // A failing write may leave something behind, and a failing sync drops something: their bodies do it.
+            Some(Fault::Io | Fault::NoSpace) if stores => Ok(verdict),
+            Some(Fault::DropDirty) => Ok(verdict),
+            Some(fault) => io_error(fault).map_or(Ok(verdict), |error| Err(self.fail(subject, error))),
+            None => Ok(verdict),
+        }
+    }
+
+    /// The state, for an operation's effect; an error if the machine crashed before it.
+    fn effect(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
+        let state = self.lock();
+        if state.crashed && !verdict.crashes {
+            return Err(self.fail(subject, crash_error()));
+        }
+        Ok(state)
+    }
+
+    /// Between the visible and the durable half of an operation.
+    fn half_way(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
+        if verdict.crashes {
+            return Err(self.fail(subject, crash_error()));
+        }
+        self.env.executor.yield_point();
+        if is_dying() {
+            return Err(self.fail(subject, crash_error()));
+        }
+        self.effect(subject, verdict)
+    }
+
+    fn record(&self, subject: Subject, failure: Option<&Error>) {
+        let current = current_thread();
+        let thread = match &current {
+            Some((name, _)) => Arc::clone(name),
+            None => std::thread::current().name().unwrap_or("unnamed").into(),
+        };
+        let Subject { operation, file, offset, bytes, content } = subject;
+        let failure = failure.map(ToString::to_string);
+        let entry = Entry { at: self.env.clock.now(), thread, operation, file, offset, bytes, content, failure };
+        if let Some((_, world)) = current {
+            world.record(entry.clone());
+        }
+        self.trace.record(entry);
+    }
+
+    fn check_room(&self, state: &State, subject: Subject, more: u64) -> Result<()> {
+        match state.faults.plan.capacity_bytes {
+            Some(capacity) if state.disk.used_bytes().saturating_add(more) > capacity => {
+                Err(self.fail(subject, io::Error::from_raw_os_error(28)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn find(&self, state: &State, subject: Subject, name: FileName) -> Result<u64> {
+        let found = state.disk.names.get(&name).copied();
+        found.ok_or_else(|| self.fail(subject, io::ErrorKind::NotFound.into()))
+    }
+
+    fn check_free(&self, state: &State, subject: Subject, name: FileName) -> Result<()> {
+        match state.disk.names.contains_key(&name) {
+            true => Err(self.fail(subject, io::ErrorKind::AlreadyExists.into())),
+            false => Ok(()),
+        }
+    }
+
+    /// Steps 3 and 4 of reading.
+    fn read(&self, inode: u64, subject: Subject, into: &mut [u8]) -> Result<()> {
+        self.operate(subject, |verdict| {
+            let mut guard = self.effect(subject, verdict)?;
+            let state = &mut *guard;
+            let contents = &state.disk.inode(inode).contents;
+            let start = usize::try_from(subject.offset).unwrap_or(usize::MAX);
+            let Some(bytes) = start.checked_add(into.len()).and_then(|end| contents.get(start..end)) else {
+                let want = format!("{} bytes", into.len());
+                let found = format!("the end of the file at {}", contents.len());
+                return Err(Error::corruption(self.path(subject.file), subject.offset, "file length", want, found));
+            };
+            into.copy_from_slice(bytes);
+            if verdict.fault == Some(Fault::FlipBit) {
+                flip_one(into, &mut state.rng);
+            }
+            Ok(())
+        })
+    }
+
+    /// Step 3 of writing: puts the bytes, or what the verdict makes of them, where reads see them. Returns the number
+    /// of the write and where it went, or the error that it ends with.
+    fn store(&self, inode: u64, subject: Subject, verdict: Verdict, bytes: &[u8]) -> Result<(u64, u64)> {
+        let mut guard = self.effect(subject, verdict)?;
+        let State { disk, rng, .. } = &mut *guard;
+        let number = disk.number();
+        let file = disk.inode(inode);
+        let mut offset = subject.offset;
+        match verdict.fault {
+            Some(fault @ (Fault::Io | Fault::NoSpace)) => {
+                let kept = partial(bytes.len(), rng);
+                file.write(number, offset, &bytes[..kept]);
+                return Err(self.fail(subject, io_error(fault).unwrap_or_else(crash_error)));
+            }
+            Some(Fault::LoseWrite) => {}
+            Some(Fault::FlipBit) => {
+                let mut rotten = bytes.to_vec();
+                flip_one(&mut rotten, rng);
+                file.write(number, offset, &rotten);
+            }
+            Some(Fault::Misdirect) => {
+                offset = other_place(offset, bytes.len(), file.contents.len(), rng);
+                file.write(number, offset, bytes);
+            }
+            _ => file.write(number, offset, bytes),
+        }
+        Ok((number, offset))
+    }
+}
+
+fn flip_one(bytes: &mut [u8], rng: &mut Rng) {
+    if !bytes.is_empty() {
+        let at = rng.index(bytes.len());
+        bytes[at] ^= 1 << rng.below(8);
+    }
+}
+
+/// How much of a failed write was stored: nothing, some sectors, or all.
+fn partial(bytes: usize, rng: &mut Rng) -> usize {
+    match rng.below(3) {
+        0 => 0,
+        1 => bytes,
+        _ => (rng.index(bytes / SECTOR_BYTES + 1) * SECTOR_BYTES).min(bytes),
+    }
+}
+
+/// Another place in pages for a write of `bytes`; the same if the file has no other.
+fn other_place(offset: u64, bytes: usize, file_bytes: usize, rng: &mut Rng) -> u64 {
+    let places = (file_bytes.saturating_sub(bytes) / PAGE_BYTES) as u64;
+    let here = offset / PAGE_BYTES as u64;
+    match places {
+        0 => offset,
+        // Drawn from the others: those behind the right one move up by one.
+        _ => {
+            let drawn = rng.below(places);
+            (drawn + u64::from(drawn >= here)) * PAGE_BYTES as u64
+        }
+    }
+}
+
+impl Volume for SimVolume {
+    fn location(&self) -> String {
+        self.shared.location.clone()
+    }
+
+    fn create(&self, name: FileName, _bound: u64) -> Result<Box<dyn Writer>> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Create, name);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            shared.check_free(&state, subject, name)?;
+            let inode = state.disk.add(Inode { handles: 1, ..Inode::default() });
+            let link = state.disk.change_names(NameChangeKind::Link { name, inode });
+            drop(state);
+            let file = Handle { shared: Arc::clone(shared), inode, name };
+            drop(shared.half_way(subject, verdict)?);
+            Ok(Box::new(SimWriter { file, link, buffer: Vec::new(), handed_over: 0 }) as Box<dyn Writer>)
+        })
+    }
+
+    fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
+        let (file, bytes) = self.open_file(name)?;
+        let path = self.shared.path(Some(name));
+        Ok(Arc::new(SimReader { file, path, bytes }))
+    }
+
+    fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        let shared = &self.shared;
+        let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
+        let subject = Subject::new(Operation::CreatePages, name).range(0, bytes as usize);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            shared.check_free(&state, subject, name)?;
+            shared.check_room(&state, subject, bytes)?;
+            let zeros = vec![0; bytes as usize];
+            // Not durable yet: a crash half-way may leave a shorter file, or none.
+            let inode = state.disk.add(Inode { contents: zeros, handles: 1, ..Inode::default() });
+            let link = state.disk.change_names(NameChangeKind::Link { name, inode });
+            drop(state);
+            let file = Handle { shared: Arc::clone(shared), inode, name };
+            let mut state = shared.half_way(subject, verdict)?;
+            state.disk.inode(inode).commit(link, bytes as usize, None);
+            state.disk.commit_name(link);
+            drop(state);
+            let path = shared.path(Some(name));
+            Ok(Arc::new(SimPageFile { file, path, pages: bytes / PAGE_BYTES as u64 }) as Arc<dyn PageFile>)
+        })
+    }
+
+    fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
+        let (file, bytes) = self.open_file(name)?;
+        let path = self.shared.path(Some(name));
+        Ok(Arc::new(SimPageFile { file, path, pages: bytes / PAGE_BYTES as u64 }))
+    }
+
+    fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Replace, name).range(0, contents.len()).content(contents);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            shared.check_room(&state, subject, contents.len() as u64)?;
+            let inode = state.disk.add(Inode::durable(contents.to_vec()));
+            let link = state.disk.change_names(NameChangeKind::Link { name, inode });
+            drop(state);
+            shared.half_way(subject, verdict)?.disk.commit_name(link);
+            Ok(())
+        })
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Rename, from);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            let inode = shared.find(&state, subject, from)?;
+            if from != to {
+                state.disk.change_names(NameChangeKind::Move { from, to, inode });
+            }
+            drop(state);
+            shared.half_way(subject, verdict).map(drop)
+        })
+    }
+
+    fn remove(&self, name: FileName) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Remove, name);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            shared.find(&state, subject, name)?;
+            state.disk.change_names(NameChangeKind::Unlink { name });
+            drop(state);
+            shared.half_way(subject, verdict).map(drop)
+        })
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::SyncNames, None);
+        shared.operate(subject, |verdict| {
+            let watermark = shared.effect(subject, verdict)?.disk.watermark();
+            shared.half_way(subject, verdict)?.disk.commit_names(watermark);
+            Ok(())
+        })
+    }
+
+    fn list(&self) -> Result<Vec<FileMeta>> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::List, None);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            let disk = &mut state.disk;
+            let names: Vec<(FileName, u64)> = disk.names.iter().map(|(name, inode)| (*name, *inode)).collect();
+            let meta = |(name, inode)| FileMeta { name, bytes: disk.inode(inode).contents.len() as u64 };
+            Ok(names.into_iter().map(meta).collect())
+        })
+    }
+
+    fn space(&self) -> Space {
+        let state = self.shared.lock();
+        Space {
+            logical_total: state.faults.plan.capacity_bytes.unwrap_or(UNLIMITED_BYTES),
+            logical_used: state.disk.used_bytes(),
+            physical_used: None,
+        }
+    }
+
+    fn lock(&self) -> Result<Box<dyn Lock>> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Lock, FileName::Lock);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            if state.disk.locked {
+                return Err(Error::Locked { path: shared.path(Some(FileName::Lock)) });
+            }
+            state.disk.locked = true;
+            if !state.disk.names.contains_key(&FileName::Lock) {
+                let inode = state.disk.add(Inode::default());
+                state.disk.change_names(NameChangeKind::Link { name: FileName::Lock, inode });
+            }
+            drop(state);
+            Ok(Box::new(SimLock { shared: Arc::clone(shared) }) as Box<dyn Lock>)
+        })
+    }
+}
+
+impl SimVolume {
+    fn open_file(&self, name: FileName) -> Result<(Handle, u64)> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Open, name);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            let inode = shared.find(&state, subject, name)?;
+            let file = state.disk.inode(inode);
+            file.handles += 1;
+            let bytes = file.contents.len() as u64;
+            drop(state);
+            Ok((Handle { shared: Arc::clone(shared), inode, name }, bytes))
+        })
+    }
+}
+
+struct SimLock {
+    shared: Arc<Shared>,
+}
+
+impl Lock for SimLock {}
+
+impl Drop for SimLock {
+    fn drop(&mut self) {
+        self.shared.lock().disk.locked = false;
+    }
+}
+
+/// An open file: keeps it alive without a name.
+struct Handle {
+    shared: Arc<Shared>,
+    inode: u64,
+    /// At opening; for errors and for rules.
+    name: FileName,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.lock().disk.release(self.inode);
+    }
+}
+
+impl Handle {
+    /// Makes everything written before the call durable, and the name with the change number `link`, if given.
+    fn sync(&self, link: Option<u64>) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Sync, self.name);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            let watermark = state.disk.watermark();
+            let file = state.disk.inode(self.inode);
+            let length = file.contents.len();
+            if verdict.fault == Some(Fault::DropDirty) {
+                file.drop_dirty(None);
+                return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
+            }
+            drop(state);
+            let mut state = shared.half_way(subject, verdict)?;
+            if verdict.fault != Some(Fault::FalseDurability) {
+                state.disk.inode(self.inode).commit(watermark, length, None);
+                if let Some(link) = link {
+                    state.disk.commit_name(link);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+struct SimReader {
+    file: Handle,
+    path: String,
+    bytes: u64,
+}
+
+impl Reader for SimReader {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
+        self.file.shared.read(self.file.inode, subject, into)
+    }
+}
+
+struct SimWriter {
+    file: Handle,
+    /// The number of the change that gave the file its name.
+    link: u64,
+    buffer: Vec<u8>,
+    handed_over: u64,
+}
+
+impl SimWriter {
+    fn hand_over(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let shared = &self.file.shared;
+        let subject = Subject::new(Operation::Append, self.file.name).range(self.handed_over, bytes.len());
+        let subject = subject.content(bytes);
+        shared.operate(subject, |verdict| {
+            let state = shared.effect(subject, verdict)?;
+            shared.check_room(&state, subject, bytes.len() as u64)?;
+            drop(state);
+            shared.store(self.file.inode, subject, verdict, bytes)?;
+            shared.half_way(subject, verdict).map(drop)
+        })?;
+        self.handed_over += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Writer for SimWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() > APPEND_BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() >= APPEND_BUFFER_BYTES {
+            return self.hand_over(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.handed_over + self.buffer.len() as u64
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        self.file.sync(Some(self.link))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.hand_over(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        result
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.sync()
+    }
+}
+
+struct SimPageFile {
+    file: Handle,
+    path: String,
+    pages: u64,
+}
+
+impl PageFile for SimPageFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
+        let bytes = &buffer[..count * PAGE_BYTES];
+        assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
+        let shared = &self.file.shared;
+        let subject = Subject::new(Operation::WritePages, self.file.name);
+        let subject = subject.range(first * PAGE_BYTES as u64, bytes.len()).content(bytes);
+        shared.operate(subject, |verdict| {
+            let (number, offset) = shared.store(self.file.inode, subject, verdict, bytes)?;
+            let written = sectors(offset, bytes.len());
+            let mut state = shared.half_way(subject, verdict)?;
+            let file = state.disk.inode(self.file.inode);
+            match verdict.fault {
+                Some(Fault::DropDirty) => {
+                    file.drop_dirty(Some(written));
+                    return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
+                }
+                Some(Fault::FalseDurability | Fault::LoseWrite) => {}
+                _ if durable => file.commit(number, 0, Some(written)),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync(None)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
+        self.file.shared.read(self.file.inode, subject, into)
+    }
+}
+
+#[cfg(test)]
+mod tests;
