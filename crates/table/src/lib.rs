@@ -1,8 +1,40 @@
-//! Immutable sorted tables.
+//! Immutable sorted tables: how entries lie in a file, and how they get there and back.
+//!
+//! ```text
+//! TableWriter -> file: header | data blocks | index blocks | filter | range tombstones | properties | top index | footer
+//! Table       <- footer, properties, top index, filter, range tombstones at open; blocks through the BlockCache
+//! TableCursor <- blocks in order; in compactions, past the cache
+//! ```
+//!
+//! The bytes are described in `docs/formats/table.md`. A block stands alone: whoever has its bytes can decode it.
 
+#![forbid(unsafe_code)]
+
+pub mod cache;
 pub mod cursor;
+pub mod format;
 pub mod key;
 pub mod range_del;
 
+mod block;
+mod compress;
+mod filter;
+mod options;
+mod properties;
+mod table;
+mod table_cursor;
+mod writer;
+
+pub use block::{Block, ValueRef};
+pub use cache::{BlockCache, CacheStats};
 pub use cursor::Cursor;
+pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, hash_key};
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
+pub use options::{Compression, ReadOptions, TableOptions};
+pub use properties::{Properties, WRITER_VERSION, property_names};
+pub use table::{BlockBoundaries, BlockBoundary, RawRangeTombstone, Table, TableEntry};
+pub use table_cursor::TableCursor;
+pub use writer::{TableSummary, TableWriter};
+
+#[cfg(test)]
+mod testing;

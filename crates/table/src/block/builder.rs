@@ -1,0 +1,72 @@
+//! Putting a block together.
+
+use super::{entry_bytes, put_entry_header};
+use crate::key::KeyRef;
+
+/// Collects entries in order. Its memory is reused from block to block.
+#[derive(Debug)]
+pub(crate) struct BlockBuilder {
+    bytes: Vec<u8>,
+    restarts: Vec<u32>,
+    interval: usize,
+    since_restart: usize,
+}
+
+impl BlockBuilder {
+    /// With a whole key every `interval` entries.
+    pub(crate) fn new(interval: usize) -> BlockBuilder {
+        BlockBuilder { bytes: Vec::new(), restarts: Vec::new(), interval: interval.max(1), since_restart: 0 }
+    }
+
+    #[inline]
+    pub(crate) fn is_empty(&self) -> bool {
+        self.restarts.is_empty()
+    }
+
+    /// The block's size if it were finished now.
+    #[inline]
+    pub(crate) fn finished_bytes(&self) -> usize {
+        self.bytes.len() + 4 * self.restarts.len() + 4
+    }
+
+    /// The block's size if it were finished after one more entry, at most (a restart may be counted too many).
+    #[inline]
+    pub(crate) fn finished_bytes_with(&self, shared: usize, key_bytes: usize, value_bytes: usize) -> usize {
+        let shared = if self.since_restart >= self.interval { 0 } else { shared };
+        self.finished_bytes() + 4 + entry_bytes(shared, key_bytes - shared, value_bytes)
+    }
+
+    /// Appends an entry whose user key has its first `shared` bytes in common with the entry before. Keys must ascend.
+    #[inline]
+    pub(crate) fn add(&mut self, key: KeyRef<'_>, shared: usize, value: &[u8]) {
+        let mut shared = shared;
+        if self.since_restart >= self.interval || self.restarts.is_empty() {
+            // A block is closed long before 4 GiB: `MAX_BLOCK_BYTES`.
+            self.restarts.push(self.bytes.len() as u32);
+            self.since_restart = 0;
+            shared = 0;
+        }
+        self.since_restart += 1;
+        let suffix = &key.user[shared..];
+        self.bytes.reserve(suffix.len() + value.len() + 23);
+        put_entry_header(&mut self.bytes, shared, suffix.len(), value.len());
+        self.bytes.extend_from_slice(suffix);
+        self.bytes.extend_from_slice(&key.trailer.0.to_le_bytes());
+        self.bytes.extend_from_slice(value);
+    }
+
+    /// The block, complete. [`clear`](BlockBuilder::clear) begins the next one.
+    pub(crate) fn finish(&mut self) -> &[u8] {
+        for restart in &self.restarts {
+            self.bytes.extend_from_slice(&restart.to_le_bytes());
+        }
+        self.bytes.extend_from_slice(&(self.restarts.len() as u32).to_le_bytes());
+        &self.bytes
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.clear();
+        self.restarts.clear();
+        self.since_restart = 0;
+    }
+}

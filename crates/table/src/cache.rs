@@ -1,0 +1,210 @@
+//! The block cache: uncompressed blocks of all tables, bounded in bytes.
+//!
+//! Each shard is an S3-FIFO: two first-in-first-out queues and a list of what was thrown out lately.
+//!
+//! 1. A new block enters the *small* queue, a tenth of the shard. If it is not asked for again before it reaches the
+//!    front, it leaves, and only its hash stays behind, in the *ghost* list. So a scan washes through the small queue.
+//! 2. A block that was asked for again moves to the *main* queue, as does a new one whose hash is in the ghost list.
+//! 3. At the front of the main queue a block goes round again as often as it was hit since, three times at most.
+//!
+//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
+//! blocks. Rejected: LRU, whose hits relink a list and whose contents a scan replaces; CLOCK, which is as cheap but
+//! keeps one-time blocks as long as the others.
+//!
+//! **Invariants**: `pinned + blocks <= capacity`, or no block at all is held; room is made before a block enters. A
+//! block larger than its shard's part of the capacity is not kept. Charges are what the memory really is: the block's
+//! allocation and its place in slots, queues, map and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
+//! **Threads**: all; shards are chosen by the key's hash.
+//! **Failure**: none; a cache without room keeps nothing.
+
+use crate::block::Block;
+use std::collections::{HashMap, HashSet};
+use std::hash::{BuildHasherDefault, Hasher};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+mod shard;
+use shard::Shard;
+
+/// What is charged for a block beside its own memory: its slot, its map entry at a load of one half, its places in the
+/// queue and in the ghost list.
+pub const ENTRY_OVERHEAD_BYTES: usize = size_of::<shard::Slot>() + 2 * 32 + 8 + 48;
+/// A shard is not made smaller than this, so that small caches can still hold large blocks.
+const SHARD_BYTES_MIN: u64 = 512 << 10;
+const SHARDS_MAX: usize = 64;
+
+/// Names a block: the table's process-wide number and the block's offset in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+struct BlockKey {
+    table_id: u64,
+    offset: u64,
+}
+
+impl BlockKey {
+    /// Mixes both numbers; all bits of the result are good.
+    #[inline]
+    fn hash(self) -> u64 {
+        let mixed = (self.table_id ^ 0x9e37_79b9_7f4a_7c15).wrapping_mul(0xbf58_476d_1ce4_e5b9) ^ self.offset;
+        let product = u128::from(mixed) * 0xe703_7ed1_a0b4_28db_u128;
+        (product as u64) ^ (product >> 64) as u64
+    }
+}
+
+/// Counters of a cache since it was made, and what it holds now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheStats {
+    /// Lookups that found their block.
+    pub hits: u64,
+    /// Lookups that did not.
+    pub misses: u64,
+    /// Blocks put in.
+    pub insertions: u64,
+    /// Blocks thrown out.
+    pub evictions: u64,
+    /// Blocks held.
+    pub blocks: u64,
+    /// Bytes of blocks held, with overhead.
+    pub block_bytes: u64,
+    /// Bytes of pinned indexes, filters and range tombstones of open tables.
+    pub pinned_bytes: u64,
+    /// The bound on `block_bytes + pinned_bytes`.
+    pub capacity_bytes: u64,
+}
+
+/// See the [module](self).
+#[derive(Debug)]
+pub struct BlockCache {
+    shards: Box<[Mutex<Shard>]>,
+    capacity_bytes: AtomicU64,
+    pinned_bytes: AtomicU64,
+}
+
+impl BlockCache {
+    /// A cache of at most `capacity_bytes`, pinned parts of open tables included; 0 keeps nothing.
+    pub fn new(capacity_bytes: u64) -> Arc<BlockCache> {
+        let wanted = usize::try_from(capacity_bytes / SHARD_BYTES_MIN).unwrap_or(SHARDS_MAX).clamp(1, SHARDS_MAX);
+        // A power of two, so that the hash's upper bits choose.
+        let count = if wanted.is_power_of_two() { wanted } else { wanted.next_power_of_two() / 2 };
+        Arc::new(BlockCache {
+            shards: (0..count).map(|_| Mutex::default()).collect(),
+            capacity_bytes: AtomicU64::new(capacity_bytes),
+            pinned_bytes: AtomicU64::new(0),
+        })
+    }
+
+    #[inline]
+    fn shard(&self, hash: u64) -> MutexGuard<'_, Shard> {
+        let at = (hash >> 32) as usize & (self.shards.len() - 1);
+        // A panic while the lock was held can only have been one of allocation; the shard's books are still consistent
+        // enough to go on, and each use checks what it finds.
+        self.shards[at].lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What each shard may hold now.
+    fn shard_limit(&self) -> u64 {
+        let capacity = self.capacity_bytes.load(Ordering::SeqCst);
+        capacity.saturating_sub(self.pinned_bytes.load(Ordering::SeqCst)) / self.shards.len() as u64
+    }
+
+    /// The block of `table_id` at `offset`, if it is here.
+    #[inline]
+    pub fn get(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        self.shard(hash).get(key, hash)
+    }
+
+    /// Keeps `block` if there is room for it, and returns the block to use: if another thread was faster, that one's.
+    pub fn insert(&self, table_id: u64, offset: u64, block: Arc<Block>) -> Arc<Block> {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
+        let mut evicted = Vec::new();
+        let mut shard = self.shard(hash);
+        // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
+        let kept = shard.insert(key, hash, block, charge, self.shard_limit(), &mut evicted);
+        drop(shard);
+        // Freed outside the lock.
+        drop(evicted);
+        kept
+    }
+
+    /// Changes the capacity; shrinks at once if need be.
+    pub fn set_capacity_bytes(&self, capacity_bytes: u64) {
+        self.capacity_bytes.store(capacity_bytes, Ordering::SeqCst);
+        self.shrink();
+    }
+
+    /// Charges `bytes` that cannot be thrown out until the result is dropped. Blocks make room for them at once.
+    pub(crate) fn pin(self: &Arc<Self>, bytes: u64) -> Pinned {
+        self.pinned_bytes.fetch_add(bytes, Ordering::SeqCst);
+        self.shrink();
+        Pinned { cache: Arc::clone(self), bytes }
+    }
+
+    fn shrink(&self) {
+        for shard in &self.shards {
+            let mut evicted = Vec::new();
+            shard.lock().unwrap_or_else(PoisonError::into_inner).shrink(self.shard_limit(), &mut evicted);
+        }
+    }
+
+    /// Counters and sizes, each shard's at a slightly different moment.
+    pub fn stats(&self) -> CacheStats {
+        let mut stats = CacheStats {
+            pinned_bytes: self.pinned_bytes.load(Ordering::SeqCst),
+            capacity_bytes: self.capacity_bytes.load(Ordering::SeqCst),
+            ..CacheStats::default()
+        };
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).add_to(&mut stats);
+        }
+        stats
+    }
+
+    /// Bytes held now: blocks with overhead, and pinned parts of open tables.
+    pub fn used_bytes(&self) -> u64 {
+        let stats = self.stats();
+        stats.block_bytes + stats.pinned_bytes
+    }
+}
+
+/// Memory charged to a cache until it is dropped.
+#[derive(Debug)]
+pub(crate) struct Pinned {
+    cache: Arc<BlockCache>,
+    bytes: u64,
+}
+
+impl Drop for Pinned {
+    fn drop(&mut self) {
+        self.cache.pinned_bytes.fetch_sub(self.bytes, Ordering::SeqCst);
+    }
+}
+
+/// Passes on the hash that a [`BlockKey`] already is.
+#[derive(Debug, Default)]
+struct Identity(u64);
+
+impl Hasher for Identity {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = self.0.rotate_left(8) ^ u64::from(*byte);
+        }
+    }
+
+    #[inline]
+    fn write_u64(&mut self, hash: u64) {
+        self.0 = hash;
+    }
+}
+
+type ByHash<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
+type HashesOnly = HashSet<u64, BuildHasherDefault<Identity>>;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,113 @@
+use super::*;
+use crate::testing::Random;
+
+/// A block of about `bytes` that `mark` tells apart.
+fn block(bytes: usize, mark: u64) -> Arc<Block> {
+    let mut builder = crate::block::BlockBuilder::new(1);
+    builder.add(crate::KeyRef::new(b"k", crate::Trailer(1)), 0, &vec![0; bytes]);
+    Arc::new(Block::new(builder.finish().to_vec(), mark).unwrap())
+}
+
+fn check_books(cache: &BlockCache) {
+    let stats = cache.stats();
+    let mut charged = 0;
+    for shard in &cache.shards {
+        let (sum, booked) = shard.lock().unwrap().recount();
+        assert_eq!(sum, booked);
+        charged += sum;
+    }
+    assert_eq!(stats.block_bytes, charged);
+    assert!(stats.block_bytes == 0 || stats.block_bytes + stats.pinned_bytes <= stats.capacity_bytes, "{stats:?}");
+    assert_eq!(cache.used_bytes(), stats.block_bytes + stats.pinned_bytes);
+}
+
+#[test]
+fn charges_add_up_and_never_exceed_the_capacity() {
+    let mut random = Random::seeded(1);
+    for capacity in [0, 10_000, 700 << 10, 3 << 20] {
+        let cache = BlockCache::new(capacity);
+        let mut pins = Vec::new();
+        for step in 0..6000 {
+            let (table, offset) = (random.below(3) as u64, random.below(400) as u64);
+            match random.below(200) {
+                0 => cache.set_capacity_bytes((random.below(5) as u64 * capacity) / 4),
+                1 => pins.push(cache.pin(random.next() % (capacity + 1))),
+                2..=4 => drop(pins.pop()),
+                5..=100 => {
+                    let length = if random.below(100) == 0 { 100_000 } else { random.below(9000) };
+                    cache.insert(table, offset, block(length, table << 32 | offset));
+                }
+                _ => {
+                    if let Some(block) = cache.get(table, offset) {
+                        assert_eq!(block.file_offset(), table << 32 | offset);
+                    }
+                }
+            }
+            if step % 50 == 0 {
+                check_books(&cache);
+            }
+        }
+        let stats = cache.stats();
+        drop(pins);
+        assert_eq!(cache.stats().pinned_bytes, 0);
+        cache.set_capacity_bytes(0);
+        assert_eq!(cache.used_bytes(), 0);
+        assert_eq!(stats.insertions - cache.stats().evictions, 0);
+    }
+}
+
+#[test]
+fn a_scan_does_not_wash_out_what_is_used_again() {
+    let cache = BlockCache::new(1 << 20);
+    for _ in 0..3 {
+        for i in 0..100 {
+            if cache.get(1, i).is_none() {
+                cache.insert(1, i, block(4000, i));
+            }
+        }
+    }
+    for i in 0..10_000 {
+        cache.insert(2, i, block(4000, i));
+    }
+    let kept = (0..100).filter(|i| cache.get(1, *i).is_some()).count();
+    assert!(kept >= 95, "{kept} of 100 are left");
+}
+
+#[test]
+fn the_first_of_two_equal_insertions_wins() {
+    let cache = BlockCache::new(1 << 20);
+    let first = cache.insert(1, 7, block(10, 7));
+    let second = cache.insert(1, 7, block(10, 7));
+    assert!(Arc::ptr_eq(&first, &second));
+    assert!(Arc::ptr_eq(&first, &cache.get(1, 7).unwrap()));
+    assert!(cache.get(2, 7).is_none() && cache.get(1, 8).is_none());
+    let stats = cache.stats();
+    assert_eq!((stats.hits, stats.misses, stats.insertions), (1, 2, 1));
+}
+
+#[test]
+fn threads_find_only_what_was_put_in() {
+    let cache = BlockCache::new(2 << 20);
+    std::thread::scope(|scope| {
+        for thread in 0..4 {
+            let cache = &cache;
+            scope.spawn(move || {
+                let mut random = Random(thread);
+                let mut pin = None;
+                for step in 0..20_000 {
+                    let offset = random.below(2000) as u64;
+                    match cache.get(thread % 2, offset) {
+                        Some(found) => assert_eq!(found.file_offset(), offset),
+                        None => drop(cache.insert(thread % 2, offset, block(random.below(4000), offset))),
+                    }
+                    if step % 1000 == 0 {
+                        pin = Some(cache.pin(random.next() % (1 << 20)));
+                    }
+                }
+                drop(pin);
+            });
+        }
+    });
+    check_books(&cache);
+    assert!(cache.stats().hits > 1000);
+}

@@ -1,0 +1,66 @@
+//! How tables are written and read.
+
+/// What is done to a block before it is stored. A block that does not shrink by an eighth is stored as it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Nothing.
+    None,
+    /// LZ4: a third to a half of the space for little time.
+    #[default]
+    Lz4,
+    /// Zstandard: smaller, and slower by a factor of three to ten.
+    Zstd {
+        /// 1 (fast) to 19 (small); negative levels are faster still.
+        level: i32,
+    },
+}
+
+/// How a table is written. The same options and entries give the same bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TableOptions {
+    /// Uncompressed size at which a data block is closed. Default 4096. Larger blocks compress better and need a
+    /// smaller index; a point read decodes a whole block.
+    pub block_bytes: usize,
+    /// Every how many entries a data block stores a whole key. Default 16. Fewer make blocks smaller and searches
+    /// longer.
+    pub restart_interval: usize,
+    /// Default LZ4.
+    pub compression: Compression,
+    /// Size of the filter per user key; 0 writes none. Default 10, at which one absent key in a hundred costs a block
+    /// read.
+    pub filter_bits_per_key: u32,
+    /// Uncompressed size at which an index block is closed. Default 4096.
+    pub index_block_bytes: usize,
+    /// Written into the properties, for people and for repair. Default 0.
+    pub keyspace_id: u32,
+}
+
+impl Default for TableOptions {
+    fn default() -> Self {
+        TableOptions {
+            block_bytes: 4096,
+            restart_interval: 16,
+            compression: Compression::default(),
+            filter_bits_per_key: 10,
+            index_block_bytes: 4096,
+            keyspace_id: 0,
+        }
+    }
+}
+
+/// How a table is read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ReadOptions {
+    /// Keep blocks that had to be read in the block cache. Default true.
+    pub fill_cache: bool,
+    /// Verify the checksum of blocks that had to be read (never of those found in the cache). Default true. Without
+    /// it, damage may be reported as some other corruption, or give wrong data.
+    pub verify_checksums: bool,
+}
+
+impl Default for ReadOptions {
+    fn default() -> Self {
+        ReadOptions { fill_cache: true, verify_checksums: true }
+    }
+}

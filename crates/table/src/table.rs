@@ -1,0 +1,441 @@
+//! Reading a table.
+//!
+//! [`Table::open`] reads the end of the file: footer, properties, top index, range tombstones and filter; they stay in
+//! memory, charged to the block cache as pinned. A [`get`](Table::get) then
+//! 1. asks the filter, one cache line;
+//! 2. searches the top index and, with two levels, one index block;
+//! 3. searches the one data block in which the key must be.
+//!
+//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed.
+//!
+//! **Invariants**: at most one data block is read per `get`: a separator is never equal to what `get` searches for
+//! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss the
+//! same block both read it. **Failure**: whatever is not as the format says is corruption, with file and offset.
+
+use crate::block::{Block, BlockCursor, Malformed, ValueRef};
+use crate::cache::{BlockCache, Pinned};
+use crate::compress::{decode_into, decode_owned, with_scratch};
+use crate::filter::Filter;
+use crate::format::{BlockHandle, COMPRESSION_NONE, Damage, FOOTER_BYTES, Footer, HEADER_BYTES, MAX_BLOCK_BYTES};
+use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
+use crate::options::ReadOptions;
+use crate::properties::Properties;
+use crate::table_cursor::TableCursor;
+use situ_storage::{Error, Reader, Result};
+use std::sync::Arc;
+
+mod verify;
+
+/// Read in one piece at open; what lies in it needs no read of its own.
+const TAIL_BYTES: u64 = 16 << 10;
+
+/// A range tombstone as it is stored: versions older than `sequence` of user keys in `begin..end` are gone.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RawRangeTombstone {
+    /// The first user key.
+    pub begin: Vec<u8>,
+    /// The first user key behind.
+    pub end: Vec<u8>,
+    /// When.
+    pub sequence: SequenceNumber,
+}
+
+/// What a table has for a key.
+#[derive(Debug, Clone)]
+pub struct TableEntry {
+    /// The version found and its kind, which may be a tombstone.
+    pub trailer: Trailer,
+    /// Its value.
+    pub value: ValueRef,
+}
+
+/// A place where a table can be cut: all keys before it are in the file before `offset`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BlockBoundary {
+    /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of it:
+    /// some of them).
+    pub user_key: Vec<u8>,
+    /// Stored bytes up to the boundary, from the start of the file.
+    pub offset: u64,
+}
+
+/// An open table. See the [module](self).
+pub struct Table {
+    reader: Arc<dyn Reader>,
+    id: u64,
+    cache: Arc<BlockCache>,
+    footer: Footer,
+    properties: Properties,
+    index: Arc<Block>,
+    filter: Option<Filter>,
+    range_tombstones: Vec<RawRangeTombstone>,
+    /// Data blocks lie before this offset.
+    data_end: u64,
+    /// Given back when the table is closed.
+    _pinned: Pinned,
+}
+
+/// The end of the file, in memory while the table is opened.
+struct Tail {
+    bytes: Vec<u8>,
+    start: u64,
+}
+
+impl Table {
+    /// Opens a table. `table_id` names it in the cache: no two tables of a process that share a cache have the same.
+    ///
+    /// # Errors
+    /// The file cannot be read, or is not a table.
+    pub fn open(reader: Arc<dyn Reader>, table_id: u64, cache: Arc<BlockCache>) -> Result<Arc<Table>> {
+        let file_bytes = reader.bytes();
+        let corruption =
+            |offset, what: &str, d: Damage| Error::corruption(reader.path(), offset, what, d.expected, d.found);
+        let least = (HEADER_BYTES + FOOTER_BYTES) as u64;
+        if file_bytes < least {
+            let damage = Damage::new(format!("at least {least} bytes"), format!("{file_bytes}"));
+            return Err(corruption(0, "length", damage));
+        }
+        let tail_bytes = file_bytes.min(TAIL_BYTES);
+        let mut tail = Tail { bytes: vec![0; tail_bytes as usize], start: file_bytes - tail_bytes };
+        reader.read_at(tail.start, &mut tail.bytes)?;
+        let footer_at = file_bytes - FOOTER_BYTES as u64;
+        let footer = match tail.bytes.last_chunk::<FOOTER_BYTES>() {
+            Some(bytes) => Footer::decode(bytes, file_bytes).map_err(|d| corruption(footer_at, "footer", d))?,
+            None => return Err(corruption(footer_at, "footer", Damage::new("a footer", "none"))),
+        };
+
+        let read = |handle: BlockHandle, what| -> Result<Vec<u8>> {
+            let stored = match handle.offset.checked_sub(tail.start) {
+                Some(at) => tail.bytes[at as usize..][..handle.stored_bytes() as usize].to_vec(),
+                None => {
+                    let mut stored = vec![0; handle.stored_bytes() as usize];
+                    reader.read_at(handle.offset, &mut stored)?;
+                    stored
+                }
+            };
+            let mut block = decode_owned(stored, true).map_err(|d| corruption(handle.offset, what, d))?;
+            block.shrink_to_fit();
+            Ok(block)
+        };
+        let at = footer.properties.offset;
+        let properties =
+            Properties::decode(&read(footer.properties, "properties")?).map_err(|d| corruption(at, "properties", d))?;
+        let data_end = (HEADER_BYTES as u64).checked_add(properties.data_bytes).filter(|end| *end <= footer_at);
+        let data_end = data_end.ok_or_else(|| {
+            let expected = format!("at most {footer_at} bytes of data");
+            corruption(at, "properties", Damage::new(expected, properties.data_bytes))
+        })?;
+
+        let index = Block::new(read(footer.index, "index")?, footer.index.offset)
+            .map_err(|d| corruption(footer.index.offset, "index", d))?;
+        let filter = match footer.filter.is_absent() {
+            true => None,
+            false => Some(
+                Filter::decode(&read(footer.filter, "filter")?)
+                    .map_err(|d| corruption(footer.filter.offset, "filter", d))?,
+            ),
+        };
+        let range_tombstones = match footer.range_tombstones.is_absent() {
+            true => Vec::new(),
+            false => {
+                let at = footer.range_tombstones.offset;
+                decode_range_tombstones(read(footer.range_tombstones, "range tombstones")?)
+                    .map_err(|d| corruption(at, "range tombstones", d))?
+            }
+        };
+        let pinned_bytes = index.memory_bytes()
+            + filter.as_ref().map_or(0, Filter::memory_bytes)
+            + range_tombstones.iter().map(|t| size_of_val(t) + t.begin.len() + t.end.len()).sum::<usize>();
+        let pinned = cache.pin(pinned_bytes as u64);
+        Ok(Arc::new(Table {
+            id: table_id,
+            cache,
+            footer,
+            properties,
+            index: Arc::new(index),
+            filter,
+            range_tombstones,
+            data_end,
+            _pinned: pinned,
+            reader,
+        }))
+    }
+
+    /// The table's account of itself.
+    pub fn properties(&self) -> &Properties {
+        &self.properties
+    }
+
+    /// The range tombstones: by begin ascending, then sequence number descending. They may overlap.
+    pub fn range_tombstones(&self) -> &[RawRangeTombstone] {
+        &self.range_tombstones
+    }
+
+    /// The name of the table's file, for messages.
+    pub fn path(&self) -> &str {
+        self.reader.path()
+    }
+
+    /// The file's length in bytes.
+    pub fn bytes(&self) -> u64 {
+        self.footer.file_bytes
+    }
+
+    /// The number that names it in the cache.
+    pub fn id(&self) -> u64 {
+        self.id
+    }
+
+    /// Whether the filter lets a key with this hash pass; false means that the table does not have it. Always true
+    /// without a filter.
+    #[inline]
+    pub fn may_contain(&self, key_hash: u64) -> bool {
+        self.filter.as_ref().is_none_or(|filter| filter.may_contain(key_hash))
+    }
+
+    /// The newest version of `user_key` at or below `snapshot`, if the table has one. `key_hash` is
+    /// [`hash_key`](crate::hash_key) of `user_key`. Range tombstones are not looked at.
+    ///
+    /// Cost: one filter probe; if it passes, two or three searches in blocks, at most two of which have to be read.
+    ///
+    /// # Errors
+    /// A block cannot be read, or is damaged.
+    #[inline]
+    pub fn get(
+        &self,
+        user_key: &[u8],
+        snapshot: SequenceNumber,
+        key_hash: u64,
+        options: &ReadOptions,
+    ) -> Result<Option<TableEntry>> {
+        if !self.may_contain(key_hash) {
+            return Ok(None);
+        }
+        // No entry has a trailer between `NEWEST` and the one below it, and separators that are not keys of entries
+        // have `NEWEST`: the search never ends on one, so the version sought cannot be in the block behind.
+        let trailer = Trailer(Trailer::seek(snapshot).0.min(Trailer::NEWEST.0 - 1));
+        let target = KeyRef::new(user_key, trailer);
+        let Some((_, handle)) = self.find_block(target, options)? else { return Ok(None) };
+        let block = self.data_block(handle, options)?;
+        let (trailer, start, end) = match block.seek(target) {
+            Err(malformed) => return Err(self.malformed(&block, malformed)),
+            Ok(None) => return Ok(None),
+            Ok(Some((_, entry))) => {
+                // The entry's shared bytes are the target's: see `Block::seek`.
+                if user_key.get(entry.shared..) != Some(entry.suffix) {
+                    return Ok(None);
+                }
+                (entry.trailer, entry.value_start, entry.next)
+            }
+        };
+        Ok(Some(TableEntry { trailer, value: ValueRef::new(block, start, end) }))
+    }
+
+    /// A cursor over the entries; it stands nowhere yet. It reads through the cache, block by block, and ahead in
+    /// growing pieces once it notices that it is going forward.
+    pub fn cursor(self: &Arc<Self>, options: ReadOptions) -> TableCursor {
+        TableCursor::new(Arc::clone(self), options, None)
+    }
+
+    /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
+    /// (64 KiB at least), with every checksum verified and no allocation per block.
+    pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
+        TableCursor::new(Arc::clone(self), ReadOptions { fill_cache: false, verify_checksums: true }, Some(read_bytes))
+    }
+
+    /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most one
+    /// index block.
+    ///
+    /// # Errors
+    /// The index block cannot be read, or is damaged.
+    pub fn approximate_offset(&self, user_key: &[u8]) -> Result<u64> {
+        let target = KeyRef::new(user_key, Trailer::NEWEST);
+        let found = self.find_block(target, &ReadOptions::default())?;
+        Ok(found.map_or(self.data_end, |(_, handle)| handle.offset))
+    }
+
+    /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a time.
+    pub fn block_boundaries(&self) -> BlockBoundaries<'_> {
+        BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
+    }
+
+    /// How many index blocks point to data blocks.
+    #[inline]
+    pub(crate) fn leaf_count(&self) -> usize {
+        match self.footer.index_levels {
+            1 => 1,
+            _ => self.index.restart_count(),
+        }
+    }
+
+    /// The index block `i`, one of them.
+    pub(crate) fn leaf(&self, i: usize, options: &ReadOptions) -> Result<Arc<Block>> {
+        if self.footer.index_levels == 1 {
+            return Ok(Arc::clone(&self.index));
+        }
+        let (_, handle) = self.index.index_entry(i).map_err(|m| self.malformed(&self.index, m))?;
+        self.cached_block(handle, self.footer.file_bytes - FOOTER_BYTES as u64, "index block", options)
+    }
+
+    /// The index block in which the first separator at or behind `target` is; the number of blocks if there is none.
+    #[inline]
+    pub(crate) fn find_leaf(&self, target: KeyRef<'_>) -> Result<usize> {
+        match self.footer.index_levels {
+            1 => Ok(0),
+            _ => self.index.index_seek(target).map_err(|m| self.malformed(&self.index, m)),
+        }
+    }
+
+    /// The data block in which `target` is if it is anywhere, with the number of its index block.
+    #[inline]
+    fn find_block(&self, target: KeyRef<'_>, options: &ReadOptions) -> Result<Option<(usize, BlockHandle)>> {
+        let at = self.find_leaf(target)?;
+        if at >= self.leaf_count() {
+            return Ok(None);
+        }
+        let leaf = self.leaf(at, options)?;
+        let find = || {
+            let i = leaf.index_seek(target)?;
+            if i < leaf.restart_count() { leaf.index_entry(i).map(|(_, handle)| Some((at, handle))) } else { Ok(None) }
+        };
+        find().map_err(|m| self.malformed(&leaf, m))
+    }
+
+    /// The data block at `handle`, from the cache or the file.
+    #[inline]
+    pub(crate) fn data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
+        self.cached_block(handle, self.data_end, "data block", options)
+    }
+
+    #[inline]
+    fn cached_block(&self, handle: BlockHandle, end: u64, what: &str, options: &ReadOptions) -> Result<Arc<Block>> {
+        match self.cache.get(self.id, handle.offset) {
+            Some(block) => Ok(block),
+            None => self.read_block(handle, end, what, options),
+        }
+    }
+
+    #[cold]
+    fn read_block(&self, handle: BlockHandle, end: u64, what: &str, options: &ReadOptions) -> Result<Arc<Block>> {
+        self.check_handle(handle, end, what)?;
+        let bytes = handle.stored_bytes() as usize;
+        let damaged = |d: Damage| self.corruption(handle.offset, what, d);
+        let block = if self.properties.compression == COMPRESSION_NONE {
+            let mut stored = vec![0; bytes];
+            self.reader.read_at(handle.offset, &mut stored)?;
+            decode_owned(stored, options.verify_checksums).map_err(damaged)?
+        } else {
+            with_scratch(bytes, |stored| {
+                self.reader.read_at(handle.offset, stored)?;
+                let mut block = Vec::new();
+                decode_into(stored, options.verify_checksums, &mut block).map_err(damaged)?;
+                Ok::<_, Error>(block)
+            })?
+        };
+        let block = Arc::new(Block::new(block, handle.offset).map_err(damaged)?);
+        Ok(if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block })
+    }
+
+    /// Whether there can be a block there, before anything is allocated for it.
+    pub(crate) fn check_handle(&self, handle: BlockHandle, end: u64, what: &str) -> Result<()> {
+        let inside = handle.offset >= HEADER_BYTES as u64 && handle.end().is_some_and(|block_end| block_end <= end);
+        if inside && handle.bytes as usize <= MAX_BLOCK_BYTES {
+            return Ok(());
+        }
+        let expected = format!("a {what} between {HEADER_BYTES} and {end}");
+        Err(self.corruption(handle.offset, "index", Damage::new(expected, format!("{handle:?}"))))
+    }
+
+    pub(crate) fn reader(&self) -> &dyn Reader {
+        &*self.reader
+    }
+
+    pub(crate) fn cache(&self) -> &BlockCache {
+        &self.cache
+    }
+
+    pub(crate) fn data_end(&self) -> u64 {
+        self.data_end
+    }
+
+    #[cold]
+    pub(crate) fn corruption(&self, offset: u64, what: &str, damage: Damage) -> Error {
+        Error::corruption(self.path(), offset, what, damage.expected, damage.found)
+    }
+
+    #[cold]
+    pub(crate) fn malformed(&self, block: &Block, malformed: Malformed) -> Error {
+        let found = format!("something else at its byte {}", malformed.0);
+        self.corruption(block.file_offset(), "block", Damage::new("a sequence of entries", found))
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Table({}, {} entries)", self.path(), self.properties.entries)
+    }
+}
+
+fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RawRangeTombstone>, Damage> {
+    let malformed = |m: Malformed| Damage::new("a sequence of entries", format!("something else at byte {}", m.0));
+    let mut cursor = BlockCursor::new(Arc::new(Block::new(block, 0)?));
+    let mut all = Vec::new();
+    let mut more = cursor.first().map_err(malformed)?;
+    while more {
+        let (KeyRef { user: begin, trailer }, end) = (cursor.key(), cursor.value());
+        if trailer.kind() != Some(KeyKind::RangeDelete) || begin >= end {
+            let found = format!("{:?} to {}", cursor.key(), end.escape_ascii());
+            return Err(Damage::new("a range tombstone", found));
+        }
+        all.push(RawRangeTombstone { begin: begin.to_vec(), end: end.to_vec(), sequence: trailer.sequence() });
+        more = cursor.next().map_err(malformed)?;
+    }
+    all.shrink_to_fit();
+    Ok(all)
+}
+
+/// See [`Table::block_boundaries`].
+#[derive(Debug)]
+pub struct BlockBoundaries<'a> {
+    table: &'a Table,
+    leaf: Option<Arc<Block>>,
+    next_leaf: usize,
+    next_entry: usize,
+}
+
+impl BlockBoundaries<'_> {
+    fn advance(&mut self) -> Result<Option<BlockBoundary>> {
+        loop {
+            if let Some(leaf) = self.leaf.as_ref().filter(|leaf| self.next_entry < leaf.restart_count()) {
+                let found = leaf.index_entry(self.next_entry);
+                let (key, handle) = found.map_err(|m| self.table.malformed(leaf, m))?;
+                self.next_entry += 1;
+                self.table.check_handle(handle, self.table.data_end, "data block")?;
+                let offset = handle.offset + handle.stored_bytes();
+                return Ok(Some(BlockBoundary { user_key: key.user.to_vec(), offset }));
+            }
+            if self.next_leaf >= self.table.leaf_count() {
+                return Ok(None);
+            }
+            self.leaf = Some(self.table.leaf(self.next_leaf, &ReadOptions::default())?);
+            self.next_leaf += 1;
+            self.next_entry = 0;
+        }
+    }
+}
+
+impl Iterator for BlockBoundaries<'_> {
+    type Item = Result<BlockBoundary>;
+
+    fn next(&mut self) -> Option<Result<BlockBoundary>> {
+        let item = self.advance().transpose();
+        // After an error there is nothing to go on with.
+        if matches!(item, Some(Err(_))) {
+            (self.leaf, self.next_leaf) = (None, usize::MAX);
+        }
+        item
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,415 @@
+use super::*;
+use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
+use crate::{Compression, MAX_SEQUENCE, TableOptions, hash_key};
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+
+/// Ordered as a table is.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+struct ModelKey(Vec<u8>, std::cmp::Reverse<Trailer>);
+
+type Model = BTreeMap<ModelKey, Vec<u8>>;
+
+fn model_key(key: KeyRef<'_>) -> ModelKey {
+    ModelKey(key.user.to_vec(), std::cmp::Reverse(key.trailer))
+}
+
+fn key_ref(key: &ModelKey) -> KeyRef<'_> {
+    KeyRef::new(&key.0, key.1.0)
+}
+
+/// Keys that share prefixes, are prefixes of each other, repeat, and contain every byte.
+fn random_key(random: &mut Random) -> Vec<u8> {
+    match random.below(8) {
+        0 => Vec::new(),
+        1 => {
+            let length = random.below(300);
+            vec![b'a' + random.below(2) as u8; length]
+        }
+        2 => {
+            let length = random.below(6);
+            random.bytes(length)
+        }
+        3 => vec![0xff; random.below(5)],
+        _ => format!("user{:05}", random.below(2000)).into_bytes(),
+    }
+}
+
+fn random_trailer(random: &mut Random) -> Trailer {
+    let sequence = match random.below(20) {
+        0 => 0,
+        1 => MAX_SEQUENCE,
+        _ => random.below(1000) as u64,
+    };
+    Trailer::new(sequence, [KeyKind::Delete, KeyKind::Put, KeyKind::ValueHandle][random.below(3)])
+}
+
+fn random_model(random: &mut Random, entries: usize) -> Model {
+    let mut model = Model::new();
+    for _ in 0..entries {
+        let key = random_key(random);
+        for _ in 0..1 + random.below(3) {
+            let length = if random.below(50) == 0 { random.below(9000) } else { random.below(150) };
+            let value = if random.below(2) == 0 { random.bytes(length) } else { vec![7; length] };
+            model.insert(model_key(KeyRef::new(&key, random_trailer(random))), value);
+        }
+    }
+    model
+}
+
+fn random_options(random: &mut Random) -> TableOptions {
+    TableOptions {
+        block_bytes: [1, 200, 4096, 65536][random.below(4)],
+        restart_interval: [1, 2, 16, 100][random.below(4)],
+        compression: [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }][random.below(3)],
+        filter_bits_per_key: [0, 1, 10, 30][random.below(4)],
+        index_block_bytes: [1, 100, 4096][random.below(3)],
+        keyspace_id: 3,
+    }
+}
+
+fn write(options: &TableOptions, model: &Model) -> Vec<u8> {
+    build(options, model.iter().map(|(key, value)| (key_ref(key), &value[..])), &[]).0
+}
+
+fn here(cursor: &TableCursor) -> Option<OwnedEntry> {
+    cursor.valid().then(|| (cursor.key().user.to_vec(), cursor.key().trailer, cursor.value().to_vec()))
+}
+
+fn expected(entry: Option<(&ModelKey, &Vec<u8>)>) -> Option<OwnedEntry> {
+    entry.map(|(key, value)| (key.0.clone(), key.1.0, value.clone()))
+}
+
+fn check_against_model(table: &Arc<Table>, model: &Model, random: &mut Random) {
+    table.verify(&mut |_| {}).unwrap();
+    for mut cursor in [table.cursor(ReadOptions::default()), table.sequential_cursor(0)] {
+        cursor.first().unwrap();
+        for entry in model {
+            assert_eq!(here(&cursor), expected(Some(entry)));
+            cursor.next().unwrap();
+        }
+        assert!(!cursor.valid());
+        cursor.last().unwrap();
+        for entry in model.iter().rev() {
+            assert_eq!(here(&cursor), expected(Some(entry)));
+            cursor.prev().unwrap();
+        }
+        assert!(!cursor.valid());
+        for _ in 0..300 {
+            let key = match random.below(2) {
+                0 => model_key(KeyRef::new(&random_key(random), random_trailer(random))),
+                _ => model.keys().nth(random.below(model.len())).unwrap().clone(),
+            };
+            cursor.seek(key_ref(&key)).unwrap();
+            assert_eq!(here(&cursor), expected(model.range(&key..).next()), "seek {key:?}");
+            if cursor.valid() && random.below(2) == 0 {
+                cursor.prev().unwrap();
+                assert_eq!(here(&cursor), expected(model.range(..&key).next_back()), "seek {key:?}, prev");
+            }
+            cursor.seek_before(key_ref(&key)).unwrap();
+            assert_eq!(here(&cursor), expected(model.range(..=&key).next_back()), "seek_before {key:?}");
+            if cursor.valid() && random.below(2) == 0 {
+                cursor.next().unwrap();
+                let behind = (std::ops::Bound::Excluded(&key), std::ops::Bound::Unbounded);
+                assert_eq!(here(&cursor), expected(model.range::<ModelKey, _>(behind).next()));
+            }
+        }
+    }
+    for _ in 0..600 {
+        let user_key = match random.below(2) {
+            0 => random_key(random),
+            _ => model.keys().nth(random.below(model.len())).unwrap().0.clone(),
+        };
+        let snapshot = if random.below(4) == 0 { MAX_SEQUENCE } else { random.below(1100) as u64 };
+        let from = model_key(KeyRef::new(&user_key, Trailer::seek(snapshot)));
+        let want = expected(model.range(from..).next().filter(|(key, _)| key.0 == user_key));
+        let options = ReadOptions { fill_cache: random.below(2) == 0, verify_checksums: random.below(2) == 0 };
+        let got = table.get(&user_key, snapshot, hash_key(&user_key), &options).unwrap();
+        assert_eq!(got.map(|e| (user_key.clone(), e.trailer, e.value.to_vec())), want, "{user_key:?} at {snapshot}");
+    }
+}
+
+#[test]
+fn a_table_answers_as_the_map_it_was_made_from() {
+    let mut random = Random::seeded(1);
+    for round in 0..40 {
+        let options = random_options(&mut random);
+        let entries = [1, 10, 300, 1500][round % 4];
+        let model = random_model(&mut random, entries);
+        println!("round {round}: {} entries, {options:?}", model.len());
+        let table = open(write(&options, &model)).unwrap();
+        check_against_model(&table, &model, &mut random);
+    }
+}
+
+#[test]
+fn each_get_of_a_cold_table_reads_at_most_two_blocks() {
+    let mut random = Random::seeded(2);
+    let model = random_model(&mut random, 3000);
+    let options = TableOptions { index_block_bytes: 500, ..TableOptions::default() };
+    let reader = MemoryReader::new(write(&options, &model));
+    let table = Table::open(Arc::clone(&reader) as Arc<dyn Reader>, 1, BlockCache::new(0)).unwrap();
+    assert_eq!(table.footer.index_levels, 2);
+    for key in model.keys() {
+        let before = reader.reads.load(Ordering::SeqCst);
+        assert!(table.get(&key.0, MAX_SEQUENCE, hash_key(&key.0), &ReadOptions::default()).unwrap().is_some());
+        assert!(reader.reads.load(Ordering::SeqCst) - before <= 2);
+    }
+}
+
+#[test]
+fn a_scan_reads_ahead_and_a_sequential_cursor_leaves_the_cache_alone() {
+    let entries: Vec<_> = (0..20_000u32).map(|i| (format!("{i:08}").into_bytes(), vec![1; 100])).collect();
+    let trailer = Trailer::new(1, KeyKind::Put);
+    let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let (bytes, summary) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+    let cache = BlockCache::new(64 << 20);
+    let reader = MemoryReader::new(bytes);
+    let table = Table::open(Arc::clone(&reader) as Arc<dyn Reader>, 1, Arc::clone(&cache)).unwrap();
+    let blocks = summary.properties.data_blocks;
+    let reads = |mut cursor: TableCursor| {
+        let before = reader.reads.load(Ordering::SeqCst);
+        cursor.first().unwrap();
+        let mut count = 0;
+        while cursor.valid() {
+            count += 1;
+            cursor.next().unwrap();
+        }
+        assert_eq!(count, entries.len());
+        reader.reads.load(Ordering::SeqCst) - before
+    };
+    let before = cache.stats().blocks;
+    let sequential = reads(table.sequential_cursor(1 << 20));
+    assert!(sequential <= 3 + table.leaf_count() as u64, "{sequential} reads");
+    assert_eq!(cache.stats().blocks, before);
+    let cold = reads(table.cursor(ReadOptions::default()));
+    assert!(cold < blocks / 10, "{cold} reads for {blocks} blocks");
+    assert_eq!(reads(table.cursor(ReadOptions::default())), 0);
+}
+
+#[test]
+fn huge_keys_and_values_have_blocks_of_their_own() {
+    let mut random = Random::seeded(3);
+    let trailer = Trailer::new(5, KeyKind::Put);
+    let long = vec![b'k'; crate::format::MAX_KEY_BYTES];
+    let entries = [
+        (b"a".to_vec(), random.bytes(3)),
+        (b"b".to_vec(), random.bytes(20 << 20)),
+        (b"c".to_vec(), vec![0; 10 << 20]),
+        (long[..long.len() - 1].to_vec(), random.bytes(70_000)),
+        (long.clone(), Vec::new()),
+    ];
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 3 }] {
+        let options = TableOptions { compression, ..TableOptions::default() };
+        let (bytes, summary) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+        assert!(summary.properties.data_blocks >= 4);
+        let table = open(bytes).unwrap();
+        table.verify(&mut |_| {}).unwrap();
+        let mut cursor = table.sequential_cursor(0);
+        cursor.first().unwrap();
+        for (key, value) in &entries {
+            assert!(cursor.key().user == key && cursor.value() == value);
+            cursor.next().unwrap();
+            let got = table.get(key, 9, hash_key(key), &ReadOptions::default()).unwrap().unwrap();
+            assert!(*got.value == value[..]);
+        }
+    }
+}
+
+#[test]
+fn a_table_of_nothing_and_one_of_range_tombstones_only() {
+    let (bytes, summary) = build(&TableOptions::default(), [], &[]);
+    assert_eq!(summary.properties.smallest_key(), None);
+    let table = open(bytes).unwrap();
+    table.verify(&mut |_| {}).unwrap();
+    assert!(table.get(b"a", MAX_SEQUENCE, hash_key(b"a"), &ReadOptions::default()).unwrap().is_none());
+    assert_eq!(table.block_boundaries().count(), 0);
+    assert_eq!(table.range_tombstones(), []);
+
+    let tombstones: [(&[u8], u64, &[u8]); 4] = [(b"b", 7, b"q"), (b"", 1, b"z"), (b"b", 9, b"c"), (b"b", 7, b"c")];
+    let (bytes, summary) = build(&TableOptions::default(), [], &tombstones);
+    assert_eq!((summary.properties.smallest_sequence, summary.properties.largest_sequence), (1, 9));
+    let table = open(bytes).unwrap();
+    table.verify(&mut |_| {}).unwrap();
+    let raw = |begin: &[u8], sequence, end: &[u8]| RawRangeTombstone { begin: begin.into(), end: end.into(), sequence };
+    let want = [raw(b"", 1, b"z"), raw(b"b", 9, b"c"), raw(b"b", 7, b"c"), raw(b"b", 7, b"q")];
+    assert_eq!(table.range_tombstones(), want);
+    let mut cursor = table.cursor(ReadOptions::default());
+    for movement in [TableCursor::first, TableCursor::last] {
+        movement(&mut cursor).unwrap();
+        assert!(!cursor.valid());
+    }
+    cursor.seek(KeyRef::new(b"a", Trailer::NEWEST)).unwrap();
+    assert!(!cursor.valid());
+    cursor.seek_before(KeyRef::new(b"a", Trailer::NEWEST)).unwrap();
+    assert!(!cursor.valid());
+}
+
+#[test]
+fn boundaries_and_offsets_agree_with_the_blocks() {
+    let mut random = Random::seeded(4);
+    let model = random_model(&mut random, 2000);
+    let table = open(write(&TableOptions { index_block_bytes: 300, ..TableOptions::default() }, &model)).unwrap();
+    let boundaries: Vec<_> = table.block_boundaries().collect::<Result<_>>().unwrap();
+    assert_eq!(boundaries.len() as u64, table.properties().data_blocks);
+    assert_eq!(boundaries.last().unwrap().offset, table.data_end);
+    assert!(boundaries.is_sorted_by(|a, b| a.user_key <= b.user_key && a.offset < b.offset));
+    let mut last = 0;
+    for key in model.keys() {
+        let offset = table.approximate_offset(&key.0).unwrap();
+        assert!(last <= offset && offset < table.data_end);
+        last = offset;
+    }
+    assert_eq!(table.approximate_offset(&[0xff; 400]).unwrap(), table.data_end);
+}
+
+/// A small table with everything in it: two index levels, compressed and plain blocks, filter, range tombstones.
+fn small_table() -> (Vec<u8>, Model) {
+    let mut model = Model::new();
+    for i in 0..24u64 {
+        let value = vec![b'v'; (i % 5) as usize * 11];
+        let key = format!("key{:02}", i / 2).into_bytes();
+        model.insert(model_key(KeyRef::new(&key, Trailer::new(100 - i, KeyKind::Put))), value);
+    }
+    let options = TableOptions { block_bytes: 120, index_block_bytes: 60, ..TableOptions::default() };
+    let entries = model.iter().map(|(key, value)| (key_ref(key), &value[..]));
+    let (bytes, summary) = build(&options, entries, &[(b"key03", 50, b"key05")]);
+    assert!(summary.properties.index_blocks > 1 && summary.properties.filter_bytes > 0);
+    (bytes, model)
+}
+
+/// Reads all there is. Whatever it returns must be what was written.
+fn read_all(table: &Arc<Table>, model: &Model) -> Result<()> {
+    let mut cursor = table.cursor(ReadOptions::default());
+    cursor.first()?;
+    for entry in model {
+        assert_eq!(here(&cursor), expected(Some(entry)));
+        cursor.next()?;
+    }
+    assert!(!cursor.valid());
+    for (key, value) in model {
+        let got = table.get(&key.0, key.1.0.sequence(), hash_key(&key.0), &ReadOptions::default())?;
+        assert_eq!(*got.unwrap().value, value[..]);
+    }
+    assert_eq!(table.range_tombstones().len(), 1);
+    Ok(())
+}
+
+#[test]
+fn every_flipped_bit_is_found_and_none_gives_wrong_data() {
+    let (bytes, model) = small_table();
+    read_all(&open(bytes.clone()).unwrap(), &model).unwrap();
+    for bit in 0..bytes.len() * 8 {
+        let mut damaged = bytes.clone();
+        damaged[bit / 8] ^= 1 << (bit % 8);
+        let Ok(table) = open(damaged).inspect_err(|e| assert!(e.is_corruption(), "{e}")) else { continue };
+        let verified = table.verify(&mut |_| {});
+        assert!(verified.as_ref().is_err_and(|e| e.is_corruption()), "bit {bit}: {verified:?}");
+        if let Err(error) = read_all(&table, &model) {
+            assert!(error.is_corruption(), "{error}");
+        }
+    }
+}
+
+#[test]
+fn a_table_cut_short_or_made_longer_is_refused() {
+    let (bytes, _) = small_table();
+    for length in 0..bytes.len() {
+        let error = open(bytes[..length].to_vec()).err().unwrap();
+        assert!(error.is_corruption(), "{error}");
+    }
+    let mut longer = bytes.clone();
+    longer.push(0);
+    assert!(open(longer).err().unwrap().is_corruption());
+    let mut shifted = vec![0];
+    shifted.extend(bytes);
+    assert!(open(shifted).err().unwrap().is_corruption());
+}
+
+/// Damage with checksums that fit it, as a hostile or broken writer might make: an error or some entries, no panic.
+#[test]
+fn damage_under_a_good_checksum_does_not_panic() {
+    let mut random = Random::seeded(5);
+    let (bytes, _) = small_table();
+    let mut block_ends = vec![];
+    for end in 21..bytes.len() {
+        let stored = &bytes[..end];
+        for start in 16..end - 5 {
+            if crc32c::crc32c(&stored[start..end - 4]) == crate::format::u32_at(stored, end - 4) {
+                block_ends.push((start, end));
+            }
+        }
+    }
+    assert!(block_ends.len() > 8, "{block_ends:?}");
+    for _ in 0..20_000 {
+        let mut damaged = bytes.clone();
+        for _ in 0..1 + random.below(2) {
+            let (start, end) = block_ends[random.below(block_ends.len())];
+            let at = start + random.below(end - 4 - start);
+            damaged[at] = [0, 1, 0x7f, 0x80, 0xff, random.next() as u8][random.below(6)];
+            let checksum = crc32c::crc32c(&damaged[start..end - 4]);
+            damaged[end - 4..end].copy_from_slice(&checksum.to_le_bytes());
+        }
+        let Ok(table) = open(damaged) else { continue };
+        let _ = table.verify(&mut |_| {});
+        for mut cursor in [table.cursor(ReadOptions::default()), table.sequential_cursor(0)] {
+            let walk = |cursor: &mut TableCursor, forward: bool| -> Result<()> {
+                if forward {
+                    cursor.first()?
+                } else {
+                    cursor.last()?
+                }
+                for _ in 0..100 {
+                    if !cursor.valid() {
+                        break;
+                    }
+                    let _ = (cursor.key(), cursor.value().len());
+                    if forward { cursor.next()? } else { cursor.prev()? }
+                }
+                Ok(())
+            };
+            let _ = walk(&mut cursor, true);
+            let _ = walk(&mut cursor, false);
+            let key = format!("key{:02}", random.below(14)).into_bytes();
+            let _ = cursor.seek(KeyRef::new(&key, Trailer::seek(90)));
+            let _ = cursor.seek_before(KeyRef::new(&key, Trailer::seek(90)));
+            let _ = table.get(&key, 90, hash_key(&key), &ReadOptions::default());
+        }
+        let _ = table.block_boundaries().count();
+    }
+}
+
+#[test]
+fn random_bytes_are_not_a_table() {
+    let mut random = Random::seeded(6);
+    for _ in 0..3000 {
+        let length = random.below(600);
+        let mut bytes = random.bytes(length);
+        assert!(open(bytes.clone()).err().unwrap().is_corruption());
+        // With a footer that is sound in itself.
+        let file_bytes = (length + FOOTER_BYTES) as u64;
+        let mut handle = || BlockHandle { offset: random.next() % 700, bytes: (random.next() % 300) as u32 };
+        let footer = Footer {
+            filter: handle(),
+            range_tombstones: handle(),
+            properties: handle(),
+            index: handle(),
+            index_levels: 1,
+            file_bytes,
+        };
+        bytes.extend(footer.encode());
+        assert!(open(bytes).err().unwrap().is_corruption());
+    }
+}
+
+#[test]
+fn what_a_table_pins_is_charged_until_it_is_closed() {
+    let (bytes, _) = small_table();
+    let cache = BlockCache::new(1 << 20);
+    let table = Table::open(MemoryReader::new(bytes), 1, Arc::clone(&cache)).unwrap();
+    let filter = table.filter.as_ref().unwrap().memory_bytes();
+    let tombstone = size_of::<RawRangeTombstone>() + 10;
+    assert_eq!(cache.stats().pinned_bytes as usize, table.index.memory_bytes() + filter + tombstone);
+    drop(table);
+    assert_eq!(cache.stats().pinned_bytes, 0);
+}

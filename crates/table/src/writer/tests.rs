@@ -1,0 +1,66 @@
+use super::*;
+use crate::testing::{MemoryFile, Random, build};
+use crate::{Compression, KeyRef, Trailer};
+
+fn put(sequence: u64) -> Trailer {
+    Trailer::new(sequence, KeyKind::Put)
+}
+
+#[test]
+fn what_does_not_ascend_or_fit_is_refused() {
+    let mut writer = TableWriter::new(Box::new(MemoryFile::default()), &TableOptions::default(), 0).unwrap();
+    writer.add(KeyRef::new(b"m", put(5)), b"").unwrap();
+    for (user_key, trailer) in [
+        (&b"m"[..], put(5)),
+        (b"m", put(6)),
+        (b"l", put(1)),
+        (b"", put(1)),
+        (b"n", Trailer::new(1, KeyKind::RangeDelete)),
+        (b"n", Trailer(0x1ff)),
+    ] {
+        assert!(matches!(writer.add(KeyRef::new(user_key, trailer), b""), Err(Error::Invalid(_))), "{user_key:?}");
+    }
+    let long = vec![b'x'; MAX_KEY_BYTES + 1];
+    assert!(matches!(writer.add(KeyRef::new(&long, put(1)), b""), Err(Error::Invalid(_))));
+    assert!(writer.add_range_tombstone(b"b", 1, b"b").is_err() && writer.add_range_tombstone(b"c", 1, b"b").is_err());
+    assert!(writer.add_range_tombstone(b"a", 1, &long).is_err());
+    // A refusal changes nothing.
+    writer.add(KeyRef::new(b"m", Trailer::new(4, KeyKind::Delete)), b"").unwrap();
+    writer.add(KeyRef::new(b"ma", put(9)), b"").unwrap();
+    let summary = writer.finish().unwrap();
+    assert_eq!((summary.properties.entries, summary.properties.deletions), (3, 1));
+    assert_eq!(summary.properties.smallest_key(), Some(KeyRef::new(b"m", put(5))));
+    assert_eq!(summary.properties.largest_key(), Some(KeyRef::new(b"ma", put(9))));
+}
+
+#[test]
+fn the_estimate_is_close_to_the_file() {
+    let mut random = Random::seeded(1);
+    for compression in [Compression::None, Compression::Lz4] {
+        for entries in [0, 1, 100, 20_000] {
+            let file = MemoryFile::default();
+            let options = TableOptions { compression, ..TableOptions::default() };
+            let mut writer = TableWriter::new(Box::new(file), &options, 0).unwrap();
+            for i in 0..entries {
+                let value = random.bytes(50);
+                writer.add(KeyRef::new(format!("{i:016}").as_bytes(), put(i)), &value).unwrap();
+            }
+            let estimate = writer.estimated_bytes();
+            let bytes = writer.finish().unwrap().bytes;
+            assert!(estimate.abs_diff(bytes) <= 300 + bytes / 50, "{estimate} for {bytes}");
+        }
+    }
+}
+
+#[test]
+fn the_same_entries_give_the_same_bytes_and_blocks_keep_to_their_size() {
+    let keys: Vec<_> = (0..5000u32).map(|i| format!("key{:06}", i * 7).into_bytes()).collect();
+    for block_bytes in [512, 4096, 30_000] {
+        let options = TableOptions { block_bytes, compression: Compression::None, ..TableOptions::default() };
+        let table = || build(&options, keys.iter().map(|k| (KeyRef::new(k, put(1)), &k[..])), &[(b"a", 1, b"b")]);
+        let (bytes, summary) = table();
+        assert_eq!(bytes, table().0);
+        let mean = summary.properties.data_bytes / summary.properties.data_blocks;
+        assert!(mean <= block_bytes as u64 + 5 && mean >= block_bytes as u64 * 9 / 10, "{mean} of {block_bytes}");
+    }
+}
