@@ -8,7 +8,8 @@
 //!    holder says what it needs to go on: nothing, an event, a time, the end of a thread. The generator, seeded
 //!    once, picks one of those who need nothing, and the baton goes there.
 //! 3. When nobody can go on, simulated time advances to the nearest timeout. When there is none, that is a deadlock:
-//!    [`SimExecutor::run`] panics with a list of who waits for what.
+//!    [`SimExecutor::run`] panics with a list of who waits for what. While others work, time leaps to the nearest
+//!    timeout every 10,000 steps, so that periodic threads get their turn and a loop that polls the clock ends.
 //! 4. [`SimExecutor::kill`] is process death: every other thread unwinds from the yield point where it stands. Volume
 //!    operations that its destructors try fail without effect, because a dead process runs no destructors.
 //!
@@ -40,6 +41,8 @@ use std::time::{Duration, Instant};
 
 /// What a step from one yield point to the next costs in simulated time, so that polling loops see time pass.
 const STEP: Duration = Duration::from_nanos(100);
+/// After so many steps without one, time leaps to the nearest timeout.
+const LEAP_STEPS: u64 = 10_000;
 /// Real time without a yield point after which a lock must be in the way.
 const WATCHDOG: Duration = Duration::from_secs(20);
 /// A killed thread whose destructors wait this often would do so for ever.
@@ -78,6 +81,7 @@ impl SimExecutor {
             next_thread: 0,
             next_event: 0,
             steps: 0,
+            last_leap: 0,
             failure: None,
             panicked: Vec::new(),
             handles: Vec::new(),
@@ -266,6 +270,8 @@ pub(crate) struct State {
     next_thread: u64,
     next_event: u64,
     steps: u64,
+    /// The step at which time last leapt.
+    last_leap: u64,
     failure: Option<String>,
     panicked: Vec<Arc<JobOutcome>>,
     handles: Vec<std::thread::JoinHandle<()>>,
@@ -405,7 +411,13 @@ impl State {
                 }
                 ready += u64::from(thread.status == Status::Ready);
             }
-            if ready > 0 {
+            let leap = nearest.filter(|_| ready == 0 || self.steps - self.last_leap >= LEAP_STEPS);
+            if let Some(deadline) = leap {
+                self.now = deadline;
+                self.last_leap = self.steps;
+            } else if ready == 0 {
+                self.declare_deadlock(seed);
+            } else {
                 let may_stay = self.threads.get(&me).is_some_and(|thread| thread.status == Status::Ready);
                 if may_stay && (ready == 1 || self.rng.chance(self.stay)) {
                     return me;
@@ -413,10 +425,6 @@ impl State {
                 let chosen = self.rng.below(ready) as usize;
                 let mut candidates = self.threads.iter().filter(|(_, thread)| thread.status == Status::Ready);
                 return *candidates.nth(chosen).expect("fewer were drawn than are ready").0;
-            }
-            match nearest {
-                Some(deadline) => self.now = deadline,
-                None => self.declare_deadlock(seed),
             }
         }
     }

@@ -15,7 +15,7 @@ pub const SEED_VARIABLE: &str = "SITU_SIM_SEED";
 ///
 /// # Panics
 /// As `test` does, having printed the seed and how to replay it. When `SITU_SIM_SEED` is not a number.
-pub fn for_each_seed(first: u64, count: u64, test: impl Fn(u64)) {
+pub fn for_each_seed(first: u64, count: u64, mut test: impl FnMut(u64)) {
     let replay = std::env::var(SEED_VARIABLE).ok();
     let seeds = match &replay {
         None => (0..count).map(|n| first.wrapping_add(n)).collect(),

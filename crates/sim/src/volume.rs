@@ -17,22 +17,19 @@
 //! `Env::system()`, real threads may use the volume at once; then a seed does not replay.
 //! **Failure.** As planned; the volume itself never fails.
 
-use crate::disk::{Disk, Inode, NameChangeKind, SECTOR_BYTES, sectors};
+use crate::disk::{Disk, Inode, NameChangeKind, SECTOR_BYTES};
 use crate::executor::{current_thread, is_dying};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
 use crate::trace::{Entry, Trace, hash_bytes};
 use crate::{Rng, crash};
+use handles::{Handle, SimPageFile, SimReader, SimWriter};
 use situ_device::Env;
-use situ_storage::{
-    Buffer, Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
-};
+use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// Appended bytes collect up to this many in a writer, as in a `DirectoryVolume`'s.
-const APPEND_BUFFER_BYTES: usize = 256 << 10;
 /// The size that a volume without a limit says it has.
 const UNLIMITED_BYTES: u64 = 1 << 40;
 
@@ -604,178 +601,7 @@ impl Drop for SimLock {
     }
 }
 
-/// An open file: keeps it alive without a name.
-struct Handle {
-    shared: Arc<Shared>,
-    inode: u64,
-    /// At opening; for errors and for rules.
-    name: FileName,
-}
-
-impl Drop for Handle {
-    fn drop(&mut self) {
-        self.shared.lock().disk.release(self.inode);
-    }
-}
-
-impl Handle {
-    /// Makes everything written before the call durable, and the name with the change number `link`, if given.
-    fn sync(&self, link: Option<u64>) -> Result<()> {
-        let shared = &self.shared;
-        let subject = Subject::new(Operation::Sync, self.name);
-        shared.operate(subject, |verdict| {
-            let mut state = shared.effect(subject, verdict)?;
-            let watermark = state.disk.watermark();
-            let file = state.disk.inode(self.inode);
-            let length = file.contents.len();
-            if verdict.fault == Some(Fault::DropDirty) {
-                file.drop_dirty(None);
-                return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
-            }
-            drop(state);
-            let mut state = shared.half_way(subject, verdict)?;
-            if verdict.fault != Some(Fault::FalseDurability) {
-                state.disk.inode(self.inode).commit(watermark, length, None);
-                if let Some(link) = link {
-                    state.disk.commit_name(link);
-                }
-            }
-            Ok(())
-        })
-    }
-}
-
-struct SimReader {
-    file: Handle,
-    path: String,
-    bytes: u64,
-}
-
-impl Reader for SimReader {
-    fn path(&self) -> &str {
-        &self.path
-    }
-
-    fn bytes(&self) -> u64 {
-        self.bytes
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
-        self.file.shared.read(self.file.inode, subject, into)
-    }
-}
-
-struct SimWriter {
-    file: Handle,
-    /// The number of the change that gave the file its name.
-    link: u64,
-    buffer: Vec<u8>,
-    handed_over: u64,
-}
-
-impl SimWriter {
-    fn hand_over(&mut self, bytes: &[u8]) -> Result<()> {
-        if bytes.is_empty() {
-            return Ok(());
-        }
-        let shared = &self.file.shared;
-        let subject = Subject::new(Operation::Append, self.file.name).range(self.handed_over, bytes.len());
-        let subject = subject.content(bytes);
-        shared.operate(subject, |verdict| {
-            let state = shared.effect(subject, verdict)?;
-            shared.check_room(&state, subject, bytes.len() as u64)?;
-            drop(state);
-            shared.store(self.file.inode, subject, verdict, bytes)?;
-            shared.half_way(subject, verdict).map(drop)
-        })?;
-        self.handed_over += bytes.len() as u64;
-        Ok(())
-    }
-}
-
-impl Writer for SimWriter {
-    fn append(&mut self, bytes: &[u8]) -> Result<()> {
-        if self.buffer.len() + bytes.len() > APPEND_BUFFER_BYTES {
-            self.flush()?;
-        }
-        if bytes.len() >= APPEND_BUFFER_BYTES {
-            return self.hand_over(bytes);
-        }
-        self.buffer.extend_from_slice(bytes);
-        Ok(())
-    }
-
-    fn written(&self) -> u64 {
-        self.handed_over + self.buffer.len() as u64
-    }
-
-    fn sync(&mut self) -> Result<()> {
-        self.flush()?;
-        self.file.sync(Some(self.link))
-    }
-
-    fn flush(&mut self) -> Result<()> {
-        let mut buffer = std::mem::take(&mut self.buffer);
-        let result = self.hand_over(&buffer);
-        buffer.clear();
-        self.buffer = buffer;
-        result
-    }
-
-    fn finish(mut self: Box<Self>) -> Result<()> {
-        self.sync()
-    }
-}
-
-struct SimPageFile {
-    file: Handle,
-    path: String,
-    pages: u64,
-}
-
-impl PageFile for SimPageFile {
-    fn path(&self) -> &str {
-        &self.path
-    }
-
-    fn pages(&self) -> u64 {
-        self.pages
-    }
-
-    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
-        let bytes = &buffer[..count * PAGE_BYTES];
-        assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
-        let shared = &self.file.shared;
-        let subject = Subject::new(Operation::WritePages, self.file.name);
-        let subject = subject.range(first * PAGE_BYTES as u64, bytes.len()).content(bytes);
-        shared.operate(subject, |verdict| {
-            let (number, offset) = shared.store(self.file.inode, subject, verdict, bytes)?;
-            let written = sectors(offset, bytes.len());
-            let mut state = shared.half_way(subject, verdict)?;
-            let file = state.disk.inode(self.file.inode);
-            match verdict.fault {
-                Some(Fault::DropDirty) => {
-                    file.drop_dirty(Some(written));
-                    return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
-                }
-                Some(Fault::FalseDurability | Fault::LoseWrite) => {}
-                _ if durable => file.commit(number, 0, Some(written)),
-                _ => {}
-            }
-            Ok(())
-        })
-    }
-
-    fn sync(&self) -> Result<()> {
-        self.file.sync(None)
-    }
-
-    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
-        self.file.shared.read(self.file.inode, subject, into)
-    }
-}
+mod handles;
 
 #[cfg(test)]
 mod tests;

@@ -1,5 +1,9 @@
+use super::handles::APPEND_BUFFER_BYTES;
 use super::*;
-use crate::{SimExecutor, for_each_seed};
+use crate::{FileKind, Rule, SimExecutor, for_each_seed};
+use situ_storage::{Buffer, DirectoryVolume};
+use std::collections::BTreeSet;
+use std::path::PathBuf;
 
 const LOG: FileName = FileName::Log(1);
 const TABLE: FileName = FileName::Table(2);
@@ -114,4 +118,400 @@ fn durable_pages_survive_and_their_neighbours_may_not() {
         lost += u32::from(first_byte(&volume.crash(seed), 0) == 0);
     }
     assert!((20..80).contains(&lost), "{lost}");
+}
+
+/// Every sector of an image must hold a value that the sector had since it was last durable.
+#[test]
+fn an_image_shows_each_sector_as_it_once_was_and_not_older_than_promised() {
+    const PAGES: u64 = 4;
+    const SECTORS: usize = PAGE_BYTES / SECTOR_BYTES;
+    let (mut newest, mut others) = (0, 0);
+    for_each_seed(0, 200, |seed| {
+        let mut rng = Rng::new(seed);
+        let volume = volume(FaultPlan::none());
+        let file = volume.create_pages(LOG, PAGES * PAGE).unwrap();
+        let mut allowed: Vec<Vec<u8>> = vec![vec![0]; PAGES as usize];
+        for step in 1..rng.below(40) as u8 + 2 {
+            let at = rng.index(PAGES as usize);
+            match rng.below(8) {
+                0 => {
+                    file.sync().unwrap();
+                    allowed.iter_mut().for_each(|states| drop(states.drain(..states.len() - 1)));
+                }
+                1 => {
+                    file.write(at as u64, &page(step), 1, true).unwrap();
+                    allowed[at] = vec![step];
+                }
+                _ => {
+                    file.write(at as u64, &page(step), 1, false).unwrap();
+                    allowed[at].push(step);
+                }
+            }
+        }
+        for image in 0..4 {
+            let contents = volume.crash(seed * 4 + image).contents(LOG).unwrap();
+            for (number, sector) in contents.chunks(SECTOR_BYTES).enumerate() {
+                let states = &allowed[number / SECTORS];
+                assert!(states.contains(&sector[0]), "sector {number} holds {} of {states:?}", sector[0]);
+                assert!(sector.iter().all(|b| *b == sector[0]), "sector {number} is torn");
+                if states.last() == Some(&sector[0]) { newest += 1 } else { others += 1 }
+            }
+        }
+        let kept = volume.crash_keep_all().contents(LOG).unwrap();
+        let latest: Vec<u8> = allowed.iter().map(|states| *states.last().unwrap()).collect();
+        assert_eq!(kept.chunks(PAGE_BYTES).map(|page| page[0]).collect::<Vec<_>>(), latest);
+    });
+    assert!(newest > 1000 && others > 1000, "{newest} sectors in their newest state, {others} in an older one");
+}
+
+#[test]
+fn a_rename_happens_or_not_and_is_settled_by_sync_names() {
+    let outcomes: BTreeSet<Vec<FileName>> = (0..60)
+        .map(|seed| {
+            let volume = volume(FaultPlan::none());
+            volume.replace(FileName::Table(1), b"old").unwrap();
+            volume.replace(FileName::Table(2), b"new").unwrap();
+            volume.rename(FileName::Table(2), FileName::Table(1)).unwrap();
+            let after = volume.crash(seed);
+            let found = after.contents(FileName::Table(1)).expect("the target always exists");
+            match after.contents(FileName::Table(2)) {
+                None => assert_eq!(found, b"new"),
+                Some(source) => assert_eq!((found.as_slice(), source.as_slice()), (&b"old"[..], &b"new"[..])),
+            }
+            volume.sync_names().unwrap();
+            assert_eq!(volume.crash(seed).contents(FileName::Table(2)), None);
+            assert_eq!(volume.crash(seed).contents(FileName::Table(1)).unwrap(), b"new");
+            after.list().unwrap().iter().map(|meta| meta.name).collect()
+        })
+        .collect();
+    assert_eq!(outcomes.len(), 2, "{outcomes:?}");
+}
+
+#[test]
+fn a_name_taken_anew_never_loses_the_file_that_was_renamed_away() {
+    for_each_seed(0, 100, |seed| {
+        let volume = volume(FaultPlan::none());
+        volume.replace(FileName::Current, b"first").unwrap();
+        volume.rename(FileName::Current, FileName::Identity).unwrap();
+        // Making the second file durable under the old name makes the rename durable too.
+        volume.replace(FileName::Current, b"second").unwrap();
+        let after = volume.crash(seed);
+        assert_eq!(after.contents(FileName::Current).unwrap(), b"second");
+        assert_eq!(after.contents(FileName::Identity).unwrap(), b"first");
+    });
+}
+
+#[test]
+fn a_removal_without_sync_names_may_be_undone() {
+    let undone = |seed| {
+        let volume = volume(FaultPlan::none());
+        volume.replace(TABLE, b"x").unwrap();
+        volume.remove(TABLE).unwrap();
+        let undone = volume.crash(seed).contents(TABLE).is_some();
+        volume.sync_names().unwrap();
+        assert_eq!(volume.crash(seed).contents(TABLE), None);
+        undone
+    };
+    let count = (0..100).filter(|seed| undone(*seed)).count();
+    assert!((20..80).contains(&count), "{count}");
+}
+
+#[test]
+fn error_faults_strike_the_chosen_operation_on_the_chosen_files() {
+    let kinds = |fault| Rule::new(fault).files(&[FileKind::Table]);
+    let plan = |fault| FaultPlan::none().with(kinds(fault));
+    let tried = |fault, other: bool| {
+        let volume = volume(plan(fault));
+        let name = if other { FileName::Temporary(1) } else { TABLE };
+        volume.replace(name, b"x").err().map(|error| error.to_string())
+    };
+    for fault in [Fault::Io, Fault::NoSpace, Fault::PermissionDenied, Fault::ReadOnly, Fault::NotFound] {
+        assert!(tried(fault, false).is_some_and(|text| text.contains("000002.table")), "{fault:?}");
+        assert_eq!(tried(fault, true), None, "{fault:?} strikes another file");
+    }
+    let second = volume(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Remove]).nth(1)));
+    (0..3).for_each(|n| second.replace(FileName::Table(n), b"x").unwrap());
+    let removed: Vec<bool> = (0..3).map(|n| second.remove(FileName::Table(n)).is_ok()).collect();
+    assert_eq!(removed, [true, false, true]);
+    second.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::List]).from(1)));
+    assert_eq!([second.list().is_ok(), second.list().is_ok(), second.list().is_ok()], [true, false, false]);
+    second.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).chance(0.5)));
+    let failed = (0..1000).filter(|_| second.list().is_err()).count();
+    assert!((400..600).contains(&failed), "{failed}");
+}
+
+#[test]
+fn a_lost_directory_and_a_read_only_one() {
+    let volume = volume(FaultPlan::none());
+    volume.replace(TABLE, b"x").unwrap();
+    volume.set_faults(FaultPlan::none().with(Rule::new(Fault::NotFound)));
+    assert!(matches!(volume.list(), Err(Error::NotFound { .. })));
+    assert!(matches!(volume.create(LOG, 0).err(), Some(Error::NotFound { .. })));
+    volume.set_faults(FaultPlan::none().with(Rule::new(Fault::ReadOnly)));
+    assert!(volume.open(TABLE).is_ok());
+    assert!(volume.create(LOG, 0).is_err() && volume.remove(TABLE).is_err() && volume.lock().is_err());
+}
+
+#[test]
+fn a_full_volume_refuses_and_recovers_when_room_returns() {
+    let volume = volume(FaultPlan::none().capacity(10 * PAGE));
+    volume.create_pages(LOG, 8 * PAGE).unwrap();
+    assert!(volume.create_pages(FileName::Log(2), 3 * PAGE).err().unwrap().is_no_space());
+    let mut writer = volume.create(TABLE, 0).unwrap();
+    writer.append(&[1; 3 * PAGE_BYTES]).unwrap();
+    assert!(writer.flush().unwrap_err().is_no_space());
+    assert_eq!(volume.space(), Space { logical_total: 10 * PAGE, logical_used: 8 * PAGE, physical_used: None });
+    volume.remove(LOG).unwrap();
+    let mut writer = volume.create(FileName::Table(3), 0).unwrap();
+    writer.append(&[1; 9 * PAGE_BYTES]).unwrap();
+    writer.finish().unwrap();
+}
+
+#[test]
+fn a_failed_sync_may_drop_what_was_dirty_for_ever() {
+    for_each_seed(0, 30, |seed| {
+        let volume = volume(FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[Operation::Sync]).nth(0)));
+        let file = volume.create_pages(LOG, PAGE).unwrap();
+        file.write(0, &page(1), 1, false).unwrap();
+        assert!(file.sync().is_err());
+        file.sync().unwrap();
+        assert_eq!(first_byte(&volume, 0), 1, "reads still see it");
+        assert_eq!(first_byte(&volume.crash(seed), 0), 0, "the second sync saved what the first had dropped");
+    });
+}
+
+#[test]
+fn a_lying_disk_is_found_out_by_a_crash_only() {
+    let volume = volume(FaultPlan::none().with(Rule::new(Fault::FalseDurability)));
+    let file = volume.create_pages(LOG, PAGE).unwrap();
+    file.write(0, &page(1), 1, true).unwrap();
+    assert_eq!(first_byte(&volume, 0), 1);
+    assert!((0..20).any(|seed| first_byte(&volume.crash(seed), 0) == 0));
+}
+
+#[test]
+fn silent_faults_store_something_else() {
+    let stored = |fault| {
+        let volume = volume(FaultPlan::none());
+        let file = volume.create_pages(LOG, 4 * PAGE).unwrap();
+        (0..4).for_each(|n| file.write(n, &page(n as u8 + 1), 1, true).unwrap());
+        volume.set_faults(FaultPlan::none().with(Rule::new(fault).on(&[Operation::WritePages])));
+        file.write(1, &page(9), 1, true).unwrap();
+        let survived = volume.crash(5).contents(LOG).unwrap();
+        assert_eq!(volume.contents(LOG).unwrap(), survived, "{fault:?} is durable");
+        survived
+    };
+    let bytes = |contents: &[u8], byte: u8| contents.iter().filter(|b| **b == byte).count();
+    let lost = stored(Fault::LoseWrite);
+    assert_eq!((bytes(&lost, 9), bytes(&lost, 2)), (0, PAGE_BYTES));
+    let elsewhere = stored(Fault::Misdirect);
+    assert_eq!((bytes(&elsewhere, 9), bytes(&elsewhere, 2)), (PAGE_BYTES, PAGE_BYTES));
+    assert_eq!(bytes(&stored(Fault::FlipBit), 9), PAGE_BYTES - 1);
+}
+
+#[test]
+fn rot_is_at_rest_and_a_flipped_read_is_not() {
+    let volume = volume(FaultPlan::none());
+    volume.replace(TABLE, &[0; 100]).unwrap();
+    let reader = volume.open(TABLE).unwrap();
+    let mut bytes = [0; 100];
+    volume.set_faults(FaultPlan::none().with(Rule::new(Fault::FlipBit).nth(0)));
+    reader.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes.iter().map(|b| b.count_ones()).sum::<u32>(), 1);
+    reader.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes, [0; 100]);
+    assert!(volume.rot(TABLE, 50, 3));
+    assert!(!volume.rot(TABLE, 100, 3));
+    reader.read_at(0, &mut bytes).unwrap();
+    assert_eq!(bytes[50], 8);
+    assert_eq!(volume.crash(0).contents(TABLE).unwrap()[50], 8);
+}
+
+#[test]
+fn a_torn_sector_is_half_old_and_half_new() {
+    let is_torn = |plan: FaultPlan, seed| {
+        let volume = volume(plan);
+        let file = volume.create_pages(LOG, PAGE).unwrap();
+        file.write(0, &page(7), 1, false).unwrap();
+        let contents = volume.crash(seed).contents(LOG).unwrap();
+        contents.chunks(SECTOR_BYTES).any(|sector| sector.contains(&0) && sector.contains(&7))
+    };
+    let torn = (0..200).filter(|seed| is_torn(FaultPlan::none().tear_sectors(), *seed)).count();
+    assert!(torn > 20, "{torn}");
+    assert!(!(0..200).any(|seed| is_torn(FaultPlan::none(), seed)));
+}
+
+#[test]
+fn delays_pass_on_the_simulated_clock() {
+    let sim = SimExecutor::new(1);
+    let slow = Rule::new(Fault::Delay(Duration::from_secs(60))).on(&[Operation::Sync]);
+    let plan = FaultPlan::none().latency(Duration::from_millis(1)..Duration::from_millis(2)).with(slow);
+    let volume = SimVolume::new(&sim.env(), plan, 1);
+    sim.run(|| {
+        let mut writer = volume.create(TABLE, 0).unwrap();
+        let created = sim.env().clock.now();
+        assert!((Duration::from_millis(1)..Duration::from_millis(3)).contains(&created), "{created:?}");
+        writer.sync().unwrap();
+        assert!(sim.env().clock.now() > Duration::from_secs(60));
+    });
+}
+
+#[test]
+fn nothing_works_after_the_crash_point_and_the_old_world_does_not_reach_the_new() {
+    let volume = volume(FaultPlan::none());
+    volume.replace(FileName::Current, b"before").unwrap();
+    let file = volume.create_pages(LOG, PAGE).unwrap();
+    let after = volume.crash(1);
+    file.write(0, &page(1), 1, true).unwrap();
+    volume.remove(FileName::Current).unwrap();
+    volume.sync_names().unwrap();
+    assert_eq!(after.contents(FileName::Current).unwrap(), b"before");
+    assert_eq!(first_byte(&after, 0), 0);
+    volume.crash_at(volume.changes());
+    assert!(volume.open(LOG).is_ok(), "reads go on until the next change");
+    let error = file.write(0, &page(2), 1, true).unwrap_err();
+    assert!(error.to_string().contains("crashed"), "{error}");
+    assert!(volume.has_crashed() && volume.open(LOG).is_err() && volume.list().is_err());
+    // The write in flight may have reached the disk, whole or in part, or not.
+    let outcomes: BTreeSet<u8> = (0..100).map(|seed| first_byte(&volume.crash(seed), 0)).collect();
+    assert_eq!(outcomes, BTreeSet::from([1, 2]));
+}
+
+#[test]
+fn a_killed_thread_changes_nothing_any_more() {
+    let sim = SimExecutor::new(9);
+    let volume = SimVolume::new(&sim.env(), FaultPlan::none(), 9);
+    let (theirs, clock) = (volume.clone(), sim.clock());
+    sim.run(|| {
+        let job = move || {
+            let _removes = RemoveOnDrop(theirs);
+            situ_device::Clock::sleep(&clock, Duration::from_secs(1000));
+        };
+        volume.replace(TABLE, b"x").unwrap();
+        let job = sim_spawn(&sim, job);
+        sim.kill();
+        assert!(job.join().unwrap_err().contains("killed"));
+    });
+    assert!(volume.contents(TABLE).is_some(), "a destructor ran in a dead process");
+}
+
+struct RemoveOnDrop(SimVolume);
+
+impl Drop for RemoveOnDrop {
+    fn drop(&mut self) {
+        assert!(self.0.remove(TABLE).is_err());
+    }
+}
+
+fn sim_spawn(sim: &SimExecutor, job: impl FnOnce() + Send + 'static) -> Box<dyn situ_device::JobHandle> {
+    situ_device::Executor::spawn(sim, "job", Box::new(job)).unwrap()
+}
+
+#[test]
+fn one_seed_gives_one_trace() {
+    let run = |seed| {
+        let sim = SimExecutor::new(seed);
+        let plan = FaultPlan::none().with(Rule::new(Fault::Io).chance(0.2));
+        let volume = SimVolume::new(&sim.env(), plan.latency(Duration::ZERO..Duration::from_micros(50)), seed);
+        sim.run(|| {
+            let jobs: Vec<_> = (0..4)
+                .map(|thread| {
+                    let volume = volume.clone();
+                    sim_spawn(&sim, move || {
+                        for number in 0..10 {
+                            let name = FileName::Table(thread * 100 + number);
+                            if let Ok(mut writer) = volume.create(name, 0) {
+                                let _ = writer.append(&number.to_le_bytes()).and_then(|()| writer.sync());
+                            }
+                        }
+                    })
+                })
+                .collect();
+            jobs.iter().for_each(|job| job.join().unwrap());
+        });
+        (sim.trace().hash(), volume.trace().hash(), volume.operations(), sim.steps())
+    };
+    assert_eq!(run(1), run(1));
+    let different: BTreeSet<_> = (0..20).map(run).collect();
+    assert_eq!(different.len(), 20);
+}
+
+/// What a volume answers, as far as the trait fixes it.
+fn kind<T>(result: &Result<T>) -> &'static str {
+    match result {
+        Ok(_) => "ok",
+        Err(Error::NotFound { .. }) => "not found",
+        Err(Error::Corruption(_)) => "corruption",
+        Err(Error::Locked { .. }) => "locked",
+        Err(_) => "other",
+    }
+}
+
+struct TemporaryDirectory(PathBuf);
+
+impl Drop for TemporaryDirectory {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Without faults and crashes, the simulated volume and a real directory answer alike.
+#[test]
+fn answers_as_a_directory_does() {
+    for_each_seed(0, 12, |seed| {
+        let path = std::env::temp_dir().join(format!("situ-sim-{}-{seed}", std::process::id()));
+        let directory = TemporaryDirectory(path.clone());
+        let volumes: [Box<dyn Volume>; 2] =
+            [Box::new(DirectoryVolume::create(path).unwrap()), Box::new(volume(FaultPlan::none()))];
+        let mut rng = Rng::new(seed);
+        for step in 0..80 {
+            let (name, other) = (FileName::Table(rng.below(3)), FileName::Table(rng.below(3)));
+            let (what, bytes, offset) = (rng.below(8), rng.index(10_000), rng.below(12_000));
+            let answers = volumes.each_ref().map(|volume| act(&**volume, what, name, other, bytes, offset));
+            assert_eq!(answers[0], answers[1], "step {step}: action {what} on {name} and {other}");
+        }
+        drop(directory);
+    });
+}
+
+fn act(volume: &dyn Volume, what: u64, name: FileName, other: FileName, bytes: usize, offset: u64) -> String {
+    let data: Vec<u8> = (0..bytes).map(|n| n as u8).collect();
+    let done = match what {
+        0 => {
+            let writer = volume.create(name, 0);
+            let done = kind(&writer);
+            if let Ok(mut writer) = writer {
+                writer.append(&data).unwrap();
+                assert_eq!(writer.written(), bytes as u64);
+                writer.flush().unwrap();
+            }
+            done
+        }
+        1 => kind(&volume.replace(name, &data)),
+        2 => kind(&volume.rename(name, other)),
+        3 => kind(&volume.remove(name)),
+        4 => kind(&volume.create_pages(name, bytes as u64 + 1)),
+        5 => {
+            let file = volume.open_pages(name);
+            if let Ok(file) = &file
+                && file.pages() > 0
+            {
+                let mut buffer = Buffer::new(PAGE_BYTES);
+                buffer.fill(bytes as u8);
+                file.write(offset % file.pages(), &buffer, 1, bytes % 2 == 0).unwrap();
+            }
+            kind(&file)
+        }
+        6 => kind(&volume.sync_names()),
+        _ => kind(&volume.lock()),
+    };
+    let mut text = format!("{done};");
+    for meta in volume.list().unwrap() {
+        let reader = volume.open(meta.name).unwrap();
+        let mut whole = vec![0; reader.bytes() as usize];
+        reader.read_at(0, &mut whole).unwrap();
+        let behind = kind(&reader.read_at(offset, &mut [0; 100]));
+        text += &format!(" {} {} {:x} {behind}", meta.name, meta.bytes, hash_bytes(&whole));
+    }
+    text
 }

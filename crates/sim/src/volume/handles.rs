@@ -1,0 +1,186 @@
+//! Open files of a simulated volume: the writer, the reader and the page file.
+//!
+//! A handle names its file by inode, so renames, removals and other worlds do not disturb it.
+
+use super::{Shared, Subject};
+use crate::disk::sectors;
+use crate::fault::{Fault, Operation};
+use situ_storage::{Buffer, FileName, PAGE_BYTES, PageFile, Reader, Result, Writer};
+use std::io;
+use std::sync::Arc;
+
+/// Appended bytes collect up to this many in a writer, as in a `DirectoryVolume`'s.
+pub(super) const APPEND_BUFFER_BYTES: usize = 256 << 10;
+
+/// An open file: keeps it alive without a name.
+pub(super) struct Handle {
+    pub(super) shared: Arc<Shared>,
+    pub(super) inode: u64,
+    /// At opening; for errors and for rules.
+    pub(super) name: FileName,
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.shared.lock().disk.release(self.inode);
+    }
+}
+
+impl Handle {
+    /// Makes everything written before the call durable, and the name with the change number `link`, if given.
+    fn sync(&self, link: Option<u64>) -> Result<()> {
+        let shared = &self.shared;
+        let subject = Subject::new(Operation::Sync, self.name);
+        shared.operate(subject, |verdict| {
+            let mut state = shared.effect(subject, verdict)?;
+            let watermark = state.disk.watermark();
+            let file = state.disk.inode(self.inode);
+            let length = file.contents.len();
+            if verdict.fault == Some(Fault::DropDirty) {
+                file.drop_dirty(None);
+                return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
+            }
+            drop(state);
+            let mut state = shared.half_way(subject, verdict)?;
+            if verdict.fault != Some(Fault::FalseDurability) {
+                state.disk.inode(self.inode).commit(watermark, length, None);
+                if let Some(link) = link {
+                    state.disk.commit_name(link);
+                }
+            }
+            Ok(())
+        })
+    }
+}
+
+pub(super) struct SimReader {
+    pub(super) file: Handle,
+    pub(super) path: String,
+    pub(super) bytes: u64,
+}
+
+impl Reader for SimReader {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
+        self.file.shared.read(self.file.inode, subject, into)
+    }
+}
+
+pub(super) struct SimWriter {
+    pub(super) file: Handle,
+    /// The number of the change that gave the file its name.
+    pub(super) link: u64,
+    pub(super) buffer: Vec<u8>,
+    pub(super) handed_over: u64,
+}
+
+impl SimWriter {
+    fn hand_over(&mut self, bytes: &[u8]) -> Result<()> {
+        if bytes.is_empty() {
+            return Ok(());
+        }
+        let shared = &self.file.shared;
+        let subject = Subject::new(Operation::Append, self.file.name).range(self.handed_over, bytes.len());
+        let subject = subject.content(bytes);
+        shared.operate(subject, |verdict| {
+            let state = shared.effect(subject, verdict)?;
+            shared.check_room(&state, subject, bytes.len() as u64)?;
+            drop(state);
+            shared.store(self.file.inode, subject, verdict, bytes)?;
+            shared.half_way(subject, verdict).map(drop)
+        })?;
+        self.handed_over += bytes.len() as u64;
+        Ok(())
+    }
+}
+
+impl Writer for SimWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        if self.buffer.len() + bytes.len() > APPEND_BUFFER_BYTES {
+            self.flush()?;
+        }
+        if bytes.len() >= APPEND_BUFFER_BYTES {
+            return self.hand_over(bytes);
+        }
+        self.buffer.extend_from_slice(bytes);
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.handed_over + self.buffer.len() as u64
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        self.file.sync(Some(self.link))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let mut buffer = std::mem::take(&mut self.buffer);
+        let result = self.hand_over(&buffer);
+        buffer.clear();
+        self.buffer = buffer;
+        result
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.sync()
+    }
+}
+
+pub(super) struct SimPageFile {
+    pub(super) file: Handle,
+    pub(super) path: String,
+    pub(super) pages: u64,
+}
+
+impl PageFile for SimPageFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
+        let bytes = &buffer[..count * PAGE_BYTES];
+        assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
+        let shared = &self.file.shared;
+        let subject = Subject::new(Operation::WritePages, self.file.name);
+        let subject = subject.range(first * PAGE_BYTES as u64, bytes.len()).content(bytes);
+        shared.operate(subject, |verdict| {
+            let (number, offset) = shared.store(self.file.inode, subject, verdict, bytes)?;
+            let written = sectors(offset, bytes.len());
+            let mut state = shared.half_way(subject, verdict)?;
+            let file = state.disk.inode(self.file.inode);
+            match verdict.fault {
+                Some(Fault::DropDirty) => {
+                    file.drop_dirty(Some(written));
+                    return Err(shared.fail(subject, io::Error::from_raw_os_error(5)));
+                }
+                Some(Fault::FalseDurability | Fault::LoseWrite) => {}
+                _ if durable => file.commit(number, 0, Some(written)),
+                _ => {}
+            }
+            Ok(())
+        })
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.file.sync(None)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
+        self.file.shared.read(self.file.inode, subject, into)
+    }
+}
