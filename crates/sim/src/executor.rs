@@ -170,12 +170,14 @@ impl SimExecutor {
             // Every thread catches its job's panic; there is nothing left to be told here.
             let _ = handle.join();
         }
+        let unseen = panicked.iter().find_map(|job| job.unobserved_panic());
         let message = match (failure, outcome) {
-            (Some(failure), _) => failure,
+            // Often somebody waits for ever because the thread to wake it has panicked.
+            (Some(failure), _) => unseen.map_or(failure.clone(), |unseen| format!("{unseen}\n{failure}")),
             (None, Err(payload) | Ok(Err(payload))) => format!("main panicked: {}", panic_message(&*payload)),
-            (None, Ok(Ok(value))) => match panicked.iter().find_map(|job| job.unobserved_panic()) {
+            (None, Ok(Ok(value))) => match unseen {
                 None => return value,
-                Some(message) => message,
+                Some(unseen) => unseen,
             },
         };
         panic!("{message}\nsimulation with seed {}; {}", world.seed, world.trace);

@@ -34,7 +34,7 @@ pub fn for_each_seed(first: u64, count: u64, mut test: impl FnMut(u64)) {
 pub struct CrashPoints {
     /// If the workload has more crash points, so many of them are drawn.
     pub points_max: u64,
-    /// Crash images to check per point.
+    /// Images of power failures to check per point.
     pub images_per_point: u32,
     /// What else goes wrong while the workload runs.
     pub faults: FaultPlan,
@@ -48,7 +48,9 @@ impl Default for CrashPoints {
 
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
 /// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
-/// the writes acknowledged and those tried). Returns the number of images checked.
+/// the writes acknowledged and those tried). The first image of each point is that of process death: all is there that
+/// the system was given, but what was not durable still is not ([`SimVolume::crash_keep_all`]). Returns the number of
+/// images checked.
 ///
 /// The workload gets errors from the crash on and must return then; threads that it leaves behind are killed. Both
 /// closures run as simulated threads, with the seed's schedule: the same seed checks the same images.
@@ -80,9 +82,9 @@ pub fn crash_everywhere<T: Send + Sync>(
     let mut images = 0;
     for point in points {
         let (volume, told) = start(Some(point));
-        for image in 0..options.images_per_point {
+        for image in 0..=options.images_per_point {
             let image_seed = rng.next_u64();
-            let after = volume.crash(image_seed);
+            let after = if image == 0 { volume.crash_keep_all() } else { volume.crash(image_seed) };
             let sim = SimExecutor::new(image_seed);
             let after = after.on(&sim.env());
             let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after.clone(), &told))));

@@ -168,6 +168,39 @@ fn panics_are_told_by_join_or_else_by_run() {
 }
 
 #[test]
+fn a_deadlock_after_a_panic_names_the_panic() {
+    let message = failure_of(|| {
+        let sim = SimExecutor::new(4);
+        sim.run(|| {
+            let event = sim.event();
+            drop(sim.spawn("waker", Box::new(|| panic!("before waking"))).unwrap());
+            event.wait(event.generation(), None);
+        });
+    });
+    assert!(message.contains("waker panicked") && message.contains("deadlock"), "{message}");
+}
+
+#[test]
+fn polling_the_clock_ends_and_starves_no_timeout() {
+    let sim = SimExecutor::new(2);
+    let ticks = Arc::new(AtomicU32::new(0));
+    sim.run(|| {
+        let (clock, ticking) = (sim.clock(), Arc::clone(&ticks));
+        let job = move || {
+            for _ in 0..3 {
+                clock.sleep(Duration::from_secs(1));
+                ticking.fetch_add(1, Ordering::SeqCst);
+            }
+        };
+        sim.spawn("periodic", Box::new(job)).unwrap();
+        while ticks.load(Ordering::SeqCst) < 3 {
+            sim.yield_point();
+        }
+    });
+    assert!(sim.steps() < 4 * LEAP_STEPS, "{} steps", sim.steps());
+}
+
+#[test]
 fn kill_ends_all_other_threads_where_they_stand() {
     for_each_seed(0, 200, |seed| {
         let sim = SimExecutor::new(seed);

@@ -164,6 +164,57 @@ fn an_image_shows_each_sector_as_it_once_was_and_not_older_than_promised() {
     assert!(newest > 1000 && others > 1000, "{newest} sectors in their newest state, {others} in an older one");
 }
 
+/// Writers and a syncer at once: a sync covers what was written before it began, and a crash in the midst of everything
+/// never shows less.
+#[test]
+fn a_sync_covers_what_was_written_before_it_began() {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    let mut older_than_newest = 0;
+    for_each_seed(0, 150, |seed| {
+        let sim = SimExecutor::new(seed);
+        let volume = SimVolume::new(&sim.env(), FaultPlan::none(), seed);
+        sim.run(|| {
+            let file = volume.create_pages(LOG, 2 * PAGE).unwrap();
+            // Per page: the last value whose write has begun, has returned, has been promised.
+            let [begun, written, promised] = std::array::from_fn(|_| Arc::new([AtomicU8::new(0), AtomicU8::new(0)]));
+            for at in 0..2 {
+                let file = Arc::clone(&file);
+                let (begun, written, promised) = (Arc::clone(&begun), Arc::clone(&written), Arc::clone(&promised));
+                drop(sim_spawn(&sim, move || {
+                    for value in 1..30 {
+                        begun[at].store(value, Ordering::SeqCst);
+                        let durable = value % 7 == 0;
+                        file.write(at as u64, &page(value), 1, durable).unwrap();
+                        written[at].store(value, Ordering::SeqCst);
+                        if durable {
+                            promised[at].fetch_max(value, Ordering::SeqCst);
+                        }
+                    }
+                }));
+            }
+            let (syncing, covered) = (Arc::clone(&written), Arc::clone(&promised));
+            drop(sim_spawn(&sim, move || {
+                for _ in 0..5 {
+                    let before = [0, 1].map(|at: usize| syncing[at].load(Ordering::SeqCst));
+                    file.sync().unwrap();
+                    (0..2).for_each(|at| drop(covered[at].fetch_max(before[at], Ordering::SeqCst).to_string()));
+                }
+            }));
+            for image in 0..20 {
+                sim.env().clock.sleep(Duration::from_micros(2));
+                let contents = volume.crash(seed * 20 + image).contents(LOG).unwrap();
+                for (number, sector) in contents.chunks(SECTOR_BYTES).enumerate() {
+                    let at = number * SECTOR_BYTES / PAGE_BYTES;
+                    let allowed = promised[at].load(Ordering::SeqCst)..=begun[at].load(Ordering::SeqCst);
+                    assert!(allowed.contains(&sector[0]), "page {at} holds {}, allowed is {allowed:?}", sector[0]);
+                    older_than_newest += u32::from(sector[0] < *allowed.end());
+                }
+            }
+        });
+    });
+    assert!(older_than_newest > 1000, "{older_than_newest}");
+}
+
 #[test]
 fn a_rename_happens_or_not_and_is_settled_by_sync_names() {
     let outcomes: BTreeSet<Vec<FileName>> = (0..60)
