@@ -1,1 +1,49 @@
 //! Situ: workloads, measurement, reports.
+//!
+//! ```text
+//!   BenchOptions ──► run ──► driver ──► Worker::plan ──► Store ──► Recorder ──► BenchResult ──► table, JSON, report
+//!                     │                 keys, values,    yours    histograms,
+//!                     └─► sampler       distributions             series, stalls
+//! ```
+//!
+//! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be set beside
+//! published ones. Any store that implements [`Store`] can be driven. A result is JSON with the machine and all settings;
+//! A report makes one page of HTML from one or many.
+//!
+//! What the figures mean:
+//! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it
+//!   includes making the key and one reading of the clock. With a rate it is from the moment the request was due.
+//! - *Write amplification* is bytes this process sent to the disk, background work that the workload caused included, per
+//!   key and value byte written. *Space amplification* is bytes on disk per byte of entries that exist.
+//! - *Stall* is the longest time in which no thread completed anything, to the millisecond.
+//! - *Memory* is anonymous memory: what the process allocated, without page cache. A few megabytes are the harness's own.
+//!
+//! **Threads.** Real threads and the real clock: this crate measures, and is not run in the simulator.
+
+#![forbid(unsafe_code)]
+
+pub mod content;
+pub mod distribution;
+mod driver;
+mod error;
+mod measure;
+mod memory;
+mod options;
+mod process;
+pub mod random;
+mod result;
+mod run;
+mod sampler;
+mod store;
+pub mod table;
+mod workload;
+
+pub use error::{Error, Result};
+pub use measure::{Kind, Latency};
+pub use memory::{MemoryFactory, MemoryStore};
+pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_count};
+pub use process::Machine;
+pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
+pub use run::{run, run_observed};
+pub use store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+pub use workload::Workload;

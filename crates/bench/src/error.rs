@@ -1,0 +1,70 @@
+//! Why a run did not give a result.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use crate::store::StoreFailure;
+
+/// The result of everything here that can fail.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// Why a run or a report failed. The message says what to change, where that is known.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Error {
+    /// The options contradict each other or cannot be run.
+    Options(String),
+    /// The store under test returned an error.
+    Store {
+        /// What was being done: a workload's name, or `open`.
+        during: String,
+        /// The store's own error.
+        source: StoreFailure,
+    },
+    /// The store answered something that cannot be right.
+    Wrong(String),
+    /// A file could not be read or written.
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The system's error.
+        source: std::io::Error,
+    },
+    /// A result file is not one of ours.
+    Format {
+        /// The file.
+        path: PathBuf,
+        /// What does not fit.
+        source: serde_json::Error,
+    },
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Options(text) | Self::Wrong(text) => formatter.write_str(text),
+            Self::Store { during, source } => write!(formatter, "{during}: the store failed: {source}"),
+            Self::File { path, source } => write!(formatter, "{}: {source}", path.display()),
+            Self::Format { path, source } => {
+                write!(formatter, "{}: not a benchmark result: {source}", path.display())
+            }
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Self::Options(_) | Self::Wrong(_) => None,
+            Self::Store { source, .. } => Some(source.as_ref()),
+            Self::File { source, .. } => Some(source),
+            Self::Format { source, .. } => Some(source),
+        }
+    }
+}
+
+impl Error {
+    pub(crate) fn file(path: impl Into<PathBuf>, source: std::io::Error) -> Self {
+        Self::File { path: path.into(), source }
+    }
+}

@@ -1,0 +1,169 @@
+//! The result of a run, as it is kept: JSON with everything needed to judge it and to run it again.
+//!
+//! Fields may be added; a reader ignores what it does not know and takes the default for what is missing. Units are in
+//! the names. `None` means that the machine or the store did not say, never zero.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{Error, Result};
+use crate::measure::Latency;
+use crate::options::BenchOptions;
+use crate::process::Machine;
+use crate::store::StoreStats;
+
+/// Names the layout of a result file.
+pub const RESULT_FORMAT: &str = "situ-bench 1";
+
+/// A run: one store, one set of options, its workloads in order.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct BenchResult {
+    /// [`RESULT_FORMAT`].
+    pub format: String,
+    /// Name in tables and charts; results with the same label are repetitions.
+    pub label: String,
+    /// The store's name and version.
+    pub store: String,
+    /// The settings it was opened with.
+    pub store_settings: BTreeMap<String, String>,
+    /// When the run began, UTC.
+    pub date: String,
+    /// Commit of the code under test, if it was given.
+    pub commit: Option<String>,
+    /// Where it ran.
+    pub machine: Machine,
+    /// What it was told.
+    pub options: BenchOptions,
+    /// Cost of reading the clock once, in nanoseconds: part of every latency.
+    pub clock_ns: f64,
+    /// Anonymous memory of the process before the store was opened: the harness's own share of the memory figures.
+    pub baseline_anonymous_bytes: Option<u64>,
+    /// The workloads, in order.
+    pub phases: Vec<PhaseResult>,
+}
+
+/// What one workload did.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PhaseResult {
+    /// The workload's name.
+    pub workload: String,
+    /// Threads that issued requests.
+    pub threads: u32,
+    /// Requests each kept in flight.
+    pub outstanding: u32,
+    /// Requests per second that were asked for.
+    pub target_rate: Option<u64>,
+    /// From the start to the last completion.
+    pub seconds: f64,
+    /// Operations completed.
+    pub operations: u64,
+    /// Operations per second.
+    pub operations_per_second: f64,
+    /// Gets that found a value, and entries that scans returned.
+    pub found: u64,
+    /// Gets that found none.
+    pub missed: u64,
+    /// Key and value bytes written by requests.
+    pub user_bytes_written: u64,
+    /// Bytes returned to requests.
+    pub user_bytes_read: u64,
+    /// Latencies per kind of operation.
+    pub latencies: Vec<Latency>,
+    /// Longest time in which no request completed.
+    pub longest_stall_ms: u64,
+    /// Time the store then took to finish its background work.
+    pub settle_seconds: f64,
+    /// CPU time of the process in user mode, while requests were issued.
+    pub cpu_user_seconds: Option<f64>,
+    /// CPU time of the process in the kernel, while requests were issued.
+    pub cpu_system_seconds: Option<f64>,
+    /// CPU time of both kinds while the store settled.
+    pub settle_cpu_seconds: Option<f64>,
+    /// Highest resident memory, page cache mapped into the process included.
+    pub resident_bytes_peak: Option<u64>,
+    /// Highest anonymous memory of the samples: what the process itself allocated.
+    pub anonymous_bytes_peak: Option<u64>,
+    /// Bytes read from the disk by this process, settling included (`/proc/self/io`).
+    pub disk_bytes_read: Option<u64>,
+    /// Bytes written to the disk by this process, settling included (`/proc/self/io`).
+    pub disk_bytes_written: Option<u64>,
+    /// `disk_bytes_written / user_bytes_written`.
+    pub write_amplification: Option<f64>,
+    /// The same by the store's own counter.
+    pub store_write_amplification: Option<f64>,
+    /// Bytes the store's files hold afterwards.
+    pub disk_bytes: u64,
+    /// Key and value bytes of the entries that exist.
+    pub live_user_bytes: Option<u64>,
+    /// `disk_bytes / live_user_bytes`.
+    pub space_amplification: Option<f64>,
+    /// What the store said about itself afterwards.
+    pub stats: StoreStats,
+    /// Throughput and the longest latency over time.
+    pub series: Series,
+    /// Memory, CPU and writes over time, settling included.
+    pub samples: Vec<Sample>,
+}
+
+impl PhaseResult {
+    /// CPU time per operation in microseconds, requests only.
+    #[must_use]
+    pub fn cpu_us_per_operation(&self) -> Option<f64> {
+        let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
+        (self.operations > 0).then(|| seconds * 1e6 / self.operations as f64)
+    }
+}
+
+/// Completions per interval.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Series {
+    /// Length of an interval. The last one may be cut short.
+    pub interval_ms: u64,
+    /// Operations completed in each.
+    pub operations: Vec<u64>,
+    /// Longest latency that ended in each.
+    pub latency_ns_max: Vec<u64>,
+}
+
+/// The process at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Sample {
+    /// Since the workload began.
+    pub at_ms: u64,
+    /// Resident memory.
+    pub resident_bytes: Option<u64>,
+    /// Anonymous memory.
+    pub anonymous_bytes: Option<u64>,
+    /// CPU time since the workload began.
+    pub cpu_seconds: Option<f64>,
+    /// Bytes written to the disk since the workload began.
+    pub disk_bytes_written: Option<u64>,
+}
+
+impl BenchResult {
+    /// The phase of a workload: the last one, where it was run more than once.
+    #[must_use]
+    pub fn phase(&self, workload: &str) -> Option<&PhaseResult> {
+        self.phases.iter().rev().find(|phase| phase.workload == workload)
+    }
+
+    /// Writes the result as JSON.
+    pub fn write_json(&self, path: &Path) -> Result<()> {
+        let mut text =
+            serde_json::to_string_pretty(self).map_err(|source| Error::Format { path: path.to_owned(), source })?;
+        text.push('\n');
+        fs::write(path, text).map_err(|source| Error::file(path, source))
+    }
+
+    /// Reads a result that [`write_json`](Self::write_json) wrote.
+    pub fn read_json(path: &Path) -> Result<Self> {
+        let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
+        serde_json::from_str(&text).map_err(|source| Error::Format { path: path.to_owned(), source })
+    }
+}

@@ -1,0 +1,347 @@
+//! A run: opens the store, does its workloads in order, and puts the result together.
+//!
+//! 1. The store lives in `directory/store`, which the run makes. A workload that wants a fresh store gets one, unless it
+//!    is the first or the run uses an existing store.
+//! 2. A workload's requests are driven and measured.
+//! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were caused
+//!    by the workload and count in its write amplification, and the next workload starts from rest.
+//! 4. At the end the store is closed and, unless it is to be kept, removed.
+//!
+//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use crate::distribution::Inserted;
+use crate::driver::{Control, Driven, drive};
+use crate::error::{Error, Result};
+use crate::options::BenchOptions;
+use crate::process::{Machine, Usage, date_now, directory_bytes};
+use crate::result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
+use crate::sampler::{cpu_since, sample, since};
+use crate::store::{Store, StoreFactory, StoreStats};
+use crate::workload::{Dataset, LiveKeys, Worker, Workload, failed};
+
+/// Points of a series kept in a result.
+const POINTS_MAX: usize = 1200;
+
+/// Runs the workloads of `options` on a store of `factory`.
+///
+/// # Errors
+/// Options that cannot be run, an error of the store, or an answer of the store that cannot be right.
+pub fn run(options: &BenchOptions, factory: &dyn StoreFactory) -> Result<BenchResult> {
+    run_observed(options, factory, &mut |_| {})
+}
+
+/// Like [`run`], and shows each phase as soon as it is done.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_observed(
+    options: &BenchOptions,
+    factory: &dyn StoreFactory,
+    observe: &mut dyn FnMut(&PhaseResult),
+) -> Result<BenchResult> {
+    options.check()?;
+    check_order(options)?;
+    let date = date_now();
+    let baseline_anonymous_bytes = Usage::now().anonymous_bytes;
+    let mut session = Session::open(options, factory)?;
+    let store_name = session.store()?.name();
+    let mut phases = Vec::with_capacity(options.workloads.len());
+    for (index, workload) in options.workloads.iter().enumerate() {
+        let phase = session.run(index, *workload)?;
+        observe(&phase);
+        phases.push(phase);
+    }
+    let machine = Machine::describe(&options.directory);
+    session.close()?;
+    Ok(BenchResult {
+        format: RESULT_FORMAT.to_owned(),
+        label: options.label.clone().unwrap_or_else(|| factory.name()),
+        store: store_name,
+        store_settings: factory.settings(),
+        date,
+        commit: options.commit.clone(),
+        machine,
+        options: options.clone(),
+        clock_ns: clock_cost_ns(),
+        baseline_anonymous_bytes,
+        phases,
+    })
+}
+
+/// YCSB's workloads need records: without them they would measure failed lookups.
+fn check_order(options: &BenchOptions) -> Result<()> {
+    let mut loaded = options.existing;
+    for workload in &options.workloads {
+        loaded = (loaded && (options.existing || !workload.wants_fresh_store())) || *workload == Workload::YcsbLoad;
+        if workload.needs_records() && !loaded {
+            return Err(Error::Options(format!(
+                "{workload} needs records: put ycsb-load before it, or use an existing store"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds that one reading of the clock takes.
+fn clock_cost_ns() -> f64 {
+    const READINGS: u32 = 10_000;
+    let start = Instant::now();
+    for _ in 0..READINGS {
+        std::hint::black_box(Instant::now());
+    }
+    start.elapsed().as_nanos() as f64 / f64::from(READINGS)
+}
+
+/// The store and what is in it.
+struct Session<'a> {
+    options: &'a BenchOptions,
+    factory: &'a dyn StoreFactory,
+    path: PathBuf,
+    store: Option<Arc<dyn Store>>,
+    dataset: Dataset,
+    /// Bytes of YCSB's records, keys included.
+    record_bytes: u64,
+    used: bool,
+}
+
+impl<'a> Session<'a> {
+    fn open(options: &'a BenchOptions, factory: &'a dyn StoreFactory) -> Result<Self> {
+        let path = options.directory.join("store");
+        if options.existing != path.exists() {
+            return Err(Error::Options(format!(
+                "{} {}",
+                path.display(),
+                if options.existing {
+                    "does not exist: an earlier run must have kept it"
+                } else {
+                    "exists: remove it, or use it with --existing"
+                }
+            )));
+        }
+        fs::create_dir_all(&path).map_err(|source| Error::file(&path, source))?;
+        let mut session = Self {
+            options,
+            factory,
+            path,
+            store: None,
+            dataset: empty_dataset(options),
+            record_bytes: 0,
+            used: options.existing,
+        };
+        if options.existing {
+            session.dataset.inserted = Inserted::new(options.keys);
+        }
+        session.reopen()?;
+        Ok(session)
+    }
+
+    fn store(&self) -> Result<&Arc<dyn Store>> {
+        self.store.as_ref().ok_or_else(|| Error::Wrong("the store is not open".to_owned()))
+    }
+
+    fn reopen(&mut self) -> Result<()> {
+        // The old one must be gone before its directory is opened again.
+        self.store = None;
+        let store = self.factory.open(&self.path);
+        self.store = Some(store.map_err(|source| Error::Store { during: "open".to_owned(), source })?);
+        Ok(())
+    }
+
+    fn start_fresh(&mut self) -> Result<()> {
+        self.store = None;
+        fs::remove_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
+        fs::create_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
+        self.dataset = empty_dataset(self.options);
+        self.record_bytes = 0;
+        self.reopen()
+    }
+
+    fn close(mut self) -> Result<()> {
+        self.store = None;
+        if self.options.keep || self.options.existing {
+            return Ok(());
+        }
+        fs::remove_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))
+    }
+
+    fn run(&mut self, index: usize, workload: Workload) -> Result<PhaseResult> {
+        if workload.wants_fresh_store() && !self.options.existing {
+            if self.used {
+                self.start_fresh()?;
+            }
+            if workload == Workload::YcsbLoad {
+                self.dataset.inserted = Inserted::new(0);
+            }
+        }
+        self.used = true;
+        Usage::reset_peak();
+        let before = Usage::now();
+        let store_before = self.stats(workload)?;
+        if workload.is_maintenance() {
+            self.maintain(workload, &before, &store_before)
+        } else {
+            self.measure(index, workload, &before, &store_before)
+        }
+    }
+
+    fn stats(&self, workload: Workload) -> Result<StoreStats> {
+        self.store()?.stats().map_err(|source| failed(workload, source))
+    }
+
+    fn maintain(&mut self, workload: Workload, before: &Usage, store_before: &StoreStats) -> Result<PhaseResult> {
+        let start = Instant::now();
+        let outcome = match workload {
+            Workload::Flush => self.store()?.flush(),
+            Workload::Compact => self.store()?.compact_all(),
+            Workload::Reopen => {
+                self.reopen()?;
+                Ok(())
+            }
+            _ => self.store()?.wait_idle(),
+        };
+        outcome.map_err(|source| failed(workload, source))?;
+        let mut phase = PhaseResult {
+            workload: workload.to_string(),
+            seconds: start.elapsed().as_secs_f64(),
+            ..PhaseResult::default()
+        };
+        let now = Usage::now();
+        phase.cpu_user_seconds = cpu_part(before.cpu_user_seconds, now.cpu_user_seconds);
+        phase.cpu_system_seconds = cpu_part(before.cpu_system_seconds, now.cpu_system_seconds);
+        self.conclude(workload, &mut phase, before, store_before)?;
+        Ok(phase)
+    }
+
+    fn measure(
+        &mut self,
+        index: usize,
+        workload: Workload,
+        before: &Usage,
+        store_before: &StoreStats,
+    ) -> Result<PhaseResult> {
+        let control = Control::new(self.options.threads as usize);
+        let name = workload.to_string();
+        let done = AtomicBool::new(false);
+        let mut samples = Vec::new();
+        let outcome = thread::scope(|scope| {
+            let sampler = scope.spawn(|| sample(&name, before, &done, &|| control.operations()));
+            let outcome = self.drive_and_settle(index, workload, &control);
+            done.store(true, Ordering::Release);
+            sampler.thread().unpark();
+            samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+            outcome
+        });
+        let (driven, usage, settle_seconds) = outcome?;
+        self.record_bytes += driven.tally.inserted_bytes;
+        let mut phase = self.phase(workload, &driven);
+        phase.cpu_user_seconds = cpu_part(before.cpu_user_seconds, usage.cpu_user_seconds);
+        phase.cpu_system_seconds = cpu_part(before.cpu_system_seconds, usage.cpu_system_seconds);
+        phase.settle_seconds = settle_seconds;
+        phase.settle_cpu_seconds = cpu_since(&usage, &Usage::now());
+        phase.anonymous_bytes_peak = peak(&samples);
+        phase.samples = samples;
+        self.conclude(workload, &mut phase, before, store_before)?;
+        Ok(phase)
+    }
+
+    /// Issues the requests, then lets the store finish. Returns what the process had used when the requests were done.
+    fn drive_and_settle(&self, index: usize, workload: Workload, control: &Control) -> Result<(Driven, Usage, f64)> {
+        let options = self.options;
+        let store = self.store()?;
+        let chooser = workload.chooser(options, self.dataset.inserted.count());
+        let worker = |thread: u32| {
+            // Streams differ between threads and between phases, and repeat from run to run.
+            let stream = ((index as u64) << 32) + u64::from(thread);
+            let seed = options.seed.wrapping_mul(0x2545_f491_4f6c_dd1d).wrapping_add(stream);
+            Worker::new(workload, options, &self.dataset, chooser.clone(), seed)
+        };
+        let workers = (0..options.threads).map(worker).collect();
+        let background = (workload == Workload::ReadWhileWriting).then(|| worker(options.threads));
+        let driven = drive(workload, options, store.as_ref(), control, workers, background)?;
+        let usage = Usage::now();
+        let settle = Instant::now();
+        if driven.tally.user_bytes_written > 0 && !options.no_settle {
+            store.wait_idle().map_err(|source| failed(workload, source))?;
+        }
+        Ok((driven, usage, settle.elapsed().as_secs_f64()))
+    }
+
+    fn phase(&self, workload: Workload, driven: &Driven) -> PhaseResult {
+        let Driven { merged, tally } = driven;
+        let seconds = merged.elapsed.as_secs_f64();
+        let (interval_ms, slots) = merged.series(POINTS_MAX);
+        PhaseResult {
+            workload: workload.to_string(),
+            threads: self.options.threads,
+            outstanding: self.options.outstanding,
+            target_rate: self.options.rate,
+            seconds,
+            operations: merged.operations,
+            operations_per_second: if seconds > 0.0 { merged.operations as f64 / seconds } else { 0.0 },
+            found: tally.found,
+            missed: tally.missed,
+            user_bytes_written: tally.user_bytes_written,
+            user_bytes_read: tally.user_bytes_read,
+            latencies: merged.latencies(),
+            longest_stall_ms: merged.longest_stall_ms(),
+            series: Series {
+                interval_ms,
+                operations: slots.iter().map(|slot| slot.operations).collect(),
+                latency_ns_max: slots.iter().map(|slot| slot.latency_ns_max).collect(),
+            },
+            ..PhaseResult::default()
+        }
+    }
+
+    /// Fills in what is known only when all work of the phase is done.
+    fn conclude(
+        &self,
+        workload: Workload,
+        phase: &mut PhaseResult,
+        before: &Usage,
+        store_before: &StoreStats,
+    ) -> Result<()> {
+        let now = Usage::now();
+        let stats = self.stats(workload)?;
+        phase.resident_bytes_peak = now.resident_bytes_peak;
+        phase.disk_bytes_read = since(before.disk_bytes_read, now.disk_bytes_read);
+        phase.disk_bytes_written = since(before.disk_bytes_written, now.disk_bytes_written);
+        phase.write_amplification = ratio(phase.disk_bytes_written, phase.user_bytes_written);
+        let by_store = since(store_before.disk_bytes_written, stats.disk_bytes_written);
+        phase.store_write_amplification = ratio(by_store, phase.user_bytes_written);
+        phase.disk_bytes = stats.disk_bytes.unwrap_or_else(|| directory_bytes(&self.path));
+        phase.live_user_bytes = (!self.options.existing).then(|| {
+            let entry_bytes = (self.options.key_bytes + self.options.value_bytes) as u64;
+            self.dataset.live.count() * entry_bytes + self.record_bytes
+        });
+        phase.space_amplification = phase.live_user_bytes.and_then(|live| ratio(Some(phase.disk_bytes), live));
+        phase.stats = stats;
+        Ok(())
+    }
+}
+
+fn empty_dataset(options: &BenchOptions) -> Dataset {
+    Dataset { live: LiveKeys::new(options.keys), inserted: Inserted::new(0) }
+}
+
+fn peak(samples: &[Sample]) -> Option<u64> {
+    samples.iter().filter_map(|sample| sample.anonymous_bytes).max()
+}
+
+fn cpu_part(before: Option<f64>, now: Option<f64>) -> Option<f64> {
+    Some(now? - before?)
+}
+
+fn ratio(part: Option<u64>, whole: u64) -> Option<f64> {
+    (whole > 0).then_some(part? as f64 / whole as f64)
+}
+
+#[cfg(test)]
+mod tests;

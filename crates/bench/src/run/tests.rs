@@ -1,0 +1,145 @@
+use super::*;
+use crate::memory::MemoryFactory;
+
+fn options(directory: &std::path::Path, workloads: &[Workload]) -> BenchOptions {
+    BenchOptions {
+        keys: 3000,
+        threads: 2,
+        workloads: workloads.to_vec(),
+        directory: directory.to_owned(),
+        ..BenchOptions::default()
+    }
+}
+
+#[test]
+fn every_workload_runs_and_says_what_it_did() {
+    use Workload as W;
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let all = [
+        W::FillSeq,
+        W::FillSync,
+        W::FillRandom,
+        W::Overwrite,
+        W::Flush,
+        W::Compact,
+        W::Wait,
+        W::ReadRandom,
+        W::ReadMissing,
+        W::ReadSeq,
+        W::ReadReverse,
+        W::SeekRandom,
+        W::ReadWhileWriting,
+        W::Mixed,
+        W::Reopen,
+        W::DeleteRandom,
+        W::YcsbLoad,
+        W::YcsbA,
+        W::YcsbB,
+        W::YcsbC,
+        W::YcsbD,
+        W::YcsbE,
+        W::YcsbF,
+    ];
+    let options = options(directory.path(), &all);
+    let result = run(&options, &MemoryFactory::default()).expect("run");
+    assert_eq!(result.phases.len(), all.len());
+    for (phase, workload) in result.phases.iter().zip(all) {
+        assert_eq!(phase.workload, workload.to_string());
+        if workload.is_maintenance() {
+            continue;
+        }
+        let samples: u64 = phase.series.operations.iter().sum();
+        assert_eq!(samples, phase.operations, "{workload}");
+        assert!(phase.operations_per_second > 0.0, "{workload}");
+        assert!(!phase.latencies.is_empty() && !phase.samples.is_empty(), "{workload}");
+    }
+    let phase = |workload: W| result.phase(&workload.to_string()).expect("phase");
+    assert_eq!(phase(W::FillSeq).operations, 6000);
+    assert_eq!(phase(W::FillSeq).live_user_bytes, Some(3000 * 116));
+    assert_eq!(phase(W::FillSync).operations, 6);
+    assert_eq!(phase(W::ReadMissing).found, 0);
+    assert_eq!(phase(W::ReadMissing).missed, 6000);
+    // Uniform draws with repetition leave about e^-2 of the keys out after two keys' worth, e^-4 after four.
+    let missed = phase(W::ReadRandom).missed as f64 / 6000.0;
+    assert!((0.005..0.04).contains(&missed), "{missed}");
+    assert_eq!(phase(W::ReadSeq).found, phase(W::ReadReverse).found);
+    assert_eq!(phase(W::YcsbLoad).operations, 3000);
+    assert_eq!(phase(W::YcsbC).found, 3000);
+    assert!(!directory.path().join("store").exists(), "the store is removed at the end");
+}
+
+#[test]
+fn a_result_survives_json() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let options = options(directory.path(), &[Workload::FillRandom, Workload::ReadRandom]);
+    let result = run(&options, &MemoryFactory::default()).expect("run");
+    let path = directory.path().join("result.json");
+    result.write_json(&path).expect("write");
+    let read = BenchResult::read_json(&path).expect("read");
+    let value = |result: &BenchResult| serde_json::to_value(result).expect("JSON");
+    assert!(same(&value(&read), &value(&result)), "{read:?}\nis not\n{result:?}");
+    fs::write(&path, "{\"format\": 1}").expect("write");
+    let error = BenchResult::read_json(&path).expect_err("not a result").to_string();
+    assert!(error.contains("result.json: not a benchmark result"), "{error}");
+}
+
+#[test]
+fn the_same_seed_writes_the_same_store() {
+    let content = |seed| {
+        let directory = tempfile::tempdir().expect("temporary directory");
+        let mut options = options(directory.path(), &[Workload::FillRandom, Workload::Mixed]);
+        options.seed = seed;
+        options.threads = 1;
+        let result = run(&options, &MemoryFactory::default()).expect("run");
+        let last = &result.phases[1];
+        (last.found, last.missed, last.live_user_bytes)
+    };
+    assert_eq!(content(1), content(1));
+    assert_ne!(content(1), content(2));
+}
+
+#[test]
+fn a_kept_store_can_be_used_again_and_a_foreign_directory_is_not_touched() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let factory = MemoryFactory::default();
+    let mut kept = options(directory.path(), &[Workload::YcsbLoad]);
+    kept.keep = true;
+    run(&kept, &factory).expect("load");
+    let refused = run(&kept, &factory).expect_err("the store is there").to_string();
+    assert!(refused.contains("--existing"), "{refused}");
+
+    let mut again = options(directory.path(), &[Workload::YcsbC]);
+    again.existing = true;
+    let result = run(&again, &factory).expect("reads");
+    assert_eq!(result.phases[0].missed, 0);
+    assert!(directory.path().join("store").exists(), "an existing store is never removed");
+}
+
+#[test]
+fn ycsb_without_records_is_refused() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    for workloads in [&[Workload::YcsbA][..], &[Workload::YcsbLoad, Workload::FillSeq, Workload::YcsbA]] {
+        let options = options(directory.path(), workloads);
+        let error = run(&options, &MemoryFactory::default()).expect_err("no records").to_string();
+        assert!(error.contains("ycsb-load"), "{error}");
+    }
+}
+
+/// Equality, with the last digit of a fraction left to the parser.
+fn same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
+    use serde_json::Value;
+    match (left, right) {
+        (Value::Number(left), Value::Number(right)) if left.is_f64() || right.is_f64() => {
+            let (left, right) = (left.as_f64().unwrap_or(f64::NAN), right.as_f64().unwrap_or(f64::NAN));
+            (left - right).abs() <= right.abs() * 1e-12
+        }
+        (Value::Array(left), Value::Array(right)) => {
+            left.len() == right.len() && left.iter().zip(right).all(|(left, right)| same(left, right))
+        }
+        (Value::Object(left), Value::Object(right)) => {
+            left.len() == right.len()
+                && left.iter().all(|(key, value)| right.get(key).is_some_and(|other| same(value, other)))
+        }
+        _ => left == right,
+    }
+}

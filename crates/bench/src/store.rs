@@ -1,0 +1,131 @@
+//! What a benchmark needs from a key-value store.
+//!
+//! An adapter implements [`Store`] for one store and [`StoreFactory`] for the settings it is opened with. The workloads
+//! speak to nothing else, so every store is driven by the same loop, with the same keys, values and clock.
+//!
+//! **Threads.** A store is shared by all load threads; every method may be called from any of them at once.
+//!
+//! **Failure.** A method returns the store's own error as a [`StoreFailure`]; the run ends there and the error names the
+//! workload. A benchmark that goes on after a failed write would measure nothing.
+//!
+//! *Rejected:* a trait with associated iterator and batch types. Every adapter's lifetimes would leak into the driver;
+//! a callback per entry costs one indirect call, about 1 ns, next to the hundreds that an entry costs.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::path::Path;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+/// An error of the store under test, in its own words.
+pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
+
+/// What a scan calls with each entry's key and value: breaking ends the scan.
+pub type EachEntry<'a> = dyn FnMut(&[u8], &[u8]) -> ControlFlow<()> + 'a;
+
+/// One change in a batch. Borrowed: the store copies what it keeps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Set a key to a value.
+    Put(&'a [u8], &'a [u8]),
+    /// Remove a key.
+    Delete(&'a [u8]),
+}
+
+/// A store under test. See the module's header for what callers may rely on.
+pub trait Store: Send + Sync {
+    /// The store's name and version, as it should appear in a result.
+    fn name(&self) -> String;
+
+    /// Sets `key` to `value`. With `sync` it returns only when the write survives a power cut.
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreFailure>;
+
+    /// Puts the value of `key` into `value` (cleared first) and says whether there is one. The bytes are copied, because
+    /// a caller of a real store wants to own them.
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreFailure>;
+
+    /// Removes `key`; no error when it is absent.
+    fn delete(&self, key: &[u8], sync: bool) -> Result<(), StoreFailure>;
+
+    /// Applies all changes or none.
+    fn batch(&self, changes: &[Change<'_>], sync: bool) -> Result<(), StoreFailure>;
+
+    /// Calls `each` for up to `limit` entries with keys at or after `start`, ascending, until it breaks; returns how
+    /// many calls there were.
+    fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
+
+    /// Like [`scan`](Self::scan), descending from the last key at or before `start`; `None` starts at the very last.
+    fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure>;
+
+    /// Writes what is in memory to tables and returns when that is done.
+    fn flush(&self) -> Result<(), StoreFailure>;
+
+    /// Compacts the whole key range and returns when that is done.
+    fn compact_all(&self) -> Result<(), StoreFailure>;
+
+    /// Returns when no background work is running or due: the moment at which debt has been paid.
+    fn wait_idle(&self) -> Result<(), StoreFailure>;
+
+    /// What the store knows about itself. Cheap enough to be called once per workload.
+    fn stats(&self) -> Result<StoreStats, StoreFailure>;
+
+    /// The store's asynchronous side, where it has one.
+    fn asynchronous(&self) -> Option<&dyn AsyncStore> {
+        None
+    }
+}
+
+/// Submission of single operations whose results arrive later: what `--outstanding` needs.
+pub trait AsyncStore: Send + Sync {
+    /// Submits a put. Key and value are copied or written before the call returns. `completions` is told `token`
+    /// exactly once, from any thread, possibly before this call returns. A refusal is an error and is not told.
+    fn submit_put(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        sync: bool,
+        token: u64,
+        completions: &Arc<dyn Completions>,
+    ) -> Result<(), StoreFailure>;
+
+    /// Submits a get, under the same rules.
+    fn submit_get(&self, key: &[u8], token: u64, completions: &Arc<dyn Completions>) -> Result<(), StoreFailure>;
+}
+
+/// Where an [`AsyncStore`] reports what it has finished.
+pub trait Completions: Send + Sync {
+    /// The operation submitted as `token` is done. For a get, the value's length if there was one; for a put, `None`.
+    fn complete(&self, token: u64, outcome: Result<Option<usize>, StoreFailure>);
+}
+
+/// Counters that a store keeps about itself. A store leaves `None` where it does not know; zero means zero.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StoreStats {
+    /// Key and value bytes that callers have written since the store was opened.
+    pub user_bytes_written: Option<u64>,
+    /// Bytes the store has written to its volumes since it was opened: log, flushes and compactions.
+    pub disk_bytes_written: Option<u64>,
+    /// Bytes the store has read from its volumes since it was opened.
+    pub disk_bytes_read: Option<u64>,
+    /// Bytes its files hold now. Where absent, the size of the directory is used.
+    pub disk_bytes: Option<u64>,
+    /// Its own estimate of the memory it holds: memtables, caches, indexes, filters.
+    pub memory_bytes: Option<u64>,
+    /// Anything else worth keeping with the result, by the store's own names.
+    pub detail: BTreeMap<String, f64>,
+}
+
+/// Opens stores of one kind with one set of settings.
+pub trait StoreFactory: Send + Sync {
+    /// Short name for tables and charts, such as `situ` or `rocksdb`.
+    fn name(&self) -> String;
+
+    /// Every setting the stores are opened with, as text, to be kept with the result.
+    fn settings(&self) -> BTreeMap<String, String>;
+
+    /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier
+    /// store of this factory left there.
+    fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure>;
+}

@@ -1,0 +1,137 @@
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::memory::MemoryStore;
+
+fn small(change: impl FnOnce(&mut BenchOptions)) -> BenchOptions {
+    let mut options = BenchOptions { keys: 2000, ..BenchOptions::default() };
+    change(&mut options);
+    options
+}
+
+fn dataset(options: &BenchOptions, records: u64) -> Dataset {
+    Dataset { live: LiveKeys::new(options.keys), inserted: Inserted::new(records) }
+}
+
+fn loaded(options: &BenchOptions, store: &MemoryStore) -> Dataset {
+    let dataset = dataset(options, 0);
+    let mut worker = Worker::new(Workload::YcsbLoad, options, &dataset, None, 1);
+    for _ in 0..options.keys {
+        let request = worker.plan();
+        worker.perform(store, request).expect("insert");
+    }
+    dataset
+}
+
+#[test]
+fn live_keys_are_exactly_those_in_the_store() {
+    let options = small(|_| {});
+    let data = dataset(&options, 0);
+    let store = MemoryStore::default();
+    for workload in [Workload::FillRandom, Workload::DeleteRandom, Workload::Mixed, Workload::Overwrite] {
+        let mut worker = Worker::new(workload, &options, &data, None, 42);
+        for _ in 0..1500 {
+            let request = worker.plan();
+            worker.perform(&store, request).expect("memory cannot fail");
+        }
+        let entries = store.stats().expect("stats").detail["entries"];
+        assert_eq!(data.live.count() as f64, entries, "{workload}");
+    }
+}
+
+#[test]
+fn batches_write_what_single_puts_write() {
+    let mut contents = Vec::new();
+    for batch_entries in [1, 10] {
+        let options = small(|options| options.batch_entries = batch_entries);
+        let data = dataset(&options, 0);
+        let store = MemoryStore::default();
+        let mut worker = Worker::new(Workload::FillSeq, &options, &data, None, 42);
+        let mut operations = 0;
+        while operations < 100 {
+            let request = worker.plan();
+            operations += worker.perform(&store, request).expect("memory cannot fail");
+        }
+        assert_eq!(worker.tally.user_bytes_written, 100 * 116);
+        let mut keys = Vec::new();
+        store
+            .scan(&[], u64::MAX, &mut |key, _| {
+                keys.push(key.to_vec());
+                ControlFlow::Continue(())
+            })
+            .expect("scan");
+        contents.push(keys);
+    }
+    assert_eq!(contents[0].len(), 100);
+
+    assert_eq!(contents[0], contents[1]);
+}
+
+#[test]
+fn ycsb_mixes_have_their_shares_and_their_distribution() {
+    let options = small(|_| {});
+    let shares: [(Workload, &[(Kind, f64)]); 6] = [
+        (Workload::YcsbA, &[(Kind::Read, 0.5), (Kind::Update, 0.5)]),
+        (Workload::YcsbB, &[(Kind::Read, 0.95), (Kind::Update, 0.05)]),
+        (Workload::YcsbC, &[(Kind::Read, 1.0)]),
+        (Workload::YcsbD, &[(Kind::Read, 0.95), (Kind::Insert, 0.05)]),
+        (Workload::YcsbE, &[(Kind::Scan, 0.95), (Kind::Insert, 0.05)]),
+        (Workload::YcsbF, &[(Kind::Read, 0.5), (Kind::ReadModifyWrite, 0.5)]),
+    ];
+    for (workload, shares) in shares {
+        let store = MemoryStore::default();
+        let data = loaded(&options, &store);
+        let chooser = workload.chooser(&options, data.inserted.count());
+        let mut worker = Worker::new(workload, &options, &data, chooser, 5);
+        let mut kinds = BTreeMap::new();
+        let mut records = BTreeMap::new();
+        for _ in 0..20_000 {
+            let request = worker.plan();
+            worker.perform(&store, request).expect("every chosen record exists");
+            *kinds.entry(request.kind).or_insert(0u32) += 1;
+            *records.entry(worker.key().to_vec()).or_insert(0u32) += 1;
+        }
+        assert_eq!(worker.tally.missed, 0, "{workload}");
+        assert_eq!(kinds.len(), shares.len(), "{workload}: {kinds:?}");
+        for (kind, share) in shares {
+            let drawn = f64::from(kinds[kind]) / 20_000.0;
+            assert!((drawn - share).abs() < 0.02, "{workload} {kind:?}: {drawn}");
+        }
+        if workload == Workload::YcsbC {
+            let top = f64::from(*records.values().max().expect("records")) / 20_000.0;
+            assert!((0.033..0.045).contains(&top), "{top}");
+        }
+    }
+}
+
+#[test]
+fn an_update_of_a_foreign_or_missing_record_is_an_error() {
+    let options = small(|options| options.operations = Some(1));
+    let data = dataset(&options, options.keys);
+    let chooser = Workload::YcsbF.chooser(&options, options.keys);
+    let store = MemoryStore::default();
+    let mut worker = Worker::new(Workload::YcsbF, &options, &data, chooser, 1);
+    let request = loop {
+        let request = worker.plan();
+        if request.kind == Kind::ReadModifyWrite {
+            break request;
+        }
+    };
+    let missing = worker.perform(&store, request).expect_err("nothing was loaded").to_string();
+    assert!(missing.contains("missing"), "{missing}");
+    store.put(worker.key(), b"foreign", false).expect("put");
+    let foreign = worker.perform(&store, request).expect_err("not a record").to_string();
+    assert!(foreign.contains("7 bytes, expected 1140"), "{foreign}");
+}
+
+#[test]
+fn ycsb_operations_are_shared_out_and_db_benchs_are_not() {
+    let options = small(|options| {
+        options.threads = 3;
+        options.operations = Some(1000);
+    });
+    let of = |workload: Workload| (0..3).map(|thread| workload.operations(&options, thread)).collect::<Vec<_>>();
+    assert_eq!(of(Workload::YcsbA), [334, 333, 333]);
+    assert_eq!(of(Workload::ReadRandom), [1000, 1000, 1000]);
+    assert_eq!(of(Workload::YcsbLoad).iter().sum::<u64>(), 2000);
+}
