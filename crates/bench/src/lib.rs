@@ -8,7 +8,7 @@
 //!
 //! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be set beside
 //! published ones. Any store that implements [`Store`] can be driven. A result is JSON with the machine and all settings;
-//! A report makes one page of HTML from one or many.
+//! [`report`] makes one page of HTML from one or many.
 //!
 //! What the figures mean:
 //! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it
@@ -31,6 +31,7 @@ mod memory;
 mod options;
 mod process;
 pub mod random;
+pub mod report;
 mod result;
 mod run;
 mod sampler;

@@ -1,0 +1,171 @@
+//! One or many results as a page: throughput over time, latency curves, bars with ratios, amplification, CPU, memory.
+//!
+//! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median of
+//!    its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
+//! 2. Ratios are to one label, the baseline.
+//! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works from
+//!    a disk or an attachment, and follows the reader's light or dark setting.
+//!
+//! *Rejected:* a charting library inside the page. The smallest weighs more than all our pages together, and a drawing that
+//! is made here is seen without a script, in a mail or in print.
+
+mod chart;
+mod page;
+
+use std::fs;
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::error::{Error, Result};
+use crate::result::{BenchResult, PhaseResult};
+
+/// What to render and where to put it.
+#[derive(Clone, Debug, Args)]
+pub struct ReportOptions {
+    /// Result files. Those with the same label are repetitions of one measurement.
+    #[arg(required = true)]
+    pub results: Vec<PathBuf>,
+
+    /// The page to write.
+    #[arg(long, default_value = "report.html")]
+    pub output: PathBuf,
+
+    /// Label that the others are compared with; the first one's without it.
+    #[arg(long)]
+    pub baseline: Option<String>,
+
+    /// Heading of the page.
+    #[arg(long, default_value = "Benchmark")]
+    pub title: String,
+}
+
+/// Reads results and writes the page.
+///
+/// # Errors
+/// A file that cannot be read, is not a result, or cannot be written; a baseline that no result has.
+pub fn write_report(options: &ReportOptions) -> Result<()> {
+    let results = options.results.iter().map(|path| BenchResult::read_json(path)).collect::<Result<Vec<_>>>()?;
+    let page = render(&options.title, options.baseline.as_deref(), &results)?;
+    fs::write(&options.output, page).map_err(|source| Error::file(&options.output, source))
+}
+
+/// The page for some results, as text.
+///
+/// # Errors
+/// No results, or a baseline that none of them has.
+pub fn render(title: &str, baseline: Option<&str>, results: &[BenchResult]) -> Result<String> {
+    let comparison = Comparison::new(baseline, results)?;
+    Ok(page::render(title, &comparison))
+}
+
+/// Results in the order of their labels' first appearance, and of their workloads'.
+struct Comparison<'a> {
+    subjects: Vec<Subject<'a>>,
+    baseline: usize,
+    workloads: Vec<&'a str>,
+}
+
+/// All repetitions with one label.
+struct Subject<'a> {
+    label: &'a str,
+    runs: Vec<&'a BenchResult>,
+}
+
+/// A figure's median, smallest and largest over the repetitions.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spread {
+    /// Middle value; the mean of the middle two for an even number.
+    pub median: f64,
+    /// Smallest.
+    pub min: f64,
+    /// Largest.
+    pub max: f64,
+    /// How many values there were.
+    pub count: usize,
+}
+
+impl Spread {
+    /// The spread of some values; `None` of none, or when one is not a number.
+    #[must_use]
+    pub fn of(values: impl IntoIterator<Item = f64>) -> Option<Self> {
+        let mut values: Vec<f64> = values.into_iter().collect();
+        if values.is_empty() || values.iter().any(|value| value.is_nan()) {
+            return None;
+        }
+        values.sort_by(f64::total_cmp);
+        let upper = values[values.len() / 2];
+        let lower = values[(values.len() - 1) / 2];
+        let (min, max) = (values[0], values[values.len() - 1]);
+        Some(Self { median: f64::midpoint(lower, upper), min, max, count: values.len() })
+    }
+}
+
+impl<'a> Comparison<'a> {
+    fn new(baseline: Option<&str>, results: &'a [BenchResult]) -> Result<Self> {
+        let mut subjects: Vec<Subject<'a>> = Vec::new();
+        let mut workloads: Vec<&str> = Vec::new();
+        for result in results {
+            match subjects.iter_mut().find(|subject| subject.label == result.label) {
+                Some(subject) => subject.runs.push(result),
+                None => subjects.push(Subject { label: &result.label, runs: vec![result] }),
+            }
+            for phase in &result.phases {
+                if !workloads.contains(&phase.workload.as_str()) && phase.operations > 0 {
+                    workloads.push(&phase.workload);
+                }
+            }
+        }
+        if subjects.is_empty() {
+            return Err(Error::Options("there are no results to report".to_owned()));
+        }
+        let baseline = match baseline {
+            None => 0,
+            Some(label) => subjects.iter().position(|subject| subject.label == label).ok_or_else(|| {
+                let labels: Vec<&str> = subjects.iter().map(|subject| subject.label).collect();
+                Error::Options(format!("no result is labelled {label}; there are: {}", labels.join(", ")))
+            })?,
+        };
+        Ok(Self { subjects, baseline, workloads })
+    }
+
+    /// A figure of each subject for a workload.
+    fn spreads(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Spread>> {
+        let of = |subject: &Subject<'_>| {
+            Spread::of(subject.phases(workload).filter_map(&figure).filter(|value| value.is_finite()))
+        };
+        self.subjects.iter().map(of).collect()
+    }
+
+    /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the number
+    /// of workloads.
+    fn mean_ratio(&self, subject: usize) -> Option<(f64, usize)> {
+        let ratios: Vec<f64> = self
+            .workloads
+            .iter()
+            .filter_map(|workload| {
+                let spreads = self.spreads(workload, |phase| Some(phase.operations_per_second));
+                let (own, base) = (spreads[subject]?, spreads[self.baseline]?);
+                (own.median > 0.0 && base.median > 0.0).then(|| own.median / base.median)
+            })
+            .collect();
+        let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();
+        (!ratios.is_empty()).then(|| ((sum / ratios.len() as f64).exp(), ratios.len()))
+    }
+}
+
+impl<'a> Subject<'a> {
+    fn phases(&self, workload: &str) -> impl Iterator<Item = &'a PhaseResult> {
+        self.runs.iter().filter_map(move |run| run.phase(workload))
+    }
+
+    /// The repetition whose throughput is the (lower) median.
+    fn typical(&self, workload: &str) -> Option<&'a PhaseResult> {
+        let mut phases: Vec<&PhaseResult> = self.phases(workload).collect();
+        phases.sort_by(|left, right| left.operations_per_second.total_cmp(&right.operations_per_second));
+        phases.get(phases.len().checked_sub(1)? / 2).copied()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,446 @@
+//! The page around the drawings: headline, legend, a card per question, tables, machine and settings.
+
+use std::fmt::Write;
+
+use super::chart::{Bar, BarGroup, Line, LineChart, Scale, bars, escape, seconds_ticks};
+use super::{Comparison, Spread};
+use crate::measure::Latency;
+use crate::result::PhaseResult;
+use crate::table::{bytes, count, factor, rate, time};
+
+/// Colours in the style; further subjects begin again.
+const COLORS: usize = 6;
+/// Points of a line: more cannot be told apart at its width.
+const POINTS_MAX: usize = 160;
+
+pub(super) fn render(title: &str, comparison: &Comparison<'_>) -> String {
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"/>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
+         <title>{}</title><style>{}</style></head><body><main>",
+        escape(title),
+        include_str!("style.css")
+    );
+    header(title, comparison, &mut html);
+    overview(comparison, &mut html);
+    for workload in &comparison.workloads {
+        workload_section(workload, comparison, &mut html);
+    }
+    settings(comparison, &mut html);
+    let _ = writeln!(
+        html,
+        "</main><div id=\"hint\" hidden=\"hidden\"></div><script>{}</script></body></html>",
+        include_str!("script.js")
+    );
+    html
+}
+
+fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
+    let first = comparison.subjects[comparison.baseline].runs[0];
+    let machine = &first.machine;
+    let _ = write!(
+        html,
+        "<header><h1>{}</h1><p class=\"where\">{} · {} cores · {} memory · {} · {} · {}</p>",
+        escape(title),
+        escape(&machine.cpu),
+        machine.cores,
+        bytes(machine.memory_bytes as f64),
+        escape(&machine.disk),
+        escape(&machine.kernel),
+        escape(first.date.split('T').next().unwrap_or_default())
+    );
+    let machines_differ = comparison
+        .subjects
+        .iter()
+        .flat_map(|subject| &subject.runs)
+        .any(|run| (&run.machine.cpu, run.machine.cores) != (&machine.cpu, machine.cores));
+    if machines_differ {
+        html.push_str(
+            "<p class=\"warning\">These results come from different machines: the ratios compare more than the stores.</p>",
+        );
+    }
+    html.push_str("<div class=\"subjects\">");
+    for (index, subject) in comparison.subjects.iter().enumerate() {
+        let runs = match subject.runs.len() {
+            1 => "one run".to_owned(),
+            runs => format!("median of {runs} runs"),
+        };
+        let _ = write!(
+            html,
+            "<div class=\"subject\"><span class=\"swatch c{}\"></span><b>{}</b><small>{}, {runs}</small>",
+            index % COLORS,
+            escape(subject.label),
+            escape(&subject.runs[0].store)
+        );
+        if comparison.subjects.len() > 1 {
+            if index == comparison.baseline {
+                html.push_str("<strong>1×</strong><small>baseline</small>");
+            } else if let Some((ratio, workloads)) = comparison.mean_ratio(index) {
+                let plural = if workloads == 1 { "" } else { "s" };
+                let _ = write!(
+                    html,
+                    "<strong>{}</strong><small>throughput, geometric mean of {workloads} workload{plural}</small>",
+                    factor(ratio)
+                );
+            }
+        }
+        html.push_str("</div>");
+    }
+    html.push_str("</div></header>");
+}
+
+/// One comparison as bars.
+struct Figure {
+    title: &'static str,
+    value: fn(&PhaseResult) -> Option<f64>,
+    text: fn(f64) -> String,
+    /// Whether each workload has a scale of its own: its figures differ from the next one's by orders of magnitude.
+    own_scale: bool,
+}
+
+const FIGURES: [Figure; 6] = [
+    Figure {
+        title: "Throughput (longer is better)",
+        value: |phase| Some(phase.operations_per_second),
+        text: rate,
+        own_scale: true,
+    },
+    Figure { title: "CPU time per operation (shorter is better)", value: cpu_ns, text: time, own_scale: true },
+    Figure {
+        title: "Write amplification: bytes to disk per byte written",
+        value: |phase| phase.write_amplification,
+        text: factor,
+        own_scale: false,
+    },
+    Figure {
+        title: "Space amplification: bytes on disk per live byte",
+        value: |phase| phase.space_amplification,
+        text: factor,
+        own_scale: false,
+    },
+    Figure {
+        title: "Peak anonymous memory",
+        value: |phase| phase.anonymous_bytes_peak.map(|peak| peak as f64),
+        text: bytes,
+        own_scale: false,
+    },
+    Figure {
+        title: "Longest time without a completion",
+        value: |phase| Some(phase.longest_stall_ms as f64 * 1e6),
+        text: time,
+        own_scale: false,
+    },
+];
+
+fn cpu_ns(phase: &PhaseResult) -> Option<f64> {
+    Some(phase.cpu_us_per_operation()? * 1000.0)
+}
+
+fn overview(comparison: &Comparison<'_>, html: &mut String) {
+    html.push_str("<section class=\"cards\">");
+    for Figure { title, value, text, own_scale } in FIGURES {
+        let groups: Vec<BarGroup> = comparison
+            .workloads
+            .iter()
+            .map(|workload| BarGroup {
+                name: (*workload).to_owned(),
+                bars: figure_bars(comparison, &comparison.spreads(workload, value), text),
+            })
+            .filter(|group| group.bars.iter().any(|bar| bar.value > 0.0))
+            .collect();
+        if !groups.is_empty() {
+            let _ = write!(html, "<div class=\"card\">{}</div>", bars(title, &groups, own_scale));
+        }
+    }
+    html.push_str("</section>");
+}
+
+fn figure_bars(comparison: &Comparison<'_>, spreads: &[Option<Spread>], text: fn(f64) -> String) -> Vec<Bar> {
+    let base = spreads[comparison.baseline].map(|spread| spread.median).filter(|median| *median > 0.0);
+    let subjects = comparison.subjects.iter().zip(spreads).enumerate();
+    subjects
+        .filter_map(|(index, (subject, spread))| {
+            let spread = (*spread)?;
+            let mut beside = text(spread.median);
+            let mut hint = format!("{}: {}", subject.label, text(spread.median));
+            if let Some(base) = base.filter(|_| index != comparison.baseline) {
+                let _ = write!(beside, "  ({})", factor(spread.median / base));
+                let _ = write!(
+                    hint,
+                    "\n{} of {}",
+                    factor(spread.median / base),
+                    comparison.subjects[comparison.baseline].label
+                );
+            }
+            if spread.count > 1 {
+                let _ = write!(hint, "\n{} to {} in {} runs", text(spread.min), text(spread.max), spread.count);
+            }
+            Some(Bar {
+                color: index % COLORS,
+                label: subject.label.to_owned(),
+                value: spread.median,
+                range: (spread.count > 1).then_some((spread.min, spread.max)),
+                beside,
+                hint,
+            })
+        })
+        .collect()
+}
+
+/// The subjects' typical runs of a workload.
+fn typical<'a>(workload: &str, comparison: &Comparison<'a>) -> Vec<(usize, &'a str, &'a PhaseResult)> {
+    let subjects = comparison.subjects.iter().enumerate();
+    subjects.filter_map(|(index, subject)| Some((index % COLORS, subject.label, subject.typical(workload)?))).collect()
+}
+
+fn workload_section(workload: &str, comparison: &Comparison<'_>, html: &mut String) {
+    let phases = typical(workload, comparison);
+    let Some((_, _, first)) = phases.first() else { return };
+    let mut load = format!("{} thread{}", first.threads, if first.threads == 1 { "" } else { "s" });
+    if first.outstanding > 1 {
+        let _ = write!(load, ", {} requests outstanding each", first.outstanding);
+    }
+    if let Some(target) = first.target_rate {
+        let _ = write!(load, ", {} asked for", rate(target as f64));
+    }
+    let _ = write!(
+        html,
+        "<section><h2>{} <small>{load}</small></h2>{}<div class=\"cards\">",
+        escape(workload),
+        legend(&phases)
+    );
+    for chart in [throughput_chart(&phases), latency_over_time(&phases), memory_chart(&phases), writes_chart(&phases)] {
+        card(&chart, html);
+    }
+    let mut kinds: Vec<_> = phases.iter().flat_map(|(_, _, phase)| phase.latencies.iter().map(|l| l.kind)).collect();
+    kinds.sort_unstable();
+    kinds.dedup();
+    for kind in kinds {
+        let latencies: Vec<_> = phases
+            .iter()
+            .filter_map(|(color, label, phase)| {
+                Some((*color, *label, phase.latencies.iter().find(|latency| latency.kind == kind)?))
+            })
+            .collect();
+        card(&latency_curve(kind.name(), &latencies), html);
+    }
+    html.push_str("</div>");
+    figures_table(&phases, html);
+    html.push_str("</section>");
+}
+
+fn card(chart: &str, html: &mut String) {
+    if !chart.is_empty() {
+        let _ = write!(html, "<div class=\"card\">{chart}</div>");
+    }
+}
+
+fn legend(phases: &[(usize, &str, &PhaseResult)]) -> String {
+    if phases.len() < 2 {
+        return String::new();
+    }
+    let mut html = String::from("<p class=\"legend\">");
+    for (color, label, _) in phases {
+        let _ = write!(html, "<span><span class=\"swatch c{color}\"></span>{}</span>", escape(label));
+    }
+    html.push_str("</p>");
+    html
+}
+
+/// Neighbouring values put together until at most [`POINTS_MAX`] are left; returns how many went into each.
+fn thin(length: usize) -> usize {
+    length.div_ceil(POINTS_MAX).max(1)
+}
+
+fn time_chart(title: &str, filled: bool, scale: Scale, format: &dyn Fn(f64) -> String, lines: Vec<Line>) -> String {
+    let last = lines.iter().flat_map(|line| line.points.last()).map(|point| point.0).fold(0.0, f64::max);
+    let filled = filled && lines.len() == 1;
+    let x_ticks = seconds_ticks(last);
+    LineChart { title, x_title: "seconds", x_ticks, y_scale: scale, y_format: format, lines, filled }.render()
+}
+
+fn throughput_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
+    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+        let series = &phase.series;
+        let together = thin(series.operations.len());
+        let span = series.interval_ms as f64 / 1000.0;
+        let points = series.operations.chunks(together).enumerate().map(|(index, chunk)| {
+            let from = (index * together) as f64 * span;
+            // The last interval ends with the workload, not with the clock's tick.
+            let seconds = (chunk.len() as f64 * span).min(phase.seconds - from).max(span * 0.05);
+            let per_second = chunk.iter().sum::<u64>() as f64 / seconds;
+            (from + seconds / 2.0, per_second, format!("{} at {:.1} s", rate(per_second), from))
+        });
+        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+    };
+    time_chart("Throughput over time", true, Scale::Linear, &|y| rate(y), phases.iter().map(line).collect())
+}
+
+fn latency_over_time(phases: &[(usize, &str, &PhaseResult)]) -> String {
+    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+        let series = &phase.series;
+        let together = thin(series.latency_ns_max.len());
+        let span = series.interval_ms as f64 / 1000.0;
+        let points = series.latency_ns_max.chunks(together).enumerate().filter_map(|(index, chunk)| {
+            let longest = chunk.iter().copied().max().filter(|longest| *longest > 0)? as f64;
+            let at = (index * together) as f64 * span;
+            Some((at, longest, format!("{} at {at:.1} s", time(longest))))
+        });
+        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+    };
+    time_chart("Longest latency over time", false, Scale::Log, &|y| tick_time(y), phases.iter().map(line).collect())
+}
+
+fn sample_chart(
+    title: &str,
+    phases: &[(usize, &str, &PhaseResult)],
+    figure: &dyn Fn(&crate::result::Sample) -> Option<u64>,
+) -> String {
+    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+        let points = phase.samples.iter().step_by(thin(phase.samples.len())).filter_map(|sample| {
+            let value = figure(sample)? as f64;
+            let at = sample.at_ms as f64 / 1000.0;
+            Some((at, value, format!("{} at {at:.1} s", bytes(value))))
+        });
+        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+    };
+    time_chart(title, true, Scale::Linear, &|y| bytes(y), phases.iter().map(line).collect())
+}
+
+fn memory_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
+    sample_chart("Anonymous memory, settling included", phases, &|sample| sample.anonymous_bytes)
+}
+
+fn writes_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
+    if phases.iter().all(|(_, _, phase)| phase.user_bytes_written == 0) {
+        return String::new();
+    }
+    sample_chart("Bytes written to disk, settling included", phases, &|sample| sample.disk_bytes_written)
+}
+
+/// Decades of time without decimals: an axis has room for `10 µs`, not for `10.0 µs`.
+fn tick_time(nanoseconds: f64) -> String {
+    let text = time(nanoseconds);
+    match text.split_once(' ') {
+        Some((number, unit)) if number.contains('.') => {
+            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
+        }
+        _ => text,
+    }
+}
+
+/// Latency by percentile. The axis counts nines, so that each factor of ten in rarity has the same room.
+fn latency_curve(kind: &str, latencies: &[(usize, &str, &Latency)]) -> String {
+    let nines = |percentile: f64| -(1.0 - percentile.min(99.9999) / 100.0).log10();
+    let line = |(color, label, latency): &(usize, &str, &Latency)| {
+        let points = latency.curve.iter().filter(|(percentile, _)| *percentile < 100.0);
+        let points = points.map(|(percentile, ns)| {
+            let ns = (*ns).max(1) as f64;
+            (nines(*percentile), ns, format!("{} at p{percentile}", time(ns)))
+        });
+        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+    };
+    let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
+    LineChart {
+        title: &format!("Latency of {kind} by percentile"),
+        x_title: "percentile",
+        x_ticks: ticks.iter().map(|tick| (nines(*tick), format!("{tick}"))).collect(),
+        y_scale: Scale::Log,
+        y_format: &tick_time,
+        lines: latencies.iter().map(line).collect(),
+        filled: false,
+    }
+    .render()
+}
+
+fn figures_table(phases: &[(usize, &str, &PhaseResult)], html: &mut String) {
+    html.push_str(
+        "<div class=\"scroll\"><table><thead><tr><th>store</th><th>kind</th><th>operations</th><th>rate</th><th>mean</th>\
+         <th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>max</th><th>found</th><th>CPU</th>\
+         <th>settled in</th><th>written</th><th>on disk</th></tr></thead><tbody>",
+    );
+    for (color, label, phase) in phases {
+        for (index, latency) in phase.latencies.iter().enumerate() {
+            let first = |text: String| if index == 0 { text } else { String::new() };
+            let cpu = phase
+                .cpu_user_seconds
+                .zip(phase.cpu_system_seconds)
+                .map(|(user, system)| format!("{user:.2} s + {system:.2} s"));
+            let cells = [
+                latency.kind.name().to_owned(),
+                count(latency.count as f64),
+                first(rate(phase.operations_per_second)),
+                time(latency.mean_ns),
+                time(latency.p50_ns as f64),
+                time(latency.p90_ns as f64),
+                time(latency.p99_ns as f64),
+                time(latency.p999_ns as f64),
+                time(latency.p9999_ns as f64),
+                time(latency.max_ns as f64),
+                first(count(phase.found as f64)),
+                first(cpu.unwrap_or_default()),
+                first(time(phase.settle_seconds * 1e9)),
+                first(phase.disk_bytes_written.map(|written| bytes(written as f64)).unwrap_or_default()),
+                first(bytes(phase.disk_bytes as f64)),
+            ];
+            let name = first(format!("<span class=\"swatch c{color}\"></span>{}", escape(label)));
+            let _ = write!(html, "<tr><td>{name}</td>");
+            for cell in cells {
+                let _ = write!(html, "<td>{}</td>", escape(&cell));
+            }
+            html.push_str("</tr>");
+        }
+    }
+    html.push_str("</tbody></table></div>");
+}
+
+fn settings(comparison: &Comparison<'_>, html: &mut String) {
+    html.push_str("<section><h2>Machine and settings</h2><div class=\"cards\">");
+    for (index, subject) in comparison.subjects.iter().enumerate() {
+        let run = subject.runs[0];
+        let mut rows: Vec<(String, String)> = vec![
+            ("store".to_owned(), run.store.clone()),
+            ("date".to_owned(), run.date.clone()),
+            ("commit".to_owned(), run.commit.clone().unwrap_or_else(|| "not given".to_owned())),
+            ("host".to_owned(), run.machine.host.clone()),
+            ("reading the clock".to_owned(), time(run.clock_ns)),
+        ];
+        if let Some(baseline) = run.baseline_anonymous_bytes {
+            rows.push(("memory of the harness before opening".to_owned(), bytes(baseline as f64)));
+        }
+        if let Ok(serde_json::Value::Object(options)) = serde_json::to_value(&run.options) {
+            let given = options.into_iter().filter(|(_, value)| !value.is_null());
+            rows.extend(given.map(|(name, value)| (name.replace('_', "-"), plain(&value))));
+        }
+        let _ = write!(
+            html,
+            "<details class=\"card\" open=\"open\"><summary><span class=\"swatch c{}\"></span>{}</summary>",
+            index % COLORS,
+            escape(subject.label)
+        );
+        two_columns("Run", &rows, html);
+        let settings: Vec<_> = run.store_settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
+        two_columns("Store", &settings, html);
+        html.push_str("</details>");
+    }
+    html.push_str("</div></section>");
+}
+
+fn plain(value: &serde_json::Value) -> String {
+    match value {
+        serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
+        other => other.to_string(),
+    }
+}
+
+fn two_columns(heading: &str, rows: &[(String, String)], html: &mut String) {
+    if rows.is_empty() {
+        return;
+    }
+    let _ = write!(html, "<h3>{heading}</h3><dl>");
+    for (key, value) in rows {
+        let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(key), escape(value));
+    }
+    html.push_str("</dl>");
+}

@@ -1,0 +1,85 @@
+use super::*;
+use crate::memory::MemoryFactory;
+use crate::options::BenchOptions;
+use crate::run::run;
+use crate::workload::Workload;
+
+fn measured(label: &str, workloads: &[Workload]) -> BenchResult {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let options = BenchOptions {
+        keys: 500,
+        workloads: workloads.to_vec(),
+        directory: directory.path().to_owned(),
+        label: Some(label.to_owned()),
+        ..BenchOptions::default()
+    };
+    run(&options, &MemoryFactory::default()).expect("run")
+}
+
+/// Every element that opens closes, in order; attributes are quoted; no raw `<` or `&` in text.
+fn assert_well_formed(html: &str) {
+    let mut open: Vec<&str> = Vec::new();
+    let mut rest = html.strip_prefix("<!DOCTYPE html>\n").expect("a document type");
+    while let Some((text, after)) = rest.split_once('<') {
+        let (tag, after) = after.split_once('>').expect("a tag ends");
+        for entity in text.split('&').skip(1) {
+            let known = ["amp;", "lt;", "gt;", "quot;", "#39;"].iter().any(|known| entity.starts_with(known));
+            assert!(known, "raw & before {entity:.20}");
+        }
+        assert_eq!(tag.matches('"').count() % 2, 0, "quotes in <{tag}>");
+        rest = after;
+        if let Some(name) = tag.strip_prefix('/') {
+            assert_eq!(open.pop(), Some(name), "closing tag");
+        } else if !tag.ends_with('/') {
+            let name = tag.split_whitespace().next().expect("a name");
+            open.push(name);
+            if ["script", "style"].contains(&name) {
+                let end = format!("</{name}>");
+                rest = &rest[rest.find(&end).expect("an end of raw text")..];
+            }
+        }
+    }
+    assert!(open.is_empty(), "left open: {open:?}");
+    assert!(!html.contains("NaN") && !html.contains("inf\"") && !html.contains(" -inf"), "a figure without a value");
+}
+
+#[test]
+fn a_page_of_one_result_stands_alone() {
+    let result = measured("memory", &[Workload::FillRandom, Workload::ReadRandom]);
+    let html = render("One", None, &[result]).expect("render");
+    assert_well_formed(&html);
+    assert!(html.contains("<h2>fillrandom") && html.contains("<h2>readrandom"));
+    for outside in ["http://", "https://", "url(", "@import", "src=", "<link"] {
+        assert!(!html.contains(outside), "the page asks for {outside}");
+    }
+    assert!(!html.contains("baseline</small>"), "one subject is compared with nothing");
+}
+
+#[test]
+fn a_page_of_five_results_shows_medians_ratios_and_spread() {
+    let workloads = [Workload::YcsbLoad, Workload::YcsbA, Workload::Compact, Workload::YcsbE];
+    let mut results: Vec<BenchResult> = (0..3).map(|_| measured("b<&\"'", &workloads)).collect();
+    results.push(measured("other", &workloads));
+    results.push(measured("other", &[Workload::YcsbLoad]));
+    for (result, rate) in results.iter_mut().zip([100.0, 300.0, 200.0, 600.0, 600.0]) {
+        for phase in &mut result.phases {
+            phase.operations_per_second = rate;
+        }
+    }
+    let html = render("Five <results>", Some("b<&\"'"), &results).expect("render");
+    assert_well_formed(&html);
+    assert!(html.contains("<strong>3.00×</strong><small>throughput, geometric mean of 3 workloads"));
+    assert!(html.contains("100/s to 300/s in 3 runs"));
+    assert!(html.contains("Five &lt;results&gt;"));
+    let error = render("x", Some("absent"), &results).expect_err("no such label").to_string();
+    assert!(error.contains("no result is labelled absent"), "{error}");
+    assert!(render("x", None, &[]).is_err());
+}
+
+#[test]
+fn the_spread_is_the_median_and_the_ends() {
+    let spread = Spread::of([5.0, 1.0, 3.0, 2.0]).expect("values");
+    assert_eq!((spread.median, spread.min, spread.max, spread.count), (2.5, 1.0, 5.0, 4));
+    assert_eq!(Spread::of([]), None);
+    assert_eq!(Spread::of([f64::NAN]), None);
+}
