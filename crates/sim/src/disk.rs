@@ -332,3 +332,6 @@ impl Disk {
         taken.map(|(_, inode)| inode.contents.len() as u64).sum()
     }
 }
+
+#[cfg(test)]
+mod tests;

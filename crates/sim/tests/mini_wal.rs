@@ -169,7 +169,7 @@ fn append_in_parallel(env: &Env, volume: &SimVolume, wait_for_hole: bool) -> Vec
     log.acknowledged.lock().unwrap().clone()
 }
 
-fn has_no_hole(_env: &Env, volume: SimVolume, acknowledged: &Vec<u64>) {
+fn has_no_hole(volume: &SimVolume, acknowledged: &[u64]) {
     let contents = volume.contents(LOG).unwrap_or_default();
     let good = |(number, page): &(usize, &[u8])| page[..RECORD_BYTES] == record(*number as u64);
     let found = contents.chunks_exact(PAGE_BYTES).enumerate().take_while(good).count() as u64;
@@ -179,6 +179,7 @@ fn has_no_hole(_env: &Env, volume: SimVolume, acknowledged: &Vec<u64>) {
 
 #[test]
 fn a_log_that_acknowledges_past_a_hole_is_caught() {
-    assert!(!is_broken(20, |env, volume| append_in_parallel(env, volume, true), has_no_hole));
-    assert!(is_broken(10, |env, volume| append_in_parallel(env, volume, false), has_no_hole));
+    let check = |_: &Env, volume: SimVolume, acknowledged: &Vec<u64>| has_no_hole(&volume, acknowledged);
+    assert!(!is_broken(20, |env, volume| append_in_parallel(env, volume, true), check));
+    assert!(is_broken(10, |env, volume| append_in_parallel(env, volume, false), check));
 }

@@ -253,6 +253,24 @@ fn a_name_taken_anew_never_loses_the_file_that_was_renamed_away() {
 }
 
 #[test]
+fn a_file_renamed_away_is_not_lost_to_one_that_took_its_name() {
+    let outcomes: BTreeSet<bool> = (0..100)
+        .map(|seed| {
+            let volume = volume(FaultPlan::none());
+            volume.replace(FileName::Current, b"first").unwrap();
+            volume.rename(FileName::Current, FileName::Identity).unwrap();
+            let _writer = volume.create(FileName::Current, 0).unwrap();
+            let after = volume.crash(seed);
+            let moved = after.contents(FileName::Identity);
+            let found = moved.clone().or_else(|| after.contents(FileName::Current));
+            assert_eq!(found.as_deref(), Some(&b"first"[..]), "seed {seed}");
+            moved.is_some()
+        })
+        .collect();
+    assert_eq!(outcomes.len(), 2, "the rename happens always or never");
+}
+
+#[test]
 fn a_removal_without_sync_names_may_be_undone() {
     let undone = |seed| {
         let volume = volume(FaultPlan::none());
@@ -429,6 +447,29 @@ fn nothing_works_after_the_crash_point_and_the_old_world_does_not_reach_the_new(
 }
 
 #[test]
+fn the_disk_stands_still_from_the_crash_on() {
+    for_each_seed(0, 200, |seed| {
+        let sim = SimExecutor::new(seed);
+        let volume = SimVolume::new(&sim.env(), FaultPlan::none(), seed);
+        sim.run(|| {
+            let file = volume.create_pages(LOG, 4 * PAGE).unwrap();
+            volume.crash_at(20 + seed % 10);
+            let jobs = [0, 1, 2, 3].map(|at| {
+                let file = Arc::clone(&file);
+                sim_spawn(&sim, move || while file.write(at, &page(at as u8 + 1), 1, true).is_ok() {})
+            });
+            while !volume.has_crashed() {
+                sim.env().executor.yield_point();
+            }
+            let images = || (0..5).map(|image| volume.crash(image).contents(LOG)).collect::<Vec<_>>();
+            let before = images();
+            jobs.iter().for_each(|job| job.join().unwrap());
+            assert!(before == images(), "an operation in flight went on after the crash");
+        });
+    });
+}
+
+#[test]
 fn a_killed_thread_changes_nothing_any_more() {
     let sim = SimExecutor::new(9);
     let volume = SimVolume::new(&sim.env(), FaultPlan::none(), 9);
@@ -549,7 +590,7 @@ fn act(volume: &dyn Volume, what: u64, name: FileName, other: FileName, bytes: u
             {
                 let mut buffer = Buffer::new(PAGE_BYTES);
                 buffer.fill(bytes as u8);
-                file.write(offset % file.pages(), &buffer, 1, bytes % 2 == 0).unwrap();
+                file.write(offset % file.pages(), &buffer, 1, bytes.is_multiple_of(2)).unwrap();
             }
             kind(&file)
         }
