@@ -1,0 +1,231 @@
+//! Consecutive pages on their way to a log file, in one buffer.
+//!
+//! A chunk is filled under the log's lock (headers half done: what depends on the order of records), and *sealed*
+//! outside of it by the thread that writes it: checksums, and what is known durable at that moment.
+//!
+//! **Invariants**
+//! * All pages but the last are full.
+//! * Page 0 may be one that was written before (`rewrite`). Its image then only grows, and no other write to it is in
+//!   flight.
+
+use crate::page::{HEADER_BYTES, Header, NO_RECORD, PAYLOAD_BYTES, at, flag};
+use situ_device::{Buffer, PAGE_BYTES};
+use situ_storage::PageFile;
+use std::sync::Arc;
+
+/// Pages of an ordinary chunk: the longest ordinary write.
+pub(crate) const CHUNK_PAGES: usize = 64;
+/// Pages of the chunks that a long record is cut into.
+const LONG_CHUNK_PAGES: usize = 1024;
+
+/// A log file that pages can go to.
+pub(crate) struct LogFile {
+    pub(crate) number: u64,
+    pub(crate) pages: Arc<dyn PageFile>,
+    /// How many pages it has, the one reserved for an end mark included.
+    pub(crate) page_count: u32,
+    /// Position of its first payload byte.
+    pub(crate) base: u64,
+    /// Its number minus that of the file before; 0 in the first file.
+    pub(crate) distance: u32,
+}
+
+impl LogFile {
+    /// Position of the first payload byte of a page.
+    pub(crate) fn position(&self, page: u32) -> u64 {
+        self.base + u64::from(page) * PAYLOAD_BYTES as u64
+    }
+}
+
+/// How much of a page lies on the disk in some image, and the checksum of that much payload.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Image {
+    pub(crate) used: usize,
+    pub(crate) checksum: u32,
+}
+
+pub(crate) struct Chunk {
+    pub(crate) file: Arc<LogFile>,
+    buffer: Buffer,
+    pub(crate) first_page: u32,
+    /// Pages begun in the buffer, at least 1.
+    pub(crate) pages: usize,
+    /// Payload bytes used in the last page.
+    pub(crate) tail_used: usize,
+    /// Whether it holds anything that was not written.
+    pub(crate) dirty: bool,
+    /// Whether page 0 was written before.
+    pub(crate) rewrite: bool,
+    /// The image of page 0 written last.
+    written: Image,
+    /// The image of page 0 that is durable, as far as this page's own writes tell.
+    durable: Image,
+    /// `ended` or `closed`, for the last page.
+    mark: u8,
+}
+
+impl Chunk {
+    /// A chunk that begins with an empty page.
+    pub(crate) fn new(file: Arc<LogFile>, buffer: Buffer, first_page: u32, previous_used: usize) -> Chunk {
+        let mut chunk = Chunk {
+            file,
+            buffer,
+            first_page,
+            pages: 0,
+            tail_used: PAYLOAD_BYTES,
+            dirty: true,
+            rewrite: false,
+            written: Image::default(),
+            durable: Image::default(),
+            mark: 0,
+        };
+        chunk.begin_page(previous_used);
+        chunk
+    }
+
+    /// A buffer for at least one page, sized for `bytes` of records. Ordinary ones can be used again.
+    pub(crate) fn new_buffer(bytes: usize) -> Buffer {
+        let pages = (bytes / PAYLOAD_BYTES + 2).clamp(CHUNK_PAGES, LONG_CHUNK_PAGES);
+        Buffer::new(pages * PAGE_BYTES)
+    }
+
+    /// The buffer, if it is of the ordinary size.
+    pub(crate) fn into_buffer(self) -> Option<Buffer> {
+        (self.buffer.len() == CHUNK_PAGES * PAGE_BYTES).then_some(self.buffer)
+    }
+
+    /// Whether the buffer has room for one more page.
+    pub(crate) fn has_page(&self) -> bool {
+        (self.pages + 1) * PAGE_BYTES <= self.buffer.len()
+    }
+
+    /// Begins the next page. The last one must be full.
+    pub(crate) fn begin_page(&mut self, previous_used: usize) {
+        debug_assert!(self.tail_used == PAYLOAD_BYTES && self.has_page());
+        let page = &mut self.buffer[self.pages * PAGE_BYTES..][..PAGE_BYTES];
+        page.fill(0);
+        page[at::FIRST_RECORD..][..2].copy_from_slice(&NO_RECORD.to_le_bytes());
+        page[at::PREVIOUS_USED..][..2].copy_from_slice(&(previous_used as u16).to_le_bytes());
+        self.pages += 1;
+        self.tail_used = 0;
+    }
+
+    fn tail(&mut self) -> &mut [u8] {
+        &mut self.buffer[(self.pages - 1) * PAGE_BYTES..][..PAGE_BYTES]
+    }
+
+    /// Notes that a record starts at the end of what is used.
+    pub(crate) fn begin_record(&mut self) {
+        let used = self.tail_used as u16;
+        let field = &mut self.tail()[at::FIRST_RECORD..][..2];
+        if *field == NO_RECORD.to_le_bytes() {
+            field.copy_from_slice(&used.to_le_bytes());
+        }
+    }
+
+    /// Copies as much of `bytes` as fits in the last page; returns how much.
+    pub(crate) fn copy(&mut self, bytes: &[u8]) -> usize {
+        let used = self.tail_used;
+        let count = bytes.len().min(PAYLOAD_BYTES - used);
+        self.tail()[HEADER_BYTES + used..][..count].copy_from_slice(&bytes[..count]);
+        self.tail_used += count;
+        self.dirty = true;
+        count
+    }
+
+    /// Makes the last page the last one of its file: `flag::ENDED` or `flag::CLOSED`.
+    pub(crate) fn end(&mut self, mark: u8) {
+        self.mark = mark;
+        self.dirty = true;
+    }
+
+    /// Whether records can still go into the last page.
+    pub(crate) fn is_open(&self) -> bool {
+        self.mark == 0 && self.tail_used < PAYLOAD_BYTES
+    }
+
+    /// Position of page 0's payload.
+    pub(crate) fn start_position(&self) -> u64 {
+        self.file.position(self.first_page)
+    }
+
+    /// Position behind the last record, or behind the last page if it is the file's last.
+    pub(crate) fn end_position(&self) -> u64 {
+        let used = if self.mark == 0 { self.tail_used } else { PAYLOAD_BYTES };
+        self.file.position(self.first_page) + ((self.pages - 1) * PAYLOAD_BYTES + used) as u64
+    }
+
+    /// Number of the page behind the last.
+    pub(crate) fn next_page(&self) -> u32 {
+        self.first_page + self.pages as u32
+    }
+
+    /// Completes the headers; everything before position `durable` is durable.
+    pub(crate) fn seal(&mut self, durable: u64) {
+        let file = &self.file;
+        let durable_pages = (durable.saturating_sub(file.base) / PAYLOAD_BYTES as u64) as u32;
+        let mut flags = 0;
+        if file.distance == 0 {
+            flags |= flag::BEGINS;
+        } else if durable >= file.base {
+            flags |= flag::PREVIOUS_DURABLE;
+        }
+        for index in 0..self.pages {
+            let last = index + 1 == self.pages;
+            let used = if last { self.tail_used } else { PAYLOAD_BYTES };
+            let page_number = self.first_page + index as u32;
+            let page = &mut self.buffer[index * PAGE_BYTES..][..PAGE_BYTES];
+            // Only the bytes added since the last image are gone over.
+            let (before, durable) = if index == 0 { (self.written, self.durable) } else { Default::default() };
+            let payload = &page[HEADER_BYTES..];
+            let checksum = crc32c::crc32c_append(before.checksum, &payload[before.used..used]);
+            let first_record = u16::from_le_bytes([page[at::FIRST_RECORD], page[at::FIRST_RECORD + 1]]);
+            let header = Header {
+                flags: if last { flags | self.mark } else { flags },
+                first_record: (first_record != NO_RECORD).then_some(first_record),
+                file_number: file.number,
+                page_number,
+                used: used as u16,
+                previous_used: u16::from_le_bytes([page[at::PREVIOUS_USED], page[at::PREVIOUS_USED + 1]]),
+                // A rewritten page is not durable in its final image, whatever was known of the older one.
+                durable_pages: durable_pages.min(page_number),
+                durable_used: durable.used as u16,
+                durable_checksum: durable.checksum,
+                payload_checksum: checksum,
+                previous_distance: file.distance,
+            };
+            header.encode(page);
+            if last {
+                self.written = Image { used, checksum };
+                if index > 0 {
+                    self.durable = Image::default();
+                }
+            }
+        }
+    }
+
+    /// Writes all pages.
+    pub(crate) fn write(&self, durable: bool) -> situ_storage::Result<()> {
+        self.file.pages.write(u64::from(self.first_page), &self.buffer, self.pages, durable)
+    }
+
+    /// After a write: keeps only the last page, to be written again with more records.
+    pub(crate) fn reopen(mut self, durable: bool, ordinary: impl FnOnce() -> Buffer) -> Chunk {
+        let last = (self.pages - 1) * PAGE_BYTES;
+        if self.buffer.len() != CHUNK_PAGES * PAGE_BYTES {
+            let mut buffer = ordinary();
+            buffer[..PAGE_BYTES].copy_from_slice(&self.buffer[last..][..PAGE_BYTES]);
+            self.buffer = buffer;
+        } else if last > 0 {
+            self.buffer.copy_within(last..last + PAGE_BYTES, 0);
+        }
+        self.first_page += self.pages as u32 - 1;
+        self.pages = 1;
+        self.dirty = false;
+        self.rewrite = true;
+        if durable {
+            self.durable = self.written;
+        }
+        self
+    }
+}

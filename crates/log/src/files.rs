@@ -1,0 +1,196 @@
+//! The log's files on the volume: the next one made ready, old ones recycled or removed.
+//!
+//! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves filling a
+//! new one with zeros. The pages of its earlier life carry another file number and read as not written.
+//!
+//! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
+//! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
+//! **Failure**: nothing here touches what was appended. An error is returned, the list is as before, and the call can
+//! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a renaming
+//! to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at the next open.
+
+use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
+use situ_device::{Event, PAGE_BYTES};
+use situ_storage::{Error, FileName, PageFile, Result, Volume};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// A log file that takes no more records.
+#[derive(Debug, Clone, Copy)]
+struct OldFile {
+    bytes: u64,
+    /// Where it ends in the stream; 0 if it was there before this log was opened.
+    end: u64,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Spare {
+    number: u64,
+    bytes: u64,
+}
+
+#[derive(Default)]
+struct List {
+    old: BTreeMap<u64, OldFile>,
+    spares: Vec<Spare>,
+    /// Spares that are on their way into the list.
+    spares_coming: usize,
+    preparing: bool,
+}
+
+pub(crate) struct Files {
+    volume: Arc<dyn Volume>,
+    file_bytes: u64,
+    spare_files_max: usize,
+    list: Mutex<List>,
+    prepared: Arc<dyn Event>,
+}
+
+impl Files {
+    /// Takes stock of a volume.
+    pub(crate) fn open(
+        volume: Arc<dyn Volume>,
+        file_bytes: u64,
+        spare_files_max: usize,
+        prepared: Arc<dyn Event>,
+    ) -> Result<Files> {
+        let mut list = List::default();
+        for meta in volume.list()? {
+            match meta.name {
+                FileName::Log(number) => drop(list.old.insert(number, OldFile { bytes: meta.bytes, end: 0 })),
+                FileName::Spare(number) => list.spares.push(Spare { number, bytes: meta.bytes }),
+                _ => {}
+            }
+        }
+        while list.spares.len() > spare_files_max {
+            if let Some(spare) = list.spares.pop() {
+                volume.remove(FileName::Spare(spare.number))?;
+            }
+        }
+        Ok(Files { volume, file_bytes, spare_files_max, list: Mutex::new(list), prepared })
+    }
+
+    fn list(&self) -> MutexGuard<'_, List> {
+        self.list.lock().expect("a thread panicked over the list of log files")
+    }
+
+    /// Bytes of a file that has room for a record of `record_bytes`.
+    fn bytes_for(&self, record_bytes: u64) -> u64 {
+        let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
+        // The last page is for the end mark.
+        let pages = record.div_ceil(PAYLOAD_BYTES as u64).saturating_add(1).max(4);
+        pages.saturating_mul(PAGE_BYTES as u64).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
+    }
+
+    /// Whether `pages` is long enough for a record of `record_bytes`.
+    pub(crate) fn fits(&self, pages: &dyn PageFile, record_bytes: u64) -> bool {
+        pages.pages() >= self.bytes_for(record_bytes) / PAGE_BYTES as u64
+    }
+
+    /// Becomes the only one who prepares; `f` runs as such.
+    pub(crate) fn preparing<R>(&self, f: impl FnOnce() -> R) -> R {
+        loop {
+            let seen = self.prepared.generation();
+            if !std::mem::replace(&mut self.list().preparing, true) {
+                break;
+            }
+            self.prepared.wait(seen, None);
+        }
+        let result = f();
+        self.list().preparing = false;
+        self.prepared.notify();
+        result
+    }
+
+    /// Makes log file `number`, from a spare if one is long enough. The name is durable on return.
+    pub(crate) fn make(&self, number: u64, record_bytes: u64) -> Result<Arc<dyn PageFile>> {
+        let bytes = self.bytes_for(record_bytes);
+        let spare = {
+            let mut list = self.list();
+            let index = list.spares.iter().position(|spare| spare.bytes >= bytes);
+            index.map(|index| list.spares.swap_remove(index))
+        };
+        let Some(spare) = spare else {
+            return self.volume.create_pages(FileName::Log(number), bytes);
+        };
+        let result = self.recycle(spare, number);
+        if result.is_err() {
+            self.list().spares.push(spare);
+        }
+        result
+    }
+
+    fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn PageFile>> {
+        let (spare, log) = (FileName::Spare(spare.number), FileName::Log(number));
+        self.volume.rename(spare, log)?;
+        let opened = self.volume.sync_names().and_then(|()| self.volume.open_pages(log));
+        if opened.is_err() {
+            self.volume.rename(log, spare)?;
+        }
+        opened
+    }
+
+    /// Notes a file that takes no more records, and ends at `end`.
+    pub(crate) fn add_old(&self, number: u64, pages: u64, end: u64) {
+        self.list().old.insert(number, OldFile { bytes: pages * PAGE_BYTES as u64, end });
+    }
+
+    /// Recycles or removes the files with numbers below `oldest_needed` that are wholly before `written`. All are
+    /// tried; the first error is returned.
+    pub(crate) fn release(&self, oldest_needed: u64, written: u64) -> Result<()> {
+        let mut result = Ok(());
+        let mut from = 0;
+        while let Some((number, file, keep)) = self.next_release(from, oldest_needed, written) {
+            from = number.saturating_add(1);
+            result = result.and(self.release_one(number, file, keep));
+        }
+        result
+    }
+
+    fn next_release(&self, from: u64, oldest_needed: u64, written: u64) -> Option<(u64, OldFile, bool)> {
+        let mut list = self.list();
+        if from >= oldest_needed {
+            return None;
+        }
+        let (number, file) = list.old.range(from..oldest_needed).find(|(_, file)| file.end <= written)?;
+        let (number, file) = (*number, *file);
+        list.old.remove(&number);
+        let keep = list.spares.len() + list.spares_coming < self.spare_files_max && file.bytes >= self.file_bytes;
+        list.spares_coming += usize::from(keep);
+        Some((number, file, keep))
+    }
+
+    fn release_one(&self, number: u64, file: OldFile, keep: bool) -> Result<()> {
+        let result = if keep {
+            self.volume.rename(FileName::Log(number), FileName::Spare(number))
+        } else {
+            self.volume.remove(FileName::Log(number))
+        };
+        let mut list = self.list();
+        list.spares_coming -= usize::from(keep);
+        match result {
+            Ok(()) if keep => list.spares.push(Spare { number, bytes: file.bytes }),
+            // Somebody else removed it: that is what was asked for.
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => {
+                list.old.insert(number, file);
+                return Err(error);
+            }
+        }
+        Ok(())
+    }
+
+    /// As `release`, for the one file `number`, which was prepared and not used.
+    pub(crate) fn release_unused(&self, number: u64) -> Result<()> {
+        match self.next_release(number, number.saturating_add(1), 0) {
+            Some((number, file, keep)) => self.release_one(number, file, keep),
+            None => Ok(()),
+        }
+    }
+
+    /// Bytes of old files and spares.
+    pub(crate) fn bytes(&self) -> u64 {
+        let list = self.list();
+        list.old.values().map(|file| file.bytes).chain(list.spares.iter().map(|spare| spare.bytes)).sum()
+    }
+}

@@ -1,0 +1,318 @@
+//! The log's interface, and the loop in which any thread runs the log stage.
+//!
+//! A thread that wants a position durable asks the state what to do: write the pages that wait, sync a file, or wait for
+//! those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
+//! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others appended.
+
+use crate::files::Files;
+use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
+use crate::page::{RECORD_BYTES_MAX, record_header};
+use crate::state::{Flight, Plan, State};
+use situ_device::{Env, Event, PAGE_BYTES};
+use situ_storage::{Error, Result, Volume};
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// An open write-ahead log. See the crate's page for what it promises.
+///
+/// Dropping it without [`close`](Log::close) is safe and does no I/O: what was not committed is lost, as in a crash.
+pub struct Log {
+    env: Env,
+    state: Mutex<State>,
+    files: Files,
+    /// Copies of the watermarks, for those who only look.
+    written: AtomicU64,
+    durable: AtomicU64,
+}
+
+impl fmt::Debug for Log {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Log(file {}, written {}, durable {})", self.file(), self.written().0, self.durable().0)
+    }
+}
+
+impl Log {
+    /// Begins a new log in `volume` with log file `first_file`, which must not exist. Starts no threads.
+    ///
+    /// All earlier log files that are still needed must have been read by [`recover`](crate::recover()): the new log goes on
+    /// where they end. They are listed, and [`release`](Log::release) takes care of them too. Spares are adopted.
+    ///
+    /// # Errors
+    /// The volume refuses.
+    pub fn create(volume: Arc<dyn Volume>, env: Env, options: LogOptions, first_file: u64) -> Result<Arc<Log>> {
+        let files = Files::open(volume, options.file_bytes, options.spare_files_max, env.executor.event())?;
+        let pages = files.make(first_file, 0)?;
+        let state = State::new(&options, first_file, pages)?;
+        let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Arc::new(Log { env, state: Mutex::new(state), files, written, durable }))
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().expect("a thread panicked inside the log")
+    }
+
+    /// Copies a record, `parts` concatenated, behind all earlier ones. Order of calls is order in the log. Does no I/O and
+    /// does not wait, but for a short lock; costs two passes over the bytes.
+    ///
+    /// The record is not on its way to the disk until somebody calls [`commit`](Log::commit), [`advance`](Log::advance)
+    /// or [`sync`](Log::sync).
+    ///
+    /// # Errors
+    /// See [`AppendError`]. The record was not taken.
+    pub fn append(&self, parts: &[&[u8]]) -> Result<Lsn, AppendError> {
+        let bytes: usize = parts.iter().map(|part| part.len()).sum();
+        let length = match u32::try_from(bytes) {
+            Ok(length) if bytes <= RECORD_BYTES_MAX => length,
+            _ => return Err(AppendError::TooLarge),
+        };
+        // The checksum is made outside of the lock.
+        let header = record_header(length, parts);
+        self.lock().append(header, parts, bytes)
+    }
+
+    /// Returns when everything up to `lsn` is written ([`Durability::Buffered`]) or durable
+    /// ([`Durability::Synced`]). The calling thread does it, or waits for another that does.
+    ///
+    /// # Errors
+    /// A write or sync failed; then nothing is known about the record, and the log has [`failed`](Log::failed).
+    pub fn commit(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        if self.watermark(Durability::Synced) >= lsn.0 {
+            return Ok(());
+        }
+        let mut wants_sync = false;
+        let mut event = None;
+        let mut state = self.lock();
+        let result = loop {
+            match state.plan(lsn.0, durability, &mut wants_sync) {
+                Plan::Done(result) => break result,
+                Plan::Wait(what, position) => {
+                    let Some(event) = event.take().or_else(|| state.idle_events.pop()) else {
+                        // Made without the lock: an executor may do what it likes there.
+                        drop(state);
+                        event = Some(self.env.executor.event());
+                        state = self.lock();
+                        continue;
+                    };
+                    let seen = event.generation();
+                    state.wait(what, position, Arc::clone(&event));
+                    drop(state);
+                    event.wait(seen, None);
+                    state = self.lock();
+                    state.idle_events.push(event);
+                }
+                work => state = self.run(work, state),
+            }
+        };
+        state.stop_wanting(wants_sync);
+        result
+    }
+
+    /// Performs a write or a sync without the lock, and reports it.
+    fn run<'a>(&'a self, work: Plan, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        drop(state);
+        let (state, woken) = match work {
+            Plan::Write(mut flight) => {
+                let result = Log::fly(&mut flight);
+                let mut state = self.lock();
+                let woken = state.landed(flight, result);
+                (state, woken)
+            }
+            Plan::Sync(sync) => {
+                let result = sync.file.pages.sync();
+                let mut state = self.lock();
+                let woken = state.synced(result);
+                (state, woken)
+            }
+            Plan::Done(_) | Plan::Wait(..) => (self.lock(), Vec::new()),
+        };
+        self.publish(state, woken)
+    }
+
+    fn fly(flight: &mut Flight) -> Result<()> {
+        flight.chunk.seal(flight.durable_before);
+        flight.chunk.write(flight.durable)
+    }
+
+    /// Shows the watermarks to those who only look, and notifies without the lock.
+    fn publish<'a>(&'a self, state: MutexGuard<'a, State>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, State> {
+        // Both only grow, and are stored under the lock.
+        self.written.store(state.written, Ordering::Release);
+        self.durable.store(state.durable, Ordering::Release);
+        if woken.is_empty() {
+            return state;
+        }
+        drop(state);
+        for event in woken {
+            event.notify();
+        }
+        self.lock()
+    }
+
+    /// One turn of the log stage for a background worker: one write or sync towards everything appended so far, if there is
+    /// one to do and a slot free. True if something was done. Never waits for other threads.
+    ///
+    /// # Errors
+    /// As [`commit`](Log::commit).
+    pub fn advance(&self, durability: Durability) -> Result<bool> {
+        let mut wants_sync = false;
+        let mut state = self.lock();
+        let target = state.pending_end();
+        let result = match state.plan(target, durability, &mut wants_sync) {
+            Plan::Done(result) => result.map(|()| false),
+            Plan::Wait(..) => Ok(false),
+            work => {
+                state = self.run(work, state);
+                match &state.failed {
+                    Some(error) => Err(error.clone()),
+                    None => Ok(true),
+                }
+            }
+        };
+        state.stop_wanting(wants_sync);
+        result
+    }
+
+    /// Makes everything appended so far durable.
+    ///
+    /// # Errors
+    /// As [`commit`](Log::commit).
+    pub fn sync(&self) -> Result<()> {
+        let appended = self.lock().appended();
+        self.commit(Lsn(appended), Durability::Synced)
+    }
+
+    fn watermark(&self, durability: Durability) -> u64 {
+        match durability {
+            Durability::Buffered => self.written.load(Ordering::Acquire),
+            Durability::Synced => self.durable.load(Ordering::Acquire),
+        }
+    }
+
+    /// All records up to here survive the end of the process.
+    pub fn written(&self) -> Lsn {
+        Lsn(self.watermark(Durability::Buffered))
+    }
+
+    /// All records up to here survive power failure, or lie in files that were [released](Log::release).
+    pub fn durable(&self) -> Lsn {
+        Lsn(self.watermark(Durability::Synced))
+    }
+
+    /// Behind the last record appended.
+    pub fn appended(&self) -> Lsn {
+        Lsn(self.lock().appended())
+    }
+
+    /// Number of the file that records go to now.
+    pub fn file(&self) -> u64 {
+        self.lock().file_number()
+    }
+
+    /// Bytes of records, 8 more each than their body, that the current file still takes.
+    pub fn room_bytes(&self) -> u64 {
+        self.lock().room()
+    }
+
+    /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
+    /// ready. Renames a spare, or creates a file and fills it with zeros, on the calling thread.
+    ///
+    /// The number must be higher than the current file's and unused; a prepared file of another number is given up.
+    ///
+    /// # Errors
+    /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the call
+    /// can be made again.
+    pub fn prepare_next(&self, file_number: u64, min_bytes: u64) -> Result<()> {
+        if min_bytes > RECORD_BYTES_MAX as u64 {
+            return Err(Error::Invalid(AppendError::TooLarge.to_string()));
+        }
+        self.files.preparing(|| {
+            let mut state = self.lock();
+            let current = state.file_number();
+            if file_number <= current {
+                let text = format!("the log is at file {current} already; {file_number} cannot follow it");
+                return Err(Error::Invalid(text));
+            }
+            let ready = state.next.as_ref();
+            if ready.is_some_and(|(number, pages)| *number == file_number && self.files.fits(&**pages, min_bytes)) {
+                return Ok(());
+            }
+            let unfit = state.next.take();
+            drop(state);
+            if let Some((number, pages)) = unfit {
+                self.files.add_old(number, pages.pages(), 0);
+                self.files.release_unused(number)?;
+            }
+            let pages = self.files.make(file_number, min_bytes)?;
+            self.lock().next = Some((file_number, pages));
+            Ok(())
+        })
+    }
+
+    /// Ends the current file; later records go to the one prepared, whose number is returned. Does no I/O. The old file's
+    /// last pages are written with the next commit.
+    ///
+    /// # Errors
+    /// [`NotPrepared`](AppendError::NotPrepared), or the log failed or was closed.
+    pub fn rotate(&self) -> Result<u64, AppendError> {
+        let (old, end, number) = {
+            let mut state = self.lock();
+            let (old, end) = state.rotate()?;
+            (old, end, state.file_number())
+        };
+        self.files.add_old(old.number, u64::from(old.page_count), end);
+        Ok(number)
+    }
+
+    /// Gives up the files with numbers below `oldest_needed`: they are kept as spares or removed. Their records count as
+    /// durable from now on. The current file, and files with pages still to be written, stay until a later call. Does I/O.
+    ///
+    /// # Errors
+    /// The volume refuses; the files concerned are tried again by the next call.
+    pub fn release(&self, oldest_needed: u64) -> Result<()> {
+        let mut state = self.lock();
+        let oldest_needed = oldest_needed.min(state.file_number());
+        let woken = state.forget(oldest_needed);
+        let state = self.publish(state, woken);
+        let written = state.written;
+        drop(state);
+        self.files.release(oldest_needed, written)
+    }
+
+    /// Makes everything durable and says so in a last page, so that the next recovery has no doubt. Takes no records
+    /// from then on. A second call only waits for what is pending.
+    ///
+    /// # Errors
+    /// As [`commit`](Log::commit). Nothing that was acknowledged is lost thereby.
+    pub fn close(&self) -> Result<()> {
+        let (first, end) = {
+            let mut state = self.lock();
+            (state.begin_close(), state.pending_end())
+        };
+        self.commit(Lsn(end), Durability::Synced)?;
+        if !first {
+            return Ok(());
+        }
+        let end = {
+            let mut state = self.lock();
+            state.put_closing_mark();
+            state.pending_end()
+        };
+        self.commit(Lsn(end), Durability::Synced)
+    }
+
+    /// Why the log takes no more records: the first write or sync that failed. It stays so until reopened, because
+    /// nothing is known about what the disk holds.
+    pub fn failed(&self) -> Option<Error> {
+        self.lock().failed.clone()
+    }
+
+    /// Counters so far.
+    pub fn metrics(&self) -> LogMetrics {
+        let (metrics, pages) = {
+            let state = self.lock();
+            (state.metrics(), state.pages())
+        };
+        LogMetrics { file_bytes: self.files.bytes() + pages * PAGE_BYTES as u64, ..metrics }
+    }
+}

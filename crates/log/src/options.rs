@@ -1,0 +1,98 @@
+//! The words of the log's interface.
+
+use situ_storage::Error;
+use std::fmt;
+
+/// A position in the stream of one open log: right behind a record. Later records have higher positions, over all
+/// files of the log. It means nothing to another opening of the log.
+///
+/// It counts payload bytes including padding, so that it names a page: the file's base + page number * payload bytes +
+/// offset.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub struct Lsn(pub u64);
+
+/// What an acknowledged record survives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Durability {
+    /// The end of this process, however it comes: the pages were handed to the operating system.
+    Buffered,
+    /// Power failure.
+    Synced,
+}
+
+/// How a log is laid out and how much it may use.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogOptions {
+    /// Size of a new log file, in bytes, rounded up to whole pages; at least 4 pages. Default 64 MiB. A file for a longer
+    /// record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
+    pub file_bytes: u64,
+    /// Appended pages that may wait to be written, in bytes. Default 8 MiB. When they are reached,
+    /// [`Log::append`](crate::Log::append) refuses until some are written; a single longer record is taken when
+    /// nothing waits. Raise it for many large asynchronous writes.
+    pub buffer_bytes_max: usize,
+    /// Writes that may be in flight at once, at least 1. Default 8. Disks reach their rate of durable writes only with
+    /// several in flight.
+    pub in_flight_max: usize,
+    /// Files kept to be written over instead of new ones being made, which saves filling them with zeros. Default 2.
+    pub spare_files_max: usize,
+}
+
+impl Default for LogOptions {
+    fn default() -> LogOptions {
+        LogOptions { file_bytes: 64 << 20, buffer_bytes_max: 8 << 20, in_flight_max: 8, spare_files_max: 2 }
+    }
+}
+
+/// Why a record was not taken, or a rotation not made. Nothing was changed.
+#[derive(Debug, Clone)]
+pub enum AppendError {
+    /// `buffer_bytes_max` bytes wait to be written. Commit some, then append again.
+    BufferFull,
+    /// The current file has no room for the record. Prepare the next one and rotate, then append again.
+    FileFull,
+    /// No next file is prepared to rotate to.
+    NotPrepared,
+    /// The record is longer than [`RECORD_BYTES_MAX`](crate::RECORD_BYTES_MAX).
+    TooLarge,
+    /// The log failed, or was closed; it takes no records until reopened.
+    Failed(Error),
+}
+
+impl fmt::Display for AppendError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            AppendError::BufferFull => f.write_str("the log's buffer is full; commit what was appended"),
+            AppendError::FileFull => f.write_str("the log file is full; rotate to the next one"),
+            AppendError::NotPrepared => f.write_str("no next log file is prepared"),
+            AppendError::TooLarge => f.write_str("a log record is limited to 1 GiB; write in smaller batches"),
+            AppendError::Failed(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for AppendError {}
+
+/// Counters of one open log, and two gauges.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct LogMetrics {
+    /// Records appended.
+    pub records: u64,
+    /// Bytes of their bodies.
+    pub appended_bytes: u64,
+    /// Writes handed to the volume.
+    pub writes: u64,
+    /// Of these, durable ones.
+    pub durable_writes: u64,
+    /// Pages written, rewrites included.
+    pub pages_written: u64,
+    /// Of these, pages that had been written before with fewer records.
+    pub pages_rewritten: u64,
+    /// File syncs.
+    pub syncs: u64,
+    /// Writes in flight now.
+    pub in_flight: u64,
+    /// The most writes that were in flight at once.
+    pub in_flight_peak: u64,
+    /// Bytes of all log files and spares that the log knows of.
+    pub file_bytes: u64,
+}
