@@ -27,8 +27,8 @@ pub struct LogOptions {
     /// record is made as long as it needs. Smaller files cost more rotations, larger ones more room on the disk.
     pub file_bytes: u64,
     /// Appended pages that may wait to be written, in bytes. Default 8 MiB. When they are reached,
-    /// [`Log::append`](crate::Log::append) refuses until some are written; a single longer record is taken when
-    /// nothing waits. Raise it for many large asynchronous writes.
+    /// [`Log::append`](crate::Log::append) refuses until some are written; so at most this and one record wait. Raise it
+    /// for many large asynchronous writes.
     pub buffer_bytes_max: usize,
     /// Writes that may be in flight at once, at least 1. Default 8. Disks reach their rate of durable writes only with
     /// several in flight.

@@ -295,7 +295,7 @@ impl Reader<'_> {
                     self.feed(scan, header, &payload(bytes)[..usize::from(header.used)])?;
                     previous_used = Some(header.used);
                     if header.ended() {
-                        return self.end(scan, header);
+                        return Ok(self.end(scan, header));
                     }
                 }
                 state => {
@@ -312,31 +312,38 @@ impl Reader<'_> {
                         self.drop_pending();
                     }
                     previous_used = None;
+                    if let Some(header) = state.header().filter(|header| header.ended()) {
+                        return Ok(self.end(scan, header));
+                    }
                 }
             }
         }
-        let damage = Damage { what: "end mark", expected: "one".to_owned(), found: "the last page written".to_owned() };
+        // Behind the last page with a sound header.
         let behind = scan.pages_present;
-        if scan.is_known(behind) {
-            self.lose(scan, behind, 1, scan.rot(behind, &damage))?;
-            return Ok(End::Ended);
-        }
-        let not_written = Damage { what: "page", expected: "a page".to_owned(), found: "none written".to_owned() };
+        let nothing = Damage {
+            what: "header",
+            expected: "a page, or an end mark before it".to_owned(),
+            found: "a page that was not written".to_owned(),
+        };
         let damage = match &scan.first_damage {
             Some((page, damage)) if *page == behind => damage,
-            _ => &not_written,
+            _ => &nothing,
         };
+        if scan.is_known(behind) {
+            self.lose(scan, behind, 1, scan.rot(behind, damage))?;
+            return Ok(End::Ended);
+        }
         Ok(self.torn(scan, behind, damage))
     }
 
-    fn end(&mut self, scan: &Scan, header: &Header) -> Result<End> {
+    fn end(&mut self, scan: &Scan, header: &Header) -> End {
         if !header.closed() {
             let reason = "the file ended, and the next one was not begun".to_owned();
             self.report.tail = Tail::Open { file: scan.number, page: header.page_number.saturating_add(1), reason };
-            return Ok(End::Ended);
+            return End::Ended;
         }
         self.report.tail = Tail::Closed;
-        Ok(End::Closed)
+        End::Closed
     }
 
     fn torn(&mut self, scan: &Scan, page: u32, damage: &Damage) -> End {
@@ -398,8 +405,7 @@ impl Reader<'_> {
                     let found = format!("first_record {:?}", header.first_record);
                     return self.bad_record(scan, header.page_number, "first_record", expected, found);
                 }
-                self.start =
-                    Some(RecordPosition { file: scan.number, page: header.page_number, offset: at as u16 });
+                self.start = Some(RecordPosition { file: scan.number, page: header.page_number, offset: at as u16 });
             }
             match self.take(scan, header.page_number, &payload[at..])? {
                 Some(count) => at += count,
@@ -462,7 +468,8 @@ impl Reader<'_> {
 
     /// Checks a whole record, header in front, and hands it out. False if it is bad (in repair).
     fn hand_out(&mut self, scan: &Scan, page: u32, record: &[u8]) -> Result<bool> {
-        let (Some((header, body)), Some(start)) = (record.split_first_chunk::<RECORD_HEADER_BYTES>(), self.start) else {
+        let (Some((header, body)), Some(start)) = (record.split_first_chunk::<RECORD_HEADER_BYTES>(), self.start)
+        else {
             return Ok(false);
         };
         // The length is the one in the header: it was used to find the record's end.
@@ -483,9 +490,8 @@ impl Reader<'_> {
     /// A record inside sound pages is damaged. In repair, reading goes on with the next page in which a record starts.
     fn bad_record(&mut self, scan: &Scan, page: u32, what: &str, expected: String, found: String) -> Result<()> {
         let start = self.start.unwrap_or(RecordPosition { file: scan.number, page, offset: 0 });
-        let offset = u64::from(start.page) * PAGE_BYTES as u64
-            + (PAGE_BYTES - PAYLOAD_BYTES) as u64
-            + u64::from(start.offset);
+        let offset =
+            u64::from(start.page) * PAGE_BYTES as u64 + (PAGE_BYTES - PAYLOAD_BYTES) as u64 + u64::from(start.offset);
         let error = Error::corruption(scan.file.path(), offset, what, expected, found);
         let pages = page.saturating_sub(start.page).saturating_add(1);
         self.lose(scan, start.page, pages, error)
@@ -494,11 +500,8 @@ impl Reader<'_> {
 
 /// Says what is wrong with a page that is not good, and whether that can only be rot.
 fn describe(state: &PageState) -> (Damage, bool) {
-    let damage = |what, expected: &str, found: &str| Damage {
-        what,
-        expected: expected.to_owned(),
-        found: found.to_owned(),
-    };
+    let damage =
+        |what, expected: &str, found: &str| Damage { what, expected: expected.to_owned(), found: found.to_owned() };
     match state {
         PageState::Damaged(inner) => (inner.clone(), false),
         PageState::Rotten(_, inner) => (inner.clone(), true),

@@ -181,7 +181,7 @@ impl State {
             return Err(AppendError::FileFull);
         }
         let pending = self.pending_bytes();
-        if pending > 0 && pending + bytes > self.buffer_bytes_max {
+        if pending > 0 && pending >= self.buffer_bytes_max {
             return Err(AppendError::BufferFull);
         }
         let mut left = bytes;
@@ -417,7 +417,9 @@ impl State {
                 chunk
             }
         };
-        let (start, end) = (self.issued, chunk.end_position());
+        // Between what was issued and a fresh page lies padding only.
+        let (start, end) = (self.issued.max(chunk.start_position()), chunk.end_position());
+        let durable_before = if self.durable == self.issued { start } else { self.durable };
         let takes_over = if durable {
             self.gap.take().map(|gap| gap.start)
         } else {
@@ -433,7 +435,7 @@ impl State {
         metrics.pages_written += chunk.pages as u64;
         metrics.pages_rewritten += u64::from(chunk.rewrite);
         metrics.in_flight_peak = metrics.in_flight_peak.max(self.in_flight.len() as u64);
-        Flight { id, chunk, durable, durable_before: self.durable }
+        Flight { id, chunk, durable, durable_before }
     }
 
     /// A flight came back. Returns whom to notify, without the lock.

@@ -1,0 +1,123 @@
+//! Rotation, recycling, release.
+
+use super::*;
+
+fn fill(log: &Log, durability: Durability, byte: u8) -> usize {
+    let mut count = 0;
+    while let Ok(lsn) = log.append(&[&[byte; 1000]]) {
+        log.commit(lsn, durability).unwrap();
+        count += 1;
+    }
+    count
+}
+
+#[test]
+fn a_recycled_file_shows_nothing_of_its_earlier_life() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    for (next, durability) in [(2, Durability::Synced), (3, Durability::Buffered), (5, Durability::Synced)] {
+        assert!(fill(&log, durability, next as u8) > 40);
+        log.prepare_next(next, 0).unwrap();
+        log.rotate().unwrap();
+        let lsn = log.append(&[b"first"]).unwrap();
+        log.commit(lsn, durability).unwrap();
+        log.release(next).unwrap();
+        assert_eq!(shadow.log_files(), [next]);
+        let (_, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+        assert_eq!(bodies(found), [b"first"], "file {next}");
+    }
+    // Files 3 and 5 were 1 and 2 before, and 3 is a spare now.
+    assert_eq!(shadow.contents().len(), 2);
+}
+
+#[test]
+fn spares_are_bounded_adopted_and_used() {
+    let shadow = Shadow::default();
+    let options = LogOptions { spare_files_max: 1, ..small() };
+    let log = Log::create(shadow.volume(), Env::system(), options.clone(), 1).unwrap();
+    for next in 2..6 {
+        log.prepare_next(next, 0).unwrap();
+        log.rotate().unwrap();
+    }
+    let lsn = log.append(&[b"x"]).unwrap();
+    log.commit(lsn, Durability::Synced).unwrap();
+    log.release(5).unwrap();
+    let names: Vec<_> = shadow.contents().into_keys().collect();
+    assert_eq!(names, [FileName::Log(5), FileName::Spare(1)]);
+    // The next life takes the spare, and releases the files of this one.
+    drop(log);
+    let log = Log::create(shadow.volume(), Env::system(), options, 6).unwrap();
+    assert_eq!(shadow.contents().into_keys().collect::<Vec<_>>(), [FileName::Log(5), FileName::Log(6)]);
+    log.release(6).unwrap();
+    assert_eq!(shadow.contents().into_keys().collect::<Vec<_>>(), [FileName::Log(6), FileName::Spare(5)]);
+}
+
+#[test]
+fn released_files_count_as_durable_and_need_no_sync() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    fill(&log, Durability::Buffered, 1);
+    log.prepare_next(2, 0).unwrap();
+    log.rotate().unwrap();
+    let lsn = log.append(&[b"x"]).unwrap();
+    log.commit(lsn, Durability::Buffered).unwrap();
+    assert_eq!(log.durable(), Lsn(0));
+    log.release(2).unwrap();
+    assert!(log.durable() > Lsn(0) && log.durable() < lsn);
+    log.commit(lsn, Durability::Synced).unwrap();
+    // One sync, of file 2: file 1 is forgotten.
+    assert_eq!(log.metrics().syncs, 1);
+}
+
+#[test]
+fn a_synced_record_makes_the_files_before_it_durable() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    let mut count = 0;
+    for next in 2..5 {
+        count += fill(&log, Durability::Buffered, next as u8);
+        log.prepare_next(next, 0).unwrap();
+        log.rotate().unwrap();
+    }
+    let lsn = log.append(&[b"x"]).unwrap();
+    log.commit(lsn, Durability::Synced).unwrap();
+    let mut world = World::default();
+    shadow.trace().iter().for_each(|step| world.step(step));
+    for seed in 0..20 {
+        let image = Shadow::of(world.crash(&mut Rng(seed)));
+        let (_, found) = read_all(&image, RecoveryMode::Strict).unwrap();
+        assert_eq!(found.len(), count + 1, "seed {seed}");
+    }
+}
+
+#[test]
+fn a_prepared_file_that_does_not_fit_is_given_up() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    log.prepare_next(2, 0).unwrap();
+    log.prepare_next(2, 0).unwrap();
+    log.prepare_next(3, 100_000).unwrap();
+    assert_eq!(shadow.log_files(), [1, 3]);
+    assert_eq!(log.rotate().unwrap(), 3);
+    assert!(log.room_bytes() >= 100_008);
+    let lsn = log.append(&[&vec![3; 100_000]]).unwrap();
+    log.commit(lsn, Durability::Synced).unwrap();
+    assert!(matches!(log.prepare_next(3, 0), Err(Error::Invalid(_))));
+    let (_, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!(found.len(), 1);
+}
+
+#[test]
+fn room_is_what_can_be_appended() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    log.append(&[b"x"]).unwrap();
+    log.sync().unwrap();
+    let room = log.room_bytes() as usize - 8;
+    assert!(matches!(log.append(&[&vec![0; room + 1]]), Err(AppendError::FileFull)));
+    log.append(&[&vec![0; room]]).unwrap();
+    assert!(matches!(log.append(&[]), Err(AppendError::FileFull)));
+    log.close().unwrap();
+    let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!((found.len(), report.tail), (2, Tail::Closed));
+}

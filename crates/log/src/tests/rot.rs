@@ -1,0 +1,163 @@
+//! Damage at rest.
+
+use super::*;
+use crate::{PageState, inspect};
+
+/// Four files of synced records; the last one open or closed.
+fn sound(close: bool) -> (Shadow, Vec<Vec<u8>>) {
+    let shadow = Shadow::default();
+    let mut rng = Rng(11);
+    let mut file = 1;
+    let log = begin(&shadow, file);
+    let mut records = Vec::new();
+    for number in 0..200 {
+        records.push(record(number, &mut rng));
+        let lsn = append(&log, &mut file, &records[number]);
+        log.commit(lsn, Durability::Synced).unwrap();
+    }
+    assert!(file >= 3, "{file}");
+    if close {
+        log.close().unwrap();
+    }
+    (shadow, records)
+}
+
+fn is_subsequence(found: &[Vec<u8>], records: &[Vec<u8>]) -> bool {
+    let mut rest = records.iter();
+    found.iter().all(|record| rest.any(|other| other == record))
+}
+
+#[test]
+fn rot_in_a_closed_log_is_always_found_and_named() {
+    let (shadow, records) = sound(true);
+    let contents = shadow.contents();
+    let mut rng = Rng(5);
+    let pages: Vec<(u64, usize, usize)> = log_files(&contents)
+        .into_iter()
+        .flat_map(|file| inspect(&*shadow.volume(), file).unwrap().map(move |page| (file, page.unwrap())))
+        .filter_map(|(file, page)| match page.state {
+            PageState::Good(header) => Some((file, page.number as usize, 48 + usize::from(header.used))),
+            _ => None,
+        })
+        .collect();
+    assert!(pages.len() > 25);
+    let (last_file, last_page, _) = *pages.last().unwrap();
+    for (file, page, bytes) in pages {
+        for _ in 0..6 {
+            let mut image = contents.clone();
+            let offset = page * PAGE_BYTES + rng.below(bytes);
+            image.get_mut(&FileName::Log(file)).unwrap()[offset] ^= 1 << rng.below(8);
+            let damaged = Shadow::of(image);
+            let place = format!("file {file} page {page} offset {offset}");
+            match read_all(&damaged, RecoveryMode::Strict) {
+                Err(Error::Corruption(rot)) => {
+                    assert!(rot.file.starts_with(&format!("{file:06}")), "{place}: {rot}");
+                    assert_eq!(rot.offset, (page * PAGE_BYTES) as u64, "{place}: {rot}");
+                }
+                Err(error) => panic!("{place}: {error}"),
+                // Without its closing mark a log looks like one that was not closed; all its records are there.
+                Ok((report, found)) => {
+                    assert_eq!((file, page), (last_file, last_page), "{place}: {report:?}");
+                    assert_eq!(bodies(found), records);
+                    continue;
+                }
+            }
+            let (report, found) = read_all(&damaged, RecoveryMode::Repair).unwrap();
+            assert!(!report.lost.is_empty(), "{place}");
+            let found = bodies(found);
+            assert!(found.len() < records.len() || bytes == 48, "{place}");
+            assert!(is_subsequence(&found, &records), "{place}");
+            // All records that do not touch the page are there: at most one page full is missing, and two cut ones.
+            assert_eq!(found.last(), records.last().filter(|last| found.contains(last)).or(found.last()));
+            let lost = &report.lost[0];
+            assert_eq!((lost.file, lost.first_page as usize, lost.pages), (file, page, 1), "{place}: {lost:?}");
+        }
+    }
+}
+
+#[test]
+fn repair_goes_on_behind_the_damage() {
+    let (shadow, records) = sound(true);
+    let mut image = shadow.contents();
+    image.get_mut(&FileName::Log(1)).unwrap()[3 * PAGE_BYTES + 20] ^= 1;
+    let (report, found) = read_all(&Shadow::of(image), RecoveryMode::Repair).unwrap();
+    let found = bodies(found);
+    assert_eq!((found.first(), found.last()), (records.first(), records.last()));
+    assert_eq!(report.tail, Tail::Closed);
+    assert_eq!(report.lost.len(), 1);
+    let lost = &report.lost[0];
+    assert_eq!((lost.file, lost.first_page, lost.pages), (1, 3, 1));
+    let text = lost.error.to_string();
+    assert!(text.contains("000001.log is damaged at byte 12288") && text.contains("log page 3"), "{text}");
+}
+
+#[test]
+fn a_missing_file_is_named() {
+    let (shadow, records) = sound(false);
+    let volume = shadow.volume();
+    let error = read_files(&volume, &[1, 3], RecoveryMode::Strict).unwrap_err();
+    assert!(error.to_string().contains("log file 2, which was durable"), "{error}");
+    let (report, found) = read_files(&volume, &[1, 3], RecoveryMode::Repair).unwrap();
+    assert!(report.lost.len() == 1 && is_subsequence(&bodies(found), &records));
+    // Without the files before, it is an ordinary log whose front was released.
+    let (_, found) = read_files(&volume, &[2, 3], RecoveryMode::Strict).unwrap();
+    assert!(records.ends_with(&bodies(found)[..1]) || !records.is_empty());
+}
+
+#[test]
+fn damage_behind_what_is_known_durable_is_a_torn_tail() {
+    let (shadow, records) = sound(false);
+    let mut image = shadow.contents();
+    let file = *log_files(&image).last().unwrap();
+    let pages = inspect(&*shadow.volume(), file).unwrap().map(Result::unwrap);
+    let last = pages.filter(|page| matches!(page.state, PageState::Good(_))).last().unwrap();
+    let offset = last.number as usize * PAGE_BYTES;
+    image.get_mut(&FileName::Log(file)).unwrap()[offset + 30] ^= 1;
+    let (report, found) = read_all(&Shadow::of(image), RecoveryMode::Strict).unwrap();
+    assert!(records.starts_with(&bodies(found)));
+    let Tail::Open { page, reason, .. } = report.tail else { panic!("{report:?}") };
+    assert_eq!(page, last.number);
+    assert!(reason.contains("header checksum"), "{reason}");
+}
+
+#[test]
+fn arbitrary_bytes_never_panic() {
+    let (shadow, _) = sound(false);
+    let contents = shadow.contents();
+    for seed in 0..300 {
+        let mut rng = Rng(seed);
+        let mut image = contents.clone();
+        for bytes in image.values_mut() {
+            for _ in 0..rng.below(4) {
+                let page = rng.below(bytes.len() / PAGE_BYTES) * PAGE_BYTES;
+                match rng.below(4) {
+                    0 => bytes[page..][..PAGE_BYTES].fill(0),
+                    1 => bytes[page..][..PAGE_BYTES].iter_mut().for_each(|byte| *byte = rng.next() as u8),
+                    2 => bytes.copy_within(0..PAGE_BYTES, page),
+                    _ => {
+                        // Sound checksums over nonsense: records and claims that cannot be.
+                        let bytes = &mut bytes[page..][..PAGE_BYTES];
+                        for _ in 0..3 {
+                            bytes[48 + rng.below(200)] = rng.next() as u8;
+                        }
+                        bytes[24] = rng.next() as u8 % 3;
+                        let used = usize::from(u16::from_le_bytes([bytes[20], bytes[21]])).min(PAYLOAD_BYTES);
+                        let checksum = crc32c::crc32c(&bytes[48..48 + used]);
+                        bytes[36..40].copy_from_slice(&checksum.to_le_bytes());
+                        let checksum = crc32c::crc32c(&bytes[..44]);
+                        bytes[44..48].copy_from_slice(&checksum.to_le_bytes());
+                    }
+                }
+            }
+        }
+        let damaged = Shadow::of(image);
+        let strict = read_all(&damaged, RecoveryMode::Strict);
+        if let Err(error) = &strict {
+            assert!(error.is_corruption(), "seed {seed}: {error}");
+        }
+        let repaired = read_all(&damaged, RecoveryMode::Repair).unwrap();
+        if let Ok((report, found)) = strict {
+            assert_eq!((report.tail, found), (repaired.0.tail, repaired.1), "seed {seed}");
+        }
+    }
+}
