@@ -52,6 +52,8 @@ pub(crate) struct Chunk {
     pub(crate) pages: usize,
     /// Payload bytes used in the last page.
     pub(crate) tail_used: usize,
+    /// Records that begin in it and were not written.
+    pub(crate) records: usize,
     /// Whether it holds anything that was not written.
     pub(crate) dirty: bool,
     /// Whether page 0 was written before.
@@ -73,6 +75,7 @@ impl Chunk {
             first_page,
             pages: 0,
             tail_used: PAYLOAD_BYTES,
+            records: 0,
             dirty: true,
             rewrite: false,
             written: Image::default(),
@@ -116,6 +119,7 @@ impl Chunk {
 
     /// Notes that a record starts at the end of what is used.
     pub(crate) fn begin_record(&mut self) {
+        self.records += 1;
         let used = self.tail_used as u16;
         let field = &mut self.tail()[at::FIRST_RECORD..][..2];
         if *field == NO_RECORD.to_le_bytes() {
@@ -221,6 +225,7 @@ impl Chunk {
         }
         self.first_page += self.pages as u32 - 1;
         self.pages = 1;
+        self.records = 0;
         self.dirty = false;
         self.rewrite = true;
         if durable {

@@ -63,7 +63,9 @@ pub(crate) enum Step {
         id: u64,
         file: usize,
     },
-    SyncEnds { id: u64 },
+    SyncEnds {
+        id: u64,
+    },
     /// The test was told that its first so many records are written.
     Written(usize),
     /// The test was told that its first so many records are durable.

@@ -66,6 +66,7 @@ struct InFlight {
     rewrite: bool,
     /// Start of the gap that becomes durable with it.
     takes_over: Option<u64>,
+    records: usize,
     landed: bool,
 }
 
@@ -93,6 +94,8 @@ pub(crate) struct State {
     open: Option<Chunk>,
     waiting: VecDeque<Chunk>,
     waiting_pages: usize,
+    /// Records in `waiting` and `open` that were not written.
+    pending_records: usize,
     pool: Vec<Buffer>,
 
     appended: u64,
@@ -126,6 +129,7 @@ impl State {
             open: None,
             waiting: VecDeque::new(),
             waiting_pages: 0,
+            pending_records: 0,
             pool: Vec::new(),
             appended: 0,
             issued: 0,
@@ -195,6 +199,7 @@ impl State {
             }
         }
         self.appended = self.open.as_ref().map_or(self.appended, Chunk::end_position);
+        self.pending_records += 1;
         self.metrics.records += 1;
         self.metrics.appended_bytes += length as u64;
         Ok(Lsn(self.appended))
@@ -333,13 +338,34 @@ impl State {
             let text = format!("position {target} is not in this log, which ends at {}", self.issued);
             return Plan::Done(Err(Error::Invalid(text)));
         };
-        if self.in_flight.len() >= self.in_flight_max {
+        if !self.may_take(durability) {
             return Plan::Wait(durability, target);
         }
         // Pages that leave a gap behind are written without durability: the sync that closes the gap does for both.
         let start = first.start_position();
         let durable = durability == Durability::Synced && self.gap.as_ref().is_none_or(|gap| gap.start >= start);
         Plan::Write(self.take(durable))
+    }
+
+    /// Whether one more write should be started for somebody who wants this durability.
+    ///
+    /// A synced write waits until as many records wait as are in flight. So groups grow with the number of writers until
+    /// about two large ones are in flight, instead of many small ones: as good on a disk that does many writes as fast
+    /// as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting a
+    /// write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
+    ///
+    /// A buffered write is over in a microsecond, sooner than anybody could wait for it.
+    fn may_take(&self, durability: Durability) -> bool {
+        if self.in_flight.is_empty() {
+            return true;
+        }
+        if self.in_flight.len() >= self.in_flight_max {
+            return false;
+        }
+        let flying: usize = self.in_flight.iter().filter(|flight| !flight.landed).map(|flight| flight.records).sum();
+        durability == Durability::Buffered
+            || self.pending_records >= flying
+            || self.pending_bytes() >= CHUNK_PAGES * PAGE_BYTES
     }
 
     /// As `plan`, for a position that was handed out to flights already.
@@ -427,8 +453,15 @@ impl State {
             None
         };
         self.issued = end;
+        self.pending_records -= chunk.records;
         let id = self.first_flight + self.in_flight.len() as u64;
-        self.in_flight.push_back(InFlight { end, rewrite: chunk.rewrite, takes_over, landed: false });
+        self.in_flight.push_back(InFlight {
+            end,
+            rewrite: chunk.rewrite,
+            takes_over,
+            records: chunk.records,
+            landed: false,
+        });
         let metrics = &mut self.metrics;
         metrics.writes += 1;
         metrics.durable_writes += u64::from(durable);
@@ -535,9 +568,12 @@ impl State {
             }
             !wake
         });
-        if self.in_flight.len() < self.in_flight_max {
-            let issued = self.issued;
+        let issued = self.issued;
+        if self.may_take(Durability::Synced) {
             self.wake_one(&mut woken, |waiter| waiter.position > issued);
+        } else if self.may_take(Durability::Buffered) {
+            let buffered = |waiter: &Waiter| waiter.durability == Durability::Buffered && waiter.position > issued;
+            self.wake_one(&mut woken, buffered);
         }
         if let (Some(gap), None) = (&self.gap, &self.sync) {
             let start = gap.start;
