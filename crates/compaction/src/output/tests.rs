@@ -1,0 +1,119 @@
+use super::*;
+use crate::run::run;
+use crate::task::{OutputRules, Task};
+use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
+use situ_table::range_del::RangeTombstone;
+use situ_table::{KeyKind, MAX_SEQUENCE};
+
+fn spans(task: &Task, host: &MemoryHost) -> Vec<String> {
+    run(task, host).unwrap().tables.iter().map(|table| format!("{:?}", table.span).replace("\\x00", "+")).collect()
+}
+
+fn rules(target_file_bytes: u64, max_grandparent_bytes: u64) -> MergeRules {
+    let plain = plain_rules();
+    let output = OutputRules { target_file_bytes, max_grandparent_bytes, ..plain.output.clone() };
+    MergeRules { output, ..plain }
+}
+
+fn grandparents(list: &[(&str, &str, u64)]) -> Vec<Grandparent> {
+    list.iter()
+        .map(|(begin, end, bytes)| Grandparent {
+            span: KeySpan { begin: (*begin).into(), end: (*end).into() },
+            bytes: *bytes,
+        })
+        .collect()
+}
+
+#[test]
+fn versions_of_a_key_never_part() {
+    let host = MemoryHost::new();
+    let mut rules = rules(1, u64::MAX);
+    rules.snapshots = (0..100).collect();
+    let versions = |key: &str| (0..50).rev().map(|s| Entry::new(key, s, KeyKind::Put, "v")).collect::<Vec<_>>();
+    let run = Contents { entries: [versions("a"), versions("b")].concat(), tombstones: Vec::new() };
+    assert_eq!(spans(&task(&host, &[run], rules), &host), ["a..a+", "b..b+"]);
+}
+
+#[test]
+fn files_are_about_as_large_as_asked() {
+    let host = MemoryHost::new();
+    let task = task(&host, &[numbered(20_000, 1, 9)], rules(50_000, u64::MAX));
+    let tables = run(&task, &host).unwrap().tables;
+    let (last, full) = tables.split_last().unwrap();
+    assert!(full.len() > 5 && last.summary.bytes < 55_000);
+    assert!(full.iter().all(|table| table.summary.bytes.abs_diff(50_000) < 2_500));
+}
+
+#[test]
+fn a_file_is_closed_before_it_overlaps_too_many_grandparents() {
+    let host = MemoryHost::new();
+    let mut rules = rules(u64::MAX, 250);
+    rules.grandparents = grandparents(&[
+        ("0000", "00010", 100),
+        ("00010", "00020", 100),
+        ("00030", "00040", 100),
+        ("0005", "0007", 900),
+    ]);
+    // The first two fit. With 00030 there would be three. Before the last one a cut, though it alone is too much.
+    assert_eq!(
+        spans(&task(&host, &[numbered(80, 5, 9)], rules), &host),
+        ["00000..00025+", "00030..00045+", "00050..00065+", "00070..00075+"]
+    );
+}
+
+#[test]
+fn a_file_that_is_large_enough_ends_with_a_grandparent() {
+    let host = MemoryHost::new();
+    let plain = task(&host, &[numbered(2000, 1, 9)], rules(50_000, u64::MAX));
+    let target = run(&plain, &host).unwrap().stats.bytes_written;
+    let mut bordered = rules(target, u64::MAX);
+    // The first border comes too early, the second at 60 % of the target.
+    bordered.grandparents = grandparents(&[("0", "00300", 1), ("00300", "01200", 1), ("01200", "9", 1)]);
+    assert_eq!(spans(&task(&host, &[numbered(2000, 1, 9)], bordered), &host), ["00000..01199+", "01200..01999+"]);
+}
+
+fn tombstone(begin: &str, end: &str, sequence: u64) -> RangeTombstone {
+    RangeTombstone { begin: begin.into(), end: end.into(), sequence }
+}
+
+#[test]
+fn tombstones_are_clipped_to_the_files_they_lie_in() {
+    let host = MemoryHost::new();
+    let mut rules = rules(1, u64::MAX);
+    rules.below = vec![vec![KeySpan { begin: b"a".to_vec(), end: b"z".to_vec() }]];
+    let entries = ["b", "d", "f"].map(|key| Entry::new(key, 9, KeyKind::Put, "v")).to_vec();
+    let tombstones = vec![tombstone("a", "e", 5), tombstone("g", "h", 6), tombstone("x", "y", 6)];
+    let task = task(&host, &[Contents { entries, tombstones }], rules);
+    let output = run(&task, &host).unwrap();
+    assert_eq!(spans(&task, &host), ["a..d", "d..e", "f..f+", "g..h", "x..y"]);
+    let contents = host.contents(&output);
+    let pieces: Vec<String> =
+        contents.tombstones.iter().map(|t| format!("{}..{}", t.begin.escape_ascii(), t.end.escape_ascii())).collect();
+    assert_eq!(pieces, ["a..d", "d..e", "g..h", "x..y"]);
+    assert_eq!(contents.read(b"c", MAX_SEQUENCE), None);
+}
+
+#[test]
+fn tombstones_alone_make_files_of_bounded_size() {
+    let host = MemoryHost::new();
+    let mut rules = rules(20_000, u64::MAX);
+    rules.below = vec![vec![KeySpan { begin: b"0".to_vec(), end: b"9".to_vec() }]];
+    let one = |i: u64| tombstone(&format!("{i:05}"), &format!("{i:05}x"), 1 + i % 7);
+    let contents = Contents { entries: Vec::new(), tombstones: (0..5000).map(one).collect() };
+    let output = run(&task(&host, std::slice::from_ref(&contents), rules), &host).unwrap();
+    assert!(output.tables.len() > 3);
+    assert!(output.tables.windows(2).all(|pair| pair[0].span.end <= pair[1].span.begin));
+    assert_eq!(host.contents(&output).tombstones, contents.tombstones);
+}
+
+#[test]
+fn nothing_left_makes_no_file() {
+    let host = MemoryHost::new();
+    let contents = Contents {
+        entries: vec![Entry::new("b", 3, KeyKind::Put, "v"), Entry::new("c", 3, KeyKind::Delete, "")],
+        tombstones: vec![tombstone("a", "c", 5)],
+    };
+    let output = run(&task(&host, &[contents], rules(1, 1)), &host).unwrap();
+    assert_eq!(output.tables, []);
+    assert_eq!((output.stats.dropped_range_deleted, output.stats.dropped_tombstones), (1, 1));
+}

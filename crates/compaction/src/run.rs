@@ -1,0 +1,208 @@
+//! The reference merge: what every unit's output is measured against.
+//!
+//! 1. Each run becomes one source: its tables one after the other, from the first entry in the task's range to the
+//!    last, read past the block cache in large pieces.
+//! 2. The sources are merged, the stream of versions is thinned out, what is left is cut into tables.
+//!
+//! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides.
+//! File numbers come from the host and are not in the files.
+//!
+//! **Threads**: the caller's, which it may block for as long as the volume and [`TaskHost::pace`] do. No lock is held.
+//!
+//! **Failure**: an error ends the run; files begun by then are the caller's to remove. Every block's checksum is
+//! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
+
+use crate::error::Result;
+use crate::merge::{Merge, Source};
+use crate::output::Outputs;
+use crate::span::{KeyRange, shared_prefix_bytes};
+use crate::stream::{Rules, drive};
+use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
+use situ_storage::Error;
+use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::{KeyRef, TableCursor, Trailer};
+
+/// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
+/// an output table.
+const READ_BYTES: usize = 512 << 10;
+
+/// Runs a task on the calling thread.
+///
+/// # Errors
+/// See [`TaskError`](crate::TaskError).
+pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
+    let range = &task.rules.range;
+    let mut sources = Vec::with_capacity(task.inputs.len());
+    let mut tombstones = Vec::new();
+    let mut bytes_read = 0;
+    for run in &task.inputs {
+        let inside: Vec<&TableInput> = run.iter().filter(|input| range.overlaps(&input.span)).collect();
+        for input in &inside {
+            check_span(input)?;
+            bytes_read += bytes_in_range(input, range)?;
+            tombstones.extend(input.table.range_tombstones().iter().map(|raw| RangeTombstone {
+                begin: raw.begin.clone(),
+                end: raw.end.clone(),
+                sequence: raw.sequence,
+            }));
+        }
+        sources.push(RunSource::new(inside, range)?);
+    }
+    let mut output = merge_sources(sources, &tombstones, shared_prefix(task), &task.rules, host)?;
+    output.stats.bytes_read = bytes_read;
+    Ok(output)
+}
+
+/// Merges any sorted sources into tables by the same rules: [`run`] does, and the flush of a memtable can.
+///
+/// The sources stand on their first entry in the rules' range, newest source first, and end with the range;
+/// `tombstones` may reach beyond it. All keys must share their first `shared_prefix_bytes` bytes (0 is always right).
+/// `bytes_read` of the result is 0.
+///
+/// # Errors
+/// See [`TaskError`](crate::TaskError).
+pub fn merge_sources<S: Source>(
+    sources: Vec<S>,
+    tombstones: &[RangeTombstone],
+    shared_prefix_bytes: usize,
+    rules: &MergeRules,
+    host: &dyn TaskHost,
+) -> Result<TaskOutput> {
+    assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
+    let tombstones =
+        FragmentedTombstones::new(tombstones).clip(rules.range.lower.as_deref(), rules.range.upper.as_deref());
+    let retained = Rules::retained(&tombstones, &rules.snapshots, &rules.below);
+    let stream_rules = Rules {
+        snapshots: &rules.snapshots,
+        below: &rules.below,
+        tombstones: &tombstones,
+        retained: &retained,
+        filter: rules.filter.as_deref(),
+        output_level: rules.output_level,
+        now_unix: rules.now_unix,
+    };
+    let mut stats = TaskStats { range_tombstones_in: tombstones.sequence_count() as u64, ..TaskStats::default() };
+    let mut outputs = Outputs::new(host, rules, &retained);
+    drive(&mut Merge::new(sources, shared_prefix_bytes), &stream_rules, &mut outputs, &mut stats)?;
+    let tables = outputs.finish(&mut stats)?;
+    Ok(TaskOutput { tables, stats })
+}
+
+/// How many leading bytes all keys of the task have in common.
+fn shared_prefix(task: &Task) -> usize {
+    let begin = task.tables().map(|input| input.span.begin.as_slice()).min();
+    let end = task.tables().map(|input| input.span.end.as_slice()).max();
+    match (begin, end) {
+        (Some(begin), Some(end)) => {
+            let begin = task.rules.range.lower.as_deref().map_or(begin, |lower| lower.max(begin));
+            let end = task.rules.range.upper.as_deref().map_or(end, |upper| upper.min(end));
+            shared_prefix_bytes(begin, end)
+        }
+        _ => 0,
+    }
+}
+
+/// What the table says of itself must lie within what the version says of it: keys outside would be lost by cuts, and
+/// would come out of order.
+fn check_span(input: &TableInput) -> Result<()> {
+    let properties = input.table.properties();
+    for key in [properties.smallest_key(), properties.largest_key()].into_iter().flatten() {
+        if !input.span.contains(key.user) {
+            let expected = format!("keys in {:?}", input.span);
+            return Err(Error::corruption(input.table.path(), 0, "properties", expected, format!("{key:?}")).into());
+        }
+    }
+    Ok(())
+}
+
+fn bytes_in_range(input: &TableInput, range: &KeyRange) -> Result<u64> {
+    if range.encloses(&input.span) {
+        return Ok(input.bytes);
+    }
+    let offset = |key: &Option<Vec<u8>>, or: u64| match key {
+        Some(key) => input.table.approximate_offset(key),
+        None => Ok(or),
+    };
+    Ok(offset(&range.upper, input.bytes)?.saturating_sub(offset(&range.lower, 0)?))
+}
+
+/// The part of a run that lies in a range, as one source.
+struct RunSource<'a> {
+    /// Tables that are not begun.
+    waiting: std::vec::IntoIter<&'a TableInput>,
+    range: &'a KeyRange,
+    current: Option<(&'a TableInput, TableCursor)>,
+    /// The upper bound, if the current table reaches over it.
+    upper: Option<&'a [u8]>,
+}
+
+impl<'a> RunSource<'a> {
+    fn new(tables: Vec<&'a TableInput>, range: &'a KeyRange) -> Result<RunSource<'a>> {
+        let mut source = RunSource { waiting: tables.into_iter(), range, current: None, upper: None };
+        source.begin_next_table()?;
+        Ok(source)
+    }
+
+    /// To the first entry in range of the next table that has one.
+    fn begin_next_table(&mut self) -> situ_storage::Result<()> {
+        loop {
+            self.current = None;
+            let Some(input) = self.waiting.next() else { return Ok(()) };
+            let mut cursor = input.table.sequential_cursor(READ_BYTES);
+            match self.range.lower.as_deref().filter(|lower| *lower > input.span.begin.as_slice()) {
+                Some(lower) => cursor.seek(KeyRef::new(lower, Trailer::NEWEST))?,
+                None => cursor.first()?,
+            }
+            self.upper = self.range.upper.as_deref().filter(|upper| *upper < input.span.end.as_slice());
+            if cursor.valid() && self.upper.is_none_or(|upper| cursor.key().user < upper) {
+                if cursor.key().user < input.span.begin.as_slice() {
+                    let expected = format!("keys in {:?}", input.span);
+                    let found = format!("{:?}", cursor.key());
+                    return Err(Error::corruption(input.table.path(), 0, "first data block", expected, found));
+                }
+                self.current = Some((input, cursor));
+                return Ok(());
+            }
+        }
+    }
+}
+
+impl Source for RunSource<'_> {
+    #[inline]
+    fn valid(&self) -> bool {
+        self.current.is_some()
+    }
+
+    #[inline]
+    fn key(&self) -> KeyRef<'_> {
+        match &self.current {
+            Some((_, cursor)) => cursor.key(),
+            None => KeyRef::new(&[], Trailer::OLDEST),
+        }
+    }
+
+    #[inline]
+    fn value(&self) -> &[u8] {
+        match &self.current {
+            Some((_, cursor)) => cursor.value(),
+            None => &[],
+        }
+    }
+
+    #[inline]
+    fn next(&mut self) -> situ_storage::Result<()> {
+        let Some((_, cursor)) = &mut self.current else { return Ok(()) };
+        cursor.next()?;
+        if cursor.valid() && self.upper.is_none_or(|upper| cursor.key().user < upper) {
+            return Ok(());
+        }
+        self.begin_next_table()
+    }
+
+    fn file(&self) -> String {
+        self.current.as_ref().map_or(String::new(), |(input, _)| input.table.path().to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,321 @@
+//! What a merge keeps: the rules of multi-version compaction.
+//!
+//! Live snapshots divide the sequence numbers into *stripes*: two versions are in one stripe if no snapshot sees one
+//! without the other.
+//!
+//! ```text
+//! sequences   0 ......... 20 ......... 35 ......... now
+//! snapshots                20           35
+//! stripes     └─ stripe 0 ─┘└─ stripe 1 ─┘└─ stripe 2 ─     nobody but the present sees the last stripe
+//! ```
+//!
+//! For each user key, newest version first:
+//!
+//! 1. Only the newest version in each stripe is looked at further; nobody can see the others.
+//! 2. It is dropped if a range tombstone of its own stripe covers it.
+//! 3. In the last stripe, the compaction filter may change it, or turn it into a tombstone.
+//! 4. A tombstone has work to do only if it hides something older: a version in a lower stripe, or data below the
+//!    inputs. Where nothing lies below, tombstones wait until an older version of the key is kept; if none is, they
+//!    are dropped.
+//! 5. Where nothing lies below, a version in stripe 0 gets sequence number 0: everyone sees it, nothing is older, and
+//!    equal trailers compress well. Not so under a range tombstone of stripe 0 that is kept: it would hide the entry.
+//!
+//! Range tombstones are fragments: in each stripe a fragment keeps its newest sequence only, and in stripe 0 none if
+//! nothing lies below it.
+//!
+//! **Invariants**: for every live snapshot, and for the present, reading any key gives the same before and after.
+//! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
+//! shows in the entry after it happened, and names the file.
+//!
+//! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
+
+use crate::error::Result;
+use crate::filter::{CompactionFilter, Decision};
+use crate::merge::{Merge, Source};
+use crate::span::{KeySpan, SpanWalk, any_overlaps};
+use crate::task::TaskStats;
+use situ_storage::Error;
+use situ_table::range_del::FragmentedTombstones;
+use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
+use std::cmp::Ordering;
+use std::time::Duration;
+
+/// The sink is asked whether to go on every so many input entries, kept or not.
+const TICK_ENTRIES: u64 = 1024;
+
+/// What decides over an entry, apart from the entry.
+pub(crate) struct Rules<'a> {
+    /// Live snapshots, ascending.
+    pub(crate) snapshots: &'a [SequenceNumber],
+    /// Where older data lies.
+    pub(crate) below: &'a [Vec<KeySpan>],
+    /// All range tombstones of the inputs.
+    pub(crate) tombstones: &'a FragmentedTombstones,
+    /// Those of them that the outputs will hold: [`Rules::retained`].
+    pub(crate) retained: &'a FragmentedTombstones,
+    /// The application's word.
+    pub(crate) filter: Option<&'a dyn CompactionFilter>,
+    /// For the filter.
+    pub(crate) output_level: u32,
+    /// For the filter.
+    pub(crate) now_unix: Duration,
+}
+
+impl Rules<'_> {
+    /// Which range tombstones have work to do after the compaction.
+    pub(crate) fn retained(
+        tombstones: &FragmentedTombstones,
+        snapshots: &[SequenceNumber],
+        below: &[Vec<KeySpan>],
+    ) -> FragmentedTombstones {
+        tombstones.retain(|fragment, sequence| {
+            let stripe = stripe_of(snapshots, sequence);
+            fragment.newest(stripe_top(snapshots, stripe)) == Some(sequence)
+                && (stripe > 0 || any_overlaps(below, fragment.begin, fragment.end))
+        })
+    }
+}
+
+/// Takes what the stream keeps, in order.
+pub(crate) trait Sink {
+    /// An entry to keep. `new_user_key` says that it is the first of its user key: outputs may be cut before it.
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], new_user_key: bool) -> Result<()>;
+
+    /// Called now and then, also when nothing is kept.
+    fn tick(&mut self) -> Result<()>;
+}
+
+#[inline]
+fn stripe_of(snapshots: &[SequenceNumber], sequence: SequenceNumber) -> usize {
+    snapshots.partition_point(|snapshot| *snapshot < sequence)
+}
+
+#[inline]
+fn stripe_top(snapshots: &[SequenceNumber], stripe: usize) -> SequenceNumber {
+    snapshots.get(stripe).copied().unwrap_or(MAX_SEQUENCE)
+}
+
+/// Runs the whole merge into the sink.
+pub(crate) fn drive<S: Source, K: Sink>(
+    merge: &mut Merge<S>,
+    rules: &Rules<'_>,
+    sink: &mut K,
+    stats: &mut TaskStats,
+) -> Result<()> {
+    let mut stream = Stream {
+        rules,
+        below: SpanWalk::new(rules.below),
+        covering: FragmentWalk::new(rules.tombstones),
+        retained: FragmentWalk::new(rules.retained),
+        user_key: Vec::new(),
+        below_this_key: None,
+        waiting: Vec::new(),
+        kept_this_key: false,
+    };
+    // No entry has been seen: no trailer and no stripe compares equal to these.
+    let mut started = false;
+    let mut trailer_before = Trailer::NEWEST;
+    let mut stripe_before = usize::MAX;
+    while merge.valid() {
+        if stats.entries_in.is_multiple_of(TICK_ENTRIES) {
+            sink.tick()?;
+        }
+        stats.entries_in += 1;
+        let key = merge.key();
+        let order = if started { stream.user_key.as_slice().cmp(key.user) } else { Ordering::Less };
+        match order {
+            Ordering::Less => {
+                stats.dropped_tombstones += stream.begin_user_key(key.user);
+                started = true;
+                stripe_before = usize::MAX;
+            }
+            Ordering::Equal if key.trailer < trailer_before => {}
+            _ => return Err(out_of_order(&merge.current().file(), &stream.user_key, trailer_before, key).into()),
+        }
+        trailer_before = key.trailer;
+        let stripe = stripe_of(rules.snapshots, key.trailer.sequence());
+        if stripe == stripe_before {
+            stats.dropped_hidden += 1;
+        } else {
+            stripe_before = stripe;
+            stream.newest_in_stripe(merge, stripe, sink, stats)?;
+        }
+        merge.advance()?;
+    }
+    stats.dropped_tombstones += stream.waiting.len() as u64;
+    Ok(())
+}
+
+struct Stream<'a> {
+    rules: &'a Rules<'a>,
+    below: SpanWalk<'a>,
+    covering: FragmentWalk<'a>,
+    retained: FragmentWalk<'a>,
+    user_key: Vec<u8>,
+    /// Whether older data of this key may lie below the inputs, once it has been asked.
+    below_this_key: Option<bool>,
+    /// Tombstones of this key that are kept only if an older version is; at most one a snapshot.
+    waiting: Vec<Trailer>,
+    kept_this_key: bool,
+}
+
+impl Stream<'_> {
+    /// Returns the number of tombstones of the key before that turned out to hide nothing.
+    #[inline]
+    fn begin_user_key(&mut self, user_key: &[u8]) -> u64 {
+        self.user_key.clear();
+        self.user_key.extend_from_slice(user_key);
+        self.below_this_key = None;
+        self.kept_this_key = false;
+        let dropped = self.waiting.len() as u64;
+        self.waiting.clear();
+        dropped
+    }
+
+    #[inline]
+    fn lies_below(&mut self) -> bool {
+        if self.rules.below.is_empty() {
+            return false;
+        }
+        match self.below_this_key {
+            Some(answer) => answer,
+            None => *self.below_this_key.insert(self.below.contains(&self.user_key)),
+        }
+    }
+
+    fn newest_in_stripe<S: Source, K: Sink>(
+        &mut self,
+        merge: &Merge<S>,
+        stripe: usize,
+        sink: &mut K,
+        stats: &mut TaskStats,
+    ) -> Result<()> {
+        let rules = self.rules;
+        let KeyRef { user, trailer } = merge.key();
+        let sequence = trailer.sequence();
+        let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
+        if hidden_by.is_some_and(|tombstone| tombstone > sequence) {
+            stats.dropped_range_deleted += 1;
+            return Ok(());
+        }
+        let kind = match trailer.kind() {
+            Some(kind @ (KeyKind::Put | KeyKind::Delete | KeyKind::ValueHandle)) => kind,
+            _ => return Err(not_an_entry(&merge.current().file(), merge.key()).into()),
+        };
+        let decision = match rules.filter {
+            Some(filter) if kind == KeyKind::Put && stripe == rules.snapshots.len() => {
+                filter.decide(rules.now_unix, rules.output_level, user, merge.value())
+            }
+            _ => Decision::Keep,
+        };
+        match decision {
+            Decision::Keep if kind == KeyKind::Delete => {
+                let dropped = self.tombstone(trailer, stripe, sink, stats)?;
+                stats.dropped_tombstones += u64::from(dropped);
+                Ok(())
+            }
+            Decision::Keep => self.value(trailer, kind, stripe, merge.value(), sink, stats),
+            Decision::Change(value) => {
+                stats.changed_by_filter += 1;
+                self.value(trailer, kind, stripe, &value, sink, stats)
+            }
+            Decision::Remove => {
+                let tombstone = Trailer::new(sequence, KeyKind::Delete);
+                let dropped = self.tombstone(tombstone, stripe, sink, stats)?;
+                stats.dropped_by_filter += u64::from(dropped);
+                Ok(())
+            }
+        }
+    }
+
+    /// Returns whether it is dropped for good; otherwise it is kept or waits.
+    fn tombstone<K: Sink>(
+        &mut self,
+        trailer: Trailer,
+        stripe: usize,
+        sink: &mut K,
+        stats: &mut TaskStats,
+    ) -> Result<bool> {
+        if self.lies_below() {
+            self.keep(trailer, &[], sink, stats)?;
+            return Ok(false);
+        }
+        if stripe == 0 {
+            return Ok(true);
+        }
+        self.waiting.push(trailer);
+        Ok(false)
+    }
+
+    #[inline]
+    fn value<K: Sink>(
+        &mut self,
+        trailer: Trailer,
+        kind: KeyKind,
+        stripe: usize,
+        value: &[u8],
+        sink: &mut K,
+        stats: &mut TaskStats,
+    ) -> Result<()> {
+        if !self.waiting.is_empty() {
+            for tombstone in std::mem::take(&mut self.waiting) {
+                self.keep(tombstone, &[], sink, stats)?;
+            }
+        }
+        let mut trailer = trailer;
+        if stripe == 0 && trailer.sequence() > 0 && !self.lies_below() {
+            let lowest = stripe_top(self.rules.snapshots, 0);
+            if self.retained.newest(&self.user_key, lowest).is_none() {
+                trailer = Trailer::new(0, kind);
+                stats.sequences_zeroed += 1;
+            }
+        }
+        self.keep(trailer, value, sink, stats)
+    }
+
+    #[inline]
+    fn keep<K: Sink>(&mut self, trailer: Trailer, value: &[u8], sink: &mut K, stats: &mut TaskStats) -> Result<()> {
+        let new_user_key = !self.kept_this_key;
+        self.kept_this_key = true;
+        stats.entries_out += 1;
+        sink.entry(KeyRef::new(&self.user_key, trailer), value, new_user_key)
+    }
+}
+
+/// Asks fragments about ascending keys, walking them once.
+struct FragmentWalk<'a> {
+    fragments: &'a FragmentedTombstones,
+    at: usize,
+}
+
+impl<'a> FragmentWalk<'a> {
+    fn new(fragments: &'a FragmentedTombstones) -> FragmentWalk<'a> {
+        FragmentWalk { fragments, at: 0 }
+    }
+
+    /// As [`FragmentedTombstones::covering`]; keys must not descend from call to call.
+    #[inline]
+    fn newest(&mut self, user_key: &[u8], snapshot: SequenceNumber) -> Option<SequenceNumber> {
+        while let Some(fragment) = self.fragments.get(self.at) {
+            if fragment.end > user_key {
+                return if fragment.begin <= user_key { fragment.newest(snapshot) } else { None };
+            }
+            self.at += 1;
+        }
+        None
+    }
+}
+
+#[cold]
+fn out_of_order(file: &str, user_key: &[u8], trailer: Trailer, found: KeyRef<'_>) -> Error {
+    let before = KeyRef::new(user_key, trailer);
+    Error::corruption(file, 0, "order of entries", format!("a key behind {before:?}"), format!("{found:?}"))
+}
+
+#[cold]
+fn not_an_entry(file: &str, found: KeyRef<'_>) -> Error {
+    Error::corruption(file, 0, "entries", "a put, a delete or a value handle", format!("{found:?}"))
+}
+
+#[cfg(test)]
+mod tests;

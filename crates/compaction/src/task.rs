@@ -1,0 +1,231 @@
+//! Tasks and what comes of them: plain values.
+//!
+//! A task says everything that its output depends on, the time included, and nothing else: no paths, no locks, no way
+//! back to the engine. So it can be queued, sent elsewhere, given up and run again, and it always gives the same bytes.
+//! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
+
+use crate::filter::CompactionFilter;
+use crate::span::{KeyRange, KeySpan};
+use situ_storage::Writer;
+use situ_table::{SequenceNumber, Table, TableOptions, TableSummary};
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One input table.
+#[derive(Clone)]
+pub struct TableInput {
+    /// The table, open.
+    pub table: Arc<Table>,
+    /// Its file number, for errors and for units that open it themselves.
+    pub number: u64,
+    /// The user keys it spans, its range tombstones included.
+    pub span: KeySpan,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+impl fmt::Debug for TableInput {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "table {} ({:?}, {} bytes)", self.number, self.span, self.bytes)
+    }
+}
+
+/// Tables in key order whose spans do not overlap: the part of a level that takes part, or one table of level 0.
+pub type Run = Vec<TableInput>;
+
+/// A table two levels down, as far as the cutting of outputs is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grandparent {
+    /// The user keys it spans.
+    pub span: KeySpan,
+    /// The file's length.
+    pub bytes: u64,
+}
+
+/// What output files look like.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputRules {
+    /// How tables are written.
+    pub table: TableOptions,
+    /// Size at which a file is closed. Files are a little larger, or smaller where another rule cuts first.
+    pub target_file_bytes: u64,
+    /// A file is closed before it overlaps more than this many bytes of the level below its own: that is what it would
+    /// cost to compact it further.
+    pub max_grandparent_bytes: u64,
+    /// The creation time written into the files, in seconds since 1970.
+    pub created_unix_s: u64,
+}
+
+/// What decides over entries and cuts, whatever the inputs are.
+#[derive(Clone)]
+pub struct MergeRules {
+    /// Only user keys in this range are read, and written.
+    pub range: KeyRange,
+    /// Sequence numbers of all live snapshots, ascending.
+    pub snapshots: Vec<SequenceNumber>,
+    /// Where data *older than all inputs* lies that is not itself an input: for each level below the output level (for
+    /// an output in level 0: also for each older table of level 0) the spans of its files, sorted. Tombstones are kept
+    /// for these keys. **Empty means bottommost**: nothing older exists, anywhere, for any key of the range. Listing
+    /// too much costs space; listing too little brings deleted data back.
+    pub below: Vec<Vec<KeySpan>>,
+    /// The files of the level below the output level that outputs may overlap, sorted.
+    pub grandparents: Vec<Grandparent>,
+    /// The level that the outputs go to.
+    pub output_level: u32,
+    /// What output files look like.
+    pub output: OutputRules,
+    /// The application's word, if it has one.
+    pub filter: Option<Arc<dyn CompactionFilter>>,
+    /// The time at which the task was made, since 1970 UTC. For the filter.
+    pub now_unix: Duration,
+}
+
+/// What a unit is asked to do: merge `inputs`, within the rules' range, into new tables.
+#[derive(Clone)]
+pub struct Task {
+    /// Names the task in logs; unique within a store's life.
+    pub id: u64,
+    /// The keyspace that the tables belong to.
+    pub keyspace: u32,
+    /// The upper of the input levels.
+    pub level: u32,
+    /// The inputs, newest run first. A version of a key in an earlier run is newer than any in a later one.
+    pub inputs: Vec<Run>,
+    /// What to keep and where to cut.
+    pub rules: MergeRules,
+}
+
+impl Task {
+    /// All input tables, newest run first.
+    pub fn tables(&self) -> impl Iterator<Item = &TableInput> {
+        self.inputs.iter().flatten()
+    }
+
+    /// The files' lengths together; a task of a cut job reads its share of them.
+    pub fn input_bytes(&self) -> u64 {
+        self.tables().map(|table| table.bytes).sum()
+    }
+}
+
+impl fmt::Debug for Task {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "task {}: keyspace {}, level {} to {}, keys {:?}, {} runs, {} tables, {} bytes",
+            self.id,
+            self.keyspace,
+            self.level,
+            self.rules.output_level,
+            self.rules.range,
+            self.inputs.len(),
+            self.tables().count(),
+            self.input_bytes()
+        )
+    }
+}
+
+/// What a run asks of the world around it.
+pub trait TaskHost: Send + Sync {
+    /// Begins a file for an output table, and numbers it. Every number handed out that is not in the task's output, be
+    /// it because the task failed or was given to another unit, is the caller's to remove.
+    ///
+    /// # Errors
+    /// The volume's.
+    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)>;
+
+    /// Called as output grows, with the number of new bytes. May block in order to hold the run back.
+    fn pace(&self, bytes: u64);
+
+    /// Whether the run should end without result. Asked every thousand entries or so.
+    fn cancelled(&self) -> bool;
+}
+
+/// A finished table of a task's output.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct OutputTable {
+    /// The number that the host gave it.
+    pub number: u64,
+    /// What the table says of itself.
+    pub summary: TableSummary,
+    /// The user keys it spans, its range tombstones included.
+    pub span: KeySpan,
+}
+
+/// What a task gives: tables in key order with disjoint spans, durable and closed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskOutput {
+    /// The tables. None if nothing is left.
+    pub tables: Vec<OutputTable>,
+    /// What was done.
+    pub stats: TaskStats,
+}
+
+/// What a task did, in numbers.
+///
+/// Every entry read is accounted for:
+/// `entries_in = entries_out + dropped_hidden + dropped_range_deleted + dropped_tombstones + dropped_by_filter`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct TaskStats {
+    /// Bytes of the inputs, about: where a task reads a part of a table, the part's share.
+    pub bytes_read: u64,
+    /// Bytes of the output files.
+    pub bytes_written: u64,
+    /// Point entries read, tombstones among them.
+    pub entries_in: u64,
+    /// Point entries written.
+    pub entries_out: u64,
+    /// Dropped because a newer version in the same stripe hides them.
+    pub dropped_hidden: u64,
+    /// Dropped because a range tombstone covers them.
+    pub dropped_range_deleted: u64,
+    /// Tombstones dropped because they hide nothing.
+    pub dropped_tombstones: u64,
+    /// Dropped by the filter, leaving no tombstone.
+    pub dropped_by_filter: u64,
+    /// Given another value by the filter.
+    pub changed_by_filter: u64,
+    /// Written with sequence number 0 instead of their own.
+    pub sequences_zeroed: u64,
+    /// Range tombstones read: pairs of fragment and sequence within the task's range.
+    pub range_tombstones_in: u64,
+    /// Range tombstones written; those that lie across a cut are counted on both sides.
+    pub range_tombstones_out: u64,
+}
+
+impl TaskStats {
+    /// Adds another task's numbers.
+    pub fn add(&mut self, other: &TaskStats) {
+        let TaskStats {
+            bytes_read,
+            bytes_written,
+            entries_in,
+            entries_out,
+            dropped_hidden,
+            dropped_range_deleted,
+            dropped_tombstones,
+            dropped_by_filter,
+            changed_by_filter,
+            sequences_zeroed,
+            range_tombstones_in,
+            range_tombstones_out,
+        } = other;
+        self.bytes_read += bytes_read;
+        self.bytes_written += bytes_written;
+        self.entries_in += entries_in;
+        self.entries_out += entries_out;
+        self.dropped_hidden += dropped_hidden;
+        self.dropped_range_deleted += dropped_range_deleted;
+        self.dropped_tombstones += dropped_tombstones;
+        self.dropped_by_filter += dropped_by_filter;
+        self.changed_by_filter += changed_by_filter;
+        self.sequences_zeroed += sequences_zeroed;
+        self.range_tombstones_in += range_tombstones_in;
+        self.range_tombstones_out += range_tombstones_out;
+    }
+
+    /// Entries dropped, for whatever reason.
+    pub fn dropped(&self) -> u64 {
+        self.dropped_hidden + self.dropped_range_deleted + self.dropped_tombstones + self.dropped_by_filter
+    }
+}
