@@ -1,36 +1,46 @@
 //! Compaction: a task from input tables to output tables, on any unit.
 //!
 //! ```text
-//! job ──cut──> tasks ──run: merge, thin out, cut──> tables
+//! job ──cut──> tasks ──Scheduler──> units ──run: merge, thin out, cut──> tables ──check──> outputs, in order
 //! ```
 //!
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
 //! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task.
 //! * [`cut()`] divides a job by key ranges of about equal bytes.
+//! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
+//!   chooses, checks, and has the CPU do again what went wrong elsewhere.
 //! * [`Merge`] is the forward k-way merge under it all.
 //!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
 
+mod check;
+mod cpu;
 mod cut;
 mod error;
 mod filter;
 mod merge;
 mod output;
 mod run;
+mod scheduler;
 mod span;
 mod stream;
 mod task;
+mod unit;
 
 #[cfg(test)]
 mod testing;
 
+pub use check::check_output;
+pub use cpu::CpuUnit;
 pub use cut::cut;
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision};
 pub use merge::{Merge, Named, Source};
 pub use run::{merge_sources, run};
+pub use scheduler::{Patience, Scheduler, SchedulerStats};
 pub use span::{KeyRange, KeySpan};
 pub use task::{
     Grandparent, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput, TaskStats,
 };
+pub use unit::{Assignment, Finished, Limits, Load, Refused, Unit};

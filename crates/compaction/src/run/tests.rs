@@ -1,5 +1,5 @@
 use super::*;
-
+use crate::check::check_output;
 use crate::error::TaskError;
 use crate::span::KeySpan;
 use crate::task::{Grandparent, OutputTable};
@@ -26,6 +26,8 @@ fn random_task(rng: &mut Rng, host: &MemoryHost, world: &World) -> Task {
 
 fn run_checked(task: &Task, host: &MemoryHost) -> TaskOutput {
     let output = run(task, host).unwrap();
+    let numbers: Vec<u64> = output.tables.iter().map(|table| table.number).collect();
+    check_output(task, &numbers, &output).unwrap();
     for OutputTable { number, summary, span } in &output.tables {
         let table = host.open(*number);
         assert_eq!(table.properties(), &summary.properties);

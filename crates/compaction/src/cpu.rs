@@ -1,0 +1,180 @@
+//! The unit that is always there: tasks on threads of the executor.
+//!
+//! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
+//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions.
+//!
+//! **Invariants**: never more than `threads` tasks that are running or not collected; so the list of finished attempts
+//! is bounded too. **Threads**: any may submit and poll; the lock is held for moving values only.
+//! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
+
+use crate::error::TaskError;
+use crate::run::run;
+use crate::unit::{Assignment, Finished, Limits, Load, Refused, Unit};
+use situ_device::{Clock, Env, JobHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Speed is measured over about this many bytes; what is older fades.
+const MEASURED_BYTES: u64 = 1 << 30;
+
+/// Runs tasks by [`run`](crate::run()), each on a thread of its own. Dropping it waits for the tasks that run.
+pub struct CpuUnit {
+    env: Env,
+    threads: usize,
+    shared: Arc<Shared>,
+    /// Threads that were started and may have ended. At most one a slot, and those that are about to end.
+    workers: Mutex<Vec<Worker>>,
+}
+
+struct Worker {
+    attempt: u64,
+    handle: Box<dyn JobHandle>,
+}
+
+struct Shared {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    running: Vec<Running>,
+    finished: Vec<Finished>,
+    measured_bytes: u64,
+    measured: Duration,
+    closed: bool,
+}
+
+struct Running {
+    attempt: u64,
+    input_bytes: u64,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl CpuUnit {
+    /// A unit with at most `threads` tasks at a time (at least one).
+    pub fn new(env: Env, threads: usize) -> CpuUnit {
+        let shared = Shared { clock: Arc::clone(&env.clock), state: Mutex::default() };
+        CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
+    }
+
+    /// Takes no more tasks and waits for those that run. Their hosts decide how soon that is.
+    pub fn close(&self) {
+        lock(&self.shared.state).closed = true;
+        let workers = std::mem::take(&mut *lock(&self.workers));
+        for worker in workers {
+            // A panic of the task is in its result already.
+            let _ = worker.handle.join();
+        }
+    }
+
+    /// Joins threads whose tasks have ended: they do nothing any more but return.
+    fn reap(&self) {
+        let mut ended = Vec::new();
+        {
+            // In this order: a worker is listed after its attempt is, so one whose attempt is not listed has ended.
+            let mut workers = lock(&self.workers);
+            let state = lock(&self.shared.state);
+            for worker in std::mem::take(&mut *workers) {
+                let runs = state.running.iter().any(|running| running.attempt == worker.attempt);
+                if runs { workers.push(worker) } else { ended.push(worker) }
+            }
+        }
+        for worker in ended {
+            let _ = worker.handle.join();
+        }
+    }
+}
+
+impl Shared {
+    fn work(&self, assignment: &Assignment) {
+        let Assignment { attempt, task, host, done } = assignment;
+        let began = self.clock.now();
+        let result = catch_unwind(AssertUnwindSafe(|| run(task, &**host)))
+            .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+        let elapsed = self.clock.now().saturating_sub(began);
+        let mut state = lock(&self.state);
+        state.running.retain(|running| running.attempt != *attempt);
+        if let Ok(output) = &result {
+            state.measured_bytes += output.stats.bytes_read;
+            state.measured += elapsed;
+            if state.measured_bytes > MEASURED_BYTES {
+                state.measured_bytes /= 2;
+                state.measured /= 2;
+            }
+        }
+        state.finished.push(Finished { attempt: *attempt, result, elapsed });
+        drop(state);
+        done.notify();
+    }
+}
+
+fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}
+
+impl Unit for CpuUnit {
+    fn name(&self) -> &str {
+        "cpu"
+    }
+
+    fn limits(&self) -> Limits {
+        Limits::unlimited(self.threads)
+    }
+
+    fn load(&self) -> Load {
+        let state = lock(&self.shared.state);
+        // Over all threads: each task was measured alone.
+        let nanos = state.measured.as_nanos().max(1);
+        let bytes_per_s = u128::from(state.measured_bytes) * 1_000_000_000 * self.threads as u128 / nanos;
+        Load {
+            tasks: state.running.len() + state.finished.len(),
+            input_bytes: state.running.iter().map(|running| running.input_bytes).sum(),
+            bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
+        }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        self.reap();
+        let attempt = assignment.attempt;
+        {
+            let mut state = lock(&self.shared.state);
+            if state.closed {
+                return Err(Refused::Gone("the unit is closed".to_owned()));
+            }
+            if state.running.len() + state.finished.len() >= self.threads {
+                return Err(Refused::Busy);
+            }
+            state.running.push(Running { attempt, input_bytes: assignment.task.input_bytes() });
+        }
+        let shared = Arc::clone(&self.shared);
+        match self.env.executor.spawn("compaction", Box::new(move || shared.work(&assignment))) {
+            Ok(handle) => {
+                lock(&self.workers).push(Worker { attempt, handle });
+                Ok(())
+            }
+            Err(_) => {
+                lock(&self.shared.state).running.retain(|running| running.attempt != attempt);
+                Err(Refused::Busy)
+            }
+        }
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        finished.append(&mut lock(&self.shared.state).finished);
+    }
+}
+
+impl Drop for CpuUnit {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+#[cfg(test)]
+mod tests;
