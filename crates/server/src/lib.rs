@@ -1,1 +1,49 @@
 //! Situ: the memcached protocol over any engine; metrics.
+//!
+//! [`Server`] speaks memcached's text protocol, classic and meta, as memcached 1.6.18 does, over anything that
+//! implements [`Engine`], and shows what it does to Prometheus.
+//!
+//! ```text
+//!   socket -> connection -> parse -> execute, meta -> WriteBatch -> Engine::write
+//!     ^                                  |                              |
+//!     +------------- output <------------+ <----- inbox <---- done -----+
+//! ```
+//!
+//! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
+//! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
+//!
+//! # What differs from memcached
+//!
+//! * Items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
+//!   expiration times, cas ids and stale marks.
+//! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
+//!   commands; they answer `ERROR`. `cache_memlimit` and `verbosity` are accepted and change nothing.
+//! * A size limit counts the data, not the item around it.
+//! * `flush_all` with a time in the past flushes now.
+//! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a
+//!   retrieval with an overlong key are not lost.
+
+#![forbid(unsafe_code)]
+
+mod access;
+mod base64;
+mod connection;
+mod durable;
+mod engine;
+mod event_loop;
+mod execute;
+mod http;
+mod inbox;
+mod item;
+mod meta;
+mod metrics;
+mod number;
+mod output;
+mod parse;
+mod server;
+mod stats;
+mod stripe;
+
+pub use engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+pub use item::{ExpiryRule, HEADER_BYTES, is_expired};
+pub use server::{MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};

@@ -1,0 +1,365 @@
+//! One connection: bytes in, commands cut from them, answers out.
+//!
+//! 1. What the socket gives is cut into lines; a line is parsed and run. A storage command runs when its data block
+//!    has arrived; a large block is collected in a buffer of its own that grows with what really arrives, so that an
+//!    announced gigabyte costs nothing until it is sent.
+//! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
+//!    unsent output is what bounds the memory of a client that sends and does not read.
+//! 3. Between commands a connection holds no buffers.
+//!
+//! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
+//! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
+
+use std::os::fd::OwnedFd;
+use std::time::Instant;
+
+use rustix::buffer::spare_capacity;
+use rustix::io::{Errno, read};
+
+use crate::engine::Engine;
+use crate::execute::{Executor, Outcome, Session};
+use crate::metrics::Counter;
+use crate::output::{Output, Progress};
+use crate::parse::{Request, parse};
+use crate::stripe::StripeIndex;
+
+/// One read from a socket.
+pub(crate) const READ_BYTES: usize = 64 << 10;
+/// A line without an end is cut off here, unless it is a retrieval.
+const SHORT_LINE_BYTES_MAX: usize = 2048;
+/// A retrieval of many keys may be as long as this.
+const LINE_BYTES_MAX: usize = 1 << 20;
+/// A data block above this that has not arrived whole is collected apart.
+const INLINE_DATA_BYTES_MAX: usize = 16 << 10;
+/// How much a [`Body`] grows at a time, at least.
+const BODY_STEP_BYTES: usize = 256 << 10;
+
+/// A storage command whose large data block is arriving.
+struct Body {
+    line: Vec<u8>,
+    /// Data and its end of line.
+    data: Vec<u8>,
+    needed: usize,
+}
+
+/// Why nothing is read or run for now.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Parked {
+    /// A key is being written.
+    Stripe(StripeIndex),
+    /// The client does not take its answers.
+    Output,
+    /// Too many answers wait for the engine.
+    Answers,
+}
+
+/// See the module.
+pub(crate) struct Connection<E: Engine> {
+    pub(crate) socket: OwnedFd,
+    pub(crate) session: Session<E::Value>,
+    input: Vec<u8>,
+    start: usize,
+    /// Bytes that must be there before the next command can run, if known.
+    needed: usize,
+    body: Option<Body>,
+    swallow: usize,
+    pub(crate) parked: Option<Parked>,
+    /// The socket may have more.
+    pub(crate) readable: bool,
+    /// No more is read or run; close when everything is sent.
+    pub(crate) closing: bool,
+    /// The server is stopping: run what was read, then close.
+    pub(crate) draining: bool,
+    pub(crate) queued: bool,
+    /// Unix seconds of the last command.
+    pub(crate) active_seconds: u64,
+}
+
+/// The connection is of no more use.
+pub(crate) struct Broken;
+
+impl<E: Engine> Connection<E> {
+    pub(crate) fn new(socket: OwnedFd, token: u64, now_seconds: u64) -> Connection<E> {
+        let output = Output::new();
+        Connection {
+            socket,
+            session: Session { token, output, granted: None, resume: 0, started: Instant::now() },
+            input: Vec::new(),
+            start: 0,
+            needed: 0,
+            body: None,
+            swallow: 0,
+            parked: None,
+            readable: false,
+            closing: false,
+            draining: false,
+            queued: false,
+            active_seconds: now_seconds,
+        }
+    }
+
+    /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
+    pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>, answers_max: usize) -> Result<(), Broken> {
+        if self.parked.is_some() || self.closing {
+            return Ok(());
+        }
+        self.session.started = Instant::now();
+        if self.input.len() > self.start || self.body_is_whole() {
+            // Left over from before parking.
+            let input = std::mem::take(&mut self.input);
+            let start = std::mem::take(&mut self.start);
+            let used = start + self.run(executor, &input[start..], answers_max)?;
+            self.keep(input, used);
+            if self.parked.is_some() || self.closing {
+                return Ok(());
+            }
+        }
+        if self.draining || !self.readable {
+            return Ok(());
+        }
+        if let Some(body) = &mut self.body {
+            let missing = body.needed.saturating_sub(body.data.len());
+            let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
+            body.data.reserve_exact(room);
+            let got = read(&self.socket, spare_capacity(&mut body.data));
+            if !received(got, &mut self.readable, executor)? {
+                return Ok(());
+            }
+            // The allocator may have given more room than was asked for.
+            let beyond = body.data.len().saturating_sub(body.needed);
+            let input = body.data.split_off(body.data.len() - beyond);
+            if self.body_is_whole() {
+                let used = self.run(executor, &input, answers_max)?;
+                self.keep(input, used);
+            }
+            return Ok(());
+        }
+        if self.input.is_empty() {
+            scratch.clear();
+            let got = read(&self.socket, spare_capacity(scratch));
+            if received(got, &mut self.readable, executor)? {
+                let used = self.run(executor, scratch, answers_max)?;
+                self.input.extend_from_slice(&scratch[used..]);
+            }
+        } else {
+            if self.start > 0 {
+                self.input.drain(..self.start);
+                self.start = 0;
+            }
+            self.input.reserve(READ_BYTES.max(self.needed.saturating_sub(self.input.len())));
+            let got = read(&self.socket, spare_capacity(&mut self.input));
+            if received(got, &mut self.readable, executor)? {
+                let input = std::mem::take(&mut self.input);
+                let used = self.run(executor, &input, answers_max)?;
+                self.keep(input, used);
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, input: Vec<u8>, used: usize) {
+        if used < input.len() && self.body.is_none() {
+            self.input = input;
+            self.start = used;
+        } else if used < input.len() {
+            self.input = input[used..].to_vec();
+        }
+    }
+
+    fn body_is_whole(&self) -> bool {
+        self.body.as_ref().is_some_and(|body| body.data.len() >= body.needed)
+    }
+
+    /// Runs the commands in `input`; the number of bytes used up.
+    fn run(&mut self, executor: &mut Executor<E>, input: &[u8], answers_max: usize) -> Result<usize, Broken> {
+        self.active_seconds = executor.rule.now_seconds;
+        let mut used = 0;
+        loop {
+            if self.session.granted.is_none() {
+                if self.session.output.pending_bytes() >= executor.limits.output_bytes_max {
+                    self.parked = Some(Parked::Output);
+                    return Ok(used);
+                }
+                if self.session.output.awaiting() >= answers_max {
+                    executor.submit();
+                    self.parked = Some(Parked::Answers);
+                    return Ok(used);
+                }
+            }
+            if self.body_is_whole() && !self.run_body(executor) {
+                return Ok(used);
+            }
+            let rest = input.get(used..).unwrap_or_default();
+            if self.swallow > 0 {
+                let dropped = self.swallow.min(rest.len());
+                self.swallow -= dropped;
+                used += dropped;
+                if self.swallow > 0 {
+                    return Ok(used);
+                }
+                continue;
+            }
+            if rest.is_empty() || rest.len() < self.needed {
+                return Ok(used);
+            }
+            self.needed = 0;
+            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
+                return match line_too_long(rest) {
+                    true => {
+                        executor.counters.add(Counter::ConnectionsBroken, 1);
+                        self.closing = true;
+                        Ok(input.len())
+                    }
+                    false => Ok(used),
+                };
+            };
+            // A line that is only "\r\n" keeps its "\r", as in memcached.
+            let line = &rest[..end];
+            let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+            let request = parse(line);
+            let mut length = end + 1;
+            let outcome = match &request {
+                Request::Store(store) if store.length > executor.limits.value_bytes_max => {
+                    let outcome = executor.refuse_too_large(&mut self.session, store);
+                    if outcome == Outcome::Done {
+                        self.swallow = store.length + 2;
+                    }
+                    outcome
+                }
+                Request::Store(store) => {
+                    let data_end = length + store.length + 2;
+                    let Some(block) = rest.get(length..data_end) else {
+                        if store.length <= INLINE_DATA_BYTES_MAX {
+                            self.needed = data_end;
+                            return Ok(used);
+                        }
+                        let mut data = Vec::with_capacity(BODY_STEP_BYTES.min(store.length + 2));
+                        data.extend_from_slice(&rest[length..]);
+                        self.body = Some(Body { line: line.to_vec(), data, needed: store.length + 2 });
+                        return Ok(input.len());
+                    };
+                    length = data_end;
+                    run_store(executor, &mut self.session, &request, block)
+                }
+                Request::Answer { swallow, .. } => {
+                    self.swallow = *swallow;
+                    executor.execute(&mut self.session, &request, &[])
+                }
+                _ => executor.execute(&mut self.session, &request, &[]),
+            };
+            match outcome {
+                Outcome::Done => used += length,
+                outcome => return Ok(self.stop(outcome, used, input.len())),
+            }
+        }
+    }
+
+    /// Runs the storage command whose body has arrived; false if the connection is parked now.
+    fn run_body(&mut self, executor: &mut Executor<E>) -> bool {
+        let Some(body) = self.body.take() else { return true };
+        let request = parse(&body.line);
+        match run_store(executor, &mut self.session, &request, &body.data) {
+            Outcome::Done => true,
+            outcome => {
+                self.stop(outcome, 0, 0);
+                self.body = Some(body);
+                false
+            }
+        }
+    }
+
+    fn stop(&mut self, outcome: Outcome, used: usize, all: usize) -> usize {
+        match outcome {
+            Outcome::Done => used,
+            Outcome::Wait(stripe) => {
+                self.parked = Some(Parked::Stripe(stripe));
+                used
+            }
+            Outcome::Full => {
+                self.parked = Some(Parked::Output);
+                used
+            }
+            Outcome::Quit => {
+                self.closing = true;
+                all
+            }
+        }
+    }
+
+    /// Sends what can be sent and unparks what that allows.
+    pub(crate) fn send(&mut self, executor: &Executor<E>, answers_max: usize) -> Result<Progress, Broken> {
+        let mut sent_bytes = 0;
+        let progress = self.session.output.send(&self.socket, &mut sent_bytes).map_err(|_| Broken)?;
+        executor.counters.add(Counter::BytesWritten, sent_bytes);
+        let output = &self.session.output;
+        match self.parked {
+            Some(Parked::Output) if output.pending_bytes() <= executor.limits.output_bytes_max / 2 => self.parked = None,
+            Some(Parked::Answers) if output.awaiting() <= answers_max / 2 => self.parked = None,
+            _ => {}
+        }
+        if self.input.is_empty() && self.parked.is_none() {
+            self.input = Vec::new();
+            self.session.output.shrink();
+        }
+        Ok(progress)
+    }
+
+    /// True if there is something to run or read now.
+    pub(crate) fn has_work(&self) -> bool {
+        self.parked.is_none() && !self.closing && (self.readable && !self.draining)
+    }
+
+    /// True if the connection has ended and everything is sent.
+    pub(crate) fn is_finished(&self) -> bool {
+        (self.closing || (self.draining && self.parked.is_none())) && self.session.output.is_empty()
+    }
+}
+
+/// The outcome of a read: true if there are new bytes.
+fn received<E: Engine>(
+    got: rustix::io::Result<usize>,
+    readable: &mut bool,
+    executor: &Executor<E>,
+) -> Result<bool, Broken> {
+    match got {
+        Ok(0) => Err(Broken),
+        Ok(bytes) => {
+            executor.counters.add(Counter::BytesRead, bytes as u64);
+            Ok(true)
+        }
+        Err(Errno::AGAIN) => {
+            *readable = false;
+            Ok(false)
+        }
+        Err(Errno::INTR) => Ok(false),
+        Err(_) => Err(Broken),
+    }
+}
+
+fn run_store<E: Engine>(
+    executor: &mut Executor<E>,
+    session: &mut Session<E::Value>,
+    request: &Request<'_>,
+    block: &[u8],
+) -> Outcome {
+    match (block.strip_suffix(b"\r\n"), request) {
+        (Some(data), _) => executor.execute(session, request, data),
+        (None, Request::Store(store)) => {
+            let noreply = store.noreply && store.meta.is_none();
+            let request = Request::Answer { text: "CLIENT_ERROR bad data chunk", noreply, swallow: 0 };
+            executor.execute(session, &request, &[])
+        }
+        (None, _) => executor.execute(session, request, &[]),
+    }
+}
+
+/// True if bytes without an end of line cannot become a line that is worth waiting for.
+fn line_too_long(bytes: &[u8]) -> bool {
+    if bytes.len() <= SHORT_LINE_BYTES_MAX {
+        return false;
+    }
+    let spaces = bytes.iter().take_while(|byte| **byte == b' ').count();
+    let text = &bytes[spaces..];
+    let retrieval = text.starts_with(b"get ") || text.starts_with(b"gets ");
+    spaces > 100 || !retrieval || bytes.len() > LINE_BYTES_MAX
+}

@@ -1,0 +1,158 @@
+//! The server's own state that outlives a restart: cas ids and the flush barrier.
+//!
+//! **Cas ids** are unique and increase for ever. A counter in memory gives them out up to a limit that is stored in
+//! the engine; long before the limit is reached, the next block is reserved with one metadata write. A restart goes
+//! on at the stored limit, so a crash skips ids and never repeats one.
+//!
+//! **The flush barrier** is a cas id: items below it are dead. `flush_all` takes the next id as the barrier and stores
+//! it; the cost does not depend on the number of items. A delayed `flush_all` stores its due time, and becomes an
+//! ordinary one when some loop's clock has passed it, or at the next start.
+//!
+//! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
+//! **Failure.** If a block cannot be reserved (the engine is read-only, say), ids go on until the block ends and then
+//! storing fails with a reason; each further attempt tries the reservation again.
+
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
+
+use crate::engine::{Done, Engine, EngineError};
+use crate::item::ExpiryRule;
+
+const LIMIT_KEY: &[u8] = b"cas-limit";
+const FLUSH_KEY: &[u8] = b"flush-barrier";
+/// Ids per reservation: one small durable write per million stores.
+const BLOCK: u64 = 1 << 20;
+/// How long a start waits for its first reservation.
+const START_WAIT: Duration = Duration::from_secs(30);
+
+/// See the module.
+pub(crate) struct Durable<E> {
+    engine: Arc<E>,
+    next: AtomicU64,
+    limit: Arc<AtomicU64>,
+    reserving: Arc<AtomicBool>,
+    barrier: AtomicU64,
+    /// Unix seconds at which a delayed flush is due; 0 if none waits.
+    due: AtomicU64,
+}
+
+fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[u64; N], EngineError> {
+    let mut words = [0; N];
+    let (chunks, rest) = bytes.as_chunks::<8>();
+    if chunks.len() != N || !rest.is_empty() {
+        return Err(EngineError::new(format!(
+            "the server's record {name} is damaged: expected {} bytes, found {}",
+            8 * N,
+            bytes.len()
+        )));
+    }
+    for (word, chunk) in words.iter_mut().zip(chunks) {
+        *word = u64::from_le_bytes(*chunk);
+    }
+    Ok(words)
+}
+
+impl<E: Engine> Durable<E> {
+    /// Reads the stored state and reserves the first block of cas ids.
+    pub(crate) fn open(engine: Arc<E>) -> Result<Durable<E>, EngineError> {
+        let first = match engine.get_meta(LIMIT_KEY)? {
+            Some(bytes) => decode_words::<1>("cas-limit", &bytes)?[0],
+            None => 1,
+        };
+        let [barrier, due] = match engine.get_meta(FLUSH_KEY)? {
+            Some(bytes) => decode_words("flush-barrier", &bytes)?,
+            None => [0, 0],
+        };
+        let limit = first.checked_add(BLOCK).ok_or_else(|| EngineError::new("all cas ids are used up"))?;
+        let (sender, receiver) = mpsc::channel();
+        let done: Done = Box::new(move |result| drop(sender.send(result)));
+        engine.put_meta(LIMIT_KEY, &limit.to_le_bytes(), done);
+        receiver
+            .recv_timeout(START_WAIT)
+            .map_err(|_| EngineError::new("the engine did not store the server's cas limit in 30 s"))??;
+        Ok(Durable {
+            engine,
+            next: AtomicU64::new(first),
+            limit: Arc::new(AtomicU64::new(limit)),
+            reserving: Arc::default(),
+            barrier: AtomicU64::new(barrier),
+            due: AtomicU64::new(due),
+        })
+    }
+
+    /// The next cas id.
+    ///
+    /// # Errors
+    /// The reserved ids are used up and no more could be reserved yet.
+    pub(crate) fn next_cas(&self) -> Result<u64, EngineError> {
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let limit = self.limit.load(Ordering::Acquire);
+        if id + BLOCK / 2 >= limit {
+            self.reserve(limit);
+            if id >= self.limit.load(Ordering::Acquire) {
+                // Not given out, so it may be given out later.
+                self.next.fetch_min(id, Ordering::Relaxed);
+                return Err(EngineError::new("no cas ids can be reserved: the engine does not accept writes"));
+            }
+        }
+        Ok(id)
+    }
+
+    fn reserve(&self, limit: u64) {
+        if self.reserving.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        // Another thread may have finished a reservation between the caller's look and the swap.
+        let new_limit = limit.max(self.limit.load(Ordering::Acquire)).saturating_add(BLOCK);
+        let (shared_limit, reserving) = (Arc::clone(&self.limit), Arc::clone(&self.reserving));
+        let done: Done = Box::new(move |result| {
+            if result.is_ok() {
+                shared_limit.fetch_max(new_limit, Ordering::AcqRel);
+            }
+            reserving.store(false, Ordering::Release);
+        });
+        self.engine.put_meta(LIMIT_KEY, &new_limit.to_le_bytes(), done);
+    }
+
+    /// Items with a cas id below this are dead.
+    pub(crate) fn barrier(&self) -> u64 {
+        self.barrier.load(Ordering::Acquire)
+    }
+
+    /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
+    pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
+        let due = self.due.load(Ordering::Acquire);
+        if due != 0 && due <= now_seconds && self.due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        {
+            // The stored due time does the same again after a restart if this record does not get through.
+            self.raise_barrier(self.next.fetch_add(1, Ordering::Relaxed), 0, Box::new(|_| ()));
+        }
+        ExpiryRule { now_seconds, barrier_cas: self.barrier.load(Ordering::Acquire) }
+    }
+
+    /// Flushes now, or at Unix time `at_seconds` if it is not 0. `done` is called when that is durable.
+    pub(crate) fn flush(&self, at_seconds: u64, done: Done) {
+        if at_seconds != 0 {
+            self.due.store(at_seconds, Ordering::Release);
+            self.store(self.barrier.load(Ordering::Acquire), at_seconds, done);
+            return;
+        }
+        self.due.store(0, Ordering::Release);
+        match self.next_cas() {
+            Ok(cas) => self.raise_barrier(cas, 0, done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
+    fn raise_barrier(&self, cas: u64, due: u64, done: Done) {
+        let barrier = self.barrier.fetch_max(cas, Ordering::AcqRel).max(cas);
+        self.store(barrier, due, done);
+    }
+
+    fn store(&self, barrier: u64, due: u64, done: Done) {
+        let mut record = barrier.to_le_bytes().to_vec();
+        record.extend_from_slice(&due.to_le_bytes());
+        self.engine.put_meta(FLUSH_KEY, &record, done);
+    }
+}

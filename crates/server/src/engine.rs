@@ -1,0 +1,215 @@
+//! What the server needs from a storage engine, and nothing more.
+//!
+//! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
+//! buffered durability calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
+//! own thread. Both are first-class: the server holds the connection's place in its output until the callback comes.
+
+use std::fmt;
+use std::ops::{Deref, Range};
+
+/// Why the engine could not do what it was asked. The message is sent to clients after `SERVER_ERROR `.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EngineError {
+    message: String,
+}
+
+impl EngineError {
+    /// An error with a reason in prose; control characters become spaces, as it travels in a line of text.
+    pub fn new(message: impl fmt::Display) -> EngineError {
+        let mut message = message.to_string().replace(|c: char| c.is_control(), " ");
+        // A reply line must stay a line that clients accept.
+        if let Some((end, _)) = message.char_indices().nth(400) {
+            message.truncate(end);
+        }
+        EngineError { message }
+    }
+}
+
+impl fmt::Display for EngineError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for EngineError {}
+
+/// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
+pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
+
+/// One change in a [`WriteBatch`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Change<'a> {
+    /// Store `value` under `key`.
+    Put {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+        /// At most the server's `max_value_bytes` and a header.
+        value: &'a [u8],
+    },
+    /// Remove `key`.
+    Delete {
+        /// 1 to 250 bytes.
+        key: &'a [u8],
+    },
+}
+
+/// Changes to apply together, in order. One buffer holds all keys and values, so a batch costs two allocations.
+#[derive(Debug, Default)]
+pub struct WriteBatch {
+    bytes: Vec<u8>,
+    changes: Vec<Span>,
+}
+
+#[derive(Debug)]
+struct Span {
+    key: Range<usize>,
+    /// `None` deletes.
+    value: Option<Range<usize>>,
+}
+
+impl WriteBatch {
+    /// Appends a put whose value is the concatenation of `parts`.
+    pub fn put(&mut self, key: &[u8], parts: &[&[u8]]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let middle = self.bytes.len();
+        for part in parts {
+            self.bytes.extend_from_slice(part);
+        }
+        self.changes.push(Span { key: start..middle, value: Some(middle..self.bytes.len()) });
+    }
+
+    /// Appends a delete.
+    pub fn delete(&mut self, key: &[u8]) {
+        let start = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        self.changes.push(Span { key: start..self.bytes.len(), value: None });
+    }
+
+    /// The changes in order.
+    pub fn changes(&self) -> impl ExactSizeIterator<Item = Change<'_>> {
+        self.changes.iter().map(|span| {
+            let key = &self.bytes[span.key.clone()];
+            match &span.value {
+                Some(value) => Change::Put { key, value: &self.bytes[value.clone()] },
+                None => Change::Delete { key },
+            }
+        })
+    }
+
+    /// The number of changes.
+    pub fn len(&self) -> usize {
+        self.changes.len()
+    }
+
+    /// True if there is nothing to apply.
+    pub fn is_empty(&self) -> bool {
+        self.changes.is_empty()
+    }
+
+    /// Bytes of keys and values held.
+    pub fn byte_len(&self) -> usize {
+        self.bytes.len()
+    }
+}
+
+/// The type of a metric, as Prometheus knows it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MetricKind {
+    /// Only goes up.
+    Counter,
+    /// Goes both ways.
+    Gauge,
+}
+
+/// One sample that an engine reports.
+#[derive(Debug, Clone, Copy)]
+pub struct Metric<'a> {
+    /// Full name with unit, for example `situ_memtable_bytes`. Samples of one name must be reported in a row.
+    pub name: &'a str,
+    /// One sentence.
+    pub help: &'a str,
+    /// Counter or gauge.
+    pub kind: MetricKind,
+    /// Label names and values; values are escaped by the server.
+    pub labels: &'a [(&'a str, &'a str)],
+    /// The value now.
+    pub value: f64,
+}
+
+/// Whether the engine can serve.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Health {
+    /// Reads and writes work.
+    Ready,
+    /// Writes are refused, or the engine has failed; the reason in prose.
+    Degraded(String),
+}
+
+/// A key-value engine that can serve memcached.
+///
+/// **Threads.** Called from every event loop at once. `get` may read the disk on the caller's thread; `write` should
+/// not block for longer than back-pressure demands.
+///
+/// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
+/// a crash keeps a prefix. The flush barrier relies on it.
+pub trait Engine: Send + Sync + 'static {
+    /// A value read: pinned in the engine's cache, or owned. Held until it has been sent to the client.
+    type Value: Deref<Target = [u8]> + Send;
+
+    /// The value of `key`, or `None`.
+    ///
+    /// # Errors
+    /// The engine cannot answer; its reason goes to the client.
+    fn get(&self, key: &[u8]) -> Result<Option<Self::Value>, EngineError>;
+
+    /// Applies `batch` atomically, then calls `done`: inline or later, from any thread, exactly once.
+    ///
+    /// Once `done(Ok)` is called, every `get` sees the batch.
+    fn write(&self, batch: WriteBatch, done: Done);
+
+    /// A server's own record, kept apart from the items. `None` if it was never put.
+    ///
+    /// # Errors
+    /// The engine cannot answer.
+    fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError>;
+
+    /// Stores a server's own record durably (as the strongest durability the engine has), then calls `done`.
+    fn put_meta(&self, key: &[u8], value: &[u8], done: Done);
+
+    /// About how many items are stored.
+    fn approximate_items(&self) -> u64;
+
+    /// Bytes on disk.
+    fn disk_bytes(&self) -> u64;
+
+    /// True while the engine delays writes.
+    fn write_stalled(&self) -> bool;
+
+    /// Whether the engine can serve now; asked by `/healthz`.
+    fn health(&self) -> Health;
+
+    /// Reports the engine's own metrics.
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_batch_gives_back_what_was_put_in() {
+        let mut batch = WriteBatch::default();
+        batch.put(b"a", &[b"1", b"", b"23"]);
+        batch.delete(b"b");
+        let changes: Vec<_> = batch.changes().collect();
+        assert_eq!(changes, [Change::Put { key: b"a", value: b"123" }, Change::Delete { key: b"b" }]);
+    }
+
+    #[test]
+    fn a_reason_cannot_break_the_protocol() {
+        let error = EngineError::new(format!("disk\r\nSTORED {}", "x".repeat(1000)));
+        assert!(error.to_string().starts_with("disk  STORED"));
+        assert_eq!(error.to_string().len(), 400);
+    }
+}

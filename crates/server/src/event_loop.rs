@@ -1,0 +1,414 @@
+//! One event loop: a thread, an epoll instance and the connections given to it.
+//!
+//! A turn of the loop:
+//!
+//! 1. Take the messages of the inbox: new connections, finished writes, granted stripes.
+//! 2. Serve every connection that has something to do, one read each, so that none starves another.
+//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call.
+//! 4. Send, once per connection that has something to send.
+//! 5. Sleep in epoll if nothing is left to do.
+//!
+//! Sockets are registered once, edge-triggered, for both directions; `readable` remembers that a socket may have more,
+//! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
+//! in turn.
+//!
+//! **Failure.** Any error on a socket ends that connection only. Out of descriptors, the listeners rest for a moment.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::io::Errno;
+use rustix::net::{SocketFlags, accept_with, send, sockopt};
+
+use crate::connection::{Connection, Parked, READ_BYTES};
+use crate::engine::Engine;
+use crate::execute::Executor;
+use crate::inbox::{Inbox, Message};
+use crate::metrics::Counter;
+use crate::output::Progress;
+use crate::server::Shared;
+
+/// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
+const WAKE: u64 = u64::MAX;
+/// Epoll data of listener `i` is `LISTENER + i`.
+const LISTENER: u64 = u64::MAX - 1024;
+const EVENTS_MAX: usize = 256;
+/// Connections taken per turn, so that a storm of them does not hold up the others.
+const ACCEPTS_MAX: usize = 64;
+/// Rest of the listeners when descriptors have run out.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// A listening socket.
+pub(crate) struct Listener {
+    pub(crate) socket: OwnedFd,
+    /// A Unix socket.
+    pub(crate) local: bool,
+}
+
+/// See the module.
+pub(crate) struct EventLoop<E: Engine> {
+    shared: Arc<Shared<E>>,
+    executor: Executor<E>,
+    epoll: OwnedFd,
+    inbox: Arc<Inbox>,
+    listeners: Vec<Listener>,
+    next_loop: usize,
+    accept_again: Option<Instant>,
+    connections: Vec<Option<Box<Connection<E>>>>,
+    generations: Vec<u32>,
+    free: Vec<usize>,
+    open: usize,
+    ready: VecDeque<u64>,
+    /// Connections to send to at the end of the turn; may repeat.
+    dirty: Vec<u64>,
+    scratch: Vec<u8>,
+    stopping: bool,
+    swept_seconds: u64,
+}
+
+impl<E: Engine> EventLoop<E> {
+    pub(crate) fn new(
+        shared: Arc<Shared<E>>,
+        executor: Executor<E>,
+        listeners: Vec<Listener>,
+    ) -> std::io::Result<EventLoop<E>> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let inbox = Arc::clone(&executor.inbox);
+        epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
+        let event_loop = EventLoop {
+            shared,
+            executor,
+            epoll,
+            inbox,
+            listeners,
+            next_loop: 0,
+            accept_again: None,
+            connections: Vec::new(),
+            generations: Vec::new(),
+            free: Vec::new(),
+            open: 0,
+            ready: VecDeque::new(),
+            dirty: Vec::new(),
+            scratch: Vec::with_capacity(READ_BYTES),
+            stopping: false,
+            swept_seconds: 0,
+        };
+        event_loop.listen()?;
+        Ok(event_loop)
+    }
+
+    fn listen(&self) -> std::io::Result<()> {
+        for (index, listener) in self.listeners.iter().enumerate() {
+            epoll::add(&self.epoll, &listener.socket, EventData::new_u64(LISTENER + index as u64), EventFlags::IN)?;
+        }
+        Ok(())
+    }
+
+    /// Runs until told to stop and done, or past the deadline for stopping.
+    pub(crate) fn run(mut self) {
+        let mut events = Vec::with_capacity(EVENTS_MAX);
+        let mut messages = Vec::new();
+        loop {
+            self.refresh_time();
+            self.take_messages(&mut messages);
+            for _ in 0..self.ready.len() {
+                let Some(token) = self.ready.pop_front() else { break };
+                self.serve(token);
+            }
+            self.executor.submit();
+            self.take_messages(&mut messages);
+            for token in std::mem::take(&mut self.dirty) {
+                self.send(token);
+            }
+            if self.stopping && (self.open == 0 || self.shared.stop_deadline_passed()) {
+                break;
+            }
+            let idle = self.ready.is_empty() && self.inbox.may_sleep();
+            let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
+            let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
+            events.clear();
+            match epoll::wait(&self.epoll, spare_capacity(&mut events), timeout.as_ref()) {
+                Ok(_) | Err(Errno::INTR) => {}
+                // Cannot happen with a valid epoll descriptor; resting keeps it from becoming a busy loop.
+                Err(_) => std::thread::sleep(ACCEPT_REST),
+            }
+            if idle {
+                self.inbox.awake();
+            }
+            self.refresh_time();
+            for event in events.drain(..) {
+                self.handle(event.data.u64(), event.flags);
+            }
+            self.periodic();
+        }
+        self.close_all();
+    }
+
+    fn refresh_time(&mut self) {
+        self.executor.rule = self.executor.durable.rule(self.shared.clock.unix_seconds());
+    }
+
+    fn sleep_time(&self) -> Option<Duration> {
+        if self.stopping || self.accept_again.is_some() {
+            return Some(Duration::from_millis(20));
+        }
+        // Idle connections are looked for once a second; without that limit an idle loop sleeps for ever.
+        (self.shared.limits.idle_timeout_seconds > 0 && self.open > 0).then_some(Duration::from_secs(1))
+    }
+
+    fn periodic(&mut self) {
+        if self.accept_again.is_some_and(|again| Instant::now() >= again) {
+            self.accept_again = None;
+            if !self.stopping && self.listen().is_err() {
+                self.rest_listeners();
+            }
+        }
+        let now = self.executor.rule.now_seconds;
+        let limit = self.shared.limits.idle_timeout_seconds;
+        if limit == 0 || now == self.swept_seconds {
+            return;
+        }
+        self.swept_seconds = now;
+        let idle: Vec<u64> = self
+            .connections
+            .iter()
+            .flatten()
+            .filter(|connection| connection.active_seconds + limit < now && connection.session.output.awaiting() == 0)
+            .map(|connection| connection.session.token)
+            .collect();
+        for token in idle {
+            self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
+            self.close(token);
+        }
+    }
+
+    fn handle(&mut self, data: u64, flags: EventFlags) {
+        match data {
+            WAKE => {}
+            LISTENER.. => self.accept((data - LISTENER) as usize),
+            token => {
+                let Some(connection) = self.connection(token) else { return };
+                if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
+                    self.close(token);
+                    return;
+                }
+                if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+                    connection.readable = true;
+                    if connection.has_work() {
+                        self.make_ready(token);
+                    }
+                }
+                if flags.contains(EventFlags::OUT) {
+                    self.dirty.push(token);
+                }
+            }
+        }
+    }
+
+    fn connection(&mut self, token: u64) -> Option<&mut Connection<E>> {
+        let slot = (token & 0xffff_ffff) as usize;
+        let generation = (token >> 32) as u32;
+        if self.generations.get(slot) != Some(&generation) {
+            return None;
+        }
+        self.connections.get_mut(slot)?.as_deref_mut()
+    }
+
+    fn make_ready(&mut self, token: u64) {
+        if let Some(connection) = self.connection(token)
+            && !std::mem::replace(&mut connection.queued, true)
+        {
+            self.ready.push_back(token);
+        }
+    }
+
+    fn take_messages(&mut self, messages: &mut Vec<Message>) {
+        self.inbox.take(messages);
+        let counters = Arc::clone(&self.executor.counters);
+        for message in messages.drain(..) {
+            match message {
+                Message::Accepted { socket, local } => self.adopt(socket, local),
+                Message::Completed { batch, connections, result } => {
+                    let now = Instant::now();
+                    for token in connections {
+                        if let Some(connection) = self.connection(token) {
+                            connection.session.output.resolve(batch, &result, &counters, now);
+                            self.dirty.push(token);
+                        }
+                    }
+                }
+                Message::Granted { connection: token, stripe } => match self.connection(token) {
+                    Some(connection) if connection.parked == Some(Parked::Stripe(stripe)) => {
+                        connection.parked = None;
+                        connection.session.granted = Some(stripe);
+                        self.make_ready(token);
+                    }
+                    _ => self.executor.stripes.release(stripe),
+                },
+                Message::Stop => self.stop(),
+            }
+        }
+    }
+
+    fn stop(&mut self) {
+        self.stopping = true;
+        self.listeners.clear();
+        let tokens: Vec<u64> = self.connections.iter().flatten().map(|connection| connection.session.token).collect();
+        for token in tokens {
+            if let Some(connection) = self.connection(token) {
+                connection.draining = true;
+                self.make_ready(token);
+            }
+        }
+    }
+
+    fn serve(&mut self, token: u64) {
+        let answers_max = self.shared.limits.outstanding_answers_max;
+        let slot = (token & 0xffff_ffff) as usize;
+        // The connection is taken out while it runs, as it needs the executor, too.
+        if self.connection(token).is_none() {
+            return;
+        }
+        let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
+        connection.queued = false;
+        let result = connection.serve(&mut self.executor, &mut self.scratch, answers_max);
+        self.connections[slot] = Some(connection);
+        match result {
+            Ok(()) => self.dirty.push(token),
+            Err(_) => self.hang_up(token),
+        }
+    }
+
+    /// The peer has stopped sending: answers that are under way are still sent.
+    fn hang_up(&mut self, token: u64) {
+        if let Some(connection) = self.connection(token) {
+            connection.closing = true;
+            connection.readable = false;
+            self.dirty.push(token);
+        }
+    }
+
+    fn send(&mut self, token: u64) {
+        let answers_max = self.shared.limits.outstanding_answers_max;
+        let slot = (token & 0xffff_ffff) as usize;
+        if self.connection(token).is_none() {
+            return;
+        }
+        let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
+        let was_parked = connection.parked.is_some();
+        match connection.send(&self.executor, answers_max) {
+            Err(_) => self.close(token),
+            Ok(Progress::Empty) if connection.is_finished() => self.close(token),
+            Ok(_) => {
+                let unparked = was_parked && connection.parked.is_none();
+                if connection.has_work() || unparked {
+                    self.make_ready(token);
+                }
+            }
+        }
+    }
+
+    fn accept(&mut self, index: usize) {
+        for _ in 0..ACCEPTS_MAX {
+            let Some(listener) = self.listeners.get(index) else { return };
+            let local = listener.local;
+            match accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
+                Ok(socket) => self.deal(socket, local),
+                Err(Errno::AGAIN) => return,
+                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                    self.rest_listeners();
+                    return;
+                }
+                // The connection was gone before it was taken.
+                Err(_) => {}
+            }
+        }
+    }
+
+    fn rest_listeners(&mut self) {
+        for listener in &self.listeners {
+            // One that is not registered now is what is wanted.
+            let _ = epoll::delete(&self.epoll, &listener.socket);
+        }
+        self.accept_again = Some(Instant::now() + ACCEPT_REST);
+    }
+
+    fn deal(&mut self, socket: OwnedFd, local: bool) {
+        if !self.shared.try_open_connection() {
+            self.executor.counters.add(Counter::ConnectionsRejected, 1);
+            // As memcached says it; whether the client still listens does not matter.
+            let _ = send(&socket, b"ERROR Too many open connections\r\n", rustix::net::SendFlags::NOSIGNAL);
+            return;
+        }
+        let inboxes = &self.shared.inboxes;
+        self.next_loop = (self.next_loop + 1) % inboxes.len();
+        if self.next_loop == self.executor.loop_index {
+            self.adopt(socket, local);
+        } else {
+            inboxes[self.next_loop].post(Message::Accepted { socket, local });
+        }
+    }
+
+    fn adopt(&mut self, socket: OwnedFd, local: bool) {
+        self.executor.counters.add(Counter::ConnectionsOpened, 1);
+        if self.stopping {
+            self.count_closed();
+            return;
+        }
+        if !local {
+            // Only costs latency where it fails.
+            let _ = sockopt::set_tcp_nodelay(&socket, true);
+            let _ = sockopt::set_socket_keepalive(&socket, true);
+        }
+        let slot = self.free.pop().unwrap_or_else(|| {
+            self.connections.push(None);
+            self.generations.push(0);
+            self.connections.len() - 1
+        });
+        let token = u64::from(self.generations[slot]) << 32 | slot as u64;
+        let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
+        let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
+        let connection = Connection::new(socket, token, self.executor.rule.now_seconds);
+        self.connections[slot] = Some(Box::new(connection));
+        self.open += 1;
+        if added.is_err() {
+            self.close(token);
+        }
+    }
+
+    fn count_closed(&self) {
+        self.executor.counters.add(Counter::ConnectionsClosed, 1);
+        self.shared.connection_closed();
+    }
+
+    fn close(&mut self, token: u64) {
+        let slot = (token & 0xffff_ffff) as usize;
+        if self.connection(token).is_none() {
+            return;
+        }
+        if let Some(connection) = self.connections.get_mut(slot).and_then(Option::take)
+            && let Some(stripe) = connection.session.granted
+        {
+            self.executor.stripes.release(stripe);
+        }
+        // Tokens of listeners and the wake-up must stay out of reach.
+        self.generations[slot] = (self.generations[slot] + 1) & 0x7fff_ffff;
+        self.free.push(slot);
+        self.open -= 1;
+        self.count_closed();
+    }
+
+    fn close_all(&mut self) {
+        let tokens: Vec<u64> = self.connections.iter().flatten().map(|connection| connection.session.token).collect();
+        for token in tokens {
+            self.close(token);
+        }
+        // Stripes that were granted meanwhile go on to loops that still work.
+        let mut messages = Vec::new();
+        self.take_messages(&mut messages);
+    }
+}

@@ -1,0 +1,400 @@
+//! The meta commands `mg`, `md`, `ma` and `me`; `ms` is a storage command like the others.
+//!
+//! Response flags come in the order of the request's flags, and the flags that change the item act in that order too:
+//! `mg a t T30` reports the remaining time before the change, `mg a T30 t` after it.
+//!
+//! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader is told `W` (and that is written
+//! down, which turns this one read into a write), later ones `Z`, until the item is set again.
+
+use crate::base64;
+use crate::engine::Engine;
+use crate::execute::{Delta, Executor, Item, NOT_NUMERIC, Outcome, Session};
+use crate::item::{BINARY_KEY, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
+use crate::metrics::{Command, Counter};
+use crate::number::push_decimal;
+use crate::output::{OnFailure, Reply};
+use crate::parse::Meta;
+
+pub(crate) fn push_token(out: &mut Vec<u8>, token: &[u8]) {
+    out.push(b' ');
+    out.extend_from_slice(token);
+}
+
+pub(crate) fn push_key(out: &mut Vec<u8>, key: &[u8], binary: bool) {
+    out.extend_from_slice(b" k");
+    if binary {
+        base64::push_encoded(out, key);
+        out.extend_from_slice(b" b");
+    } else {
+        out.extend_from_slice(key);
+    }
+}
+
+pub(crate) fn push_number(out: &mut Vec<u8>, flag: u8, value: u64) {
+    out.extend_from_slice(&[b' ', flag]);
+    push_decimal(out, value);
+}
+
+fn push_ttl(out: &mut Vec<u8>, header: &Header, now_seconds: u64) {
+    match header.expires {
+        0 => out.extend_from_slice(b" t-1"),
+        // A time set into the past by this very command wraps, as in memcached.
+        expires => push_number(out, b't', u64::from(expires.wrapping_sub(now_seconds) as u32)),
+    }
+}
+
+/// The answer of a command that found no item, or refused it: a code, the opaque and the key.
+fn push_bare(out: &mut Vec<u8>, code: &[u8], key: &[u8], meta: &Meta<'_>) {
+    out.extend_from_slice(code);
+    for token in meta.tokens.as_slice() {
+        match token.first() {
+            Some(b'O') => push_token(out, token),
+            Some(b'k') => push_key(out, key, meta.binary_key),
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+impl<E: Engine> Executor<E> {
+    pub(crate) fn meta_get(&mut self, session: &mut Session<E::Value>, key: &[u8], meta: &Meta<'_>) -> Outcome {
+        if !meta.changes_item {
+            let item = match self.load_ordered(session, key) {
+                Ok(Ok(item)) => item,
+                Ok(Err(error)) => {
+                    self.fail(session, Command::MetaGet, &error, false);
+                    return Outcome::Done;
+                }
+                Err(wait) => return wait,
+            };
+            let must_win = |item: &Item<_>| item.header.state & (STALE | TOKEN_SENT) == STALE;
+            if !item.as_ref().is_some_and(must_win) {
+                self.meta_get_answer(session, key, meta, item);
+                return Outcome::Done;
+            }
+        }
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        let old = match self.load(key) {
+            Ok(old) => old,
+            Err(error) => {
+                self.stripes.release(stripe);
+                self.fail(session, Command::MetaGet, &error, false);
+                return Outcome::Done;
+            }
+        };
+        let created = old.is_none() && meta.vivify.is_some();
+        let mut header = match (&old, created) {
+            (Some(item), _) => item.header,
+            (None, false) => {
+                self.stripes.release(stripe);
+                self.meta_get_answer(session, key, meta, None);
+                return Outcome::Done;
+            }
+            (None, true) => match self.durable.next_cas() {
+                Ok(cas) => {
+                    self.access.stored(key, self.rule.now_seconds);
+                    self.counters.add(Counter::TotalItems, 1);
+                    Header { state: if meta.binary_key { BINARY_KEY } else { 0 }, flags: 0, expires: 0, cas }
+                }
+                Err(error) => {
+                    self.stripes.release(stripe);
+                    self.fail(session, Command::MetaGet, &error, false);
+                    return Outcome::Done;
+                }
+            },
+        };
+        let data = old.as_ref().map(Item::data).unwrap_or_default();
+        let mut text = Vec::with_capacity(64 + key.len() + if meta.value { data.len() } else { 0 });
+        self.push_meta_hit(&mut text, key, meta, &mut header, data.len(), created);
+        if meta.value {
+            text.extend_from_slice(data);
+            text.extend_from_slice(b"\r\n");
+        }
+        self.count_meta_hit(key, meta);
+        if old.as_ref().is_some_and(|item| item.header == header) {
+            self.stripes.release(stripe);
+            self.answer(session, Command::MetaGet, |out| out.extend_from_slice(&text));
+        } else {
+            let (reply, report) = (Reply::Bytes(text), OnFailure::Report);
+            self.put(session, stripe, Command::MetaGet, key, header, [data, b""], reply, report);
+        }
+        Outcome::Done
+    }
+
+    fn count_meta_hit(&self, key: &[u8], meta: &Meta<'_>) {
+        self.counters.add(if meta.ttl.is_some() { Counter::TouchHits } else { Counter::GetHits }, 1);
+        if !meta.no_update {
+            self.access.fetched(key, self.rule.now_seconds);
+        }
+    }
+
+    /// The answer of an `mg` that changes nothing.
+    fn meta_get_answer(
+        &mut self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+        meta: &Meta<'_>,
+        item: Option<Item<E::Value>>,
+    ) {
+        let Some(item) = item else {
+            self.counters.add(if meta.ttl.is_some() { Counter::TouchMisses } else { Counter::GetMisses }, 1);
+            self.answer(session, Command::MetaGet, |out| {
+                if !meta.quiet {
+                    push_bare(out, b"EN", key, meta);
+                }
+            });
+            return;
+        };
+        let mut header = item.header;
+        session.output.append(|out| self.push_meta_hit(out, key, meta, &mut header, item.data().len(), false));
+        self.count_meta_hit(key, meta);
+        if meta.value {
+            session.output.append_value(item.value, HEADER_BYTES);
+        }
+        self.answer(session, Command::MetaGet, |out| {
+            if meta.value {
+                out.extend_from_slice(b"\r\n");
+            }
+        });
+    }
+
+    /// The answer line of an `mg` that hit; changes `header` as the flags ask.
+    fn push_meta_hit(
+        &self,
+        out: &mut Vec<u8>,
+        key: &[u8],
+        meta: &Meta<'_>,
+        header: &mut Header,
+        length: usize,
+        created: bool,
+    ) {
+        let now = self.rule.now_seconds;
+        let mut won = false;
+        if meta.value {
+            out.extend_from_slice(b"VA ");
+            push_decimal(out, length as u64);
+        } else {
+            out.extend_from_slice(b"HD");
+        }
+        for token in meta.tokens.as_slice() {
+            match token.first() {
+                Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
+                Some(b'N') if created => {
+                    header.expires = expires_at(meta.vivify.unwrap_or(0), now);
+                    won = true;
+                }
+                Some(b'R') => {
+                    let recache = expires_at(meta.recache.unwrap_or(0), now);
+                    won |= !created
+                        && header.state & TOKEN_SENT == 0
+                        && header.expires != 0
+                        && header.expires < recache;
+                }
+                Some(b's') => push_number(out, b's', length as u64),
+                Some(b't') => push_ttl(out, header, now),
+                Some(b'c') => push_number(out, b'c', header.cas),
+                Some(b'f') => push_number(out, b'f', u64::from(header.flags)),
+                Some(b'l') => push_number(out, b'l', now.saturating_sub(self.access.get(key).last)),
+                Some(b'h') => push_number(out, b'h', u64::from(self.access.get(key).fetched)),
+                Some(b'O') => push_token(out, token),
+                Some(b'k') => push_key(out, key, header.state & BINARY_KEY != 0),
+                _ => {}
+            }
+        }
+        let sent = header.state & TOKEN_SENT != 0;
+        if sent {
+            out.extend_from_slice(b" Z");
+        }
+        if header.state & STALE != 0 {
+            out.extend_from_slice(b" X");
+            won |= !sent;
+        }
+        if won {
+            out.extend_from_slice(b" W");
+            header.state |= TOKEN_SENT;
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+
+    pub(crate) fn meta_delete(&mut self, session: &mut Session<E::Value>, key: &[u8], meta: &Meta<'_>) -> Outcome {
+        const COMMAND: Command = Command::MetaDelete;
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        let code: &[u8] = match self.load(key) {
+            Err(error) => {
+                self.stripes.release(stripe);
+                self.fail(session, COMMAND, &error, false);
+                return Outcome::Done;
+            }
+            Ok(None) => b"NF",
+            Ok(Some(item)) if meta.cas.is_some_and(|cas| cas != item.header.cas) => b"EX",
+            Ok(Some(item)) => {
+                let reply = if meta.quiet {
+                    Reply::Static(b"")
+                } else {
+                    let mut text = Vec::with_capacity(32);
+                    push_bare(&mut text, b"HD", key, meta);
+                    Reply::Bytes(text)
+                };
+                if !meta.invalidate {
+                    self.counters.add(Counter::DeleteHits, 1);
+                    self.remove(session, stripe, COMMAND, key, reply, OnFailure::Report);
+                    return Outcome::Done;
+                }
+                match self.durable.next_cas() {
+                    Err(error) => {
+                        self.stripes.release(stripe);
+                        self.fail(session, COMMAND, &error, false);
+                    }
+                    Ok(cas) => {
+                        let mut header = Header { cas, ..item.header };
+                        header.state = header.state & !TOKEN_SENT | STALE;
+                        if let Some(ttl) = meta.ttl {
+                            header.expires = expires_at(ttl, self.rule.now_seconds);
+                        }
+                        self.put(session, stripe, COMMAND, key, header, [item.data(), b""], reply, OnFailure::Report);
+                    }
+                }
+                return Outcome::Done;
+            }
+        };
+        self.stripes.release(stripe);
+        self.counters.add(Counter::DeleteMisses, 1);
+        self.answer(session, COMMAND, |out| push_bare(out, code, key, meta));
+        Outcome::Done
+    }
+
+    pub(crate) fn meta_arithmetic(
+        &mut self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+        increment: bool,
+        meta: &Meta<'_>,
+    ) -> Outcome {
+        const COMMAND: Command = Command::MetaArithmetic;
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        let mut created = false;
+        let delta = self.load(key).and_then(|item| {
+            let wanted = meta.cas.filter(|cas| *cas != 0);
+            // A value that is no number is reported before a cas id that does not match.
+            if let (Some(item), Some(wanted)) = (&item, wanted)
+                && item.header.cas != wanted
+                && !item.data().is_empty()
+            {
+                return Ok(None);
+            }
+            let mut delta = self.apply_delta(item, increment, meta.delta)?;
+            if let (Delta::NotFound, Some(_)) = (&delta, meta.vivify) {
+                let mut data = Vec::with_capacity(20);
+                push_decimal(&mut data, meta.initial);
+                let state = if meta.binary_key { BINARY_KEY } else { 0 };
+                let header = Header { state, flags: 0, expires: 0, cas: self.durable.next_cas()? };
+                created = true;
+                delta = Delta::Changed { header, digits: data.len(), data };
+            }
+            Ok(Some(delta))
+        });
+        match delta {
+            Ok(Some(Delta::Changed { mut header, data, digits })) => {
+                if created {
+                    self.access.stored(key, self.rule.now_seconds);
+                }
+                let text = self.arithmetic_answer(key, meta, &mut header, &data[..digits], created);
+                let reply = if meta.quiet && !created { Reply::Static(b"") } else { Reply::Bytes(text) };
+                self.put(session, stripe, COMMAND, key, header, [&data, b""], reply, OnFailure::Report);
+            }
+            other => {
+                self.stripes.release(stripe);
+                match other {
+                    Err(error) => self.fail(session, COMMAND, &error, false),
+                    Ok(Some(Delta::NotNumeric)) => self.say(session, COMMAND, NOT_NUMERIC, false),
+                    Ok(None) => self.answer(session, COMMAND, |out| push_bare(out, b"EX", key, meta)),
+                    Ok(Some(_)) => self.answer(session, COMMAND, |out| push_bare(out, b"NF", key, meta)),
+                }
+            }
+        }
+        Outcome::Done
+    }
+
+    fn arithmetic_answer(
+        &self,
+        key: &[u8],
+        meta: &Meta<'_>,
+        header: &mut Header,
+        number: &[u8],
+        created: bool,
+    ) -> Vec<u8> {
+        let now = self.rule.now_seconds;
+        let mut text = Vec::with_capacity(64);
+        if meta.value {
+            text.extend_from_slice(b"VA ");
+            push_decimal(&mut text, number.len() as u64);
+        } else {
+            text.extend_from_slice(b"HD");
+        }
+        for token in meta.tokens.as_slice() {
+            match token.first() {
+                Some(b'c') => push_number(&mut text, b'c', header.cas),
+                Some(b't') => push_ttl(&mut text, header, now),
+                Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
+                Some(b'N') if created => header.expires = expires_at(meta.vivify.unwrap_or(0), now),
+                Some(b'O') => push_token(&mut text, token),
+                Some(b'k') => push_key(&mut text, key, meta.binary_key),
+                _ => {}
+            }
+        }
+        text.extend_from_slice(b"\r\n");
+        if meta.value {
+            text.extend_from_slice(number);
+            text.extend_from_slice(b"\r\n");
+        }
+        text
+    }
+
+    pub(crate) fn meta_debug(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Outcome {
+        let item = match self.load_ordered(session, key) {
+            Ok(Ok(item)) => item,
+            Ok(Err(error)) => {
+                self.fail(session, Command::MetaDebug, &error, false);
+                return Outcome::Done;
+            }
+            Err(wait) => return wait,
+        };
+        let Some(item) = item else {
+            self.say(session, Command::MetaDebug, "EN", false);
+            return Outcome::Done;
+        };
+        let (now, access) = (self.rule.now_seconds, self.access.get(key));
+        // The size that memcached would need, so that tools add up the same numbers.
+        let flags_bytes = if item.header.flags == 0 { 0 } else { 4 };
+        let size = 56 + key.len() + 1 + flags_bytes + item.data().len() + 2;
+        let expires = match item.header.expires {
+            0 => -1,
+            expires => now.wrapping_sub(expires) as i64,
+        };
+        let text = format!(
+            " exp={expires} la={} cas={} fetch={} cls=1 size={size}\r\n",
+            now.saturating_sub(access.last),
+            item.header.cas,
+            if access.fetched { "yes" } else { "no" },
+        );
+        self.answer(session, Command::MetaDebug, |out| {
+            out.extend_from_slice(b"ME ");
+            if item.header.state & BINARY_KEY != 0 {
+                base64::push_encoded(out, key);
+            } else {
+                out.extend_from_slice(key);
+            }
+            out.extend_from_slice(text.as_bytes());
+        });
+        Outcome::Done
+    }
+}

@@ -1,0 +1,232 @@
+//! What a connection has yet to send, in order: bytes, values that the engine holds, and places kept for answers that
+//! wait for a write.
+//!
+//! A command whose write is under way leaves an [`Await`] behind and the connection goes on with its next command.
+//! Sending stops at the first `Await`; when the engine answers, it becomes the prepared reply or an error, and what
+//! lies behind it can go. So answers keep the order of the commands however the writes finish.
+//!
+//! Small values are copied next to their header line, which is cheaper than a vector element; values from
+//! [`COPY_BYTES_MAX`] are sent from where the engine holds them.
+
+use std::collections::VecDeque;
+use std::io::IoSlice;
+use std::ops::Deref;
+use std::os::fd::AsFd;
+use std::time::Instant;
+
+use rustix::net::{SendAncillaryBuffer, SendFlags, sendmsg};
+
+use crate::engine::EngineError;
+use crate::metrics::{Command, Counter, Counters};
+
+/// Values below this are copied.
+const COPY_BYTES_MAX: usize = 16 << 10;
+/// Elements per send.
+const SLICES_MAX: usize = 64;
+
+/// A prepared answer.
+#[derive(Debug)]
+pub(crate) enum Reply {
+    Static(&'static [u8]),
+    Bytes(Vec<u8>),
+}
+
+/// What a failed write looks like to the client.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum OnFailure {
+    /// `SERVER_ERROR` with the reason.
+    Report,
+    /// Nothing: the client asked for no reply, or sees a miss (`gat`, where the line would be read as data).
+    Silence,
+}
+
+/// A place kept for the answer of a command whose write is under way.
+#[derive(Debug)]
+pub(crate) struct Await {
+    pub(crate) batch: u64,
+    pub(crate) reply: Reply,
+    pub(crate) on_failure: OnFailure,
+    pub(crate) command: Command,
+    pub(crate) started: Instant,
+}
+
+enum Segment<V> {
+    Bytes(Vec<u8>),
+    /// The engine's value from an offset on.
+    Value(V, usize),
+    Await(Await),
+}
+
+/// How far a send came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Progress {
+    /// Nothing is left.
+    Empty,
+    /// The next thing to send waits for the engine.
+    Waiting,
+    /// The socket takes no more for now.
+    Blocked,
+}
+
+/// See the module.
+pub(crate) struct Output<V> {
+    segments: VecDeque<Segment<V>>,
+    /// Bytes of the first segment already sent.
+    sent: usize,
+    /// Bytes that could not be sent yet.
+    pending_bytes: usize,
+    /// Places kept.
+    awaiting: usize,
+}
+
+impl<V: Deref<Target = [u8]>> Output<V> {
+    pub(crate) fn new() -> Output<V> {
+        Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0 }
+    }
+
+    /// Bytes held, sent or not yet allowed to be.
+    pub(crate) fn pending_bytes(&self) -> usize {
+        self.pending_bytes
+    }
+
+    /// Answers that wait for the engine.
+    pub(crate) fn awaiting(&self) -> usize {
+        self.awaiting
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.segments.is_empty()
+    }
+
+    /// Appends what `fill` writes.
+    pub(crate) fn append(&mut self, fill: impl FnOnce(&mut Vec<u8>)) {
+        if !matches!(self.segments.back(), Some(Segment::Bytes(_))) {
+            self.segments.push_back(Segment::Bytes(Vec::new()));
+        }
+        if let Some(Segment::Bytes(bytes)) = self.segments.back_mut() {
+            let before = bytes.len();
+            fill(bytes);
+            self.pending_bytes += bytes.len() - before;
+            // An empty segment would look like something to send.
+            if bytes.is_empty() {
+                self.segments.pop_back();
+            }
+        }
+    }
+
+    /// Appends the engine's `value` from `offset` on.
+    pub(crate) fn append_value(&mut self, value: V, offset: usize) {
+        let length = value.len().saturating_sub(offset);
+        if length < COPY_BYTES_MAX {
+            self.append(|bytes| bytes.extend_from_slice(value.get(offset..).unwrap_or_default()));
+        } else {
+            self.pending_bytes += length;
+            self.segments.push_back(Segment::Value(value, offset));
+        }
+    }
+
+    /// Keeps a place.
+    pub(crate) fn append_await(&mut self, place: Await) {
+        self.awaiting += 1;
+        self.segments.push_back(Segment::Await(place));
+    }
+
+    /// Fills the places that waited for `batch`.
+    pub(crate) fn resolve(&mut self, batch: u64, result: &Result<(), EngineError>, counters: &Counters, now: Instant) {
+        let sent = self.sent;
+        for segment in std::mem::take(&mut self.segments) {
+            match segment {
+                Segment::Await(place) if place.batch == batch => {
+                    self.awaiting -= 1;
+                    counters.answered(place.command, now.saturating_duration_since(place.started));
+                    match (result, place.on_failure) {
+                        (Ok(()), _) => match &place.reply {
+                            Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
+                            Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(text)),
+                        },
+                        (Err(_), OnFailure::Silence) => counters.add(Counter::WriteFailures, 1),
+                        (Err(error), OnFailure::Report) => {
+                            counters.add(Counter::WriteFailures, 1);
+                            self.append(|bytes| push_server_error(bytes, error));
+                        }
+                    }
+                }
+                // Joined, so that a long pipeline of small answers stays one element. The count does not change.
+                Segment::Bytes(more) => match self.segments.back_mut() {
+                    Some(Segment::Bytes(bytes)) => bytes.extend_from_slice(&more),
+                    _ => self.segments.push_back(Segment::Bytes(more)),
+                },
+                other => self.segments.push_back(other),
+            }
+        }
+        self.sent = sent;
+    }
+
+    /// Sends as much as the socket takes; `sent_bytes` is increased by it.
+    ///
+    /// # Errors
+    /// The connection is broken.
+    pub(crate) fn send(&mut self, socket: impl AsFd, sent_bytes: &mut u64) -> rustix::io::Result<Progress> {
+        loop {
+            let mut slices: [IoSlice<'_>; SLICES_MAX] = std::array::from_fn(|_| IoSlice::new(&[]));
+            let mut count = 0;
+            let mut skip = self.sent;
+            for (slice, segment) in slices.iter_mut().zip(&self.segments) {
+                let bytes: &[u8] = match segment {
+                    Segment::Bytes(bytes) => bytes,
+                    Segment::Value(value, offset) => value.get(*offset..).unwrap_or_default(),
+                    Segment::Await(_) => break,
+                };
+                *slice = IoSlice::new(bytes.get(skip..).unwrap_or_default());
+                skip = 0;
+                count += 1;
+            }
+            if count == 0 {
+                return Ok(if self.segments.is_empty() { Progress::Empty } else { Progress::Waiting });
+            }
+            let mut control = SendAncillaryBuffer::default();
+            match sendmsg(&socket, &slices[..count], &mut control, SendFlags::NOSIGNAL | SendFlags::DONTWAIT) {
+                Ok(bytes) => {
+                    *sent_bytes += bytes as u64;
+                    self.advance(bytes);
+                }
+                Err(rustix::io::Errno::INTR) => {}
+                Err(rustix::io::Errno::AGAIN) => return Ok(Progress::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn advance(&mut self, mut bytes: usize) {
+        self.pending_bytes = self.pending_bytes.saturating_sub(bytes);
+        bytes += self.sent;
+        self.sent = 0;
+        while let Some(segment) = self.segments.front_mut() {
+            let length = match segment {
+                Segment::Bytes(bytes) => bytes.len(),
+                Segment::Value(value, offset) => value.len().saturating_sub(*offset),
+                Segment::Await(_) => break,
+            };
+            if bytes < length {
+                self.sent = bytes;
+                return;
+            }
+            bytes -= length;
+            self.segments.pop_front();
+        }
+    }
+
+    /// Gives back memory that an idle connection has no use for.
+    pub(crate) fn shrink(&mut self) {
+        if self.segments.is_empty() {
+            self.segments = VecDeque::new();
+        }
+    }
+}
+
+/// Appends the line that reports `error`.
+pub(crate) fn push_server_error(out: &mut Vec<u8>, error: &EngineError) {
+    out.extend_from_slice(b"SERVER_ERROR ");
+    out.extend_from_slice(error.to_string().as_bytes());
+    out.extend_from_slice(b"\r\n");
+}

@@ -1,0 +1,445 @@
+//! Starting and stopping a server.
+
+use std::fmt;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::os::unix::fs::{FileTypeExt, PermissionsExt};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+
+use crate::access::AccessTable;
+use crate::durable::Durable;
+use crate::engine::{Engine, EngineError, WriteBatch};
+use crate::event_loop::{EventLoop, Listener};
+use crate::execute::{Executor, Limits};
+use crate::http;
+use crate::inbox::{Inbox, Message};
+use crate::metrics::Counters;
+use crate::stats::StatsSource;
+use crate::stripe::Stripes;
+
+/// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value.
+pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (64 << 10);
+
+/// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
+#[derive(Debug, Clone)]
+pub struct ServerOptions {
+    /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`]. Default: 127.0.0.1:11211.
+    pub listen: Vec<SocketAddr>,
+    /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
+    pub unix_socket: Option<PathBuf>,
+    /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
+    pub unix_socket_mode: u32,
+    /// Where `/metrics` and `/healthz` are served over HTTP, if anywhere. Default: nowhere.
+    pub http: Option<SocketAddr>,
+    /// Event loops, each a thread. 0 takes one per core. Default: 0.
+    pub threads: usize,
+    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Default: 10 240.
+    pub max_connections: usize,
+    /// Connections without a command for this many seconds are closed; 0 never. Default: 0.
+    pub idle_timeout_seconds: u64,
+    /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
+    pub max_value_bytes: usize,
+    /// Unsent answers of one connection above which nothing more is read from it. Default: 1 MiB. A single value may
+    /// be larger.
+    pub max_output_bytes: usize,
+    /// Commands of one connection whose writes may be under way at once. Default: 1024.
+    pub max_outstanding_writes: usize,
+}
+
+impl Default for ServerOptions {
+    fn default() -> Self {
+        ServerOptions {
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            unix_socket: None,
+            unix_socket_mode: 0o700,
+            http: None,
+            threads: 0,
+            max_connections: 10_240,
+            idle_timeout_seconds: 0,
+            max_value_bytes: 1 << 20,
+            max_output_bytes: 1 << 20,
+            max_outstanding_writes: 1024,
+        }
+    }
+}
+
+/// Why a server did not start.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum StartError {
+    /// An option has no meaning; what to change.
+    Option(String),
+    /// An address cannot be listened on.
+    Listen {
+        /// The address or path.
+        address: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// Threads, descriptors or memory are short.
+    System(io::Error),
+    /// The engine could not give or keep the server's own records.
+    Engine(EngineError),
+}
+
+impl fmt::Display for StartError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StartError::Option(text) => f.write_str(text),
+            StartError::Listen { address, source } => {
+                write!(f, "cannot listen on {address}: {source}")?;
+                match source.kind() {
+                    io::ErrorKind::AddrInUse => f.write_str(
+                        "; another process serves it (`ss -ltnp` shows which): stop that one or choose another address",
+                    ),
+                    io::ErrorKind::PermissionDenied => {
+                        f.write_str("; ports below 1024 and some directories need rights that this user does not have")
+                    }
+                    io::ErrorKind::AddrNotAvailable => f.write_str("; this machine has no such address"),
+                    _ => Ok(()),
+                }
+            }
+            StartError::System(error) => write!(f, "the system refused a resource that the server needs: {error}"),
+            StartError::Engine(error) => write!(f, "the engine could not be prepared for serving: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for StartError {}
+
+/// Where a server gets the time from; a seam for tests of expiry.
+pub(crate) struct WallClock {
+    /// Seconds added to the machine's time.
+    pub(crate) offset_seconds: AtomicI64,
+}
+
+impl WallClock {
+    pub(crate) fn unix_seconds(&self) -> u64 {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        now.saturating_add_signed(self.offset_seconds.load(Ordering::Relaxed))
+    }
+}
+
+/// Limits that event loops obey.
+pub(crate) struct LoopLimits {
+    pub(crate) connections_max: usize,
+    pub(crate) idle_timeout_seconds: u64,
+    pub(crate) outstanding_answers_max: usize,
+}
+
+/// What all threads of a server share.
+pub(crate) struct Shared<E: Engine> {
+    pub(crate) engine: Arc<E>,
+    pub(crate) inboxes: Vec<Arc<Inbox>>,
+    pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) clock: Arc<WallClock>,
+    pub(crate) limits: LoopLimits,
+    pub(crate) started: Instant,
+    open: AtomicUsize,
+    stop_at: Arc<Mutex<Option<Instant>>>,
+}
+
+impl<E: Engine> Shared<E> {
+    /// Counts a new connection; false if there are too many.
+    pub(crate) fn try_open_connection(&self) -> bool {
+        let before = self.open.fetch_add(1, Ordering::Relaxed);
+        let allowed = before < self.limits.connections_max;
+        if !allowed {
+            self.connection_closed();
+        }
+        allowed
+    }
+
+    pub(crate) fn connection_closed(&self) {
+        self.open.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn stop_deadline_passed(&self) -> bool {
+        let deadline = *self.stop_at.lock().unwrap_or_else(PoisonError::into_inner);
+        deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    }
+}
+
+/// A signal that ended [`Server::wait_for_signal`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopSignal {
+    /// SIGINT, as from a terminal.
+    Interrupt,
+    /// SIGTERM, as from a supervisor.
+    Terminate,
+}
+
+/// A running server. Dropping it stops it with a deadline of one second.
+pub struct Server {
+    inboxes: Vec<Arc<Inbox>>,
+    threads: Vec<JoinHandle<()>>,
+    http_stop: Arc<AtomicBool>,
+    stop_at: Arc<Mutex<Option<Instant>>>,
+    addresses: Vec<SocketAddr>,
+    http_address: Option<SocketAddr>,
+    unix_socket: Option<PathBuf>,
+    #[cfg(test)]
+    clock: Arc<WallClock>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("addresses", &self.addresses).field("http", &self.http_address).finish()
+    }
+}
+
+impl Server {
+    /// Starts serving `engine`; returns when all addresses accept connections.
+    ///
+    /// # Errors
+    /// See [`StartError`]. Nothing is left running.
+    pub fn start<E: Engine>(options: &ServerOptions, engine: Arc<E>) -> Result<Server, StartError> {
+        check(options)?;
+        let threads = match options.threads {
+            0 => std::thread::available_parallelism().map_or(1, usize::from),
+            threads => threads,
+        };
+        let (listeners, addresses) = listen(options)?;
+        let http = match options.http {
+            Some(address) => Some(listen_tcp(address)?),
+            None => None,
+        };
+        let durable = Arc::new(Durable::open(Arc::clone(&engine)).map_err(StartError::Engine)?);
+        let mut inboxes = Vec::new();
+        for _ in 0..threads {
+            inboxes.push(Arc::new(Inbox::new().map_err(StartError::System)?));
+        }
+        let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::default()).collect();
+        let clock = Arc::new(WallClock { offset_seconds: AtomicI64::new(0) });
+        let started_seconds = clock.unix_seconds();
+        let stats = Arc::new(StatsSource {
+            counters: counters.clone(),
+            started_seconds,
+            settings: settings(options, threads, &addresses),
+            baseline: Mutex::default(),
+        });
+        let stop_at = Arc::new(Mutex::new(None));
+        let shared = Arc::new(Shared {
+            engine,
+            inboxes: inboxes.clone(),
+            counters: counters.clone(),
+            clock: Arc::clone(&clock),
+            limits: LoopLimits {
+                connections_max: options.max_connections,
+                idle_timeout_seconds: options.idle_timeout_seconds,
+                outstanding_answers_max: options.max_outstanding_writes,
+            },
+            started: Instant::now(),
+            open: AtomicUsize::new(0),
+            stop_at: Arc::clone(&stop_at),
+        });
+        let mut server = Server {
+            inboxes: inboxes.clone(),
+            threads: Vec::new(),
+            http_stop: Arc::default(),
+            stop_at,
+            addresses,
+            http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
+            unix_socket: options.unix_socket.clone(),
+            #[cfg(test)]
+            clock,
+        };
+        let stripes = Arc::new(Stripes::new(inboxes.clone()));
+        let access = Arc::new(AccessTable::new(started_seconds));
+        let mut listeners = Some(listeners);
+        for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
+            let executor = Executor {
+                engine: Arc::clone(&shared.engine),
+                durable: Arc::clone(&durable),
+                stripes: Arc::clone(&stripes),
+                access: Arc::clone(&access),
+                counters,
+                stats: Arc::clone(&stats),
+                inbox,
+                loop_index,
+                limits: Limits {
+                    value_bytes_max: options.max_value_bytes,
+                    output_bytes_max: options.max_output_bytes,
+                },
+                rule: durable.rule(started_seconds),
+                batch: WriteBatch::default(),
+                owners: Vec::new(),
+                batch_number: 0,
+            };
+            let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())
+                .map_err(StartError::System)?;
+            server.spawn(format!("situ-loop-{loop_index}"), move || event_loop.run())?;
+        }
+        if let Some(listener) = http {
+            let listener = Arc::new(listener);
+            for index in 0..http::THREADS {
+                let (listener, shared) = (Arc::clone(&listener), Arc::clone(&shared));
+                let stop = Arc::clone(&server.http_stop);
+                server.spawn(format!("situ-http-{index}"), move || http::run(&listener, &shared, &stop))?;
+            }
+        }
+        Ok(server)
+    }
+
+    fn spawn(&mut self, name: String, body: impl FnOnce() + Send + 'static) -> Result<(), StartError> {
+        let thread = std::thread::Builder::new().name(name).spawn(body).map_err(StartError::System)?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// The TCP addresses served, with the ports that were taken where 0 was asked for.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
+    }
+
+    /// The address of `/metrics` and `/healthz`.
+    pub fn http_address(&self) -> Option<SocketAddr> {
+        self.http_address
+    }
+
+    /// Blocks until SIGINT or SIGTERM; call [`Server::stop`] then. Each SIGHUP calls `on_hangup` (to reopen a log
+    /// file, say) and goes on.
+    ///
+    /// # Errors
+    /// The signals cannot be caught.
+    pub fn wait_for_signal(&self, mut on_hangup: impl FnMut()) -> io::Result<StopSignal> {
+        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
+        loop {
+            for signal in signals.wait() {
+                match signal {
+                    SIGINT => return Ok(StopSignal::Interrupt),
+                    SIGTERM => return Ok(StopSignal::Terminate),
+                    _ => on_hangup(),
+                }
+            }
+        }
+    }
+
+    /// Stops: no new connections, commands that were read are finished and answered, then everything is closed.
+    /// What is not done after `deadline` is cut off.
+    pub fn stop(mut self, deadline: Duration) {
+        self.shut_down(deadline);
+    }
+
+    fn shut_down(&mut self, deadline: Duration) {
+        *self.stop_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + deadline);
+        self.http_stop.store(true, Ordering::Release);
+        for inbox in &self.inboxes {
+            inbox.post(Message::Stop);
+        }
+        for thread in self.threads.drain(..) {
+            // A loop that panicked has told its story on stderr; the others are still to be joined.
+            let _ = thread.join();
+        }
+        if let Some(path) = self.unix_socket.take() {
+            // Somebody may have removed it already.
+            let _ = std::fs::remove_file(path);
+        }
+    }
+
+    /// Moves the server's idea of the time.
+    #[cfg(test)]
+    pub(crate) fn advance_clock(&self, seconds: i64) {
+        self.clock.offset_seconds.fetch_add(seconds, Ordering::Relaxed);
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if !self.threads.is_empty() {
+            self.shut_down(Duration::from_secs(1));
+        }
+    }
+}
+
+fn check(options: &ServerOptions) -> Result<(), StartError> {
+    let refuse = |text: String| Err(StartError::Option(text));
+    if options.listen.is_empty() && options.unix_socket.is_none() {
+        return refuse("there is nothing to listen on: give an address or a Unix socket".to_owned());
+    }
+    if options.max_value_bytes == 0 || options.max_value_bytes > MAX_VALUE_BYTES_LIMIT {
+        return refuse(format!(
+            "max_value_bytes is {}: it must be between 1 and {MAX_VALUE_BYTES_LIMIT}",
+            options.max_value_bytes
+        ));
+    }
+    if options.max_connections == 0 || options.max_output_bytes == 0 || options.max_outstanding_writes == 0 {
+        return refuse("max_connections, max_output_bytes and max_outstanding_writes must be at least 1".to_owned());
+    }
+    if options.threads > 1024 {
+        return refuse(format!("threads is {}: at most 1024 event loops are supported", options.threads));
+    }
+    Ok(())
+}
+
+fn listen_error(address: impl fmt::Display) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::Listen { address: address.to_string(), source }
+}
+
+fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let listener = TcpListener::bind(address).map_err(listen_error(address))?;
+    listener.set_nonblocking(true).map_err(listen_error(address))?;
+    Ok(listener)
+}
+
+fn listen(options: &ServerOptions) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
+    let mut listeners = Vec::new();
+    let mut addresses = Vec::new();
+    for address in &options.listen {
+        let listener = listen_tcp(*address)?;
+        addresses.push(listener.local_addr().map_err(listen_error(address))?);
+        listeners.push(Listener { socket: listener.into(), local: false });
+    }
+    if let Some(path) = &options.unix_socket {
+        let listener = listen_unix(path, options.unix_socket_mode).map_err(listen_error(path.display()))?;
+        listeners.push(Listener { socket: listener.into(), local: true });
+    }
+    Ok((listeners, addresses))
+}
+
+fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
+    // A socket file survives a crash of its server. One that still answers belongs to somebody.
+    if std::fs::symlink_metadata(path).is_ok_and(|file| file.file_type().is_socket())
+        && UnixStream::connect(path).is_err_and(|error| error.kind() == io::ErrorKind::ConnectionRefused)
+    {
+        std::fs::remove_file(path)?;
+    }
+    let listener = UnixListener::bind(path)?;
+    std::fs::set_permissions(path, std::fs::Permissions::from_mode(mode))?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+fn settings(options: &ServerOptions, threads: usize, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
+    let first = addresses.first();
+    vec![
+        ("maxconns", options.max_connections.to_string()),
+        ("tcpport", first.map_or(0, SocketAddr::port).to_string()),
+        ("udpport", "0".to_owned()),
+        ("inter", first.map_or_else(|| "NULL".to_owned(), |address| address.ip().to_string())),
+        (
+            "domain_socket",
+            options.unix_socket.as_ref().map_or_else(|| "NULL".to_owned(), |path| path.display().to_string()),
+        ),
+        ("umask", format!("{:o}", options.unix_socket_mode)),
+        ("evictions", "off".to_owned()),
+        ("num_threads", threads.to_string()),
+        ("cas_enabled", "yes".to_owned()),
+        ("binding_protocol", "ascii".to_owned()),
+        ("item_size_max", options.max_value_bytes.to_string()),
+        ("maxconns_fast", "yes".to_owned()),
+        ("flush_enabled", "yes".to_owned()),
+        ("shutdown_command", "no".to_owned()),
+        ("idle_timeout", options.idle_timeout_seconds.to_string()),
+        ("output_bytes_max", options.max_output_bytes.to_string()),
+        ("outstanding_writes_max", options.max_outstanding_writes.to_string()),
+    ]
+}

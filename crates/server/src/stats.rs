@@ -1,0 +1,154 @@
+//! The `stats` command: memcached's names where the meaning is the same, so that existing dashboards work.
+//!
+//! Situ has no slabs and no eviction; `stats slabs` and `stats items` show one class that holds everything, and the
+//! counters of things that cannot happen here are left out rather than shown as zero.
+
+use std::fmt::{Display, Write as _};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::engine::Engine;
+use crate::metrics::{Command, Counter, Counters, Totals};
+
+/// Where the numbers come from.
+pub(crate) struct StatsSource {
+    pub(crate) counters: Vec<Arc<Counters>>,
+    pub(crate) started_seconds: u64,
+    /// Names and values of `stats settings`.
+    pub(crate) settings: Vec<(&'static str, String)>,
+    /// What the counters showed at the last `stats reset`.
+    pub(crate) baseline: Mutex<Vec<u64>>,
+}
+
+/// Resettable counters, with memcached's names.
+const COUNTED: [(&str, Source); 27] = [
+    ("total_connections", Source::Counter(Counter::ConnectionsOpened)),
+    ("rejected_connections", Source::Counter(Counter::ConnectionsRejected)),
+    ("cmd_get", Source::Counter(Counter::Keys)),
+    ("cmd_set", Source::Stores),
+    ("cmd_flush", Source::Command(Command::FlushAll)),
+    ("cmd_touch", Source::Sum(Counter::TouchHits, Counter::TouchMisses)),
+    ("cmd_meta", Source::Meta),
+    ("get_hits", Source::Counter(Counter::GetHits)),
+    ("get_misses", Source::Counter(Counter::GetMisses)),
+    ("delete_misses", Source::Counter(Counter::DeleteMisses)),
+    ("delete_hits", Source::Counter(Counter::DeleteHits)),
+    ("incr_misses", Source::Counter(Counter::IncrMisses)),
+    ("incr_hits", Source::Counter(Counter::IncrHits)),
+    ("decr_misses", Source::Counter(Counter::DecrMisses)),
+    ("decr_hits", Source::Counter(Counter::DecrHits)),
+    ("cas_misses", Source::Counter(Counter::CasMisses)),
+    ("cas_hits", Source::Counter(Counter::CasHits)),
+    ("cas_badval", Source::Counter(Counter::CasBad)),
+    ("touch_hits", Source::Counter(Counter::TouchHits)),
+    ("touch_misses", Source::Counter(Counter::TouchMisses)),
+    ("store_too_large", Source::Counter(Counter::StoreTooLarge)),
+    ("read_failures", Source::Counter(Counter::ReadFailures)),
+    ("write_failures", Source::Counter(Counter::WriteFailures)),
+    ("idle_kicks", Source::Counter(Counter::ConnectionsIdleClosed)),
+    ("bytes_read", Source::Counter(Counter::BytesRead)),
+    ("bytes_written", Source::Counter(Counter::BytesWritten)),
+    ("total_items", Source::Counter(Counter::TotalItems)),
+];
+
+#[derive(Clone, Copy)]
+enum Source {
+    Counter(Counter),
+    Command(Command),
+    Sum(Counter, Counter),
+    Stores,
+    Meta,
+}
+
+impl StatsSource {
+    fn totals(&self) -> Totals<'_> {
+        Totals(&self.counters)
+    }
+
+    fn counted(&self, source: Source) -> u64 {
+        let totals = self.totals();
+        let sum = |commands: &[Command]| commands.iter().map(|command| totals.command(*command)).sum();
+        match source {
+            Source::Counter(counter) => totals.counter(counter),
+            Source::Command(command) => totals.command(command),
+            Source::Sum(one, two) => totals.counter(one) + totals.counter(two),
+            Source::Stores => sum(&[
+                Command::Set,
+                Command::Add,
+                Command::Replace,
+                Command::Append,
+                Command::Prepend,
+                Command::Cas,
+                Command::MetaSet,
+            ]),
+            Source::Meta => sum(&[
+                Command::MetaGet,
+                Command::MetaSet,
+                Command::MetaDelete,
+                Command::MetaArithmetic,
+                Command::MetaDebug,
+            ]),
+        }
+    }
+
+    /// Makes the counters start again from zero, for this command; metrics go on counting.
+    pub(crate) fn reset(&self) {
+        let now = COUNTED.iter().map(|(_, source)| self.counted(*source)).collect();
+        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = now;
+    }
+
+    /// The answer to `stats <topic>`.
+    pub(crate) fn render<E: Engine>(&self, topic: &[u8], engine: &E, now_seconds: u64) -> String {
+        let mut text = String::with_capacity(2048);
+        match topic {
+            b"" => self.general(&mut text, engine, now_seconds),
+            b"settings" => {
+                for (name, value) in &self.settings {
+                    stat(&mut text, name, value);
+                }
+            }
+            b"items" => {
+                stat(&mut text, "items:1:number", engine.approximate_items());
+                stat(&mut text, "items:1:evicted", 0);
+                stat(&mut text, "items:1:outofmemory", 0);
+            }
+            b"slabs" => {
+                stat(&mut text, "1:used_chunks", engine.approximate_items());
+                stat(&mut text, "1:get_hits", self.totals().counter(Counter::GetHits));
+                stat(&mut text, "1:cmd_set", self.counted(Source::Stores));
+                stat(&mut text, "active_slabs", 1);
+                stat(&mut text, "total_malloced", engine.disk_bytes());
+            }
+            b"sizes" => stat(&mut text, "sizes_status", "disabled"),
+            b"conns" => stat(&mut text, "curr_connections", self.totals().connections()),
+            b"sizes_enable" | b"sizes_disable" => stat(&mut text, "sizes_status", "disabled"),
+            _ => return "ERROR\r\n".to_owned(),
+        }
+        text.push_str("END\r\n");
+        text
+    }
+
+    fn general<E: Engine>(&self, text: &mut String, engine: &E, now_seconds: u64) {
+        stat(text, "pid", std::process::id());
+        stat(text, "uptime", now_seconds.saturating_sub(self.started_seconds));
+        stat(text, "time", now_seconds);
+        stat(text, "version", "1.6.18");
+        stat(text, "situ_version", env!("CARGO_PKG_VERSION"));
+        stat(text, "pointer_size", usize::BITS);
+        stat(text, "curr_connections", self.totals().connections());
+        stat(text, "threads", self.counters.len());
+        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        for (index, (name, source)) in COUNTED.iter().enumerate() {
+            let before = baseline.get(index).copied().unwrap_or(0);
+            stat(text, name, self.counted(*source).saturating_sub(before));
+        }
+        stat(text, "bytes", engine.disk_bytes());
+        stat(text, "curr_items", engine.approximate_items());
+        stat(text, "evictions", 0);
+        stat(text, "write_stalled", u8::from(engine.write_stalled()));
+    }
+}
+
+fn stat(text: &mut String, name: &str, value: impl Display) {
+    // Writing to a String cannot fail.
+    let _ = write!(text, "STAT {name} {value}\r\n");
+}

@@ -1,0 +1,163 @@
+//! An engine in memory for tests and examples: it can answer writes late, in any order of threads, and fail on demand.
+
+use std::collections::HashMap;
+use std::collections::hash_map::RandomState;
+use std::hash::BuildHasher;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, RwLock, mpsc};
+use std::time::Duration;
+
+use situ_server::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+
+const SHARDS: usize = 64;
+
+/// A value shared with the map.
+pub struct Shared(Arc<[u8]>);
+
+impl Deref for Shared {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+type Shard = RwLock<HashMap<Vec<u8>, Arc<[u8]>>>;
+type Late = (WriteBatch, Done);
+
+/// See the module.
+pub struct MemoryEngine {
+    shards: Arc<[Shard]>,
+    hasher: RandomState,
+    meta: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
+    late: Option<mpsc::Sender<Late>>,
+    failing: AtomicBool,
+    writes: AtomicU64,
+}
+
+impl MemoryEngine {
+    /// Answers writes before `write` returns.
+    pub fn inline() -> Arc<MemoryEngine> {
+        Arc::new(MemoryEngine::build(None))
+    }
+
+    /// Answers each write from another thread, `delay` after the one before.
+    #[allow(dead_code, reason = "not every program that includes this module delays")]
+    pub fn delayed(delay: Duration) -> Arc<MemoryEngine> {
+        let (sender, receiver) = mpsc::channel::<Late>();
+        let engine = Arc::new(MemoryEngine::build(Some(sender)));
+        let (shards, hasher) = (Arc::clone(&engine.shards), engine.hasher.clone());
+        std::thread::spawn(move || {
+            while let Ok((batch, done)) = receiver.recv() {
+                std::thread::sleep(delay);
+                apply(&shards, &hasher, &batch);
+                done(Ok(()));
+            }
+        });
+        engine
+    }
+
+    fn build(late: Option<mpsc::Sender<Late>>) -> MemoryEngine {
+        MemoryEngine {
+            shards: (0..SHARDS).map(|_| Shard::default()).collect(),
+            hasher: RandomState::new(),
+            meta: Mutex::default(),
+            late,
+            failing: AtomicBool::new(false),
+            writes: AtomicU64::new(0),
+        }
+    }
+
+    /// From now on writes fail, or work again.
+    #[allow(dead_code, reason = "not every program that includes this module fails")]
+    pub fn set_failing(&self, failing: bool) {
+        self.failing.store(failing, Ordering::SeqCst);
+    }
+
+    /// The number of batches written.
+    #[allow(dead_code, reason = "not every program that includes this module counts")]
+    pub fn writes(&self) -> u64 {
+        self.writes.load(Ordering::SeqCst)
+    }
+}
+
+fn shard<'a>(shards: &'a [Shard], hasher: &RandomState, key: &[u8]) -> &'a Shard {
+    &shards[hasher.hash_one(key) as usize % SHARDS]
+}
+
+fn apply(shards: &[Shard], hasher: &RandomState, batch: &WriteBatch) {
+    for change in batch.changes() {
+        match change {
+            Change::Put { key, value } => {
+                shard(shards, hasher, key).write().unwrap().insert(key.to_vec(), Arc::from(value));
+            }
+            Change::Delete { key } => {
+                shard(shards, hasher, key).write().unwrap().remove(key);
+            }
+        }
+    }
+}
+
+impl Engine for MemoryEngine {
+    type Value = Shared;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Shared>, EngineError> {
+        Ok(shard(&self.shards, &self.hasher, key).read().unwrap().get(key).map(|value| Shared(Arc::clone(value))))
+    }
+
+    fn write(&self, batch: WriteBatch, done: Done) {
+        self.writes.fetch_add(1, Ordering::SeqCst);
+        if self.failing.load(Ordering::SeqCst) {
+            return done(Err(EngineError::new("the disk is full")));
+        }
+        match &self.late {
+            Some(late) => late.send((batch, done)).unwrap(),
+            None => {
+                apply(&self.shards, &self.hasher, &batch);
+                done(Ok(()));
+            }
+        }
+    }
+
+    fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.meta.lock().unwrap().get(key).cloned())
+    }
+
+    fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        if self.failing.load(Ordering::SeqCst) {
+            return done(Err(EngineError::new("the disk is full")));
+        }
+        self.meta.lock().unwrap().insert(key.to_vec(), value.to_vec());
+        done(Ok(()));
+    }
+
+    fn approximate_items(&self) -> u64 {
+        self.shards.iter().map(|shard| shard.read().unwrap().len() as u64).sum()
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        0
+    }
+
+    fn write_stalled(&self) -> bool {
+        false
+    }
+
+    fn health(&self) -> Health {
+        match self.failing.load(Ordering::SeqCst) {
+            true => Health::Degraded("the disk is full".to_owned()),
+            false => Health::Ready,
+        }
+    }
+
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+        out(Metric {
+            name: "memory_engine_batches_total",
+            help: "Batches written.",
+            kind: MetricKind::Counter,
+            labels: &[("kind", "a \"quoted\" one")],
+            value: self.writes.load(Ordering::SeqCst) as f64,
+        });
+    }
+}
