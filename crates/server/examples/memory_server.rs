@@ -20,7 +20,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     if let Some(address) = arguments.next() {
         options.http = Some(address.parse()?);
     }
-    let server = Server::start(&options, memory::MemoryEngine::inline())?;
+    let server = Server::start(&options, memory::MemoryEngine::start(None))?;
     eprintln!("serving {:?}, http {:?}", server.addresses(), server.http_address());
     let signal = server.wait_for_signal(|| eprintln!("hangup: nothing to reopen"))?;
     eprintln!("{signal:?}: stopping");

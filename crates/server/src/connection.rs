@@ -99,7 +99,12 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
-    pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>, answers_max: usize) -> Result<(), Broken> {
+    pub(crate) fn serve(
+        &mut self,
+        executor: &mut Executor<E>,
+        scratch: &mut Vec<u8>,
+        answers_max: usize,
+    ) -> Result<(), Broken> {
         if self.parked.is_some() || self.closing {
             return Ok(());
         }
@@ -293,7 +298,9 @@ impl<E: Engine> Connection<E> {
         executor.counters.add(Counter::BytesWritten, sent_bytes);
         let output = &self.session.output;
         match self.parked {
-            Some(Parked::Output) if output.pending_bytes() <= executor.limits.output_bytes_max / 2 => self.parked = None,
+            Some(Parked::Output) if output.pending_bytes() <= executor.limits.output_bytes_max / 2 => {
+                self.parked = None
+            }
             Some(Parked::Answers) if output.awaiting() <= answers_max / 2 => self.parked = None,
             _ => {}
         }

@@ -123,7 +123,9 @@ impl<E: Engine> Durable<E> {
     /// What is dead at `now_seconds`; makes a delayed flush happen when it is due.
     pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
         let due = self.due.load(Ordering::Acquire);
-        if due != 0 && due <= now_seconds && self.due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
+        if due != 0
+            && due <= now_seconds
+            && self.due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             // The stored due time does the same again after a restart if this record does not get through.
             self.raise_barrier(self.next.fetch_add(1, Ordering::Relaxed), 0, Box::new(|_| ()));

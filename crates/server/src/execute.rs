@@ -60,6 +60,9 @@ pub(crate) struct Item<V> {
     pub(crate) value: V,
 }
 
+/// The live item of a key, if there is one and the engine can tell.
+pub(crate) type Loaded<V> = Result<Option<Item<V>>, EngineError>;
+
 impl<V: Deref<Target = [u8]>> Item<V> {
     pub(crate) fn data(&self) -> &[u8] {
         self.value.get(HEADER_BYTES..).unwrap_or_default()
@@ -158,7 +161,7 @@ impl<E: Engine> Executor<E> {
     }
 
     /// The live item of `key`.
-    pub(crate) fn load(&self, key: &[u8]) -> Result<Option<Item<E::Value>>, EngineError> {
+    pub(crate) fn load(&self, key: &[u8]) -> Loaded<E::Value> {
         let value = match self.engine.get(key) {
             Ok(Some(value)) => value,
             Ok(None) => return Ok(None),
@@ -180,7 +183,7 @@ impl<E: Engine> Executor<E> {
         &mut self,
         session: &mut Session<E::Value>,
         key: &[u8],
-    ) -> Result<Result<Option<Item<E::Value>>, EngineError>, Outcome> {
+    ) -> Result<Loaded<E::Value>, Outcome> {
         if session.output.awaiting() == 0 && session.granted.is_none() {
             return Ok(self.load(key));
         }
@@ -340,13 +343,7 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    fn get_and_touch(
-        &mut self,
-        session: &mut Session<E::Value>,
-        keys: &[u8],
-        with_cas: bool,
-        expires: i32,
-    ) -> Outcome {
+    fn get_and_touch(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool, expires: i32) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
             if session.output.pending_bytes() >= self.limits.output_bytes_max {
                 return Outcome::Full;
@@ -666,7 +663,11 @@ pub(crate) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement
 /// What arithmetic makes of an item.
 pub(crate) enum Delta {
     /// `data` starts with the result, of `digits` bytes.
-    Changed { header: Header, data: Vec<u8>, digits: usize },
+    Changed {
+        header: Header,
+        data: Vec<u8>,
+        digits: usize,
+    },
     NotFound,
     NotNumeric,
 }

@@ -25,6 +25,9 @@
 
 #![forbid(unsafe_code)]
 
+#[cfg(test)]
+extern crate self as situ_server;
+
 mod access;
 mod base64;
 mod connection;

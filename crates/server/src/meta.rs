@@ -188,10 +188,8 @@ impl<E: Engine> Executor<E> {
                 }
                 Some(b'R') => {
                     let recache = expires_at(meta.recache.unwrap_or(0), now);
-                    won |= !created
-                        && header.state & TOKEN_SENT == 0
-                        && header.expires != 0
-                        && header.expires < recache;
+                    won |=
+                        !created && header.state & TOKEN_SENT == 0 && header.expires != 0 && header.expires < recache;
                 }
                 Some(b's') => push_number(out, b's', length as u64),
                 Some(b't') => push_ttl(out, header, now),

@@ -221,8 +221,11 @@ impl Totals<'_> {
             let mut below = 0;
             for bucket in 0..BUCKETS {
                 below += self.sum(|counters| &counters.latency[class][bucket]);
-                let bound =
-                    if bucket + 1 == BUCKETS { "+Inf".to_owned() } else { format!("{}", (1u64 << bucket) as f64 / 1e6) };
+                let bound = if bucket + 1 == BUCKETS {
+                    "+Inf".to_owned()
+                } else {
+                    format!("{}", (1u64 << bucket) as f64 / 1e6)
+                };
                 line(page, &format!("{NAME}_bucket"), &[("class", class_name), ("le", &bound)], below);
             }
             let nanoseconds = self.sum(|counters| &counters.latency_nanoseconds[class]);

@@ -2,7 +2,7 @@
 //!
 //! memcached parses with C's `strtol` family, and clients depend on the corners: leading white space and a sign are
 //! accepted, anything after white space is ignored (`"5 abc"` is 5, which is why `incr` works on it), 64-bit overflow
-//! is an error while 32-bit flags silently keep the low half. These functions reproduce those rules over byte slices;
+//! is an error while 32-bit numbers silently keep the low half. These functions reproduce those rules over byte slices;
 //! they never allocate and never panic. A differential test against a real memcached holds them.
 
 /// White space in the C locale, which is what ends a number.
@@ -57,11 +57,11 @@ pub(crate) fn parse_u32(text: &[u8]) -> Option<u32> {
     parse_u64(text).map(|value| value as u32)
 }
 
-/// Expiration times and lengths: signed 32 bits.
+/// Expiration times and lengths: parsed as 64 signed bits, of which the low 32 are kept.
 pub(crate) fn parse_i32(text: &[u8]) -> Option<i32> {
     let (negative, value) = magnitude(text)?;
-    let value = i64::try_from(value).ok()?;
-    i32::try_from(if negative { -value } else { value }).ok()
+    let value = if negative { 0i64.checked_sub_unsigned(value)? } else { i64::try_from(value).ok()? };
+    Some(value as i32)
 }
 
 /// Appends `value` in decimal.
@@ -95,8 +95,10 @@ mod tests {
         assert_eq!(parse_u64(b""), None);
         assert_eq!(parse_u64(b"+"), None);
         assert_eq!(parse_u32(b"4294967296"), Some(0));
-        assert_eq!(parse_i32(b"2147483648"), None);
-        assert_eq!(parse_i32(b"-2147483648"), Some(i32::MIN));
+        assert_eq!(parse_i32(b"4294967396"), Some(100));
+        assert_eq!(parse_i32(b"2147483648"), Some(i32::MIN));
+        assert_eq!(parse_i32(b"9223372036854775808"), None);
+        assert_eq!(parse_i32(b"-9223372036854775808"), Some(0));
     }
 
     proptest! {

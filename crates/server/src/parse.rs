@@ -81,23 +81,60 @@ pub(crate) struct Meta<'a> {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Request<'a> {
     /// `get`, `gets`, `gat`, `gats`. `keys` is the rest of the line; no key in it is too long.
-    Get { keys: &'a [u8], with_cas: bool, touch: Option<i32> },
+    Get {
+        keys: &'a [u8],
+        with_cas: bool,
+        touch: Option<i32>,
+    },
     /// Any storage command; a data block of `length` bytes and an end of line follow.
     Store(Store<'a>),
-    Delete { key: &'a [u8], noreply: bool },
-    Arithmetic { key: &'a [u8], delta: u64, increment: bool, noreply: bool },
-    Touch { key: &'a [u8], expires: i32, noreply: bool },
-    MetaGet { key: Cow<'a, [u8]>, meta: Meta<'a> },
-    MetaDelete { key: Cow<'a, [u8]>, meta: Meta<'a> },
-    MetaArithmetic { key: Cow<'a, [u8]>, increment: bool, meta: Meta<'a> },
-    MetaDebug { key: Cow<'a, [u8]> },
+    Delete {
+        key: &'a [u8],
+        noreply: bool,
+    },
+    Arithmetic {
+        key: &'a [u8],
+        delta: u64,
+        increment: bool,
+        noreply: bool,
+    },
+    Touch {
+        key: &'a [u8],
+        expires: i32,
+        noreply: bool,
+    },
+    MetaGet {
+        key: Cow<'a, [u8]>,
+        meta: Meta<'a>,
+    },
+    MetaDelete {
+        key: Cow<'a, [u8]>,
+        meta: Meta<'a>,
+    },
+    MetaArithmetic {
+        key: Cow<'a, [u8]>,
+        increment: bool,
+        meta: Meta<'a>,
+    },
+    MetaDebug {
+        key: Cow<'a, [u8]>,
+    },
     /// `delay` in seconds or as Unix time; 0 or less is now.
-    FlushAll { delay: i32, noreply: bool },
-    Stats { topic: &'a [u8] },
+    FlushAll {
+        delay: i32,
+        noreply: bool,
+    },
+    Stats {
+        topic: &'a [u8],
+    },
     StatsReset,
     Quit,
     /// An answer that needs no engine, errors above all. `swallow` bytes of data follow and are dropped.
-    Answer { text: &'static str, noreply: bool, swallow: usize },
+    Answer {
+        text: &'static str,
+        noreply: bool,
+        swallow: usize,
+    },
 }
 
 fn answer<'a>(text: &'static str) -> Request<'a> {
@@ -428,7 +465,7 @@ fn meta_refusal<'a>(tokens: &Tokens<'_>, too_many: &'static str) -> Option<Reque
     match tokens.count {
         1 => Some(answer("ERROR")),
         _ if tokens.at(1).len() > KEY_BYTES_MAX => Some(answer(BAD_LINE)),
-        count if count >= META_TOKENS_MAX + 1 => Some(answer(too_many)),
+        count if count > META_TOKENS_MAX => Some(answer(too_many)),
         _ => None,
     }
 }

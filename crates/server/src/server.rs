@@ -21,6 +21,7 @@ use crate::event_loop::{EventLoop, Listener};
 use crate::execute::{Executor, Limits};
 use crate::http;
 use crate::inbox::{Inbox, Message};
+use crate::item::ExpiryRule;
 use crate::metrics::Counters;
 use crate::stats::StatsSource;
 use crate::stripe::Stripes;
@@ -186,8 +187,8 @@ pub struct Server {
     addresses: Vec<SocketAddr>,
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
-    #[cfg(test)]
     clock: Arc<WallClock>,
+    rule: Box<dyn Fn(u64) -> ExpiryRule + Send + Sync>,
 }
 
 impl fmt::Debug for Server {
@@ -249,8 +250,11 @@ impl Server {
             addresses,
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
-            #[cfg(test)]
             clock,
+            rule: {
+                let durable = Arc::clone(&durable);
+                Box::new(move |now_seconds| durable.rule(now_seconds))
+            },
         };
         let stripes = Arc::new(Stripes::new(inboxes.clone()));
         let access = Arc::new(AccessTable::new(started_seconds));
@@ -265,10 +269,7 @@ impl Server {
                 stats: Arc::clone(&stats),
                 inbox,
                 loop_index,
-                limits: Limits {
-                    value_bytes_max: options.max_value_bytes,
-                    output_bytes_max: options.max_output_bytes,
-                },
+                limits: Limits { value_bytes_max: options.max_value_bytes, output_bytes_max: options.max_output_bytes },
                 rule: durable.rule(started_seconds),
                 batch: WriteBatch::default(),
                 owners: Vec::new(),
@@ -303,6 +304,11 @@ impl Server {
     /// The address of `/metrics` and `/healthz`.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
+    }
+
+    /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
+    pub fn expiry_rule(&self) -> ExpiryRule {
+        (self.rule)(self.clock.unix_seconds())
     }
 
     /// Blocks until SIGINT or SIGTERM; call [`Server::stop`] then. Each SIGHUP calls `on_hangup` (to reopen a log
@@ -443,3 +449,6 @@ fn settings(options: &ServerOptions, threads: usize, addresses: &[SocketAddr]) -
         ("outstanding_writes_max", options.max_outstanding_writes.to_string()),
     ]
 }
+
+#[cfg(test)]
+mod tests;

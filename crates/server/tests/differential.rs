@@ -90,13 +90,22 @@ fn exchange(address: SocketAddr, pieces: &[&[u8]], slowly: bool) -> Vec<u8> {
     answer
 }
 
-/// Evens out seconds.
+/// Evens out seconds, and the padding of numbers, which memcached leaves away when something else holds the item.
 fn normal(answer: &[u8]) -> String {
     let text = String::from_utf8_lossy(answer);
     let mut lines = Vec::new();
+    let mut number = false;
     for line in text.split("\r\n") {
+        if std::mem::take(&mut number) {
+            lines.push(line.trim_end().to_owned());
+            continue;
+        }
+        number = line.starts_with("VALUE n");
         let meta = ["HD", "VA", "EN", "NF", "NS", "EX", "ME"].iter().any(|code| line.starts_with(code));
-        let words = line.split(' ').map(|word| {
+        let words = line.split(' ').enumerate().map(|(index, word)| {
+            if number && index == 3 {
+                return "length".to_owned();
+            }
             let seconds = word.strip_prefix('t').or(word.strip_prefix('l')).unwrap_or_default();
             if meta && !seconds.is_empty() && seconds.bytes().all(|byte| byte.is_ascii_digit()) {
                 format!("{}N", &word[..1])
@@ -133,8 +142,8 @@ impl Generator {
     fn value(&mut self) -> Vec<u8> {
         let length = match self.random.below(12) {
             0 => 0,
-            1 => self.random.below(3000),
-            2 => self.random.below(60_000),
+            1 if self.random.one_in(5) => self.random.below(3000),
+            2 if self.random.one_in(9) => self.random.below(60_000),
             _ => self.random.below(30),
         };
         (0..length).map(|_| b"abc \r\n0123\0\xff"[self.random.below(12)]).collect()
@@ -215,8 +224,8 @@ impl Generator {
             15 | 16 => {
                 out.extend_from_slice(format!("mg {key}").as_bytes());
                 let flags = [
-                    "v", "v", "k", "c", "f", "s", "t", "h", "l", "Oxyz", "q", "u", "T1000", "T0", "N100", "R500", "R50",
-                    "Nx", "T", "x", "P1", "Lab",
+                    "v", "v", "k", "c", "f", "s", "t", "h", "l", "Oxyz", "q", "u", "T1000", "T0", "N100", "R500",
+                    "R50", "Nx", "T", "x", "P1", "Lab",
                 ];
                 self.meta_flags(&flags, out);
             }
@@ -238,18 +247,66 @@ impl Generator {
             20 => {
                 let number = self.random.pick(&NUMBERS);
                 out.extend_from_slice(format!("ma {number}").as_bytes());
-                let flags = ["q", "N0", "N100", "J17", "D5", "D", "MI", "MD", "M+", "M-", "Mz", "v", "t", "c", "k", "O2"];
+                let flags =
+                    ["q", "N0", "N100", "J17", "D5", "D", "MI", "MD", "M+", "M-", "Mz", "v", "t", "c", "k", "O2"];
                 self.meta_flags(&flags, out);
             }
             _ => {
                 let line = self.random.pick(&[
-                    "", " ", "g", "get", "gets", "gat", "gat 0", "gat x a", "set", "set a", "set a 0 0", "set a 0 0 x",
-                    "set a 0 0 -1", "cas a 0 0 1", "cas a 0 0 1 x", "add a 0 0 1 2 3", "delete", "delete a b c d", "incr",
-                    "incr n1", "touch a", "touch a x", "mg", "ms", "ms a", "ms a x", "md", "ma", "me", "me a", "me nope",
-                    "mn", "mn x", "mx a", "verbosity", "verbosity 1", "verbosity x", "version", "flush_all x",
-                    "cache_memlimit", "cache_memlimit 1", "cache_memlimit 100", "shutdown", "stats nope",
-                    "stats detail", "GET a", "get\0 a", "get a\0b", "mg Zm9v b k v", "mg Zm8 b", "ms Zm9v 0 b k",
-                    "quit", "flush_all", "flush_all noreply",
+                    "",
+                    " ",
+                    "g",
+                    "get",
+                    "gets",
+                    "gat",
+                    "gat 0",
+                    "gat x a",
+                    "set",
+                    "set a",
+                    "set a 0 0",
+                    "set a 0 0 x",
+                    "set a 0 0 -1",
+                    "cas a 0 0 1",
+                    "cas a 0 0 1 x",
+                    "add a 0 0 1 2 3",
+                    "delete",
+                    "delete a b c d",
+                    "incr",
+                    "incr n1",
+                    "touch a",
+                    "touch a x",
+                    "mg",
+                    "ms",
+                    "ms a",
+                    "ms a x",
+                    "md",
+                    "ma",
+                    "me",
+                    "me a",
+                    "me nope",
+                    "mn",
+                    "mn x",
+                    "mx a",
+                    "verbosity",
+                    "verbosity 1",
+                    "verbosity x",
+                    "version",
+                    "flush_all x",
+                    "cache_memlimit",
+                    "cache_memlimit 1",
+                    "cache_memlimit 100",
+                    "shutdown",
+                    "stats nope",
+                    "stats detail",
+                    "GET a",
+                    "get\0 a",
+                    "get a\0b",
+                    "mg Zm9v b k v",
+                    "mg Zm8 b",
+                    "ms Zm9v 0 b k",
+                    "quit",
+                    "flush_all",
+                    "flush_all noreply",
                 ]);
                 // These end the stream or the items, so they are to be rare.
                 if !line.starts_with("quit") && !line.starts_with("flush_all") || self.random.one_in(4) {
@@ -258,17 +315,40 @@ impl Generator {
                 }
                 if self.random.one_in(8) {
                     let length = 200 + self.random.below(200);
-                    let command = self.random.pick(&["get", "set", "mg", "delete", "incr", "ms", "touch", "me"]);
-                    out.extend_from_slice(format!("{command} {} 0 0 1\r\n", "k".repeat(length)).as_bytes());
+                    // Not `get`: memcached then forgets answers of earlier commands that have not left yet.
+                    let command = self.random.pick(&["gat", "set", "mg", "delete", "incr", "ms", "touch", "me"]);
+                    out.extend_from_slice(format!("{command} {} 0 0 2\r\n", "k".repeat(length)).as_bytes());
                 }
             }
         }
     }
 }
 
+/// Fails with the first line that differs and the stream, in a form that can be read.
+fn check(mine: &[u8], theirs: &[u8], stream: &[u8], seed: u64, round: usize, what: &str) {
+    let (mine, theirs) = (normal(mine), normal(theirs));
+    if mine == theirs {
+        return;
+    }
+    let (mine, theirs): (Vec<_>, Vec<_>) = (mine.lines().collect(), theirs.lines().collect());
+    let same = mine.iter().zip(&theirs).take_while(|(mine, theirs)| mine == theirs).count();
+    let near = |lines: &[&str]| format!("{:?}", &lines[same.saturating_sub(3)..lines.len().min(same + 3)]);
+    let stream: Vec<_> = stream.split(|byte| *byte == b'\n').map(|line| line.escape_ascii().to_string()).collect();
+    let lines: Vec<_> = stream.iter().map(|line| &line[..line.len().min(120)]).collect();
+    panic!(
+        "seed {seed:#x} round {round}: {what} differ\nours: {}\nmemcached's: {}\nfor:\n{}",
+        near(&mine),
+        near(&theirs),
+        lines.join("\n")
+    );
+}
+
 fn cas_ids(answer: &[u8]) -> Vec<u64> {
     let text = String::from_utf8_lossy(answer);
-    text.lines().filter(|line| line.starts_with("VALUE ")).filter_map(|line| line.rsplit(' ').next()?.parse().ok()).collect()
+    text.lines()
+        .filter(|line| line.starts_with("VALUE "))
+        .filter_map(|line| line.rsplit(' ').next()?.parse().ok())
+        .collect()
 }
 
 fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
@@ -277,10 +357,7 @@ fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
         return;
     };
     println!("seed {seed:#x}");
-    let engine = match delay {
-        Some(delay) => memory::MemoryEngine::delayed(delay),
-        None => memory::MemoryEngine::inline(),
-    };
+    let engine = memory::MemoryEngine::start(delay);
     let options =
         ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() };
     let server = Server::start(&options, engine).unwrap();
@@ -291,6 +368,8 @@ fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
         for _ in 0..1 + generator.random.below(40) {
             generator.command(&mut stream);
         }
+        // A block announced too long finds its end here: memcached forgets answers if the stream ends within a block.
+        stream.extend_from_slice(b"\r\nmn\r\n");
         let mut pieces: Vec<&[u8]> = Vec::new();
         let mut rest = &stream[..];
         let slowly = generator.random.one_in(3);
@@ -308,21 +387,11 @@ fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
         let pieces = if slowly && pieces.len() < 60 { pieces } else { vec![&stream[..]] };
         let theirs = exchange(memcached.1, &pieces, slowly);
         let mine = exchange(ours, &pieces, slowly);
-        assert_eq!(
-            normal(&mine),
-            normal(&theirs),
-            "seed {seed:#x} round {round}: left is ours, right is memcached's, for\n{}",
-            String::from_utf8_lossy(&stream)
-        );
+        check(&mine, &theirs, &stream, seed, round, "answers");
         let look = b"gets a b key-c d/d e Zm9v n1 n2 n3\r\nmg a t f s c\r\nmg e t f s c\r\n";
         let theirs = exchange(memcached.1, &[look], false);
         let mine = exchange(ours, &[look], false);
-        assert_eq!(
-            normal(&mine),
-            normal(&theirs),
-            "seed {seed:#x} round {round}, items afterwards: left is ours, right is memcached's, after\n{}",
-            String::from_utf8_lossy(&stream)
-        );
+        check(&mine, &theirs, &stream, seed, round, "items afterwards");
         generator.cas = cas_ids(&theirs);
     }
     server.stop(Duration::from_secs(5));
@@ -347,7 +416,7 @@ fn memccapable_passes() {
         return;
     }
     let options = ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServerOptions::default() };
-    let server = Server::start(&options, memory::MemoryEngine::inline()).unwrap();
+    let server = Server::start(&options, memory::MemoryEngine::start(None)).unwrap();
     let port = server.addresses()[0].port().to_string();
     let output = Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]).output().unwrap();
     let text = String::from_utf8_lossy(&output.stdout);

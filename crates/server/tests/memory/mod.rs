@@ -13,7 +13,7 @@ use situ_server::{Change, Done, Engine, EngineError, Health, Metric, MetricKind,
 const SHARDS: usize = 64;
 
 /// A value shared with the map.
-pub struct Shared(Arc<[u8]>);
+pub(crate) struct Shared(Arc<[u8]>);
 
 impl Deref for Shared {
     type Target = [u8];
@@ -27,58 +27,41 @@ type Shard = RwLock<HashMap<Vec<u8>, Arc<[u8]>>>;
 type Late = (WriteBatch, Done);
 
 /// See the module.
-pub struct MemoryEngine {
+pub(crate) struct MemoryEngine {
     shards: Arc<[Shard]>,
     hasher: RandomState,
     meta: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     late: Option<mpsc::Sender<Late>>,
-    failing: AtomicBool,
-    writes: AtomicU64,
+    /// Writes fail while this is set.
+    pub(crate) failing: AtomicBool,
+    /// Batches written so far.
+    pub(crate) writes: AtomicU64,
 }
 
 impl MemoryEngine {
-    /// Answers writes before `write` returns.
-    pub fn inline() -> Arc<MemoryEngine> {
-        Arc::new(MemoryEngine::build(None))
-    }
-
-    /// Answers each write from another thread, `delay` after the one before.
-    #[allow(dead_code, reason = "not every program that includes this module delays")]
-    pub fn delayed(delay: Duration) -> Arc<MemoryEngine> {
-        let (sender, receiver) = mpsc::channel::<Late>();
-        let engine = Arc::new(MemoryEngine::build(Some(sender)));
-        let (shards, hasher) = (Arc::clone(&engine.shards), engine.hasher.clone());
-        std::thread::spawn(move || {
-            while let Ok((batch, done)) = receiver.recv() {
-                std::thread::sleep(delay);
-                apply(&shards, &hasher, &batch);
-                done(Ok(()));
-            }
-        });
-        engine
-    }
-
-    fn build(late: Option<mpsc::Sender<Late>>) -> MemoryEngine {
-        MemoryEngine {
+    /// Answers writes before `write` returns, or from another thread, each `delay` after the one before.
+    pub(crate) fn start(delay: Option<Duration>) -> Arc<MemoryEngine> {
+        let mut engine = MemoryEngine {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: RandomState::new(),
             meta: Mutex::default(),
-            late,
+            late: None,
             failing: AtomicBool::new(false),
             writes: AtomicU64::new(0),
+        };
+        if let Some(delay) = delay {
+            let (sender, receiver) = mpsc::channel::<Late>();
+            let (shards, hasher) = (Arc::clone(&engine.shards), engine.hasher.clone());
+            std::thread::spawn(move || {
+                while let Ok((batch, done)) = receiver.recv() {
+                    std::thread::sleep(delay);
+                    apply(&shards, &hasher, &batch);
+                    done(Ok(()));
+                }
+            });
+            engine.late = Some(sender);
         }
-    }
-
-    /// From now on writes fail, or work again.
-    #[allow(dead_code, reason = "not every program that includes this module fails")]
-    pub fn set_failing(&self, failing: bool) {
-        self.failing.store(failing, Ordering::SeqCst);
-    }
-
-    /// The number of batches written.
-    #[allow(dead_code, reason = "not every program that includes this module counts")]
-    pub fn writes(&self) -> u64 {
-        self.writes.load(Ordering::SeqCst)
+        Arc::new(engine)
     }
 }
 

@@ -1,0 +1,223 @@
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use super::*;
+
+#[path = "../../tests/memory/mod.rs"]
+mod memory;
+
+use memory::MemoryEngine;
+
+fn start(engine: &Arc<MemoryEngine>) -> Server {
+    let options =
+        ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() };
+    Server::start(&options, Arc::clone(engine)).unwrap()
+}
+
+/// Sends commands and returns the answer, up to that of the `mn` that is added.
+fn ask(stream: &mut TcpStream, commands: &str) -> String {
+    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+    stream.write_all(commands.as_bytes()).unwrap();
+    stream.write_all(b"mn\r\n").unwrap();
+    let mut answer = String::new();
+    let mut reader = BufReader::new(stream);
+    loop {
+        let before = answer.len();
+        assert_ne!(reader.read_line(&mut answer).unwrap(), 0, "the server hung up after {answer:?}");
+        if &answer[before..] == "MN\r\n" {
+            answer.truncate(before);
+            return answer;
+        }
+    }
+}
+
+fn connect(server: &Server) -> TcpStream {
+    TcpStream::connect(server.addresses()[0]).unwrap()
+}
+
+#[test]
+fn items_expire_at_their_second_in_both_forms() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    let absolute = server.clock.unix_seconds() + 200;
+    let commands =
+        format!("set a 0 100 1\r\nA\r\nset b 0 {absolute} 1\r\nB\r\nset c 0 0 1\r\nC\r\nset d 0 -1 1\r\nD\r\n");
+    assert_eq!(ask(&mut stream, &commands), "STORED\r\n".repeat(4));
+    let all = "get a b c d\r\n";
+    assert_eq!(ask(&mut stream, all), "VALUE a 0 1\r\nA\r\nVALUE b 0 1\r\nB\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
+    server.advance_clock(101);
+    assert_eq!(ask(&mut stream, all), "VALUE b 0 1\r\nB\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
+    assert_eq!(
+        ask(&mut stream, "touch a 10\r\nadd a 0 0 1\r\nx\r\ntouch b 50\r\n"),
+        "NOT_FOUND\r\nSTORED\r\nTOUCHED\r\n"
+    );
+    server.advance_clock(100);
+    assert_eq!(ask(&mut stream, "get b\r\n"), "END\r\n");
+}
+
+#[test]
+fn a_recache_window_gives_the_win_to_one_client_and_survives_a_restart() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "ms a 1 T100\r\nA\r\nmg a R30\r\n"), "HD\r\nHD\r\n");
+    server.advance_clock(80);
+    assert_eq!(ask(&mut stream, "mg a R30\r\nmg a R30\r\n"), "HD W\r\nHD Z\r\n");
+    assert_eq!(ask(&mut stream, "md a I T300\r\n"), "HD\r\n");
+    server.stop(Duration::from_secs(5));
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "mg a v\r\nmg a\r\n"), "VA 1 X W\r\nA\r\nHD Z X\r\n");
+}
+
+#[test]
+fn a_delayed_flush_happens_once_at_its_time() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    assert_eq!(
+        ask(&mut stream, "set a 0 0 1\r\nA\r\nflush_all 100\r\nget a\r\n"),
+        "STORED\r\nOK\r\nVALUE a 0 1\r\nA\r\nEND\r\n"
+    );
+    server.advance_clock(101);
+    assert_eq!(
+        ask(&mut stream, "get a\r\nset a 0 0 1\r\nB\r\nget a\r\n"),
+        "END\r\nSTORED\r\nVALUE a 0 1\r\nB\r\nEND\r\n"
+    );
+    server.advance_clock(1000);
+    assert_eq!(ask(&mut stream, "get a\r\n"), "VALUE a 0 1\r\nB\r\nEND\r\n");
+}
+
+#[test]
+fn a_flush_survives_a_restart_and_cas_ids_never_repeat() {
+    let engine = MemoryEngine::start(None);
+    let mut last_cas = 0;
+    for round in 0..3 {
+        let server = start(&engine);
+        let mut stream = connect(&server);
+        assert_eq!(ask(&mut stream, "get old\r\n"), "END\r\n", "round {round}");
+        assert_eq!(ask(&mut stream, "set old 0 0 1\r\nA\r\nflush_all\r\n"), "STORED\r\nOK\r\n");
+        assert_eq!(ask(&mut stream, "set kept 0 0 1\r\nB\r\n"), "STORED\r\n");
+        let answer = ask(&mut stream, "gets kept\r\n");
+        let cas: u64 = answer.lines().next().unwrap().rsplit(' ').next().unwrap().parse().unwrap();
+        assert!(cas > last_cas, "{cas} after {last_cas}");
+        last_cas = cas;
+        server.stop(Duration::from_secs(5));
+    }
+    let server = start(&engine);
+    assert_eq!(ask(&mut connect(&server), "get old kept\r\n"), "VALUE kept 0 1\r\nB\r\nEND\r\n");
+}
+
+#[test]
+fn the_compaction_filter_rule_agrees_with_reads() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    ask(&mut stream, "set short 0 100 1\r\nA\r\nset long 0 0 1\r\nA\r\n");
+    let now = server.clock.unix_seconds();
+    let value = |key: &[u8]| engine.get(key).unwrap().unwrap();
+    assert!(!crate::is_expired(&value(b"short"), now));
+    assert!(crate::is_expired(&value(b"short"), now + 101));
+    assert!(!crate::is_expired(&value(b"long"), now + 101));
+    ask(&mut stream, "flush_all\r\n");
+    let rule = server.expiry_rule();
+    assert!(rule.is_dead(&value(b"long")));
+    ask(&mut stream, "set long 0 0 1\r\nA\r\n");
+    assert!(!server.expiry_rule().is_dead(&value(b"long")));
+}
+
+#[test]
+fn a_failing_engine_is_reported_and_the_protocol_stays_in_step() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "set a 0 0 1\r\n5\r\n"), "STORED\r\n");
+    engine.failing.store(true, Ordering::SeqCst);
+    let refused = "SERVER_ERROR the disk is full\r\n";
+    assert_eq!(ask(&mut stream, "set a 0 0 4\r\nget \r\n"), refused);
+    assert_eq!(ask(&mut stream, "set a 0 0 1 noreply\r\nx\r\n"), "");
+    assert_eq!(ask(&mut stream, "incr a 1\r\ndelete a\r\ntouch a 5\r\nflush_all 50\r\n"), refused.repeat(4));
+    assert_eq!(ask(&mut stream, "ms a 1 q\r\nx\r\nmd a q\r\n"), refused.repeat(2));
+    // A touch that fails inside a retrieval is a miss: an error line there would be taken for data.
+    assert_eq!(ask(&mut stream, "gat 10 a\r\n"), "END\r\n");
+    engine.failing.store(false, Ordering::SeqCst);
+    assert_eq!(
+        ask(&mut stream, "get a\r\nset a 0 0 1\r\n6\r\nincr a 1\r\n"),
+        "VALUE a 0 1\r\n5\r\nEND\r\nSTORED\r\n7\r\n"
+    );
+}
+
+#[test]
+fn a_value_that_is_not_an_item_is_reported() {
+    let engine = MemoryEngine::start(None);
+    let mut batch = WriteBatch::default();
+    batch.put(b"a", &[b"not an item"]);
+    engine.write(batch, Box::new(|result| result.unwrap()));
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    let damaged = "SERVER_ERROR the stored value was not written by this server\r\n";
+    assert_eq!(ask(&mut stream, "get a\r\nmg a v\r\n"), damaged.repeat(2));
+    // Setting it again heals it.
+    assert_eq!(ask(&mut stream, "set a 0 0 1\r\nA\r\nget a\r\n"), "STORED\r\nVALUE a 0 1\r\nA\r\nEND\r\n");
+}
+
+#[test]
+fn pipelined_sets_reach_the_engine_together() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    ask(&mut stream, "");
+    let before = engine.writes.load(Ordering::SeqCst);
+    let commands: String = (0..100).map(|index| format!("set key{index} 0 0 1\r\nx\r\n")).collect();
+    assert_eq!(ask(&mut stream, &commands), "STORED\r\n".repeat(100));
+    let batches = engine.writes.load(Ordering::SeqCst) - before;
+    assert!(batches < 30, "{batches} batches for 100 pipelined sets");
+}
+
+#[test]
+fn a_busy_port_is_explained() {
+    let server = start(&MemoryEngine::start(None));
+    let options = ServerOptions { listen: server.addresses().to_vec(), ..ServerOptions::default() };
+    let error = Server::start(&options, MemoryEngine::start(None)).unwrap_err().to_string();
+    assert!(error.contains("another process serves it"), "{error}");
+}
+
+#[test]
+fn http_serves_metrics_and_health_and_refuses_the_rest() {
+    let engine = MemoryEngine::start(None);
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        http: Some("127.0.0.1:0".parse().unwrap()),
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&options, Arc::clone(&engine)).unwrap();
+    ask(&mut connect(&server), "set a 0 0 1\r\nA\r\nget a b\r\n");
+    let fetch = |request: &str| {
+        let mut stream = TcpStream::connect(server.http_address().unwrap()).unwrap();
+        stream.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    let metrics = fetch("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n");
+    for line in [
+        "HTTP/1.1 200 OK",
+        "situ_server_commands_total{command=\"set\"} 1",
+        "situ_server_get_hits_total 1",
+        "situ_server_get_misses_total 1",
+        "situ_server_command_seconds_count{class=\"store\"} 1",
+        "memory_engine_batches_total{kind=\"a \\\"quoted\\\" one\"} 1",
+    ] {
+        assert!(metrics.lines().any(|found| found == line), "no {line:?} in\n{metrics}");
+    }
+    assert!(fetch("GET /healthz HTTP/1.0\r\n\r\n").starts_with("HTTP/1.1 200 "));
+    engine.failing.store(true, Ordering::SeqCst);
+    let sick = fetch("GET /healthz HTTP/1.1\r\n\r\n");
+    assert!(sick.starts_with("HTTP/1.1 503 ") && sick.ends_with("the disk is full\n"), "{sick}");
+    assert!(fetch("GET /else HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404 "));
+    assert!(fetch("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 405 "));
+    assert!(fetch("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
+    assert!(fetch(&"x".repeat(8 << 10)).starts_with("HTTP/1.1 431 "));
+}
