@@ -3,7 +3,7 @@
 //! Streams of commands are random but seeded, valid and malformed, cut at random byte boundaries. What legitimately
 //! differs is kept out or evened out: remaining and elapsed seconds (the two clocks tick at different moments), and
 //! numbers that are read in the same breath as they are changed (memcached's padding depends on whether an answer
-//! that holds the item has left yet). Without a memcached 1.6.18 the test says that it was skipped.
+//! that holds the item has left yet; and from 2^63 on it looks for a minus sign in memory behind the item). Without a memcached 1.6.18 the test says that it was skipped.
 
 mod memory;
 
@@ -211,14 +211,14 @@ impl Generator {
             }
             12 | 13 => {
                 let number = self.random.pick(&NUMBERS);
-                let delta = self.random.pick(&["1", "10", "999", "18446744073709551615", "x", "-1", "+3"]);
+                let delta = self.random.pick(&["1", "10", "999", "123456789012", "x", "-1", "+3"]);
                 let command = self.random.pick(&["incr", "decr"]);
                 let noreply = self.random.pick(&["", "", " noreply"]);
                 out.extend_from_slice(format!("{command} {number} {delta}{noreply}\r\n").as_bytes());
             }
             14 => {
                 let number = self.random.pick(&NUMBERS);
-                let value = self.random.pick(&["0", "1", "99", "12 ", " 5", "", "x", "18446744073709551615", "7 x"]);
+                let value = self.random.pick(&["0", "1", "99", "12 ", " 5", "", "x", "4611686018427387904", "7 x"]);
                 out.extend_from_slice(format!("set {number} 0 0 {}\r\n{value}\r\n", value.len()).as_bytes());
             }
             15 | 16 => {

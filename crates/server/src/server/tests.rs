@@ -177,6 +177,15 @@ fn pipelined_sets_reach_the_engine_together() {
 }
 
 #[test]
+fn arithmetic_is_of_64_bits_wraps_upwards_and_stops_at_zero() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "set a 0 0 20\r\n18446744073709551615\r\nincr a 2\r\n"), "STORED\r\n1\r\n");
+    assert_eq!(ask(&mut stream, "decr a 5\r\nincr a 18446744073709551615\r\n"), "0\r\n18446744073709551615\r\n");
+    assert_eq!(ask(&mut stream, "ma b N0 J5 v\r\nma b v D7\r\n"), "VA 1\r\n5\r\nVA 2\r\n12\r\n");
+}
+
+#[test]
 fn a_busy_port_is_explained() {
     let server = start(&MemoryEngine::start(None));
     let options = ServerOptions { listen: server.addresses().to_vec(), ..ServerOptions::default() };
