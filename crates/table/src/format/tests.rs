@@ -88,3 +88,90 @@ fn a_footer_comes_back() {
         assert!(Footer::decode(&wrong.encode(), 255).is_err(), "{wrong:?}");
     }
 }
+
+const PAGE: &str = include_str!("../../../../docs/formats/table.md");
+
+/// The cells of the page's table under `heading`, without the heads.
+fn page_table(heading: &str) -> Vec<Vec<&'static str>> {
+    let section = PAGE.split(&format!("\n## {heading}\n")).nth(1).unwrap();
+    let section = section.split("\n## ").next().unwrap();
+    let rows = section.lines().filter(|line| line.starts_with('|')).skip(2);
+    rows.map(|row| row.split('|').map(|cell| cell.trim().trim_matches('`')).skip(1).collect()).collect()
+}
+
+#[test]
+fn the_page_has_the_constants_of_the_code() {
+    let constants = [
+        ("HEADER_BYTES", HEADER_BYTES),
+        ("FOOTER_BYTES", FOOTER_BYTES),
+        ("BLOCK_TRAILER_BYTES", BLOCK_TRAILER_BYTES),
+        ("HANDLE_BYTES", HANDLE_BYTES),
+        ("KEY_TRAILER_BYTES", KEY_TRAILER_BYTES),
+        ("MAX_KEY_BYTES", MAX_KEY_BYTES),
+        ("MAX_VALUE_BYTES", MAX_VALUE_BYTES),
+        ("MAX_BLOCK_BYTES", MAX_BLOCK_BYTES),
+        ("COMPRESSION_NONE", COMPRESSION_NONE as usize),
+        ("COMPRESSION_LZ4", COMPRESSION_LZ4 as usize),
+        ("COMPRESSION_ZSTD", COMPRESSION_ZSTD as usize),
+        ("FILTER_BLOCKED_BLOOM", crate::FILTER_BLOCKED_BLOOM as usize),
+        ("FILTER_HEADER_BYTES", crate::FILTER_HEADER_BYTES),
+        ("FILTER_LINE_BYTES", crate::FILTER_LINE_BYTES),
+        ("FORMAT_VERSION", FORMAT_VERSION as usize),
+    ];
+    let page: Vec<_> = page_table("Constants").iter().map(|row| (row[0], row[1].parse().unwrap())).collect();
+    assert_eq!(page, constants);
+}
+
+/// Follows offsets and lengths to the end of the structure.
+fn layout(heading: &str) -> Vec<(usize, usize)> {
+    let fields: Vec<(usize, usize)> =
+        page_table(heading).iter().map(|row| (row[0].parse().unwrap(), row[1].parse().unwrap())).collect();
+    let mut end = 0;
+    for (at, bytes) in &fields {
+        assert_eq!(*at, end, "{heading} has a gap");
+        end += bytes;
+    }
+    fields
+}
+
+#[test]
+fn the_page_lays_header_and_footer_out_as_the_code_does() {
+    assert_eq!(layout("Header"), [(0, HEADER_MAGIC.len()), (8, 4), (12, 4)]);
+    assert_eq!(header()[..8], HEADER_MAGIC);
+    assert!(PAGE.contains("`SITUtbl` and the byte 1") && HEADER_MAGIC == *b"SITUtbl\x01");
+    assert!(PAGE.contains("the byte 1 and `lbtUTIS`") && FOOTER_MAGIC == *b"\x01lbtUTIS");
+
+    let footer = layout("Footer");
+    assert_eq!(footer.iter().map(|(_, bytes)| bytes).sum::<usize>(), FOOTER_BYTES);
+    let handle = |offset| BlockHandle { offset, bytes: 3 };
+    let bytes = Footer {
+        filter: handle(21),
+        range_tombstones: handle(22),
+        properties: handle(23),
+        index: handle(24),
+        index_levels: 2,
+        file_bytes: 0x1234,
+    }
+    .encode();
+    for (i, (at, bytes_of_field)) in footer[..4].iter().enumerate() {
+        assert_eq!(bytes[*at..*at + *bytes_of_field], handle(21 + i as u64).encode());
+    }
+    assert_eq!((bytes[footer[4].0], u64_at(&bytes, footer[6].0)), (2, 0x1234));
+    assert_eq!(u32_at(&bytes, footer[7].0), FORMAT_VERSION);
+    assert_eq!(u32_at(&bytes, footer[8].0), crc32c::crc32c(&bytes[..footer[8].0]));
+}
+
+#[test]
+fn the_page_lists_the_properties_in_order_with_their_lengths() {
+    let mut encoded = Vec::new();
+    crate::Properties { smallest: vec![0; 9], ..Default::default() }.encode_into(&mut encoded);
+    let mut rest = &encoded[..];
+    for row in page_table("Properties") {
+        let name = &rest[1..1 + rest[0] as usize];
+        assert_eq!(name, row[0].as_bytes());
+        let value = u32_at(rest, 1 + name.len()) as usize;
+        assert!(row[1] == "any" || row[1] == value.to_string(), "{row:?}");
+        rest = &rest[5 + name.len() + value..];
+    }
+    assert!(rest.is_empty());
+}

@@ -64,3 +64,38 @@ fn the_same_entries_give_the_same_bytes_and_blocks_keep_to_their_size() {
         assert!(mean <= block_bytes as u64 + 5 && mean >= block_bytes as u64 * 9 / 10, "{mean} of {block_bytes}");
     }
 }
+
+/// Sixteen bytes a line, each line after its offset.
+fn hex(bytes: &[u8]) -> String {
+    let line = |(i, line): (usize, &[u8])| {
+        let bytes: Vec<_> = line.iter().map(|b| format!("{b:02x}")).collect();
+        format!("{:03x}: {}\n", 16 * i, bytes.join(" "))
+    };
+    bytes.chunks(16).enumerate().map(line).collect()
+}
+
+/// The golden file is the page's example: what is written today must be readable for ever, and not change by accident.
+#[test]
+fn the_pages_example_is_what_the_writer_makes() {
+    let page = include_str!("../../../../docs/formats/table.md");
+    let golden = page.split("```hex\n").nth(1).unwrap().split("```").next().unwrap();
+
+    let file = MemoryFile::default();
+    let options = TableOptions { compression: Compression::None, keyspace_id: 2, ..TableOptions::default() };
+    let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1_700_000_000).unwrap();
+    // The only thing that changes from release to release.
+    writer.properties.writer_version = "situ".to_owned();
+    writer.add(KeyRef::new(b"apple", Trailer::new(9, KeyKind::Delete)), b"").unwrap();
+    writer.add(KeyRef::new(b"apple", put(8)), b"first").unwrap();
+    writer.add(KeyRef::new(b"apply", put(7)), b"b").unwrap();
+    writer.add_range_tombstone(b"b", 5, b"c").unwrap();
+    writer.finish().unwrap();
+    let made = hex(&file.bytes());
+    assert_eq!(made, golden, "the writer made\n{made}");
+
+    let digits = golden.lines().flat_map(|line| line.split_once(": ").unwrap().1.split(' '));
+    let table = crate::testing::open(digits.map(|digit| u8::from_str_radix(digit, 16).unwrap()).collect()).unwrap();
+    table.verify(&mut |_| {}).unwrap();
+    assert_eq!(table.properties().keyspace_id, 2);
+    assert_eq!((table.properties().entries, table.range_tombstones().len()), (3, 1));
+}
