@@ -11,7 +11,9 @@
 //! 2. walks from there. What the target has in common with the entry before decides most entries by their `shared`
 //!    alone, so keys are not put together on the way ([`BlockCursor::seek`]).
 //!
-//! Index blocks are blocks with a restart at every entry: bisection is the whole search, and entry `i` is at hand.
+//! Index blocks are blocks with a restart at every entry: bisection is the whole search, and entry `i` is at hand. When
+//! one is loaded, the eight bytes of each key behind what all keys have in common are put side by side ([`Heads`]); a
+//! search bisects these numbers and looks at keys only where they are equal.
 //!
 //! **Invariants**: everything here is total over arbitrary bytes: a malformed entry is [`Malformed`], and a caller adds
 //! file and offset. **Threads**: a [`Block`] is immutable once shared.
@@ -42,6 +44,31 @@ pub struct Block {
     restart_count: usize,
     /// Where the file has it; for messages.
     file_offset: u64,
+    /// Of an index block; empty otherwise.
+    heads: Heads,
+}
+
+/// What tells the keys of an index block apart, in little memory.
+#[derive(Debug, Default)]
+struct Heads {
+    /// How many bytes all keys have in common.
+    common: usize,
+    /// The next eight bytes of each key, most significant first, zeros behind its end: ascending as the keys are.
+    heads: Vec<u64>,
+}
+
+/// The eight bytes of `key` from `at` as a number that compares as they do.
+#[inline]
+fn head(key: &[u8], at: usize) -> u64 {
+    let rest = key.get(at..).unwrap_or_default();
+    match rest.first_chunk::<8>() {
+        Some(bytes) => u64::from_be_bytes(*bytes),
+        None => {
+            let mut bytes = [0; 8];
+            bytes[..rest.len()].copy_from_slice(rest);
+            u64::from_be_bytes(bytes)
+        }
+    }
 }
 
 /// One entry as it is stored. All ranges lie inside the block.
@@ -61,6 +88,24 @@ impl Block {
         let mut block = Block { bytes, file_offset, ..Block::default() };
         block.find_restarts()?;
         Ok(block)
+    }
+
+    /// As [`new`](Block::new), for an index block.
+    pub(crate) fn new_index(bytes: Vec<u8>, file_offset: u64) -> Result<Block, Damage> {
+        let mut block = Block::new(bytes, file_offset)?;
+        block.heads = block.find_heads().map_err(|Malformed(at)| {
+            Damage::new("a sequence of entries", format!("something else at its byte {at}"))
+        })?;
+        Ok(block)
+    }
+
+    fn find_heads(&self) -> Result<Heads, Malformed> {
+        let Some(last) = self.restart_count.checked_sub(1) else { return Ok(Heads::default()) };
+        // They are sorted: what the first and the last share, all do.
+        let common = crate::format::common_prefix(self.restart_key(0)?.user, self.restart_key(last)?.user);
+        let heads: Result<Vec<u64>, Malformed> =
+            (0..self.restart_count).map(|i| Ok(head(self.restart_key(i)?.user, common))).collect();
+        Ok(Heads { common, heads: heads? })
     }
 
     /// Replaces the contents, keeping the memory: `fill` gets the old buffer.
@@ -103,7 +148,7 @@ impl Block {
     /// The memory it takes, this struct included.
     pub fn memory_bytes(&self) -> usize {
         // The two counters of the Arc that holds it.
-        self.bytes.capacity() + size_of::<Block>() + 16
+        self.bytes.capacity() + 8 * self.heads.heads.capacity() + size_of::<Block>() + 16
     }
 
     pub(crate) fn entries_end(&self) -> usize {
@@ -148,13 +193,16 @@ impl Block {
     /// How many restarts, from the first, have a key before `target` (bisection; they are sorted).
     #[inline]
     fn restarts_before(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
-        let (mut low, mut high) = (0, self.restart_count);
+        self.bisect(target, 0, self.restart_count)
+    }
+
+    /// As [`restarts_before`](Block::restarts_before), where those before `low` are known to be before `target`, and
+    /// those from `high` are known not to be.
+    #[inline]
+    fn bisect(&self, target: KeyRef<'_>, mut low: usize, mut high: usize) -> Result<usize, Malformed> {
         while low < high {
             let middle = low + (high - low) / 2;
-            match self.restart_key(middle)?.cmp(&target) {
-                Ordering::Less => low = middle + 1,
-                _ => high = middle,
-            }
+            if self.restart_key(middle)?.cmp(&target) == Ordering::Less { low = middle + 1 } else { high = middle }
         }
         Ok(low)
     }
@@ -162,7 +210,19 @@ impl Block {
     /// In an index block: the first entry at or behind `target`, or the number of entries if there is none.
     #[inline]
     pub(crate) fn index_seek(&self, target: KeyRef<'_>) -> Result<usize, Malformed> {
-        self.restarts_before(target)
+        let Heads { common, heads } = &self.heads;
+        if *common > 0 {
+            let prefix = self.restart_key(0)?.user.get(..*common).unwrap_or_default();
+            match target.user.get(..*common).unwrap_or(target.user).cmp(prefix) {
+                Ordering::Less => return Ok(0),
+                Ordering::Greater => return Ok(self.restart_count),
+                Ordering::Equal => {}
+            }
+        }
+        let wanted = head(target.user, *common);
+        let low = heads.partition_point(|head| *head < wanted);
+        let equal = heads.get(low..).unwrap_or_default().iter().take_while(|head| **head == wanted).count();
+        self.bisect(target, low, low + equal)
     }
 
     /// In an index block: entry `i`, which must be one of them.

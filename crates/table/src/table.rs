@@ -75,6 +75,13 @@ pub struct Table {
     _pinned: Pinned,
 }
 
+/// What is read below the top index.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum BlockKind {
+    Data,
+    Index,
+}
+
 /// The end of the file, in memory while the table is opened.
 struct Tail {
     bytes: Vec<u8>,
@@ -126,7 +133,7 @@ impl Table {
             corruption(at, "properties", Damage::new(expected, properties.data_bytes))
         })?;
 
-        let index = Block::new(read(footer.index, "index")?, footer.index.offset)
+        let index = Block::new_index(read(footer.index, "index")?, footer.index.offset)
             .map_err(|d| corruption(footer.index.offset, "index", d))?;
         let filter = match footer.filter.is_absent() {
             true => None,
@@ -274,7 +281,7 @@ impl Table {
             return Ok(Arc::clone(&self.index));
         }
         let (_, handle) = self.index.index_entry(i).map_err(|m| self.malformed(&self.index, m))?;
-        self.cached_block(handle, self.footer.file_bytes - FOOTER_BYTES as u64, "index block", options)
+        self.cached_block(handle, BlockKind::Index, options)
     }
 
     /// The index block in which the first separator at or behind `target` is; the number of blocks if there is none.
@@ -293,30 +300,42 @@ impl Table {
         if at >= self.leaf_count() {
             return Ok(None);
         }
-        let leaf = self.leaf(at, options)?;
+        let below;
+        let leaf: &Block = match self.footer.index_levels {
+            // Not cloned: all readers of a small table would write to one counter.
+            1 => &self.index,
+            _ => {
+                below = self.leaf(at, options)?;
+                &below
+            }
+        };
         let find = || {
             let i = leaf.index_seek(target)?;
             if i < leaf.restart_count() { leaf.index_entry(i).map(|(_, handle)| Some((at, handle))) } else { Ok(None) }
         };
-        find().map_err(|m| self.malformed(&leaf, m))
+        find().map_err(|m| self.malformed(leaf, m))
     }
 
     /// The data block at `handle`, from the cache or the file.
     #[inline]
     pub(crate) fn data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
-        self.cached_block(handle, self.data_end, "data block", options)
+        self.cached_block(handle, BlockKind::Data, options)
     }
 
     #[inline]
-    fn cached_block(&self, handle: BlockHandle, end: u64, what: &str, options: &ReadOptions) -> Result<Arc<Block>> {
+    fn cached_block(&self, handle: BlockHandle, kind: BlockKind, options: &ReadOptions) -> Result<Arc<Block>> {
         match self.cache.get(self.id, handle.offset) {
             Some(block) => Ok(block),
-            None => self.read_block(handle, end, what, options),
+            None => self.read_block(handle, kind, options),
         }
     }
 
     #[cold]
-    fn read_block(&self, handle: BlockHandle, end: u64, what: &str, options: &ReadOptions) -> Result<Arc<Block>> {
+    fn read_block(&self, handle: BlockHandle, kind: BlockKind, options: &ReadOptions) -> Result<Arc<Block>> {
+        let (what, end) = match kind {
+            BlockKind::Data => ("data block", self.data_end),
+            BlockKind::Index => ("index block", self.footer.file_bytes - FOOTER_BYTES as u64),
+        };
         self.check_handle(handle, end, what)?;
         let bytes = handle.stored_bytes() as usize;
         let damaged = |d: Damage| self.corruption(handle.offset, what, d);
@@ -332,7 +351,11 @@ impl Table {
                 Ok::<_, Error>(block)
             })?
         };
-        let block = Arc::new(Block::new(block, handle.offset).map_err(damaged)?);
+        let block = match kind {
+            BlockKind::Data => Block::new(block, handle.offset),
+            BlockKind::Index => Block::new_index(block, handle.offset),
+        };
+        let block = Arc::new(block.map_err(damaged)?);
         Ok(if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block })
     }
 

@@ -24,9 +24,10 @@ fn exercise(bytes: &[u8], random: &mut Random) {
         more = cursor.prev();
     }
     let _ = cursor.seek(target);
-    let _ = block.index_seek(target);
-    for i in 0..block.restart_count().min(100) {
-        let _ = block.index_entry(i);
+    let Ok(index) = Block::new_index(bytes.to_vec(), 0) else { return };
+    let _ = index.index_seek(target);
+    for i in 0..index.restart_count() {
+        let _ = index.index_entry(i);
     }
 }
 
@@ -79,6 +80,33 @@ fn a_seek_does_not_rely_on_the_longest_sharing() {
             let want = keys.iter().find(|k| KeyRef::new(k, Trailer(5)) >= KeyRef::new(&target, trailer));
             let found = cursor.seek(KeyRef::new(&target, trailer)).unwrap();
             assert_eq!(found.then(|| cursor.key().user.to_vec()).as_ref(), want);
+        }
+    }
+}
+
+#[test]
+fn an_index_seek_finds_what_a_linear_search_finds() {
+    let mut random = Random::seeded(3);
+    for _ in 0..2000 {
+        let common = random.below(20);
+        let key = |random: &mut Random| {
+            let mut key = vec![7; if random.below(30) == 0 { random.below(20) } else { common }];
+            key.extend((0..random.below(12)).map(|_| [0, 0, 1, 0xff][random.below(4)]));
+            (key, Trailer(random.below(3) as u64))
+        };
+        let mut keys: Vec<_> = (0..random.below(40)).map(|_| key(&mut random)).collect();
+        keys.sort_by(|a, b| KeyRef::new(&a.0, a.1).cmp(&KeyRef::new(&b.0, b.1)));
+        keys.dedup();
+        let mut builder = BlockBuilder::new(1);
+        for (key, trailer) in &keys {
+            builder.add(KeyRef::new(key, *trailer), 0, &BlockHandle::default().encode());
+        }
+        let block = Block::new_index(builder.finish().to_vec(), 0).unwrap();
+        for _ in 0..50 {
+            let (user_key, trailer) = key(&mut random);
+            let target = KeyRef::new(&user_key, trailer);
+            let want = keys.iter().take_while(|(key, trailer)| KeyRef::new(key, *trailer) < target).count();
+            assert_eq!(block.index_seek(target), Ok(want), "{target:?} in {keys:?}");
         }
     }
 }

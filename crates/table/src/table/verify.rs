@@ -62,7 +62,7 @@ impl Table {
             progress,
         };
         let index_offset = footer.index.offset;
-        let top = Block::new(self.read_again(footer.index, "index")?, index_offset)
+        let top = Block::new_index(self.read_again(footer.index, "index")?, index_offset)
             .map_err(|d| self.corruption(index_offset, "index", d))?;
         audit.counted.index_bytes = footer.index.stored_bytes();
         if footer.index_levels == 1 {
@@ -70,7 +70,7 @@ impl Table {
         } else {
             for i in 0..top.restart_count() {
                 let (key, handle) = top.index_entry(i).map_err(|m| self.malformed(&top, m))?;
-                let block = Block::new(self.read_again(handle, "index block")?, handle.offset)
+                let block = Block::new_index(self.read_again(handle, "index block")?, handle.offset)
                     .map_err(|d| self.corruption(handle.offset, "index block", d))?;
                 audit.leaf(&block)?;
                 if KeyRef::decode(&audit.last_separator) != Some(key) {
