@@ -87,8 +87,8 @@ fn tasks(inputs: &[Vec<TableInput>]) -> Vec<Task> {
     cut(inputs, 4, 1).unwrap().into_iter().map(task).collect()
 }
 
-fn scheduler(env: &Env) -> Scheduler {
-    let unit = CpuUnit::new(env.clone(), 2);
+fn scheduler(env: &Env, threads: usize) -> Scheduler {
+    let unit = CpuUnit::new(env.clone(), threads);
     Scheduler::new(env.clone(), Arc::new(unit), Vec::new(), Patience::default())
 }
 
@@ -109,7 +109,7 @@ fn undisturbed(env: &Env, seed: u64) -> Undisturbed {
     let host = Arc::new(Host { env: env.clone(), volume, next: AtomicU64::new(1) });
     let inputs = inputs(&host, seed);
     let dyn_host = Arc::clone(&host) as Arc<dyn TaskHost>;
-    let outputs = scheduler(env).run(tasks(&inputs), &dyn_host).unwrap();
+    let outputs = scheduler(env, 2).run(tasks(&inputs), &dyn_host).unwrap();
     let bytes = bytes(&host.volume, &outputs);
     assert!(bytes.len() >= 4);
     Undisturbed { host, inputs, bytes }
@@ -124,6 +124,32 @@ fn promise_5_the_schedule_does_not_show_in_the_bytes() {
         // The same contents on machines with different schedules.
         let bytes = sim.run(|| undisturbed(&env, 7).bytes);
         assert_eq!(*first.get_or_insert_with(|| bytes.clone()), bytes);
+    });
+}
+
+/// One job may collect the result that another one sleeps for: a job that is never woken would be a deadlock here.
+#[test]
+fn jobs_that_share_a_unit_get_their_own_results() {
+    for_each_seed(0, 40, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        sim.run(|| {
+            let Undisturbed { host, inputs, bytes: expected } = undisturbed(&env, seed);
+            // Room for all tasks at once: nobody looks again because of a task that waits.
+            let scheduler = Arc::new(scheduler(&env, 8));
+            let job = || {
+                let (scheduler, host, tasks) = (Arc::clone(&scheduler), Arc::clone(&host), tasks(&inputs));
+                let expected = expected.clone();
+                move || {
+                    let dyn_host = Arc::clone(&host) as Arc<dyn TaskHost>;
+                    let outputs = scheduler.run(tasks, &dyn_host).unwrap();
+                    assert_eq!(bytes(&host.volume, &outputs), expected);
+                }
+            };
+            let other = env.executor.spawn("other job", Box::new(job())).unwrap();
+            job()();
+            other.join().unwrap();
+        });
     });
 }
 
@@ -142,7 +168,7 @@ fn a_failing_disk_fails_the_job_or_changes_nothing() {
             let rule = if fault == Fault::FlipBit { Rule::new(fault).on(&[Operation::Read]) } else { Rule::new(fault) };
             host.volume.set_faults(FaultPlan::none().with(rule.chance(chance)));
             let dyn_host = Arc::clone(&host) as Arc<dyn TaskHost>;
-            match scheduler(&env).run(tasks, &dyn_host) {
+            match scheduler(&env, 2).run(tasks, &dyn_host) {
                 Ok(outputs) => {
                     done += 1;
                     assert_eq!(bytes(&host.volume, &outputs), expected);
@@ -168,7 +194,7 @@ fn promise_6_rot_in_an_input_is_found_or_harmless() {
             let input = &inputs[rng.index(3)][0];
             assert!(host.volume.rot(FileName::Table(input.number), rng.below(input.bytes), rng.below(8) as u8));
             let dyn_host = Arc::clone(&host) as Arc<dyn TaskHost>;
-            match scheduler(&env).run(tasks, &dyn_host) {
+            match scheduler(&env, 2).run(tasks, &dyn_host) {
                 Ok(outputs) => assert_eq!(bytes(&host.volume, &outputs), expected),
                 Err(TaskError::Storage(error)) => {
                     assert!(error.is_corruption(), "{error}");
