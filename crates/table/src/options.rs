@@ -6,10 +6,10 @@
 pub enum Compression {
     /// Nothing.
     None,
-    /// LZ4: a third to a half of the space for little time.
+    /// LZ4: fast both ways.
     #[default]
     Lz4,
-    /// Zstandard: smaller, and slower by a factor of three to ten.
+    /// Zstandard: smaller and slower, above all when written.
     Zstd {
         /// 1 (fast) to 19 (small); negative levels are faster still.
         level: i32,

@@ -8,7 +8,7 @@
 //!
 //! **Invariants**: internal keys strictly ascend, or [`add`](TableWriter::add) refuses. Same options, creation time and
 //! entries: same bytes. **Threads**: one. **Failure**: after an error the file must be given up; dropping the writer
-//! leaves a file without a footer, which no reader accepts. **Memory**: a data block, the index (about 0.7 % of the data)
+//! leaves a file without a footer, which no reader accepts. **Memory**: a data block, the index (about 1 % of the data)
 //! and 8 bytes per key until the table is finished.
 
 use crate::block::BlockBuilder;

@@ -4,6 +4,9 @@ use super::{Block, Malformed};
 use crate::key::{KeyRef, Trailer};
 use std::sync::Arc;
 
+/// Long keys that share most of their bytes take little room in a block and much in a trail: it keeps the last ones.
+const TRAIL_KEYS_BYTES_MAX: usize = 64 << 10;
+
 /// A position in a block. Movements say whether they ended on an entry.
 #[derive(Debug)]
 pub(crate) struct BlockCursor {
@@ -14,12 +17,36 @@ pub(crate) struct BlockCursor {
     value_start: usize,
     key: Vec<u8>,
     trailer: Trailer,
+    /// Entries that the last walk from a restart to a predecessor passed, so that going on backward need not walk again.
+    trail: Vec<Step>,
+    /// Their keys, one behind the other.
+    trail_keys: Vec<u8>,
+}
+
+/// An entry that a walk passed.
+#[derive(Debug)]
+struct Step {
+    at: usize,
+    next: usize,
+    value_start: usize,
+    /// Where its key begins in `trail_keys`; it ends where the following one begins.
+    key_start: usize,
+    trailer: Trailer,
 }
 
 impl BlockCursor {
     /// Standing nowhere.
     pub(crate) fn new(block: Arc<Block>) -> BlockCursor {
-        BlockCursor { block, at: usize::MAX, next: 0, value_start: 0, key: Vec::new(), trailer: Trailer::OLDEST }
+        BlockCursor {
+            block,
+            at: usize::MAX,
+            next: 0,
+            value_start: 0,
+            key: Vec::new(),
+            trailer: Trailer::OLDEST,
+            trail: Vec::new(),
+            trail_keys: Vec::new(),
+        }
     }
 
     /// Stands nowhere from now on.
@@ -32,12 +59,14 @@ impl BlockCursor {
     #[inline]
     pub(crate) fn set_block(&mut self, block: Arc<Block>) {
         self.block = block;
+        self.trail.clear();
         self.leave();
     }
 
     /// The block, to be refilled if nobody else holds it; stands nowhere.
     #[inline]
     pub(crate) fn block_mut(&mut self) -> &mut Arc<Block> {
+        self.trail.clear();
         self.leave();
         &mut self.block
     }
@@ -131,8 +160,26 @@ impl BlockCursor {
         self.load(self.next)
     }
 
-    /// One entry backward from an entry: from the restart before it, forward again.
+    /// One entry backward from an entry: along the trail of the last walk if it ends here, else by another walk.
+    #[inline]
     pub(crate) fn prev(&mut self) -> Result<bool, Malformed> {
+        match self.trail.pop() {
+            Some(step) if step.next == self.at => {
+                self.key.clear();
+                self.key.extend_from_slice(self.trail_keys.get(step.key_start..).unwrap_or_default());
+                self.trail_keys.truncate(step.key_start);
+                (self.at, self.next, self.value_start) = (step.at, step.next, step.value_start);
+                self.trailer = step.trailer;
+                Ok(true)
+            }
+            _ => self.walk_to_prev(),
+        }
+    }
+
+    /// From the restart before the current entry forward to its predecessor, leaving a trail.
+    fn walk_to_prev(&mut self) -> Result<bool, Malformed> {
+        self.trail.clear();
+        self.trail_keys.clear();
         let here = self.at;
         if here == 0 {
             self.leave();
@@ -149,6 +196,18 @@ impl BlockCursor {
         };
         self.enter_restart(restart)?;
         while self.valid() && self.next < here {
+            if self.trail_keys.len() > TRAIL_KEYS_BYTES_MAX {
+                self.trail.clear();
+                self.trail_keys.clear();
+            }
+            self.trail.push(Step {
+                at: self.at,
+                next: self.next,
+                value_start: self.value_start,
+                key_start: self.trail_keys.len(),
+                trailer: self.trailer,
+            });
+            self.trail_keys.extend_from_slice(&self.key);
             self.load(self.next)?;
         }
         // A restart that points into the middle of an entry, or behind all of them.

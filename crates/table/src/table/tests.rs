@@ -95,6 +95,23 @@ fn check_against_model(table: &Arc<Table>, model: &Model, random: &mut Random) {
             cursor.prev().unwrap();
         }
         assert!(!cursor.valid());
+        let all: Vec<_> = model.iter().collect();
+        let mut at = random.below(all.len());
+        cursor.seek(key_ref(all[at].0)).unwrap();
+        for _ in 0..600 {
+            assert_eq!(here(&cursor), expected(Some(all[at])), "after a walk to and fro");
+            match random.below(5) {
+                0 | 1 if at + 1 < all.len() => {
+                    cursor.next().unwrap();
+                    at += 1;
+                }
+                2..=4 if at > 0 => {
+                    cursor.prev().unwrap();
+                    at -= 1;
+                }
+                _ => {}
+            }
+        }
         for _ in 0..300 {
             let key = match random.below(2) {
                 0 => model_key(KeyRef::new(&random_key(random), random_trailer(random))),
