@@ -1,0 +1,162 @@
+//! `compare`: the same workloads on several stores, with equal settings, in the same hour on the same machine.
+//!
+//! 1. For each repetition, each store in turn (A B A B ...): a drift of the machine falls on all alike.
+//! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written are of
+//!    that run alone. Dirty pages of the run before are written back first.
+//! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median and
+//!    spread of its ratio to the baseline *within a repetition*; the page draws all of it.
+//!
+//! **Failure.** A run that fails ends the comparison with the child's own message; results so far are kept.
+//!
+//! *Rejected:* all stores in one process. Allocators keep what the last store used, and background threads of one store
+//! would be charged to the next.
+
+#![forbid(unsafe_code)]
+
+mod fjall_store;
+mod rocksdb_store;
+mod settings;
+mod stores;
+mod summary;
+
+use std::error::Error;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+use clap::Parser;
+use serde::{Deserialize, Serialize};
+use situ_bench::{BenchOptions, BenchResult, PhaseResult, report, run_observed, table};
+
+use crate::settings::StoreSettings;
+use crate::stores::StoreKind;
+use crate::summary::Summary;
+
+type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
+
+/// Runs the same workloads on several stores, interleaved, and compares them.
+#[derive(Parser)]
+#[command(name = "compare", version)]
+struct Arguments {
+    /// Stores, in the order they take turns.
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rocksdb,fjall")]
+    stores: Vec<StoreKind>,
+
+    /// Store that the others are compared with.
+    #[arg(long, value_enum, default_value_t = StoreKind::Rocksdb)]
+    baseline: StoreKind,
+
+    /// Runs of each store.
+    #[arg(long, default_value_t = 5)]
+    repeat: u32,
+
+    /// Directory for the results; a new one.
+    #[arg(long, default_value = "compare-results")]
+    output: PathBuf,
+
+    /// Prints the summary as JSON instead of a table.
+    #[arg(long)]
+    json: bool,
+
+    #[command(flatten)]
+    settings: StoreSettings,
+
+    #[command(flatten)]
+    options: BenchOptions,
+}
+
+/// What a child is told, in a file: exactly what the parent was.
+#[derive(Serialize, Deserialize)]
+struct Job {
+    store: StoreKind,
+    settings: StoreSettings,
+    options: BenchOptions,
+    result: PathBuf,
+}
+
+/// First argument of a child.
+const CHILD: &str = "--job";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1);
+    let outcome = match (arguments.next(), arguments.next()) {
+        (Some(flag), Some(job)) if flag == CHILD => run_job(Path::new(&job)),
+        _ => compare(&Arguments::parse()),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("compare: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run_job(path: &Path) -> Outcome<()> {
+    let job: Job = serde_json::from_slice(&fs::read(path)?)?;
+    let factory = job.store.factory(&job.settings);
+    let mut observe = |phase: &PhaseResult| {
+        let seconds = table::time(phase.seconds * 1e9);
+        let rate = table::rate(phase.operations_per_second);
+        eprintln!("  {:<18} {rate:>12}  {seconds:>9}", phase.workload);
+    };
+    let result = run_observed(&job.options, factory.as_ref(), &mut observe)?;
+    result.write_json(&job.result)?;
+    Ok(())
+}
+
+fn compare(command: &Arguments) -> Outcome<()> {
+    if command.repeat == 0 || command.stores.is_empty() {
+        return Err("nothing to run: stores and repeat must not be empty".into());
+    }
+    if !command.stores.contains(&command.baseline) {
+        return Err(format!("the baseline {} is not among the stores", command.baseline).into());
+    }
+    if command.options.existing || command.options.keep {
+        return Err("every run has a fresh store: --existing and --keep have no place here".into());
+    }
+    command.options.check()?;
+    fs::create_dir(&command.output).map_err(|error| format!("{}: {error}", command.output.display()))?;
+    let mut results = Vec::new();
+    for repetition in 1..=command.repeat {
+        for store in &command.stores {
+            eprintln!("{store}, run {repetition} of {}", command.repeat);
+            results.push(run_child(command, *store, repetition)?);
+        }
+    }
+    let baseline = command.baseline.to_string();
+    let summary = Summary::of(&results, &baseline);
+    fs::write(command.output.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
+    let page = report::render("Comparison", Some(&baseline), &results)?;
+    fs::write(command.output.join("report.html"), page)?;
+    if command.json {
+        println!("{}", serde_json::to_string_pretty(&summary)?);
+    } else {
+        print!("{}", summary.render());
+    }
+    Ok(())
+}
+
+fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<BenchResult> {
+    let name = format!("{store}-{repetition}");
+    let mut options = command.options.clone();
+    options.directory = command.options.directory.join(&name);
+    options.label = Some(store.to_string());
+    let result = command.output.join(format!("{name}.json"));
+    let job = Job { store, settings: command.settings.clone(), options, result: result.clone() };
+    let job_path = command.output.join(format!("{name}.job"));
+    fs::write(&job_path, serde_json::to_vec(&job)?)?;
+
+    // What the run before left dirty is written back now, not at this run's cost.
+    if !Command::new("sync").status()?.success() {
+        return Err("sync failed: earlier writes would disturb this run".into());
+    }
+    let status = Command::new(std::env::current_exe()?).arg(CHILD).arg(&job_path).status()?;
+    if !status.success() {
+        return Err(format!("{store}, run {repetition}: {status}").into());
+    }
+    fs::remove_file(&job_path)?;
+    // The run removed its store; the directory around it is empty.
+    fs::remove_dir(&job.options.directory)?;
+    Ok(BenchResult::read_json(&result)?)
+}

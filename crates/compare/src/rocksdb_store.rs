@@ -1,0 +1,226 @@
+//! RocksDB as a store under test.
+//!
+//! Set: what [`StoreSettings`] names, and `max_background_jobs`, which RocksDB itself splits between flushes and compactions.
+//! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, two memtables, index
+//! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
+//! spare one of the two copies of the C interface.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use rocksdb::statistics::{StatsLevel, Ticker};
+use rocksdb::{
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, FlushOptions, Options, WaitForCompactOptions,
+    WriteBatch, WriteOptions, properties,
+};
+use situ_bench::{Change, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+
+use crate::settings::{Compression, StoreSettings};
+
+/// Version of the crate; it brings its own RocksDB.
+const VERSION: &str = "rocksdb 11.8.1 (crate 0.25.0)";
+
+pub(crate) struct RocksdbFactory {
+    settings: StoreSettings,
+}
+
+impl RocksdbFactory {
+    pub(crate) fn new(settings: StoreSettings) -> Self {
+        Self { settings }
+    }
+
+    fn options(&self) -> Options {
+        let settings = &self.settings;
+        let mut table = BlockBasedOptions::default();
+        table.set_block_size(settings.block_bytes as usize);
+        table.set_block_cache(&Cache::new_lru_cache(settings.cache_bytes as usize));
+        table.set_bloom_filter(f64::from(settings.bloom_bits_per_key), false);
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_block_based_table_factory(&table);
+        options.set_write_buffer_size(settings.memtable_bytes as usize);
+        options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
+        options.set_compression_type(match settings.compression {
+            Compression::None => DBCompressionType::None,
+            Compression::Lz4 => DBCompressionType::Lz4,
+        });
+        if settings.rocksdb_statistics {
+            options.enable_statistics();
+            options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
+        }
+        options
+    }
+}
+
+impl StoreFactory for RocksdbFactory {
+    fn name(&self) -> String {
+        "rocksdb".to_owned()
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let settings = &self.settings;
+        let compression = match settings.compression {
+            Compression::None => "kNoCompression",
+            Compression::Lz4 => "kLZ4Compression",
+        };
+        let rows = [
+            ("write_buffer_size", settings.memtable_bytes.to_string()),
+            ("block_cache", format!("LRUCache of {}", settings.cache_bytes)),
+            ("block_size", settings.block_bytes.to_string()),
+            ("filter_policy", format!("bloomfilter:{}:false", settings.bloom_bits_per_key)),
+            ("compression", format!("{compression}, all levels")),
+            ("max_background_jobs", settings.background_threads.to_string()),
+            ("use_direct_reads", "false".to_owned()),
+            ("use_direct_io_for_flush_and_compaction", "false".to_owned()),
+            ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.to_owned()),
+            ("everything else", "default".to_owned()),
+        ];
+        rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
+        let options = self.options();
+        let db = DB::open(&options, directory)?;
+        let mut synced = WriteOptions::default();
+        synced.set_sync(true);
+        let statistics = self.settings.rocksdb_statistics;
+        Ok(Arc::new(RocksdbStore { db, options, statistics, synced, buffered: WriteOptions::default() }))
+    }
+}
+
+struct RocksdbStore {
+    db: DB,
+    options: Options,
+    statistics: bool,
+    synced: WriteOptions,
+    buffered: WriteOptions,
+}
+
+impl RocksdbStore {
+    fn write_options(&self, sync: bool) -> &WriteOptions {
+        if sync { &self.synced } else { &self.buffered }
+    }
+
+    fn property(&self, name: &properties::PropName) -> Result<u64, StoreFailure> {
+        Ok(self.db.property_int_value(name)?.unwrap_or(0))
+    }
+}
+
+/// Walks with `step` from where the iterator stands. The iterator's own status tells an error from the end.
+fn walk<'a>(
+    mut iterator: DBRawIterator<'a>,
+    limit: u64,
+    each: &mut EachEntry<'_>,
+    step: fn(&mut DBRawIterator<'a>),
+) -> Result<u64, StoreFailure> {
+    let mut count = 0;
+    while count < limit {
+        let Some((key, value)) = iterator.item() else { break };
+        count += 1;
+        if each(key, value).is_break() {
+            break;
+        }
+        // The last entry is not stepped over: a step may read a block that no one asked for.
+        if count < limit {
+            step(&mut iterator);
+        }
+    }
+    iterator.status()?;
+    Ok(count)
+}
+
+impl Store for RocksdbStore {
+    fn name(&self) -> String {
+        VERSION.to_owned()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreFailure> {
+        Ok(self.db.put_opt(key, value, self.write_options(sync))?)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreFailure> {
+        value.clear();
+        let Some(found) = self.db.get_pinned(key)? else { return Ok(false) };
+        value.extend_from_slice(&found);
+        Ok(true)
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<(), StoreFailure> {
+        Ok(self.db.delete_opt(key, self.write_options(sync))?)
+    }
+
+    fn batch(&self, changes: &[Change<'_>], sync: bool) -> Result<(), StoreFailure> {
+        let mut batch = WriteBatch::default();
+        for change in changes {
+            match *change {
+                Change::Put(key, value) => batch.put(key, value),
+                Change::Delete(key) => batch.delete(key),
+            }
+        }
+        Ok(self.db.write_opt(batch, self.write_options(sync))?)
+    }
+
+    fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
+        let mut iterator = self.db.raw_iterator();
+        iterator.seek(start);
+        walk(iterator, limit, each, DBRawIterator::next)
+    }
+
+    fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
+        let mut iterator = self.db.raw_iterator();
+        match start {
+            Some(start) => iterator.seek_for_prev(start),
+            None => iterator.seek_to_last(),
+        }
+        walk(iterator, limit, each, DBRawIterator::prev)
+    }
+
+    fn flush(&self) -> Result<(), StoreFailure> {
+        let mut options = FlushOptions::default();
+        options.set_wait(true);
+        Ok(self.db.flush_opt(&options)?)
+    }
+
+    fn compact_all(&self) -> Result<(), StoreFailure> {
+        self.flush()?;
+        self.db.compact_range(None::<&[u8]>, None::<&[u8]>);
+        self.wait_idle()
+    }
+
+    fn wait_idle(&self) -> Result<(), StoreFailure> {
+        Ok(self.db.wait_for_compact(&WaitForCompactOptions::default())?)
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreFailure> {
+        let memtables = self.property(properties::CUR_SIZE_ALL_MEM_TABLES)?;
+        let readers = self.property(properties::ESTIMATE_TABLE_READERS_MEM)?;
+        let cache = self.property(properties::BLOCK_CACHE_USAGE)?;
+        let mut stats = StoreStats {
+            memory_bytes: Some(memtables + readers + cache),
+            detail: BTreeMap::from([
+                ("memtable_bytes".to_owned(), memtables as f64),
+                ("table_reader_bytes".to_owned(), readers as f64),
+                ("block_cache_bytes".to_owned(), cache as f64),
+                ("table_bytes".to_owned(), self.property(properties::TOTAL_SST_FILES_SIZE)? as f64),
+            ]),
+            ..StoreStats::default()
+        };
+        if self.statistics {
+            let ticker = |ticker| self.options.get_ticker_count(ticker);
+            let written = [Ticker::WalFileBytes, Ticker::FlushWriteBytes, Ticker::CompactWriteBytes];
+            stats.disk_bytes_written = Some(written.map(ticker).iter().sum());
+            stats.user_bytes_written = Some(ticker(Ticker::BytesWritten));
+            for (name, counter) in [
+                ("wal_bytes", Ticker::WalFileBytes),
+                ("flush_bytes", Ticker::FlushWriteBytes),
+                ("compaction_bytes_read", Ticker::CompactReadBytes),
+                ("compaction_bytes_written", Ticker::CompactWriteBytes),
+                ("stall_us", Ticker::StallMicros),
+            ] {
+                stats.detail.insert(name.to_owned(), ticker(counter) as f64);
+            }
+        }
+        Ok(stats)
+    }
+}

@@ -1,0 +1,48 @@
+//! Settings that mean the same to every store. What a store cannot be told is said in its adapter.
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+
+/// Compression of data blocks, on all levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Compression {
+    /// Blocks as they are.
+    #[default]
+    None,
+    /// LZ4.
+    Lz4,
+}
+
+/// Equal settings for all stores. Direct I/O is off everywhere: not all of them have it.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub(crate) struct StoreSettings {
+    /// Size at which a memtable is written to a table.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub(crate) memtable_bytes: u64,
+
+    /// Block cache.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub(crate) cache_bytes: u64,
+
+    /// Data blocks before compression.
+    #[arg(long, default_value_t = 4096)]
+    pub(crate) block_bytes: u32,
+
+    /// Bloom filter, on all levels.
+    #[arg(long, default_value_t = 10)]
+    pub(crate) bloom_bits_per_key: u32,
+
+    /// Compression, on all levels.
+    #[arg(long, value_enum, default_value_t)]
+    pub(crate) compression: Compression,
+
+    /// Threads for flushes and compactions.
+    #[arg(long, default_value_t = 2)]
+    pub(crate) background_threads: u32,
+
+    /// Makes RocksDB count what it does: its own write amplification is then in the results. Off, because it counts inside
+    /// every operation.
+    #[arg(long)]
+    pub(crate) rocksdb_statistics: bool,
+}
