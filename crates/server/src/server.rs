@@ -29,6 +29,9 @@ use crate::stripe::Stripes;
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (64 << 10);
 
+/// Connections that may wait to be taken, as in memcached.
+const BACKLOG: i32 = 1024;
+
 /// How a server is set up. Start from [`ServerOptions::default`] and change what you need.
 #[derive(Debug, Clone)]
 pub struct ServerOptions {
@@ -393,6 +396,8 @@ fn listen_error(address: impl fmt::Display) -> impl Fn(io::Error) -> StartError 
 fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
     let listener = TcpListener::bind(address).map_err(listen_error(address))?;
     listener.set_nonblocking(true).map_err(listen_error(address))?;
+    // Again, for a longer queue than the library asks for: crowds reconnect all at once after a restart.
+    rustix::net::listen(&listener, BACKLOG).map_err(|error| listen_error(address)(error.into()))?;
     Ok(listener)
 }
 

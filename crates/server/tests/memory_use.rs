@@ -1,0 +1,128 @@
+//! Memory that clients can make the server use: crowds of idle connections, floods without reading, announcements.
+//!
+//! One test, as it looks at the memory of the whole process, in which it must be alone.
+
+mod memory;
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use memory::MemoryEngine;
+use situ_server::{Server, ServerOptions};
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn local() -> ServerOptions {
+    ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() }
+}
+
+fn connect(server: &Server) -> TcpStream {
+    let stream = TcpStream::connect(server.addresses()[0]).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_write_timeout(Some(PATIENCE)).unwrap();
+    stream.set_nodelay(true).unwrap();
+    stream
+}
+
+/// Reads exactly what is expected.
+fn expect(stream: &mut impl Read, expected: &[u8]) {
+    let mut got = vec![0; expected.len()];
+    stream.read_exact(&mut got).unwrap();
+    assert!(got == expected, "got {} for {}", got.escape_ascii(), expected.escape_ascii());
+}
+
+fn ask(stream: &mut (impl Read + Write), command: &[u8], answer: &[u8]) {
+    stream.write_all(command).unwrap();
+    expect(stream, answer);
+}
+
+fn resident_bytes() -> usize {
+    let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
+    statm.split(' ').nth(1).unwrap().parse::<usize>().unwrap() * 4096
+}
+
+#[test]
+fn memory_is_bounded_by_what_clients_cannot_change() {
+    ten_thousand_idle_connections_cost_less_than_10_kb_each();
+    a_client_that_does_not_read_is_not_read_either();
+    an_announced_gigabyte_costs_nothing_until_it_comes();
+}
+
+fn ten_thousand_idle_connections_cost_less_than_10_kb_each() {
+    const CONNECTIONS: usize = 9_000;
+    // Both ends are in this process; the other tests of this file run beside it.
+    let limit = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX);
+    let count = CONNECTIONS.min((limit as usize).saturating_sub(1000) / 2);
+    if count < CONNECTIONS {
+        eprintln!("REDUCED to {count} connections: the limit of open files is {limit}");
+    }
+    let server = Server::start(&local(), MemoryEngine::start(None)).unwrap();
+    let before = resident_bytes();
+    let mut streams: Vec<TcpStream> = (0..count).map(|_| connect(&server)).collect();
+    let value = vec![b'x'; 20_000];
+    for (index, stream) in streams.iter_mut().enumerate() {
+        // Each has worked once, some with buffers larger than they may keep.
+        if index % 16 == 0 {
+            stream.write_all(b"set a 0 0 20000\r\n").unwrap();
+            stream.write_all(&value).unwrap();
+            ask(stream, b"\r\n", b"STORED\r\n");
+        }
+        ask(stream, b"get b\r\n", b"END\r\n");
+    }
+    let per_connection = resident_bytes().saturating_sub(before) / count.max(1);
+    println!("{per_connection} bytes for each of {count} connections");
+    assert!(per_connection < 10_000, "{per_connection} bytes for each of {count} idle connections");
+}
+
+fn a_client_that_does_not_read_is_not_read_either() {
+    let engine = MemoryEngine::start(None);
+    let server = Server::start(&local(), engine).unwrap();
+    let mut stream = connect(&server);
+    let value = vec![b'v'; 500_000];
+    stream.write_all(b"set big 0 0 500000\r\n").unwrap();
+    stream.write_all(&value).unwrap();
+    ask(&mut stream, b"\r\n", b"STORED\r\n");
+    let before = resident_bytes();
+    // Each command asks for 2 MB; all together for 40 GB.
+    let command = b"get big big big big\r\n";
+    let flood: Vec<u8> = command.repeat(20_000);
+    stream.set_nonblocking(true).unwrap();
+    let mut sent = 0;
+    let deadline = Instant::now() + Duration::from_millis(700);
+    while sent < flood.len() && Instant::now() < deadline {
+        match stream.write(&flood[sent..]) {
+            Ok(bytes) => sent += bytes,
+            Err(_) => std::thread::sleep(Duration::from_millis(5)),
+        }
+    }
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 64 << 20, "the server holds {grown} bytes for a client that does not read");
+    // Others are served meanwhile.
+    ask(&mut connect(&server), b"get nothing\r\n", b"END\r\n");
+    // And when it reads, everything comes, in order.
+    stream.set_nonblocking(false).unwrap();
+    let mut answer = Vec::new();
+    for _ in 0..4 {
+        answer.extend_from_slice(b"VALUE big 0 500000\r\n");
+        answer.extend_from_slice(&value);
+        answer.extend_from_slice(b"\r\n");
+    }
+    answer.extend_from_slice(b"END\r\n");
+    for _ in 0..(sent / command.len()).min(40) {
+        expect(&mut stream, &answer);
+    }
+}
+
+fn an_announced_gigabyte_costs_nothing_until_it_comes() {
+    let options = ServerOptions { max_value_bytes: situ_server::MAX_VALUE_BYTES_LIMIT, ..local() };
+    let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
+    let before = resident_bytes();
+    let mut streams: Vec<TcpStream> = (0..50).map(|_| connect(&server)).collect();
+    for stream in &mut streams {
+        stream.write_all(b"set key 0 0 1073000000\r\nonly this").unwrap();
+    }
+    std::thread::sleep(Duration::from_millis(100));
+    let grown = resident_bytes().saturating_sub(before);
+    assert!(grown < 100 << 20, "{grown} bytes for announcements");
+}
