@@ -10,7 +10,8 @@
 //!
 //! **Invariants.** Every id given out is below the stored limit. The barrier never goes down.
 //! **Failure.** If a block cannot be reserved (the engine is read-only, say), ids go on until the block ends and then
-//! storing fails with a reason; each further attempt tries the reservation again.
+//! storing fails with a reason; each further attempt tries the reservation again. A flush whose record cannot be
+//! stored holds until the next restart; its client is told that it failed.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
@@ -91,8 +92,6 @@ impl<E: Engine> Durable<E> {
         if id + BLOCK / 2 >= limit {
             self.reserve(limit);
             if id >= self.limit.load(Ordering::Acquire) {
-                // Not given out, so it may be given out later.
-                self.next.fetch_min(id, Ordering::Relaxed);
                 return Err(EngineError::new("no cas ids can be reserved: the engine does not accept writes"));
             }
         }
@@ -103,8 +102,10 @@ impl<E: Engine> Durable<E> {
         if self.reserving.swap(true, Ordering::AcqRel) {
             return;
         }
-        // Another thread may have finished a reservation between the caller's look and the swap.
-        let new_limit = limit.max(self.limit.load(Ordering::Acquire)).saturating_add(BLOCK);
+        // Another thread may have finished a reservation between the caller's look and the swap; and attempts that
+        // failed have moved the counter past the limit.
+        let used = limit.max(self.limit.load(Ordering::Acquire)).max(self.next.load(Ordering::Relaxed));
+        let new_limit = used.saturating_add(BLOCK);
         let (shared_limit, reserving) = (Arc::clone(&self.limit), Arc::clone(&self.reserving));
         let done: Done = Box::new(move |result| {
             if result.is_ok() {
@@ -128,7 +129,9 @@ impl<E: Engine> Durable<E> {
             && self.due.compare_exchange(due, 0, Ordering::AcqRel, Ordering::Relaxed).is_ok()
         {
             // The stored due time does the same again after a restart if this record does not get through.
-            self.raise_barrier(self.next.fetch_add(1, Ordering::Relaxed), 0, Box::new(|_| ()));
+            // Above every id given out, and never above the stored limit, at which ids go on after a restart.
+            let cas = self.next.load(Ordering::Relaxed).min(self.limit.load(Ordering::Acquire));
+            self.raise_barrier(cas, 0, Box::new(|_| ()));
         }
         ExpiryRule { now_seconds, barrier_cas: self.barrier.load(Ordering::Acquire) }
     }
@@ -158,3 +161,6 @@ impl<E: Engine> Durable<E> {
         self.engine.put_meta(FLUSH_KEY, &record, done);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -6,12 +6,10 @@
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::os::fd::AsFd;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::event::{PollFd, PollFlags, poll};
 
 use crate::engine::{Engine, Health};
 use crate::metrics::Totals;
@@ -21,14 +19,17 @@ use crate::server::Shared;
 pub(crate) const THREADS: usize = 2;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const DEADLINE: Duration = Duration::from_secs(3);
-/// How often a waiting thread looks whether the server stops.
-const STOP_CHECK: Timespec = Timespec { tv_sec: 0, tv_nsec: 200_000_000 };
 
-/// Answers requests until `stop` is set. The listener must be non-blocking.
-pub(crate) fn run<E: Engine>(listener: &TcpListener, shared: &Shared<E>, stop: &Arc<AtomicBool>) {
-    while !stop.load(Ordering::Acquire) {
-        let mut waiting = [PollFd::from_borrowed_fd(listener.as_fd(), PollFlags::IN)];
-        if !matches!(poll(&mut waiting, Some(&STOP_CHECK)), Ok(1..)) {
+/// Answers requests until `stop` can be read. The listener must be non-blocking.
+pub(crate) fn run<E: Engine>(listener: &TcpListener, shared: &Shared<E>, stop: &OwnedFd) {
+    loop {
+        let mut waiting = [PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        // An interrupted wait shows in nothing being ready.
+        let _ = poll(&mut waiting, None);
+        if !waiting[0].revents().is_empty() {
+            return;
+        }
+        if waiting[1].revents().is_empty() {
             continue;
         }
         match listener.accept() {

@@ -131,6 +131,16 @@ mod tests {
     }
 
     #[test]
+    fn the_stored_form_is_the_documented_one() {
+        let header = Header { state: STALE | BINARY_KEY, flags: 0x0403_0201, expires: 0x0c, cas: 0x1f };
+        let golden = [1, 5, 1, 2, 3, 4, 0x0c, 0, 0, 0, 0, 0, 0, 0, 0x1f, 0, 0, 0, 0, 0, 0, 0];
+        assert_eq!(header.encode(), golden);
+        assert_eq!(Header::decode(&golden[..21]), None);
+        assert_eq!(Header::decode(&[&[2], &golden[1..]].concat()), None, "another version");
+        assert_eq!(Header::decode(&[&[1, 8], &golden[2..]].concat()), None, "an unknown state bit");
+    }
+
+    #[test]
     fn the_second_of_expiry_is_already_dead_and_the_barrier_kills_what_is_below() {
         let header = Header { state: 0, flags: 0, expires: 100, cas: 7 };
         let rule = |now_seconds, barrier_cas| ExpiryRule { now_seconds, barrier_cas };

@@ -38,6 +38,9 @@ mod execute;
 mod http;
 mod inbox;
 mod item;
+#[cfg(test)]
+#[path = "../tests/memory/mod.rs"]
+mod memory;
 mod meta;
 mod metrics;
 mod number;

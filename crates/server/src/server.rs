@@ -3,14 +3,16 @@
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use rustix::event::EventfdFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
@@ -185,7 +187,8 @@ pub enum StopSignal {
 pub struct Server {
     inboxes: Vec<Arc<Inbox>>,
     threads: Vec<JoinHandle<()>>,
-    http_stop: Arc<AtomicBool>,
+    /// Readable from the moment of stopping on.
+    http_stop: Arc<OwnedFd>,
     stop_at: Arc<Mutex<Option<Instant>>>,
     addresses: Vec<SocketAddr>,
     http_address: Option<SocketAddr>,
@@ -245,10 +248,12 @@ impl Server {
             open: AtomicUsize::new(0),
             stop_at: Arc::clone(&stop_at),
         });
+        let http_stop = rustix::event::eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
+            .map_err(|error| StartError::System(error.into()))?;
         let mut server = Server {
             inboxes: inboxes.clone(),
             threads: Vec::new(),
-            http_stop: Arc::default(),
+            http_stop: Arc::new(http_stop),
             stop_at,
             addresses,
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
@@ -340,7 +345,8 @@ impl Server {
 
     fn shut_down(&mut self, deadline: Duration) {
         *self.stop_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + deadline);
-        self.http_stop.store(true, Ordering::Release);
+        // Fails only if it is full, and then it is readable.
+        let _ = rustix::io::write(&*self.http_stop, &1u64.to_ne_bytes());
         for inbox in &self.inboxes {
             inbox.post(Message::Stop);
         }

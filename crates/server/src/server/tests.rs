@@ -6,10 +6,7 @@ use std::time::Duration;
 
 use super::*;
 
-#[path = "../../tests/memory/mod.rs"]
-mod memory;
-
-use memory::MemoryEngine;
+use crate::memory::MemoryEngine;
 
 fn start(engine: &Arc<MemoryEngine>) -> Server {
     let options =
