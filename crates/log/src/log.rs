@@ -9,7 +9,7 @@ use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
 use crate::page::{RECORD_BYTES_MAX, record_header};
 use crate::state::{Flight, Plan, State};
 use situ_device::{Env, Event, PAGE_BYTES};
-use situ_storage::{Error, Result, Volume};
+use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -43,7 +43,18 @@ impl Log {
     pub fn create(volume: Arc<dyn Volume>, env: Env, options: LogOptions, first_file: u64) -> Result<Arc<Log>> {
         let files = Files::open(volume, options.file_bytes, options.spare_files_max, env.executor.event())?;
         let pages = files.make(first_file, 0)?;
-        let state = State::new(&options, first_file, pages)?;
+        Log::over(files, env, &options, first_file, pages)
+    }
+
+    /// A log whose first file is at hand.
+    pub(crate) fn over(
+        files: Files,
+        env: Env,
+        options: &LogOptions,
+        first_file: u64,
+        pages: Arc<dyn PageFile>,
+    ) -> Result<Arc<Log>> {
+        let state = State::new(options, first_file, pages)?;
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Arc::new(Log { env, state: Mutex::new(state), files, written, durable }))
     }

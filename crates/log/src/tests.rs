@@ -14,6 +14,7 @@ mod crash;
 mod failure;
 mod files;
 mod rot;
+mod simulated;
 mod speed;
 mod threads;
 

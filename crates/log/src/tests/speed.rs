@@ -2,6 +2,8 @@
 //! named by `SITU_LOG_DIRECTORY`, or a temporary one.
 
 use super::*;
+use crate::files::Files;
+use situ_storage::{Buffer, PageFile};
 use std::time::{Duration, Instant};
 
 fn volume() -> (tempfile::TempDir, Arc<dyn Volume>) {
@@ -82,6 +84,52 @@ fn synced() {
         for in_flight_max in [1, 2, 4, 8] {
             run(threads, Durability::Synced, in_flight_max);
         }
+    }
+}
+
+/// A page file that takes no time.
+struct Nothing;
+
+impl PageFile for Nothing {
+    fn path(&self) -> &str {
+        "nothing"
+    }
+
+    fn pages(&self) -> u64 {
+        1 << 30
+    }
+
+    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
+#[test]
+#[ignore = "measures the machine"]
+fn the_log_without_a_disk() {
+    // Straight to the state machine's file: what append and commit cost by themselves. The best of many short rounds,
+    // because the machine is shared.
+    for durability in [Durability::Buffered, Durability::Synced] {
+        let env = Env::system();
+        let files = Files::open(Shadow::default().volume(), 0, 0, env.executor.event()).unwrap();
+        let log = Log::over(files, env, &LogOptions::default(), 1, Arc::new(Nothing)).unwrap();
+        let best = (0..200).map(|_| {
+            let started = Instant::now();
+            for _ in 0..5000 {
+                let lsn = log.append(&[&[1; 30], &[2; 100]]).unwrap();
+                log.commit(lsn, durability).unwrap();
+            }
+            started.elapsed().as_nanos() / 5000
+        });
+        println!("{durability:?}: {} ns for append and commit", best.min().unwrap());
     }
 }
 
