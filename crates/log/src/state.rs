@@ -23,9 +23,10 @@
 //! **Invariants**
 //! * Watermarks never pass a hole and never go back: `durable <= written <= issued <= appended`, marks counted.
 //! * A page is in at most one flight, and a page is begun only when the one before is final.
-//! * *A sync and a rewrite never overlap*: a sync waits for the rewrites in flight, and no page is opened again while
-//!   a sync is in flight or wanted. Without this a page could become durable behind the back of an image in flight,
-//!   which says what was durable when it was made (format page, "Writing a page again").
+//! * *A sync and a rewrite never overlap*: a sync waits for the rewrites in flight, and closes the page that could be
+//!   written again. Without this a page could become durable behind the back of an image in flight, which says what
+//!   was durable when it was made (format page, "Writing a page again"). So that the sync gets its turn, no page is
+//!   opened again while somebody wants one.
 //! * Whoever waits either waits for a position that something in flight will bring, or is woken when a flight lands
 //!   and there is something to do that it can do.
 
@@ -485,7 +486,7 @@ impl State {
             && self.waiting.is_empty()
             && self.next_page == chunk.next_page()
             && Arc::ptr_eq(&self.file, &chunk.file);
-        if newest && chunk.is_open() && !self.closed && self.sync.is_none() && self.sync_wanted == 0 {
+        if newest && chunk.is_open() && !self.closed && self.sync_wanted == 0 {
             let pool = &mut self.pool;
             let chunk = chunk.reopen(durable, || pool.pop().unwrap_or_else(|| Chunk::new_buffer(0)));
             self.open = Some(chunk);
@@ -606,3 +607,6 @@ fn page_count(pages: &dyn PageFile) -> Result<u32> {
         _ => Err(Error::Invalid(format!("{} has {} pages; a log file has 4 to 2^32", pages.path(), pages.pages()))),
     }
 }
+
+#[cfg(test)]
+mod tests;

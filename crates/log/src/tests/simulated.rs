@@ -12,6 +12,11 @@ use std::time::Duration;
 struct Told {
     appended: Vec<Vec<u8>>,
     durable: usize,
+    /// Files below this one are not needed; they hold this many records.
+    oldest_needed: u64,
+    released: usize,
+    /// Records before the current file.
+    begun: usize,
 }
 
 const THREADS: u64 = 4;
@@ -46,6 +51,15 @@ fn write(log: &Log, told: &Mutex<Told>, rng: &mut Rng, each: usize) -> Result<()
             told.durable = told.durable.max(count);
         } else if rng.chance(60) {
             log.commit(lsn, Durability::Buffered)?;
+        } else if rng.chance(20) {
+            // Everything before the current file goes, as after a flush.
+            let oldest_needed = {
+                let mut told = told.lock().unwrap();
+                told.oldest_needed = log.file();
+                told.released = told.begun;
+                told.oldest_needed
+            };
+            log.release(oldest_needed)?;
         } else {
             log.advance(Durability::Synced)?;
         }
@@ -72,29 +86,35 @@ fn append_shared(log: &Log, told: &Mutex<Told>, rng: &mut Rng) -> Result<(Lsn, u
             Err(Error::Invalid(_)) => continue,
             prepared => prepared?,
         }
-        let _order = told.lock().unwrap();
+        let mut told = told.lock().unwrap();
         if log.file() < next {
             match log.rotate() {
-                Ok(_) | Err(AppendError::NotPrepared) => {}
+                Ok(_) => told.begun = told.appended.len(),
+                Err(AppendError::NotPrepared) => {}
                 Err(error) => return Err(Error::Invalid(error.to_string())),
             }
         }
     }
 }
 
-fn recovered(volume: &SimVolume) -> Vec<Vec<u8>> {
-    let number = |name| if let FileName::Log(number) = name { Some(number) } else { None };
+fn recovered(volume: &SimVolume, oldest_needed: u64) -> Vec<Vec<u8>> {
+    let number = |name| match name {
+        FileName::Log(number) if number >= oldest_needed => Some(number),
+        _ => None,
+    };
     let files: Vec<u64> = volume.list().unwrap().into_iter().filter_map(|meta| number(meta.name)).collect();
     let volume: Arc<dyn Volume> = Arc::new(volume.clone());
     bodies(read_files(&volume, &files, RecoveryMode::Strict).unwrap().1)
 }
 
 fn check(volume: SimVolume, told: &Told) {
-    let found = recovered(&volume);
-    assert!(found.len() >= told.durable, "{} promised, {} found", told.durable, found.len());
-    assert!(found[..] == told.appended[..found.len()], "{} found are not a prefix", found.len());
+    let found = recovered(&volume, told.oldest_needed);
+    let end = told.released + found.len();
+    assert!(end >= told.durable, "{} promised, found up to {end}", told.durable);
+    assert!(found[..] == told.appended[told.released..end], "what was found up to {end} is not what was appended");
     // What recovery found must be durable by then: the next log builds on it.
-    assert!(recovered(&volume.crash(9)) == found, "a second crash took back what was recovered");
+    let again = recovered(&volume.crash(9), told.oldest_needed);
+    assert!(again == found, "a second crash took back what was recovered");
 }
 
 #[test]
