@@ -7,7 +7,7 @@
 use crate::files::Files;
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
 use crate::page::{RECORD_BYTES_MAX, record_header};
-use crate::state::{Flight, Plan, State};
+use crate::state::{Flight, Next, Plan, State};
 use situ_device::{Env, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
@@ -239,24 +239,20 @@ impl Log {
         }
         self.files.preparing(|| {
             let mut state = self.lock();
-            let current = state.file_number();
-            if file_number <= current {
-                let text = format!("the log is at file {current} already; {file_number} cannot follow it");
-                return Err(Error::Invalid(text));
-            }
-            let ready = state.next.as_ref();
-            if ready.is_some_and(|(number, pages)| *number == file_number && self.files.fits(&**pages, min_bytes)) {
+            state.distance(file_number)?;
+            let next = state.next();
+            let fits = |next: &Next| next.number == file_number && self.files.fits(&*next.pages, min_bytes);
+            if next.as_ref().is_some_and(fits) {
                 return Ok(());
             }
-            let unfit = state.next.take();
+            let unfit = next.take();
             drop(state);
-            if let Some((number, pages)) = unfit {
-                self.files.add_old(number, pages.pages(), 0);
-                self.files.release_unused(number)?;
+            if let Some(next) = unfit {
+                self.files.add_old(next.number, next.pages.pages(), 0);
+                self.files.release_unused(next.number)?;
             }
             let pages = self.files.make(file_number, min_bytes)?;
-            self.lock().next = Some((file_number, pages));
-            Ok(())
+            self.lock().set_next(file_number, pages)
         })
     }
 

@@ -83,6 +83,14 @@ struct Older {
     end: u64,
 }
 
+/// The file to rotate to.
+pub(crate) struct Next {
+    pub(crate) number: u64,
+    pub(crate) pages: Arc<dyn PageFile>,
+    page_count: u32,
+    distance: u32,
+}
+
 pub(crate) struct State {
     buffer_bytes_max: usize,
     in_flight_max: usize,
@@ -114,7 +122,7 @@ pub(crate) struct State {
     pub(crate) idle_events: Vec<Arc<dyn Event>>,
     pub(crate) failed: Option<Error>,
     closed: bool,
-    pub(crate) next: Option<(u64, Arc<dyn PageFile>)>,
+    next: Option<Next>,
     metrics: LogMetrics,
 }
 
@@ -268,15 +276,7 @@ impl State {
     /// Ends the current file and goes on in the one prepared. Returns the file that was ended and where.
     pub(crate) fn rotate(&mut self) -> Result<(Arc<LogFile>, u64), AppendError> {
         self.refuse_if_ended()?;
-        let (number, pages) = self.next.take().ok_or(AppendError::NotPrepared)?;
-        let distance = number.checked_sub(self.file.number).and_then(|distance| u32::try_from(distance).ok());
-        let (distance, page_count) = match (distance, page_count(&*pages)) {
-            (Some(distance), Ok(page_count)) if distance > 0 => (distance, page_count),
-            _ => {
-                let text = format!("log file {number} cannot follow log file {}", self.file.number);
-                return Err(AppendError::Failed(Error::Invalid(text)));
-            }
-        };
+        let Next { number, pages, page_count, distance } = self.next.take().ok_or(AppendError::NotPrepared)?;
         self.end_file(flag::ENDED);
         let end = self.file.position(self.next_page);
         let next = Arc::new(LogFile { number, pages, page_count, base: end, distance });
@@ -285,6 +285,26 @@ impl State {
         self.next_page = 0;
         self.last_used = 0;
         Ok((file, end))
+    }
+
+    /// How much higher than the current file's number `number` is. It is stored in 32 bits.
+    pub(crate) fn distance(&self, number: u64) -> Result<u32> {
+        let current = self.file.number;
+        let distance = number.checked_sub(current).and_then(|distance| u32::try_from(distance).ok());
+        distance.filter(|distance| *distance > 0).ok_or_else(|| {
+            Error::Invalid(format!("log file {number} cannot follow log file {current}: its number must be higher"))
+        })
+    }
+
+    pub(crate) fn next(&mut self) -> &mut Option<Next> {
+        &mut self.next
+    }
+
+    /// Makes a file the one to rotate to.
+    pub(crate) fn set_next(&mut self, number: u64, pages: Arc<dyn PageFile>) -> Result<()> {
+        let (page_count, distance) = (page_count(&*pages)?, self.distance(number)?);
+        self.next = Some(Next { number, pages, page_count, distance });
+        Ok(())
     }
 
     /// Takes no more records. True the first time.
@@ -591,7 +611,7 @@ impl State {
 
     /// Pages of the current file and of the one prepared.
     pub(crate) fn pages(&self) -> u64 {
-        u64::from(self.file.page_count) + self.next.as_ref().map_or(0, |(_, pages)| pages.pages())
+        u64::from(self.file.page_count) + self.next.as_ref().map_or(0, |next| next.pages.pages())
     }
 
     /// The counters, and the writes in flight now.

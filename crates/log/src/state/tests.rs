@@ -75,9 +75,14 @@ fn a_gap_is_durable_only_when_the_rewrite_that_takes_it_over_has_landed() {
     let rewrite = fly(&mut state, b, Durability::Synced);
     assert!(rewrite.durable && rewrite.chunk.rewrite);
     assert_eq!((state.written, state.durable), (a, 0));
+    // Another flight lands meanwhile, and the watermarks are looked at.
+    let c = append(&mut state, 100);
+    let other = fly(&mut state, c, Durability::Synced);
+    state.landed(other, Ok(()));
+    assert_eq!((state.written, state.durable), (a, 0));
     assert!(waits(&mut state, a, Durability::Synced), "the page is on its way to the disk only");
     state.landed(rewrite, Ok(()));
-    assert_eq!((state.written, state.durable), (b, b));
+    assert_eq!((state.written, state.durable), (c, c));
 }
 
 #[test]

@@ -70,6 +70,29 @@ fn released_files_count_as_durable_and_need_no_sync() {
 }
 
 #[test]
+fn only_what_is_released_and_written_is_given_up() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    let mut ends = Vec::new();
+    for next in 2..5 {
+        let lsn = log.append(&[b"x"]).unwrap();
+        log.commit(lsn, Durability::Buffered).unwrap();
+        ends.push(lsn);
+        log.prepare_next(next, 0).unwrap();
+        log.rotate().unwrap();
+    }
+    log.release(4).unwrap();
+    assert_eq!(shadow.log_files(), [3, 4], "the end mark of file 3 is not written yet");
+    let lsn = log.append(&[b"x"]).unwrap();
+    log.commit(lsn, Durability::Buffered).unwrap();
+    log.release(2).unwrap();
+    assert!(log.durable() > ends[1] && log.durable() < ends[2], "file 3 is still needed");
+    log.release(99).unwrap();
+    assert_eq!(shadow.log_files(), [4], "the current file stays");
+    assert!(log.durable() > ends[2] && log.durable() < lsn);
+}
+
+#[test]
 fn a_synced_record_makes_the_files_before_it_durable() {
     let shadow = Shadow::default();
     let log = begin(&shadow, 1);
