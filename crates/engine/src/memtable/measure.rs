@@ -121,6 +121,47 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     report(&format!("{name}: random insert, {threads} threads"), ENTRIES, start);
 }
 
+/// What one miss costs on this machine: the next place is known only when the last one has been read. A search cannot be
+/// faster than the misses that follow from one another on its way.
+#[test]
+#[ignore = "a measurement"]
+fn a_dependent_miss() {
+    const LINES: u64 = 1 << 20;
+    let mut next = vec![[0u64; 8]; LINES as usize];
+    let mut order: Vec<u64> = (0..LINES).collect();
+    order.sort_by_key(|number| scatter(*number));
+    for (here, there) in order.iter().zip(order.iter().cycle().skip(1)) {
+        next[*here as usize][0] = *there;
+    }
+    let start = Started::now();
+    let mut place = 0;
+    for _ in 0..LINES {
+        place = next[place as usize][0];
+    }
+    black_box(place);
+    report("a dependent miss in 64 MB", LINES, start);
+}
+
+/// What a general-purpose concurrent skiplist takes for the same.
+#[test]
+#[ignore = "a measurement"]
+fn crossbeam_skiplist() {
+    let mut numbers: Vec<u64> = (0..ENTRIES).collect();
+    numbers.sort_by_key(|number| scatter(*number ^ 0x5eed));
+    let map = crossbeam_skiplist::SkipMap::new();
+    let start = Started::now();
+    for number in &numbers {
+        map.insert(decimal_key(*number), [7u8; 100]);
+    }
+    report("crossbeam-skiplist: random insert", ENTRIES, start);
+    numbers.sort_by_key(|number| scatter(*number ^ 0xface));
+    let start = Started::now();
+    for number in &numbers {
+        black_box(map.get(&decimal_key(*number))).expect("every key was inserted");
+    }
+    report("crossbeam-skiplist: random get", ENTRIES, start);
+}
+
 #[test]
 #[ignore = "a measurement"]
 fn binary_keys() {

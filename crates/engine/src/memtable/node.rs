@@ -33,9 +33,9 @@ use situ_table::{KeyRef, Trailer};
 use super::arena::{ALIGNMENT, Arena};
 use super::sync::{AtomicPtr, Ordering, Witness, prefetch};
 
-/// The tallest tower. At four nodes per node of the next level it suits 4^12 = 16 million entries; with more, a search
-/// walks along the top level.
-pub(super) const HEIGHT_MAX: usize = 12;
+/// The tallest tower. At two nodes per node of the next level it suits 2^20 = a million entries; with sixteen million, a
+/// search walks over eight nodes of the top level on average.
+pub(super) const HEIGHT_MAX: usize = 20;
 
 /// The longest key, in bytes.
 pub(super) const KEY_BYTES_MAX: usize = (1 << 24) - 1;

@@ -2,8 +2,8 @@
 //!
 //! # How it works
 //!
-//! The nodes form one linked list in key order; every fourth node or so is also on the list of the level above, every
-//! fourth of those on the next, and so on. A search starts at the head on the highest level, walks until the next node
+//! The nodes form one linked list in key order; every second node or so is also on the list of the level above, every
+//! second of those on the next, and so on. A search starts at the head on the highest level, walks until the next node
 //! is at or behind the target, and goes down one level.
 //!
 //! An insert
@@ -180,6 +180,12 @@ impl SkipList {
     ) -> (Node<'a>, Option<Node<'a>>) {
         loop {
             let after = before.next(level);
+            // Whichever way the comparison goes, it waits for `after`; ask meanwhile for where the way down leads.
+            if level > 0
+                && let Some(below) = before.next(level - 1)
+            {
+                below.prefetch();
+            }
             match after {
                 Some(node) if after != bound && node.is_before(target) => before = node,
                 _ => return (before, after),

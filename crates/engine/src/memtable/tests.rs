@@ -13,7 +13,10 @@ use super::*;
 type Model = BTreeMap<ModelKey, Vec<u8>>;
 type ModelKey = (Vec<u8>, Reverse<u64>);
 
-const CASES: u32 = if cfg!(miri) { 4 } else { 128 };
+const CASES: u32 = if cfg!(miri) { 2 } else { 128 };
+
+/// Entries, and movements, in a case at most. Miri is some thousand times slower.
+const CASE_ENTRIES: usize = if cfg!(miri) { 8 } else { 60 };
 
 fn put(sequence: u64) -> Trailer {
     Trailer::new(sequence, KeyKind::Put)
@@ -61,7 +64,7 @@ proptest! {
 
     #[test]
     fn get_finds_the_newest_version_at_or_below_the_snapshot(
-        entries in prop::collection::vec(entry(), 0..60), absent in hard_key(), seed in any::<u64>(),
+        entries in prop::collection::vec(entry(), 0..CASE_ENTRIES), absent in hard_key(), seed in any::<u64>(),
     ) {
         let (memtable, model) = both(&entries, seed);
         for key in entries.iter().map(|entry| &entry.0).chain([&absent]) {
@@ -77,8 +80,8 @@ proptest! {
 
     #[test]
     fn a_cursor_moves_like_one_over_a_sorted_map(
-        entries in prop::collection::vec(entry(), 0..60),
-        moves in prop::collection::vec((0..10u8, hard_key(), 0..60u64), 0..80),
+        entries in prop::collection::vec(entry(), 0..CASE_ENTRIES),
+        moves in prop::collection::vec((0..10u8, hard_key(), 0..60u64), 0..CASE_ENTRIES),
         seed in any::<u64>(),
     ) {
         let (memtable, model) = both(&entries, seed);
@@ -123,7 +126,7 @@ proptest! {
 
     #[test]
     fn counts_and_bounds_are_those_of_the_entries(
-        entries in prop::collection::vec(entry(), 0..60), first_sequence in 0..1000u64,
+        entries in prop::collection::vec(entry(), 0..CASE_ENTRIES), first_sequence in 0..1000u64,
     ) {
         let memtable = Memtable::new(7, 1);
         prop_assert!(memtable.is_empty());
@@ -141,9 +144,9 @@ proptest! {
         prop_assert_eq!(
             memtable.largest_sequence(), (!entries.is_empty()).then(|| first_sequence + entries.len() as u64 - 1)
         );
-        // 32 bytes of header, a tower of at most twelve links, and rounding.
+        // 32 bytes of header, a tower of links, of which the header has one, and rounding.
         let used = memtable.used_bytes() - empty;
-        prop_assert!(used >= payload + 32 * entries.len() && used <= payload + (32 + 88 + 7) * entries.len());
+        prop_assert!(used >= payload + 32 * entries.len() && used <= payload + (32 + 8 * (HEIGHT_MAX - 1) + 7) * entries.len());
         prop_assert!(memtable.allocated_bytes() >= memtable.used_bytes());
     }
 }
@@ -318,16 +321,17 @@ fn readers_see_an_ordered_and_growing_memtable_while_many_threads_insert() {
 
 /// A skiplist with a bad distribution of heights is still right, only slow, so nothing else would notice.
 #[test]
-fn a_quarter_of_the_nodes_reaches_the_next_level() {
+#[cfg_attr(miri, ignore = "draws too many heights for Miri, and touches no memory")]
+fn half_of_the_nodes_reaches_the_next_level() {
     for seed in [0, 1, u64::MAX] {
         let mut reached = [0u32; HEIGHT_MAX + 1];
         for ordinal in 0..1 << 16 {
             reached[..=height_of(seed, ordinal)].iter_mut().for_each(|count| *count += 1);
         }
         assert_eq!(reached[1], 1 << 16);
-        for level in 2..6 {
+        for level in 2..9 {
             let ratio = f64::from(reached[level]) / f64::from(reached[level - 1]);
-            assert!((0.2..0.3).contains(&ratio), "seed {seed}: {ratio} of level {level} reach the next");
+            assert!((0.4..0.6).contains(&ratio), "seed {seed}: {ratio} of level {level} reach the next");
         }
     }
 }

@@ -32,13 +32,13 @@ fn a_node_gives_back_what_was_put_in_at_every_height() {
     let nodes: Vec<Node<'_>> = (1..=HEIGHT_MAX)
         .map(|height| {
             let key = KeyRef::new(&value[..height * 3], Trailer(height as u64));
-            Node::create(&arena, height, key, &value[..height * 3000])
+            Node::create(&arena, height, key, &value[..height * 2000])
         })
         .collect();
     for (height, node) in (1..).zip(&nodes) {
         assert_eq!(node.height(), height);
         assert_eq!(node.key(), KeyRef::new(&value[..height * 3], Trailer(height as u64)));
-        assert_eq!(node.value(), &value[..height * 3000]);
+        assert_eq!(node.value(), &value[..height * 2000]);
         for level in 0..height {
             assert!(node.next(level).is_none());
             // SAFETY: all nodes are of one arena.
