@@ -13,7 +13,7 @@
 //! What the figures mean:
 //! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it
 //!   includes making the key and one reading of the clock. With a rate it is from the moment the request was due.
-//! - *Write amplification* is bytes this process sent to the disk, background work that the workload caused included, per
+//! - *Write amplification* is bytes this process gave to be written, background work that the workload caused included, per
 //!   key and value byte written. *Space amplification* is bytes on disk per byte of entries that exist.
 //! - *Stall* is the longest time in which no thread completed anything, to the millisecond.
 //! - *Memory* is anonymous memory: what the process allocated, without page cache. A few megabytes are the harness's own.

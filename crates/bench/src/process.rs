@@ -22,6 +22,7 @@ pub(crate) struct Usage {
     pub(crate) anonymous_bytes: Option<u64>,
     pub(crate) disk_bytes_read: Option<u64>,
     pub(crate) disk_bytes_written: Option<u64>,
+    pub(crate) disk_bytes_cancelled: Option<u64>,
 }
 
 impl Usage {
@@ -39,8 +40,6 @@ impl Usage {
             Some(ticks as f64 / TICKS_PER_SECOND)
         };
         let kilobytes = |key| labelled(status, key)?.checked_mul(1024);
-        // Pages dirtied and then truncated away never reached the disk.
-        let cancelled = labelled(io, "cancelled_write_bytes:").unwrap_or(0);
         Self {
             cpu_user_seconds: ticks(14),
             cpu_system_seconds: ticks(15),
@@ -48,7 +47,8 @@ impl Usage {
             resident_bytes_peak: kilobytes("VmHWM:"),
             anonymous_bytes: kilobytes("RssAnon:"),
             disk_bytes_read: labelled(io, "read_bytes:"),
-            disk_bytes_written: labelled(io, "write_bytes:").map(|bytes| bytes.saturating_sub(cancelled)),
+            disk_bytes_written: labelled(io, "write_bytes:"),
+            disk_bytes_cancelled: labelled(io, "cancelled_write_bytes:"),
         }
     }
 
@@ -171,7 +171,8 @@ mod tests {
         assert_eq!(usage.resident_bytes_peak, Some(2 << 20));
         assert_eq!(usage.anonymous_bytes, Some(512 << 10));
         assert_eq!(usage.disk_bytes_read, Some(4096));
-        assert_eq!(usage.disk_bytes_written, Some(4096));
+        assert_eq!(usage.disk_bytes_written, Some(8192));
+        assert_eq!(usage.disk_bytes_cancelled, Some(4096));
         assert_eq!(Usage::parse("", "VmRSS: x", "write_bytes:"), Usage::default());
     }
 

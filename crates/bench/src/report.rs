@@ -2,7 +2,7 @@
 //!
 //! 1. Results are grouped by label; those of one label are repetitions. A label's figure for a workload is the median of
 //!    its repetitions, with the smallest and largest shown; its curves are those of the median repetition.
-//! 2. Ratios are to one label, the baseline.
+//! 2. Ratios are to one label, the baseline; see [`ratio`].
 //! 3. The page is one file of HTML with its drawings, style and script inside: it asks the network for nothing, works from
 //!    a disk or an attachment, and follows the reader's light or dark setting.
 //!
@@ -101,6 +101,27 @@ impl Spread {
     }
 }
 
+/// How `own` compares with `base`. With as many values of each, they are taken to be repetitions that ran in turns, and the
+/// ratio is the median of the ratios within a repetition: the ratio of two medians would set a good hour of one against a
+/// bad hour of the other. Otherwise it is the ratio of the medians. `None` when there is nothing to divide by.
+#[must_use]
+pub fn ratio(own: &[f64], base: &[f64]) -> Option<Spread> {
+    if base.iter().any(|base| *base <= 0.0) {
+        return None;
+    }
+    if own.len() == base.len() {
+        return Spread::of(own.iter().zip(base).map(|(own, base)| own / base));
+    }
+    Spread::of([Spread::of(own.iter().copied())?.median / Spread::of(base.iter().copied())?.median])
+}
+
+/// A figure of one subject: its spread, and its ratio to the baseline, absent for the baseline itself.
+#[derive(Clone, Copy)]
+struct Compared {
+    spread: Spread,
+    ratio: Option<Spread>,
+}
+
 impl<'a> Comparison<'a> {
     fn new(baseline: Option<&str>, results: &'a [BenchResult]) -> Result<Self> {
         let mut subjects: Vec<Subject<'a>> = Vec::new();
@@ -130,11 +151,17 @@ impl<'a> Comparison<'a> {
     }
 
     /// A figure of each subject for a workload.
-    fn spreads(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Spread>> {
-        let of = |subject: &Subject<'_>| {
-            Spread::of(subject.phases(workload).filter_map(&figure).filter(|value| value.is_finite()))
+    fn compare(&self, workload: &str, figure: impl Fn(&PhaseResult) -> Option<f64>) -> Vec<Option<Compared>> {
+        let values = |subject: &Subject<'_>| -> Vec<f64> {
+            subject.phases(workload).filter_map(&figure).filter(|value| value.is_finite()).collect()
         };
-        self.subjects.iter().map(of).collect()
+        let base = values(&self.subjects[self.baseline]);
+        let of = |(index, subject)| {
+            let own = values(subject);
+            let ratio = if index == self.baseline { None } else { ratio(&own, &base) };
+            Some(Compared { spread: Spread::of(own)?, ratio })
+        };
+        self.subjects.iter().enumerate().map(of).collect()
     }
 
     /// Geometric mean, over the workloads both have, of a subject's throughput divided by the baseline's; with the number
@@ -144,9 +171,8 @@ impl<'a> Comparison<'a> {
             .workloads
             .iter()
             .filter_map(|workload| {
-                let spreads = self.spreads(workload, |phase| Some(phase.operations_per_second));
-                let (own, base) = (spreads[subject]?, spreads[self.baseline]?);
-                (own.median > 0.0 && base.median > 0.0).then(|| own.median / base.median)
+                let compared = self.compare(workload, |phase| Some(phase.operations_per_second));
+                compared[subject]?.ratio.map(|ratio| ratio.median).filter(|ratio| *ratio > 0.0)
             })
             .collect();
         let sum: f64 = ratios.iter().map(|ratio| ratio.ln()).sum();

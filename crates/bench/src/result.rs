@@ -89,8 +89,11 @@ pub struct PhaseResult {
     pub anonymous_bytes_peak: Option<u64>,
     /// Bytes read from the disk by this process, settling included (`/proc/self/io`).
     pub disk_bytes_read: Option<u64>,
-    /// Bytes written to the disk by this process, settling included (`/proc/self/io`).
+    /// Bytes this process gave to be written to the disk, settling included (`/proc/self/io`).
     pub disk_bytes_written: Option<u64>,
+    /// Of these, bytes whose file was removed before the kernel had written them. Not subtracted: what the kernel has
+    /// not written yet depends on how short the run is, and a store that writes directly is never spared anything.
+    pub disk_bytes_cancelled: Option<u64>,
     /// `disk_bytes_written / user_bytes_written`.
     pub write_amplification: Option<f64>,
     /// The same by the store's own counter.

@@ -313,6 +313,7 @@ impl<'a> Session<'a> {
         phase.resident_bytes_peak = now.resident_bytes_peak;
         phase.disk_bytes_read = since(before.disk_bytes_read, now.disk_bytes_read);
         phase.disk_bytes_written = since(before.disk_bytes_written, now.disk_bytes_written);
+        phase.disk_bytes_cancelled = since(before.disk_bytes_cancelled, now.disk_bytes_cancelled);
         phase.write_amplification = ratio(phase.disk_bytes_written, phase.user_bytes_written);
         let by_store = since(store_before.disk_bytes_written, stats.disk_bytes_written);
         phase.store_write_amplification = ratio(by_store, phase.user_bytes_written);

@@ -1,13 +1,12 @@
 //! What a comparison came to: per workload and store, medians and spreads, and ratios to the baseline.
 //!
-//! A ratio is taken within a repetition, where both stores ran minutes apart, and then the median of those ratios: the ratio
-//! of two medians would set a good hour of one against a bad hour of the other.
+//! The ratios are the page's: see [`situ_bench::report::ratio`]. Every store ran as often as the baseline, in turns with it.
 
 use std::collections::BTreeMap;
 use std::fmt::Write;
 
 use serde::{Deserialize, Serialize};
-use situ_bench::report::Spread;
+use situ_bench::report::{self, Spread};
 use situ_bench::{BenchResult, Machine, PhaseResult, table};
 
 /// A comparison, in a form for other programs.
@@ -122,19 +121,15 @@ impl Summary {
 }
 
 fn summarise(results: &[BenchResult], workload: &str, label: &str, baseline: &str) -> StoreSummary {
-    let phases = |label: &str| -> Vec<Option<&PhaseResult>> {
-        results.iter().filter(|result| result.label == label).map(|result| result.phase(workload)).collect()
+    let values = |label: &str, figure: fn(&PhaseResult) -> Option<f64>| -> Vec<f64> {
+        let phases = results.iter().filter(|result| result.label == label).filter_map(|result| result.phase(workload));
+        phases.filter_map(figure).filter(|value| value.is_finite()).collect()
     };
-    let (own, base) = (phases(label), phases(baseline));
     let mut figures = BTreeMap::new();
     for (name, figure) in FIGURES {
-        let value = |phase: &Option<&PhaseResult>| phase.and_then(figure).filter(|value| value.is_finite());
-        let Some(spread) = Spread::of(own.iter().filter_map(value)) else { continue };
-        let ratios = own.iter().zip(&base).filter_map(|(own, base)| {
-            let (own, base) = (value(own)?, value(base)?);
-            (base > 0.0).then_some(own / base)
-        });
-        let ratio = if label == baseline { None } else { Spread::of(ratios) };
+        let own = values(label, figure);
+        let Some(spread) = Spread::of(own.iter().copied()) else { continue };
+        let ratio = if label == baseline { None } else { report::ratio(&own, &values(baseline, figure)) };
         figures.insert(
             name.to_owned(),
             FigureSummary {

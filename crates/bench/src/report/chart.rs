@@ -23,14 +23,14 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Steps of 1, 2 or 5 times a power of ten: about `wanted` of them up to `max`.
-fn linear_ticks(max: f64, wanted: usize) -> Vec<f64> {
+/// Steps of 1, 2, 2.5 or 5 times a power of ten of `unit`: about `wanted` of them up to `max`.
+fn linear_ticks(max: f64, wanted: usize, unit: f64) -> Vec<f64> {
     if !(max > 0.0 && max.is_finite()) {
         return vec![0.0];
     }
     let rough = max / wanted.max(1) as f64;
-    let power = 10f64.powf(rough.log10().floor());
-    let step = [1.0, 2.0, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
+    let power = unit * 10f64.powf((rough / unit).log10().floor());
+    let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
     let step = step.unwrap_or(rough);
     (0..=wanted * 2).map(|tick| tick as f64 * step).take_while(|tick| *tick <= max * 1.001).collect()
 }
@@ -66,6 +66,8 @@ pub(super) struct LineChart<'a> {
     pub(super) y_scale: Scale,
     pub(super) y_format: &'a dyn Fn(f64) -> String,
     pub(super) lines: Vec<Line>,
+    /// Values are bytes: steps of the axis are round in binary units.
+    pub(super) binary: bool,
     /// Fills the area below a single line.
     pub(super) filled: bool,
 }
@@ -78,6 +80,15 @@ const TOP: f64 = 34.0;
 const BOTTOM: f64 = 44.0;
 
 impl LineChart<'_> {
+    /// The largest unit that `max` is one or more of.
+    fn unit_below(&self, max: f64) -> f64 {
+        let mut unit = 1.0;
+        while self.binary && max >= unit * 1024.0 {
+            unit *= 1024.0;
+        }
+        unit
+    }
+
     /// The chart, or nothing when there are no points.
     pub(super) fn render(&self) -> String {
         let values = || self.lines.iter().flat_map(|line| line.points.iter());
@@ -88,7 +99,7 @@ impl LineChart<'_> {
             return String::new();
         }
         let ticks = match self.y_scale {
-            Scale::Linear => linear_ticks(y_max * 1.08, 4),
+            Scale::Linear => linear_ticks(y_max * 1.08, 5, self.unit_below(y_max)),
             Scale::Log => log_ticks(y_min, y_max),
         };
         let (low, high) = match self.y_scale {
@@ -190,7 +201,7 @@ impl LineChart<'_> {
 
 /// Ticks for an axis of seconds.
 pub(super) fn seconds_ticks(max_seconds: f64) -> Vec<(f64, String)> {
-    let ticks = linear_ticks(max_seconds, 6).into_iter();
+    let ticks = linear_ticks(max_seconds, 6, 1.0).into_iter();
     ticks.map(|tick| (tick, format!("{}", (tick * 100.0).round() / 100.0))).collect()
 }
 
@@ -283,11 +294,13 @@ mod tests {
 
     #[test]
     fn ticks_are_round_and_cover_the_range() {
-        assert_eq!(linear_ticks(1000.0, 4), [0.0, 500.0, 1000.0]);
-        assert_eq!(linear_ticks(0.7, 4), [0.0, 0.2, 0.4, 0.6000000000000001]);
-        assert_eq!(linear_ticks(0.0, 4), [0.0]);
+        assert_eq!(linear_ticks(1000.0, 4, 1.0), [0.0, 250.0, 500.0, 750.0, 1000.0]);
+        assert_eq!(linear_ticks(0.7, 4, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!(linear_ticks(0.0, 4, 1.0), [0.0]);
         assert_eq!(log_ticks(150.0, 90_000.0), [100.0, 1_000.0, 10_000.0, 100_000.0]);
         assert!(log_ticks(0.0, 0.0).len() >= 2);
+        let mebibytes = linear_ticks(70.0 * 1048576.0, 4, 1048576.0);
+        assert_eq!(mebibytes[1] / 1048576.0, 20.0);
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::chart::{Bar, BarGroup, Line, LineChart, Scale, bars, escape, seconds_ticks};
-use super::{Comparison, Spread};
+use super::{Compared, Comparison};
 use crate::measure::Latency;
 use crate::result::PhaseResult;
 use crate::table::{bytes, count, factor, rate, time};
@@ -144,7 +144,7 @@ fn overview(comparison: &Comparison<'_>, html: &mut String) {
             .iter()
             .map(|workload| BarGroup {
                 name: (*workload).to_owned(),
-                bars: figure_bars(comparison, &comparison.spreads(workload, value), text),
+                bars: figure_bars(comparison, &comparison.compare(workload, value), text),
             })
             .filter(|group| group.bars.iter().any(|bar| bar.value > 0.0))
             .collect();
@@ -155,25 +155,23 @@ fn overview(comparison: &Comparison<'_>, html: &mut String) {
     html.push_str("</section>");
 }
 
-fn figure_bars(comparison: &Comparison<'_>, spreads: &[Option<Spread>], text: fn(f64) -> String) -> Vec<Bar> {
-    let base = spreads[comparison.baseline].map(|spread| spread.median).filter(|median| *median > 0.0);
-    let subjects = comparison.subjects.iter().zip(spreads).enumerate();
+fn figure_bars(comparison: &Comparison<'_>, compared: &[Option<Compared>], text: fn(f64) -> String) -> Vec<Bar> {
+    let baseline = comparison.subjects[comparison.baseline].label;
+    let subjects = comparison.subjects.iter().zip(compared).enumerate();
     subjects
-        .filter_map(|(index, (subject, spread))| {
-            let spread = (*spread)?;
+        .filter_map(|(index, (subject, compared))| {
+            let Compared { spread, ratio } = (*compared)?;
             let mut beside = text(spread.median);
             let mut hint = format!("{}: {}", subject.label, text(spread.median));
-            if let Some(base) = base.filter(|_| index != comparison.baseline) {
-                let _ = write!(beside, "  ({})", factor(spread.median / base));
-                let _ = write!(
-                    hint,
-                    "\n{} of {}",
-                    factor(spread.median / base),
-                    comparison.subjects[comparison.baseline].label
-                );
-            }
             if spread.count > 1 {
                 let _ = write!(hint, "\n{} to {} in {} runs", text(spread.min), text(spread.max), spread.count);
+            }
+            if let Some(ratio) = ratio {
+                let _ = write!(beside, "  ({})", factor(ratio.median));
+                let _ = write!(hint, "\n{} of {baseline}", factor(ratio.median));
+                if ratio.count > 1 {
+                    let _ = write!(hint, ", {} to {} within a repetition", factor(ratio.min), factor(ratio.max));
+                }
             }
             Some(Bar {
                 color: index % COLORS,
@@ -247,16 +245,32 @@ fn legend(phases: &[(usize, &str, &PhaseResult)]) -> String {
     html
 }
 
-/// Neighbouring values put together until at most [`POINTS_MAX`] are left; returns how many went into each.
+/// How many neighbouring values make one point, so that at most [`POINTS_MAX`] points are left.
 fn thin(length: usize) -> usize {
     length.div_ceil(POINTS_MAX).max(1)
 }
 
-fn time_chart(title: &str, filled: bool, scale: Scale, format: &dyn Fn(f64) -> String, lines: Vec<Line>) -> String {
+/// What the vertical axis of a chart over time shows.
+struct Axis {
+    scale: Scale,
+    format: fn(f64) -> String,
+    binary: bool,
+}
+
+fn time_chart(title: &str, axis: Axis, lines: Vec<Line>) -> String {
     let last = lines.iter().flat_map(|line| line.points.last()).map(|point| point.0).fold(0.0, f64::max);
-    let filled = filled && lines.len() == 1;
-    let x_ticks = seconds_ticks(last);
-    LineChart { title, x_title: "seconds", x_ticks, y_scale: scale, y_format: format, lines, filled }.render()
+    let Axis { scale, format, binary } = axis;
+    LineChart {
+        title,
+        x_title: "seconds",
+        x_ticks: seconds_ticks(last),
+        y_scale: scale,
+        y_format: &|value| tick(&format(value)),
+        filled: scale == Scale::Linear && lines.len() == 1,
+        lines,
+        binary,
+    }
+    .render()
 }
 
 fn throughput_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
@@ -264,16 +278,21 @@ fn throughput_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
         let series = &phase.series;
         let together = thin(series.operations.len());
         let span = series.interval_ms as f64 / 1000.0;
-        let points = series.operations.chunks(together).enumerate().map(|(index, chunk)| {
+        let points = series.operations.chunks(together).enumerate().filter_map(|(index, chunk)| {
             let from = (index * together) as f64 * span;
-            // The last interval ends with the workload, not with the clock's tick.
-            let seconds = (chunk.len() as f64 * span).min(phase.seconds - from).max(span * 0.05);
-            let per_second = chunk.iter().sum::<u64>() as f64 / seconds;
-            (from + seconds / 2.0, per_second, format!("{} at {:.1} s", rate(per_second), from))
+            let whole = chunk.len() as f64 * span;
+            // The last interval ends with the workload. A small rest of one is too little to tell a rate from.
+            let seconds = whole.min(phase.seconds - from);
+            if index > 0 && seconds < whole / 2.0 {
+                return None;
+            }
+            let per_second = chunk.iter().sum::<u64>() as f64 / seconds.max(1e-9);
+            Some((from + seconds / 2.0, per_second, format!("{} at {:.1} s", rate(per_second), from)))
         });
         Line { color: *color, label: (*label).to_owned(), points: points.collect() }
     };
-    time_chart("Throughput over time", true, Scale::Linear, &|y| rate(y), phases.iter().map(line).collect())
+    let axis = Axis { scale: Scale::Linear, format: rate, binary: false };
+    time_chart("Throughput over time", axis, phases.iter().map(line).collect())
 }
 
 fn latency_over_time(phases: &[(usize, &str, &PhaseResult)]) -> String {
@@ -288,7 +307,8 @@ fn latency_over_time(phases: &[(usize, &str, &PhaseResult)]) -> String {
         });
         Line { color: *color, label: (*label).to_owned(), points: points.collect() }
     };
-    time_chart("Longest latency over time", false, Scale::Log, &|y| tick_time(y), phases.iter().map(line).collect())
+    let axis = Axis { scale: Scale::Log, format: time, binary: false };
+    time_chart("Longest latency over time", axis, phases.iter().map(line).collect())
 }
 
 fn sample_chart(
@@ -304,7 +324,8 @@ fn sample_chart(
         });
         Line { color: *color, label: (*label).to_owned(), points: points.collect() }
     };
-    time_chart(title, true, Scale::Linear, &|y| bytes(y), phases.iter().map(line).collect())
+    let axis = Axis { scale: Scale::Linear, format: bytes, binary: true };
+    time_chart(title, axis, phases.iter().map(line).collect())
 }
 
 fn memory_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
@@ -318,15 +339,12 @@ fn writes_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
     sample_chart("Bytes written to disk, settling included", phases, &|sample| sample.disk_bytes_written)
 }
 
-/// Decades of time without decimals: an axis has room for `10 µs`, not for `10.0 µs`.
-fn tick_time(nanoseconds: f64) -> String {
-    let text = time(nanoseconds);
-    match text.split_once(' ') {
-        Some((number, unit)) if number.contains('.') => {
-            format!("{} {unit}", number.trim_end_matches('0').trim_end_matches('.'))
-        }
-        _ => text,
-    }
+/// A label of an axis, without decimals that say nothing: `10 µs`, not `10.0 µs`.
+fn tick(text: &str) -> String {
+    let end = text.find([' ', '/']).unwrap_or(text.len());
+    let (number, unit) = text.split_at(end);
+    let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
+    format!("{number}{unit}")
 }
 
 /// Latency by percentile. The axis counts nines, so that each factor of ten in rarity has the same room.
@@ -344,10 +362,11 @@ fn latency_curve(kind: &str, latencies: &[(usize, &str, &Latency)]) -> String {
     LineChart {
         title: &format!("Latency of {kind} by percentile"),
         x_title: "percentile",
-        x_ticks: ticks.iter().map(|tick| (nines(*tick), format!("{tick}"))).collect(),
+        x_ticks: ticks.iter().map(|percentile| (nines(*percentile), format!("{percentile}"))).collect(),
         y_scale: Scale::Log,
-        y_format: &tick_time,
+        y_format: &|ns| tick(&time(ns)),
         lines: latencies.iter().map(line).collect(),
+        binary: false,
         filled: false,
     }
     .render()

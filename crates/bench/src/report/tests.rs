@@ -83,3 +83,14 @@ fn the_spread_is_the_median_and_the_ends() {
     assert_eq!(Spread::of([]), None);
     assert_eq!(Spread::of([f64::NAN]), None);
 }
+
+#[test]
+fn ratios_are_taken_within_a_repetition_where_there_are_pairs() {
+    // The machine halves its speed in the second repetition.
+    let paired = ratio(&[200.0, 90.0, 210.0], &[100.0, 50.0, 100.0]).expect("values");
+    assert_eq!((paired.median, paired.min, paired.max), (2.0, 1.8, 2.1));
+    let unpaired = ratio(&[200.0, 90.0], &[100.0, 50.0, 100.0]).expect("values");
+    assert_eq!((unpaired.median, unpaired.count), (1.45, 1));
+    assert_eq!(ratio(&[1.0], &[0.0]), None);
+    assert_eq!(ratio(&[], &[]), None);
+}
