@@ -199,7 +199,7 @@ impl<E: Engine> Executor<E> {
         &mut self,
         session: &mut Session<E::Value>,
         stripe: StripeIndex,
-        command: Command,
+        command: Option<Command>,
         key: &[u8],
         header: Header,
         [first, second]: [&[u8]; 2],
@@ -221,14 +221,14 @@ impl<E: Engine> Executor<E> {
         on_failure: OnFailure,
     ) {
         self.batch.delete(key);
-        self.gathered(session, stripe, command, reply, on_failure);
+        self.gathered(session, stripe, Some(command), reply, on_failure);
     }
 
     fn gathered(
         &mut self,
         session: &mut Session<E::Value>,
         stripe: StripeIndex,
-        command: Command,
+        command: Option<Command>,
         reply: Reply,
         on_failure: OnFailure,
     ) {
@@ -380,7 +380,7 @@ impl<E: Engine> Executor<E> {
                 continue;
             }
             let (reply, silent) = (Reply::Bytes(text), OnFailure::Silence);
-            self.put(session, stripe, Command::GetAndTouch, key, header, [item.data(), b""], reply, silent);
+            self.put(session, stripe, None, key, header, [item.data(), b""], reply, silent);
         }
         session.resume = 0;
         self.answer(session, Command::GetAndTouch, |out| out.extend_from_slice(b"END\r\n"));
@@ -468,7 +468,7 @@ impl<E: Engine> Executor<E> {
             }
         };
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
-        self.put(session, stripe, command, key, Header { cas, ..header }, parts, reply, on_failure);
+        self.put(session, stripe, Some(command), key, Header { cas, ..header }, parts, reply, on_failure);
         Outcome::Done
     }
 
@@ -559,7 +559,7 @@ impl<E: Engine> Executor<E> {
                 self.access.fetched(key, self.rule.now_seconds);
                 let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
                 let (reply, on_failure) = classic_reply(b"TOUCHED\r\n", noreply);
-                self.put(session, stripe, Command::Touch, key, header, [item.data(), b""], reply, on_failure);
+                self.put(session, stripe, Some(Command::Touch), key, header, [item.data(), b""], reply, on_failure);
             }
             other => {
                 self.stripes.release(stripe);
@@ -596,7 +596,7 @@ impl<E: Engine> Executor<E> {
                     text.extend_from_slice(b"\r\n");
                     reply = Reply::Bytes(text);
                 }
-                self.put(session, stripe, command, key, header, [&data, b""], reply, on_failure);
+                self.put(session, stripe, Some(command), key, header, [&data, b""], reply, on_failure);
             }
             other => {
                 self.stripes.release(stripe);
@@ -643,7 +643,7 @@ impl<E: Engine> Executor<E> {
         let batch = self.batch_number;
         self.batch_number += 1;
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
-        let (command, started) = (Command::FlushAll, session.started);
+        let (command, started) = (Some(Command::FlushAll), session.started);
         session.output.append_await(Await { batch, reply, on_failure, command, started });
         let at = if delay > 0 { expires_at(delay, self.rule.now_seconds) } else { 0 };
         let at = if at > self.rule.now_seconds { at } else { 0 };

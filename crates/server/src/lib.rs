@@ -18,6 +18,7 @@
 //!   expiration times, cas ids and stale marks.
 //! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
 //!   commands; they answer `ERROR`. `cache_memlimit` and `verbosity` are accepted and change nothing.
+//! * Flags of later versions (`E` above all) answer `CLIENT_ERROR invalid flag`, as in 1.6.18.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
 //! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a

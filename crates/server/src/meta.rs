@@ -119,7 +119,7 @@ impl<E: Engine> Executor<E> {
             self.answer(session, Command::MetaGet, |out| out.extend_from_slice(&text));
         } else {
             let (reply, report) = (Reply::Bytes(text), OnFailure::Report);
-            self.put(session, stripe, Command::MetaGet, key, header, [data, b""], reply, report);
+            self.put(session, stripe, Some(Command::MetaGet), key, header, [data, b""], reply, report);
         }
         Outcome::Done
     }
@@ -255,7 +255,16 @@ impl<E: Engine> Executor<E> {
                         if let Some(ttl) = meta.ttl {
                             header.expires = expires_at(ttl, self.rule.now_seconds);
                         }
-                        self.put(session, stripe, COMMAND, key, header, [item.data(), b""], reply, OnFailure::Report);
+                        self.put(
+                            session,
+                            stripe,
+                            Some(COMMAND),
+                            key,
+                            header,
+                            [item.data(), b""],
+                            reply,
+                            OnFailure::Report,
+                        );
                     }
                 }
                 return Outcome::Done;
@@ -307,7 +316,7 @@ impl<E: Engine> Executor<E> {
                 }
                 let text = self.arithmetic_answer(key, meta, &mut header, &data[..digits], created);
                 let reply = if meta.quiet && !created { Reply::Static(b"") } else { Reply::Bytes(text) };
-                self.put(session, stripe, COMMAND, key, header, [&data, b""], reply, OnFailure::Report);
+                self.put(session, stripe, Some(COMMAND), key, header, [&data, b""], reply, OnFailure::Report);
             }
             other => {
                 self.stripes.release(stripe);

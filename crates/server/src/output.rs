@@ -46,7 +46,8 @@ pub(crate) struct Await {
     pub(crate) batch: u64,
     pub(crate) reply: Reply,
     pub(crate) on_failure: OnFailure,
-    pub(crate) command: Command,
+    /// What is counted when the answer comes; `None` for a part of an answer.
+    pub(crate) command: Option<Command>,
     pub(crate) started: Instant,
 }
 
@@ -138,7 +139,9 @@ impl<V: Deref<Target = [u8]>> Output<V> {
             match segment {
                 Segment::Await(place) if place.batch == batch => {
                     self.awaiting -= 1;
-                    counters.answered(place.command, now.saturating_duration_since(place.started));
+                    if let Some(command) = place.command {
+                        counters.answered(command, now.saturating_duration_since(place.started));
+                    }
                     match (result, place.on_failure) {
                         (Ok(()), _) => match &place.reply {
                             Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
