@@ -113,11 +113,12 @@ pub struct PhaseResult {
 }
 
 impl PhaseResult {
-    /// CPU time per operation in microseconds, requests only.
+    /// CPU time per operation in microseconds, requests only. `None` with a rate: looking out for the moment at which a
+    /// request is due uses CPU time as well.
     #[must_use]
     pub fn cpu_us_per_operation(&self) -> Option<f64> {
         let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
-        (self.operations > 0).then(|| seconds * 1e6 / self.operations as f64)
+        (self.operations > 0 && self.target_rate.is_none()).then(|| seconds * 1e6 / self.operations as f64)
     }
 }
 

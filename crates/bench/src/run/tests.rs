@@ -116,6 +116,16 @@ fn a_kept_store_can_be_used_again_and_a_foreign_directory_is_not_touched() {
 }
 
 #[test]
+fn a_run_with_a_rate_tells_no_cpu_time_per_operation() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let mut paced = options(directory.path(), &[Workload::FillRandom]);
+    paced.rate = Some(1_000_000);
+    let phase = &run(&paced, &MemoryFactory::default()).expect("run").phases[0];
+    assert!(phase.cpu_user_seconds.is_some() && phase.cpu_us_per_operation().is_none());
+    assert_eq!(phase.target_rate, Some(1_000_000));
+}
+
+#[test]
 fn ycsb_without_records_is_refused() {
     let directory = tempfile::tempdir().expect("temporary directory");
     for workloads in [&[Workload::YcsbA][..], &[Workload::YcsbLoad, Workload::FillSeq, Workload::YcsbA]] {
