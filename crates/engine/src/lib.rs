@@ -1,3 +1,59 @@
-//! Situ: the LSM engine.
+//! The LSM engine: an ordered, durable map that outlives crashes.
+//!
+//! ```text
+//!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read.rs: memtables, then tables
+//!                │                                   │ sealed          iter ─> iter.rs over merge.rs
+//!                v                                   v
+//!           situ-log                 flush.rs ──> level 0 ──> picker.rs, compact.rs ──> deeper levels
+//!                                                    └──────────────┬──────────────────────┘
+//!                                       version.rs, edit.rs, manifest.rs: what is where, atomically
+//! ```
+//!
+//! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
+//!   keyspaces, [`Snapshot`] a moment to read at, [`Iter`] a walk over keys.
+//! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
+//! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
+mod background;
+mod batch;
+mod commit;
+mod compact;
+mod core;
+mod edit;
+mod error;
+mod flush;
+mod future;
+mod iter;
+mod keyspace;
+mod listener;
+mod manifest;
 pub mod memtable;
+mod merge;
+mod open;
+mod options;
+mod pacer;
+mod picker;
+mod read;
+mod snapshot;
+mod stall;
+mod stats;
+mod store;
+mod varint;
+mod version;
+mod view;
+
+pub use batch::WriteBatch;
+pub use error::{Error, Result};
+pub use future::{ReadFuture, WriteFuture};
+pub use iter::Iter;
+pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
+pub use listener::{Listener, StoreEvent};
+pub use options::{
+    BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, VALUE_BYTES_MAX,
+};
+pub use read::Value;
+pub use situ_compaction::{CompactionFilter, Decision};
+pub use situ_table::{Compression, SequenceNumber};
+pub use snapshot::Snapshot;
+pub use stats::{LatencySummary, Statistics};
+pub use store::{Store, StoreBuilder, StoreProperties};

@@ -1,0 +1,155 @@
+//! The store's own threads.
+//!
+//! | thread | does |
+//! |---|---|
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size |
+//! | `situ-compact` (one or more) | picks and runs compactions |
+//! | `situ-log` (started by the first asynchronous synced write) | carries such writes through log and epilogue |
+//!
+//! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
+//! again after a pause that doubles up to [`PAUSE_MS_MAX`].
+
+use crate::core::{Core, Troubles, lock};
+use crate::{Error, Result};
+use situ_device::{Event, JobHandle};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+const PAUSE_MS_MIN: u64 = 50;
+const PAUSE_MS_MAX: u64 = 5000;
+
+/// The threads of one open store.
+pub(crate) struct Background {
+    threads: Mutex<Vec<Box<dyn JobHandle>>>,
+}
+
+impl Background {
+    pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
+        let background = Background { threads: Mutex::new(Vec::new()) };
+        background.spawn(core, "situ-flush", |core| {
+            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush);
+        })?;
+        for _ in 0..core.options.compaction_threads.max(1) {
+            background.spawn(core, "situ-compact", |core| {
+                serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction);
+            })?;
+        }
+        background.spawn(core, "situ-log", |core| {
+            serve(core, &*core.log_work, "log", |core| Ok(core.carry_detached()), |t| &mut t.flush);
+        })?;
+        Ok(background)
+    }
+
+    fn spawn(&self, core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Result<()> {
+        let owned = Arc::clone(core);
+        let handle = core.env.executor.spawn(name, Box::new(move || body(&owned)));
+        let handle = handle.map_err(|e| {
+            core.begin_closing();
+            core.wake_all();
+            Error::Storage(situ_storage::Error::io("start thread", name, e))
+        })?;
+        lock(&self.threads).push(handle);
+        Ok(())
+    }
+
+    /// Waits until all threads have ended; they do when the store is closing.
+    pub(crate) fn join(&self, core: &Core) {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads {
+            if let Err(panic) = thread.join() {
+                core.note_job_failure("background thread", Error::Invalid(panic));
+            }
+        }
+    }
+}
+
+/// Runs `turn` as long as it finds work, sleeps while it does not, and ends when the store closes.
+fn serve(
+    core: &Arc<Core>,
+    event: &dyn Event,
+    job: &str,
+    turn: fn(&Arc<Core>) -> Result<bool>,
+    trouble: fn(&mut Troubles) -> &mut Option<Error>,
+) {
+    let mut pause_ms = 0;
+    while !core.is_closing() {
+        let seen = event.generation();
+        if core.failure().is_some() {
+            event.wait(seen, None);
+            continue;
+        }
+        match turn(core) {
+            Ok(worked) => {
+                if pause_ms > 0 {
+                    *trouble(&mut lock(&core.troubles)) = None;
+                    core.progress.notify();
+                }
+                pause_ms = 0;
+                if !worked && !core.is_closing() {
+                    event.wait(seen, None);
+                }
+            }
+            Err(Error::Closed | Error::KeyspaceDropped { .. }) => {}
+            Err(error) => {
+                *trouble(&mut lock(&core.troubles)) = Some(error.clone());
+                core.note_job_failure(job, error);
+                core.progress.notify();
+                pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
+                pause(core, pause_ms);
+            }
+        }
+    }
+}
+
+/// Sleeps through notifications, but not through closing.
+fn pause(core: &Core, ms: u64) {
+    let until = core.env.clock.now() + Duration::from_millis(ms);
+    loop {
+        let seen = core.work.generation();
+        let left = until.saturating_sub(core.env.clock.now());
+        if left.is_zero() || core.is_closing() {
+            return;
+        }
+        core.work.wait(seen, Some(left));
+    }
+}
+
+fn flush_turn(core: &Arc<Core>) -> Result<bool> {
+    core.update_debt();
+    core.bury();
+    core.prepare_log(0)?;
+    let flushed = core.flush_one()?;
+    if !flushed {
+        core.limit_log()?;
+    }
+    Ok(flushed)
+}
+
+impl Core {
+    /// If log files take more room than they may, seals the memtable that holds back the oldest one.
+    fn limit_log(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let current = lock(&self.commit).log_number;
+        if log.metrics().file_bytes <= self.options.log_bytes_max {
+            return Ok(());
+        }
+        let holder = |k: &Arc<crate::keyspace::KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
+        let oldest = self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log);
+        match oldest {
+            Some((log, keyspace)) if log < current => self.seal(&keyspace),
+            _ => Ok(()),
+        }
+    }
+
+    /// Whether background work has failed and not succeeded since.
+    pub(crate) fn trouble(&self) -> Option<Error> {
+        let troubles = lock(&self.troubles);
+        troubles.flush.clone().or_else(|| troubles.compaction.clone())
+    }
+
+    /// Counts of the compactions that are held back.
+    pub(crate) fn compactions_are_paused(&self) -> bool {
+        self.compactions_paused.load(Ordering::Acquire) > 0
+    }
+}

@@ -1,0 +1,284 @@
+//! Write batches: several changes that happen together or not at all. The encoding is the log record of
+//! `docs/formats/batch.md`.
+
+use crate::keyspace::Keyspace;
+use crate::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::varint::{Decoder, put_bytes, put_varint};
+use crate::{Error, Result};
+use situ_table::{KeyKind, SequenceNumber};
+
+/// Bytes of a record before its operations: first sequence number and count.
+pub(crate) const RECORD_HEADER_BYTES: usize = 12;
+
+/// Changes that are applied atomically, in order, across keyspaces.
+///
+/// ```
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
+/// let users = store.create_keyspace("users", Default::default())?;
+/// let mut batch = situ_engine::WriteBatch::new();
+/// batch.put(&users, b"ada", b"1815")?;
+/// batch.delete(store.default_keyspace(), b"draft")?;
+/// store.write(batch)?;
+/// assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+/// # store.close()
+/// # }
+/// ```
+#[derive(Debug, Default, Clone)]
+pub struct WriteBatch {
+    operations: Vec<u8>,
+    count: u32,
+    keyspaces: Touched<()>,
+}
+
+/// One `T` for each keyspace that a batch touches, in order of first use. Nearly always there is one, and then this
+/// takes no memory of its own.
+#[derive(Debug, Clone)]
+pub(crate) struct Touched<T> {
+    first: Option<(u32, T)>,
+    others: Vec<(u32, T)>,
+}
+
+impl<T> Default for Touched<T> {
+    fn default() -> Self {
+        Touched { first: None, others: Vec::new() }
+    }
+}
+
+impl<T> Touched<T> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &(u32, T)> {
+        self.first.iter().chain(&self.others)
+    }
+
+    pub(crate) fn get(&self, keyspace: u32) -> Option<&T> {
+        self.iter().find(|(id, _)| *id == keyspace).map(|(_, value)| value)
+    }
+
+    pub(crate) fn push(&mut self, keyspace: u32, value: T) {
+        match &self.first {
+            None => self.first = Some((keyspace, value)),
+            Some(_) => self.others.push((keyspace, value)),
+        }
+    }
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the key is empty or longer than [`KEY_BYTES_MAX`], the value is longer than
+    /// [`VALUE_BYTES_MAX`], or the batch would exceed [`BATCH_BYTES_MAX`].
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        if value.len() > VALUE_BYTES_MAX {
+            return Err(Error::Invalid(format!(
+                "a value has at most {VALUE_BYTES_MAX} bytes, and this one has {}",
+                value.len()
+            )));
+        }
+        self.push(KeyKind::Put, keyspace.id(), key, Some(value))
+    }
+
+    /// Removes `key`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put).
+    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.push(KeyKind::Delete, keyspace.id(), key, None)
+    }
+
+    /// Removes all keys in `begin..end`. Costs the same however many there are. An empty range is no change.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
+    pub fn delete_range(&mut self, keyspace: &Keyspace, begin: &[u8], end: &[u8]) -> Result<()> {
+        check_key(end)?;
+        if begin >= end {
+            return Ok(());
+        }
+        // No key is empty, so the range from the empty key is the range from the smallest key there can be.
+        let begin = if begin.is_empty() { &[0][..] } else { begin };
+        if begin >= end {
+            return Ok(());
+        }
+        self.push(KeyKind::RangeDelete, keyspace.id(), begin, Some(end))
+    }
+
+    /// How many changes.
+    pub fn len(&self) -> usize {
+        self.count as usize
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.count == 0
+    }
+
+    /// Encoded size in bytes.
+    pub fn bytes(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Forgets all changes and keeps the memory.
+    pub fn clear(&mut self) {
+        self.operations.clear();
+        self.keyspaces = Touched::default();
+        self.count = 0;
+    }
+
+    fn push(&mut self, kind: KeyKind, keyspace: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        check_key(key)?;
+        let more = key.len() + value.map_or(0, <[u8]>::len) + 32;
+        if self.operations.len() + more > BATCH_BYTES_MAX || self.count == u32::MAX {
+            return Err(Error::Invalid(format!(
+                "a batch has at most {BATCH_BYTES_MAX} bytes; write what it holds and begin another one"
+            )));
+        }
+        self.operations.reserve(more);
+        self.operations.push(kind as u8);
+        put_varint(&mut self.operations, u64::from(keyspace));
+        put_bytes(&mut self.operations, key);
+        if let Some(value) = value {
+            put_bytes(&mut self.operations, value);
+        }
+        self.count += 1;
+        if self.keyspaces.get(keyspace).is_none() {
+            self.keyspaces.push(keyspace, ());
+        }
+        Ok(())
+    }
+
+    pub(crate) fn keyspaces(&self) -> impl Iterator<Item = u32> {
+        self.keyspaces.iter().map(|(id, ())| *id)
+    }
+
+    pub(crate) fn encoded(&self) -> &[u8] {
+        &self.operations
+    }
+
+    pub(crate) fn header(&self, first: SequenceNumber) -> [u8; RECORD_HEADER_BYTES] {
+        let mut header = [0; RECORD_HEADER_BYTES];
+        header[..8].copy_from_slice(&first.to_le_bytes());
+        header[8..].copy_from_slice(&self.count.to_le_bytes());
+        header
+    }
+
+    /// The changes in order. They were encoded here, so that the decoding cannot fail.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
+        let mut decoder = Decoder::new(&self.operations);
+        std::iter::from_fn(move || Operation::decode(&mut decoder))
+    }
+}
+
+fn check_key(key: &[u8]) -> Result<()> {
+    match key.len() {
+        0 => Err(Error::Invalid("a key has at least one byte, and this one is empty".to_owned())),
+        1..=KEY_BYTES_MAX => Ok(()),
+        bytes => Err(Error::Invalid(format!("a key has at most {KEY_BYTES_MAX} bytes, and this one has {bytes}"))),
+    }
+}
+
+/// One change, borrowed from a batch or a log record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Operation<'a> {
+    pub(crate) kind: KeyKind,
+    pub(crate) keyspace: u32,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Operation<'a> {
+    fn decode(decoder: &mut Decoder<'a>) -> Option<Operation<'a>> {
+        let kind = KeyKind::from_u8(decoder.byte()?)?;
+        let keyspace = u32::try_from(decoder.varint()?).ok()?;
+        let key = decoder.bytes().filter(|key| (1..=KEY_BYTES_MAX).contains(&key.len()))?;
+        let value = if kind == KeyKind::Delete { &[] } else { decoder.bytes()? };
+        Some(Operation { kind, keyspace, key, value })
+    }
+}
+
+/// A record read back from the log.
+#[derive(Debug)]
+pub(crate) struct Record<'a> {
+    pub(crate) first: SequenceNumber,
+    pub(crate) operations: Vec<Operation<'a>>,
+}
+
+impl<'a> Record<'a> {
+    /// Decodes any bytes; the error says in words what is wrong.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
+        let mut decoder = Decoder::new(bytes);
+        let first = decoder.u64().ok_or("no room for the sequence number")?;
+        let count = decoder.u32().ok_or("no room for the count")?;
+        if first.checked_add(u64::from(count)).is_none_or(|end| end > situ_table::MAX_SEQUENCE) {
+            return Err("a sequence number of more than 56 bits");
+        }
+        let mut operations = Vec::new();
+        for _ in 0..count {
+            operations.push(Operation::decode(&mut decoder).ok_or("a malformed operation")?);
+        }
+        if !decoder.is_empty() {
+            return Err("bytes behind the last operation");
+        }
+        Ok(Record { first, operations })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample() -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        batch.push(KeyKind::Put, 0, b"k", Some(b"v")).unwrap();
+        batch.push(KeyKind::Delete, 300, b"gone", None).unwrap();
+        batch.push(KeyKind::RangeDelete, 0, b"a", Some(b"b")).unwrap();
+        batch
+    }
+
+    fn record(batch: &WriteBatch, first: u64) -> Vec<u8> {
+        [&batch.header(first)[..], batch.encoded()].concat()
+    }
+
+    #[test]
+    fn a_record_holds_what_was_batched() {
+        let batch = sample();
+        assert_eq!(batch.keyspaces().collect::<Vec<_>>(), [0, 300]);
+        let bytes = record(&batch, 7);
+        let decoded = Record::decode(&bytes).unwrap();
+        assert_eq!(decoded.first, 7);
+        assert_eq!(decoded.operations, batch.iter().collect::<Vec<_>>());
+    }
+
+    /// The worked example of docs/formats/batch.md.
+    #[test]
+    fn golden_bytes() {
+        let golden: &[u8] = b"\x07\0\0\0\0\0\0\0\x03\0\0\0\x01\x00\x01k\x01v\x00\xac\x02\x04gone\x03\x00\x01a\x01b";
+        assert_eq!(record(&sample(), 7), golden);
+    }
+
+    #[test]
+    fn every_damaged_record_is_refused_or_differs() {
+        let bytes = record(&sample(), 7);
+        for cut in 0..bytes.len() {
+            assert!(Record::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        }
+        let mut longer = bytes.clone();
+        longer.push(0);
+        assert!(Record::decode(&longer).is_err());
+    }
+
+    #[test]
+    fn keys_out_of_bounds_are_refused() {
+        let mut batch = WriteBatch::new();
+        assert!(batch.push(KeyKind::Put, 0, b"", Some(b"")).is_err());
+        assert!(batch.push(KeyKind::Put, 0, &vec![1; KEY_BYTES_MAX], Some(b"")).is_ok());
+        let error = batch.push(KeyKind::Put, 0, &vec![1; KEY_BYTES_MAX + 1], Some(b"")).unwrap_err();
+        assert!(error.to_string().contains("at most 65536 bytes"), "{error}");
+    }
+}

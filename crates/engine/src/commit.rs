@@ -1,0 +1,494 @@
+//! The staged write path: prologue, log, epilogue.
+//!
+//! 1. **Prologue**, under the commit lock: the request gets its sequence numbers, its record is copied into the log's
+//!    page buffer, and it joins the queue of pending requests. Full memtables are sealed here. Log order, queue order
+//!    and sequence order are one.
+//! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or durable
+//!    (synced). The caller runs this stage itself, for all that waits, if nobody else does; several threads may.
+//! 3. **Epilogue**, no lock held: the operations go into the memtables that the prologue chose; then the request is
+//!    *applied*.
+//! 4. **Publish**, under the commit lock: applied requests leave the queue's front; each moves the visible sequence
+//!    number over its own. A request is acknowledged when it is published.
+//!
+//! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
+//! write does the same and is ready at once. An asynchronous synced write stops after the prologue; the log worker runs
+//! the rest for all that wait.
+//!
+//! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
+//! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
+//! number has reached the last one handed out before the seal.
+//!
+//! **Failure.** If the log fails, the request and all behind it fail, and none of them is published; the store is
+//! read-only from then on. What is refused before the log has it (no room, stopped, bad arguments) leaves no trace.
+//!
+//! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
+//! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
+
+use crate::batch::{Touched, WriteBatch};
+use crate::core::{Core, lock};
+use crate::keyspace::KeyspaceCore;
+use crate::options::Durability;
+use crate::stats::sampled;
+use crate::view::Slot;
+use crate::{Error, Result};
+use situ_log::{AppendError, Lsn};
+use situ_table::{KeyKind, MAX_SEQUENCE, Trailer};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
+
+/// Bytes an operation takes in a memtable beside its encoding, about.
+const NODE_BYTES: u64 = 48;
+/// How often a waiting writer looks at the queue before it goes to sleep.
+const SPINS: usize = 64;
+
+const LOGGED: u8 = 0;
+const APPLYING: u8 = 1;
+const APPLIED: u8 = 2;
+const PUBLISHED: u8 = 3;
+const FAILED: u8 = 4;
+
+/// A write on its way through the stages.
+pub(crate) struct Request {
+    batch: WriteBatch,
+    first: u64,
+    targets: Touched<Arc<Slot>>,
+    lsn: Lsn,
+    stage: AtomicU8,
+    /// Nobody's thread waits for it: the log worker carries it on.
+    detached: bool,
+    error: OnceLock<Error>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Request {
+    /// The right to apply the request; given to one caller only.
+    fn claim(&self) -> bool {
+        self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    fn last(&self) -> u64 {
+        self.first + self.batch.len() as u64 - 1
+    }
+
+    /// The outcome, once there is one.
+    pub(crate) fn outcome(&self) -> Option<Result<()>> {
+        match self.stage.load(Ordering::Acquire) {
+            PUBLISHED => Some(Ok(())),
+            FAILED => Some(Err(self.error.get().cloned().unwrap_or(Error::Closed))),
+            _ => None,
+        }
+    }
+
+    /// Leaves word whom to wake when there is an outcome.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        *lock(&self.waker) = Some(waker.clone());
+    }
+}
+
+/// What the commit lock protects.
+pub(crate) struct Commit {
+    next_sequence: u64,
+    pending: VecDeque<Arc<Request>>,
+    /// By keyspace id.
+    keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
+    /// The log file that takes records now.
+    pub(crate) log_number: u64,
+    /// Set when a request failed: those behind it must not be published.
+    broken: Option<Error>,
+    /// There is new work for the background; to be told once the lock is released.
+    news: bool,
+}
+
+/// Why a request cannot begin at once.
+enum Obstacle {
+    /// All memtables of a keyspace are full.
+    MemtablesFull,
+    /// No log file with room for this record is ready.
+    NoLogFile { bytes: u64 },
+    /// The log's page buffer is full.
+    LogBufferFull,
+    /// It never will.
+    Refused(Error),
+}
+
+impl Commit {
+    pub(crate) fn new<'a>(
+        next_sequence: u64,
+        log_number: u64,
+        keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>,
+    ) -> Commit {
+        let mut commit = Commit {
+            next_sequence,
+            pending: VecDeque::new(),
+            keyspaces: Vec::new(),
+            log_number,
+            broken: None,
+            news: false,
+        };
+        keyspaces.for_each(|keyspace| commit.add_keyspace(keyspace));
+        commit
+    }
+
+    pub(crate) fn add_keyspace(&mut self, keyspace: &Arc<KeyspaceCore>) {
+        let index = keyspace.id as usize;
+        if self.keyspaces.len() <= index {
+            self.keyspaces.resize(index + 1, None);
+        }
+        self.keyspaces[index] = Some(Arc::clone(keyspace));
+    }
+
+    pub(crate) fn remove_keyspace(&mut self, id: u32) {
+        if let Some(entry) = self.keyspaces.get_mut(id as usize) {
+            *entry = None;
+        }
+    }
+
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.next_sequence - 1
+    }
+}
+
+impl Core {
+    /// A blocking write.
+    pub(crate) fn write(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        if batch.is_empty() {
+            return self.writable().map(drop);
+        }
+        let started = sampled().then(|| self.env.clock.now());
+        let request = self.prologue(batch, false)?;
+        self.carry_on(&request, durability);
+        let result = self.wait_for(&request);
+        if let Some(started) = started {
+            self.stats.write.record(self.env.clock.now().saturating_sub(started));
+        }
+        result
+    }
+
+    /// Begins an asynchronous write. Buffered ones have their outcome on return.
+    pub(crate) fn write_detached(&self, batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
+        match durability {
+            Durability::Buffered => {
+                let request = self.prologue(batch, false)?;
+                self.carry_on(&request, durability);
+                Ok(request)
+            }
+            Durability::Synced => {
+                let request = self.prologue(batch, true)?;
+                self.log_work.notify();
+                Ok(request)
+            }
+        }
+    }
+
+    /// Log and epilogue for one request, on this thread.
+    fn carry_on(&self, request: &Arc<Request>, durability: Durability) {
+        let Some(log) = &self.log else { return };
+        match log.commit(request.lsn, durability.into()) {
+            Ok(()) => {
+                if request.claim() {
+                    apply(request);
+                }
+            }
+            Err(error) => {
+                self.fail(error);
+                if request.claim() {
+                    self.refuse(request);
+                }
+            }
+        }
+        self.publish();
+    }
+
+    fn refuse(&self, request: &Request) {
+        let _ = request.error.set(self.failure().unwrap_or(Error::Closed));
+        request.stage.store(FAILED, Ordering::Release);
+    }
+
+    fn prologue(&self, mut batch: WriteBatch, detached: bool) -> Result<Arc<Request>> {
+        self.writable()?;
+        self.stall.admit(self, batch.bytes() as u64);
+        loop {
+            let seen = self.progress.generation();
+            let (begun, news) = {
+                let mut commit = lock(&self.commit);
+                let begun = self.begin(&mut commit, batch, detached);
+                (begun, std::mem::take(&mut commit.news))
+            };
+            if news {
+                self.update_debt();
+                self.work.notify();
+            }
+            let obstacle = match begun {
+                Ok(request) => return Ok(request),
+                Err((returned, obstacle)) => {
+                    batch = returned;
+                    obstacle
+                }
+            };
+            match obstacle {
+                Obstacle::Refused(error) => return Err(error),
+                Obstacle::NoLogFile { bytes } => self.prepare_log(bytes)?,
+                Obstacle::LogBufferFull => {
+                    let log = self.writable()?;
+                    if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {
+                        self.fail(error);
+                    }
+                }
+                Obstacle::MemtablesFull => {
+                    // While flushes fail (a full disk), nobody knows when there will be room: the writer is told
+                    // instead of waiting.
+                    self.check_flushes()?;
+                    self.work.notify();
+                    let started = self.env.clock.now();
+                    self.progress.wait(seen, None);
+                    self.stall.stopped(self, self.env.clock.now().saturating_sub(started));
+                }
+            }
+            self.writable()?;
+        }
+    }
+
+    /// Sequence numbers, log buffer and queue for one request, or why not now.
+    fn begin(
+        &self,
+        commit: &mut Commit,
+        batch: WriteBatch,
+        detached: bool,
+    ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
+        match self.place(commit, &batch) {
+            Ok((targets, lsn)) => {
+                let first = commit.next_sequence;
+                commit.next_sequence += batch.len() as u64;
+                let request = Arc::new(Request {
+                    batch,
+                    first,
+                    targets,
+                    lsn,
+                    stage: AtomicU8::new(LOGGED),
+                    detached,
+                    error: OnceLock::new(),
+                    waker: Mutex::new(None),
+                });
+                commit.pending.push_back(Arc::clone(&request));
+                Ok(request)
+            }
+            Err(obstacle) => Err((batch, obstacle)),
+        }
+    }
+
+    fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(Touched<Arc<Slot>>, Lsn), Obstacle> {
+        let log = self.writable().map_err(Obstacle::Refused)?;
+        if commit.next_sequence + batch.len() as u64 > MAX_SEQUENCE {
+            return Err(Obstacle::Refused(Error::Invalid("the sequence numbers are used up".to_owned())));
+        }
+        for id in batch.keyspaces() {
+            let keyspace = commit.keyspaces.get(id as usize).cloned().flatten();
+            let keyspace =
+                keyspace.ok_or_else(|| Obstacle::Refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
+            let slot = Arc::clone(&keyspace.view.load().active);
+            if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
+                self.seal_locked(commit, &keyspace)?;
+            }
+        }
+        let header = batch.header(commit.next_sequence);
+        let parts: [&[u8]; 2] = [&header, batch.encoded()];
+        let lsn = match log.append(&parts) {
+            Err(AppendError::FileFull) => {
+                self.rotate_locked(commit)?;
+                log.append(&parts)
+            }
+            outcome => outcome,
+        };
+        let lsn = lsn.map_err(|error| match error {
+            AppendError::BufferFull => Obstacle::LogBufferFull,
+            // Even a fresh file is too short: this one needs a longer one.
+            AppendError::FileFull | AppendError::NotPrepared => {
+                Obstacle::NoLogFile { bytes: (header.len() + batch.bytes()) as u64 }
+            }
+            AppendError::Failed(error) => Obstacle::Refused(Error::Failed { cause: Box::new(error) }),
+            other => Obstacle::Refused(Error::Invalid(other.to_string())),
+        })?;
+        let bytes = batch.bytes() as u64 + NODE_BYTES * batch.len() as u64;
+        let mut targets = Touched::default();
+        for id in batch.keyspaces() {
+            if let Some(keyspace) = &commit.keyspaces[id as usize] {
+                let slot = Arc::clone(&keyspace.view.load().active);
+                slot.reserve(bytes, commit.log_number);
+                targets.push(id, slot);
+            }
+        }
+        Ok((targets, lsn))
+    }
+
+    fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
+        let log = self.log.as_ref().ok_or(Obstacle::Refused(Error::ReadOnly))?;
+        match log.rotate() {
+            Ok(number) => {
+                commit.log_number = number;
+                self.log_rotated();
+                // The flusher also makes the file after this one ready.
+                commit.news = true;
+                Ok(())
+            }
+            Err(AppendError::Failed(error)) => Err(Obstacle::Refused(Error::Failed { cause: Box::new(error) })),
+            Err(_) => Err(Obstacle::NoLogFile { bytes: 0 }),
+        }
+    }
+
+    /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
+    fn seal_locked(&self, commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) -> Result<(), Obstacle> {
+        if keyspace.view.load().sealed.len() + 1 >= keyspace.options.memtables_max {
+            return Err(Obstacle::MemtablesFull);
+        }
+        self.rotate_locked(commit)?;
+        let last = commit.last_sequence();
+        let fresh = Slot::new(commit.next_sequence);
+        keyspace.view.rcu(|view| {
+            let mut view = (**view).clone();
+            view.active.seal(last);
+            view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
+            view
+        });
+        commit.news = true;
+        Ok(())
+    }
+
+    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be.
+    pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        loop {
+            self.writable()?;
+            let seen = self.progress.generation();
+            let outcome = {
+                let mut commit = lock(&self.commit);
+                match keyspace.view.load().active.is_empty() {
+                    true => Ok(()),
+                    false => self.seal_locked(&mut commit, keyspace),
+                }
+            };
+            self.work.notify();
+            match outcome {
+                Ok(()) => return Ok(()),
+                Err(Obstacle::Refused(error)) => return Err(error),
+                Err(Obstacle::NoLogFile { bytes }) => self.prepare_log(bytes)?,
+                Err(_) => {
+                    self.check_flushes()?;
+                    self.progress.wait(seen, None);
+                }
+            }
+        }
+    }
+
+    /// The error that keeps memtables from being flushed, if there is one.
+    pub(crate) fn check_flushes(&self) -> Result<()> {
+        lock(&self.troubles).flush.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes applied requests off the front of the queue and makes them visible.
+    fn publish(&self) {
+        let mut finished: Vec<Arc<Request>> = Vec::new();
+        {
+            let mut commit = lock(&self.commit);
+            while let Some(front) = commit.pending.front() {
+                let stage = front.stage.load(Ordering::Acquire);
+                if stage != APPLIED && stage != FAILED {
+                    break;
+                }
+                let Some(request) = commit.pending.pop_front() else { break };
+                if stage == FAILED {
+                    commit.broken = request.error.get().cloned();
+                } else if let Some(error) = &commit.broken {
+                    let _ = request.error.set(error.clone());
+                    request.stage.store(FAILED, Ordering::Release);
+                } else {
+                    self.visible.store(request.last(), Ordering::Release);
+                    request.stage.store(PUBLISHED, Ordering::Release);
+                    let counters = &self.stats.counters;
+                    counters.writes.add(1);
+                    counters.operations_written.add(request.batch.len() as u64);
+                    counters.bytes_written.add(request.batch.bytes() as u64);
+                }
+                if request.detached {
+                    finished.push(request);
+                }
+            }
+        }
+        self.published.notify();
+        for request in finished {
+            if let Some(waker) = lock(&request.waker).take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn wait_for(&self, request: &Request) -> Result<()> {
+        for _ in 0..SPINS {
+            if let Some(outcome) = request.outcome() {
+                return outcome;
+            }
+            std::hint::spin_loop();
+        }
+        loop {
+            let seen = self.published.generation();
+            if let Some(outcome) = request.outcome() {
+                return outcome;
+            }
+            self.published.wait(seen, None);
+        }
+    }
+
+    /// Waits until every write up to `sequence` is visible.
+    ///
+    /// # Errors
+    /// The store failed before that.
+    pub(crate) fn wait_visible(&self, sequence: u64) -> Result<()> {
+        loop {
+            let seen = self.published.generation();
+            if self.visible.load(Ordering::Acquire) >= sequence {
+                return Ok(());
+            }
+            if let Some(error) = self.failure() {
+                return Err(error);
+            }
+            self.published.wait(seen, None);
+        }
+    }
+
+    /// One turn of the log worker: carries all detached requests on. False if there were none.
+    pub(crate) fn carry_detached(&self) -> bool {
+        let Some(log) = &self.log else { return false };
+        let waiting: Vec<Arc<Request>> = {
+            let commit = lock(&self.commit);
+            let waits = |r: &&Arc<Request>| r.detached && r.stage.load(Ordering::Acquire) == LOGGED;
+            commit.pending.iter().filter(waits).cloned().collect()
+        };
+        let Some(last) = waiting.last() else { return false };
+        let result = log.commit(last.lsn, Durability::Synced.into());
+        if let Err(error) = &result {
+            self.fail(error.clone());
+        }
+        for request in waiting.iter().filter(|r| r.claim()) {
+            match &result {
+                Ok(()) => apply(request),
+                Err(_) => self.refuse(request),
+            }
+        }
+        self.publish();
+        true
+    }
+}
+
+/// The epilogue: the operations go into the memtables.
+fn apply(request: &Request) {
+    for (sequence, operation) in (request.first..).zip(request.batch.iter()) {
+        if let Some(slot) = request.targets.get(operation.keyspace) {
+            let memtable = &slot.memtable;
+            match operation.kind {
+                KeyKind::RangeDelete => memtable.insert_range_tombstone(operation.key, operation.value, sequence),
+                kind => memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
+            }
+        }
+    }
+    request.stage.store(APPLIED, Ordering::Release);
+}

@@ -1,0 +1,345 @@
+//! Compactions: from a picked job to an installed version.
+//!
+//! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
+//! 2. Cut it by key into tasks, one for each free thread, and run them: the reference merge of the compaction room.
+//! 3. Install all outputs with one edit; inputs are deleted when their last reader lets go.
+//!
+//! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
+//! same level. What lies *below* a task is taken from the version at its start: data only ever moves down within these
+//! spans while the job runs, as whoever moves it out of its level must have claimed it.
+//!
+//! **Failure.** Outputs of a failed job are removed, its tables are free again, and it is picked again after a pause.
+
+use crate::core::{Core, lock};
+use crate::edit::Edit;
+use crate::flush::{Host, describe, task_error};
+use crate::keyspace::KeyspaceCore;
+use crate::listener::StoreEvent;
+use crate::options::LEVELS;
+use crate::picker::{Job, Picker};
+use crate::stall::Debt;
+use crate::version::{Added, Removed, Version};
+use crate::{Error, Result};
+use situ_compaction::{
+    Grandparent, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
+    TaskStats, cut,
+};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// A task is not cut smaller than this.
+const TASK_BYTES_MIN: u64 = 16 << 20;
+/// Level-0 tables that are tolerated: writers are slowed from half of it.
+const LEVEL0_TABLES_TOLERATED: f64 = 40.0;
+/// Bytes above the levels' targets that are tolerated.
+const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
+/// A level-1 output ends before it overlaps this many times its size in the level below.
+const GRANDPARENT_TABLES_MAX: u64 = 10;
+
+/// Where data older than a merge's inputs may lie: everything outside the job in the levels that `job` does not reach
+/// above. Without a job (a flush): in all levels.
+pub(crate) fn spans_below(version: &Version, job: Option<&Job>) -> Vec<Vec<KeySpan>> {
+    let mut below = Vec::new();
+    let is_input = |number| job.is_some_and(|job| job.files().any(|(_, f)| f.meta.number == number));
+    let lists_level0 = job.is_none_or(|job| job.output_level == 0);
+    if lists_level0 {
+        // Tables of level 0 overlap: each is a list of its own. Newer ones among them cost nothing but precision.
+        let others = version.levels[0].files.iter().filter(|f| !is_input(f.meta.number));
+        below.extend(others.map(|f| vec![f.meta.span.clone()]));
+    }
+    let first = job.map_or(1, |job| job.output_level + 1);
+    for level in &version.levels[first..] {
+        if !level.files.is_empty() {
+            below.push(level.files.iter().map(|f| f.meta.span.clone()).collect());
+        }
+    }
+    below
+}
+
+impl Core {
+    /// Picks and runs one compaction; false if there is nothing to do.
+    pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
+        let Some((keyspace, job)) = self.pick() else { return Ok(false) };
+        self.run_job(&keyspace, &job)?;
+        Ok(true)
+    }
+
+    fn oldest_snapshot(&self) -> u64 {
+        let first = lock(&self.snapshots).keys().next().copied();
+        first.unwrap_or_else(|| self.visible.load(Ordering::Acquire))
+    }
+
+    fn pick(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
+        let _scheduling = lock(&self.scheduling);
+        if self.compactions_paused.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        let oldest = self.oldest_snapshot();
+        let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
+        for keyspace in self.keyspaces() {
+            let version = Arc::clone(&keyspace.view.load().version);
+            let running = lock(&keyspace.running).clone();
+            let picker = Picker::new(&version, &keyspace.options, &running, oldest);
+            let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
+            if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
+                continue;
+            }
+            if let Some(job) = picker.pick() {
+                best = Some((score, keyspace, job));
+            }
+        }
+        let (_, keyspace, job) = best?;
+        job.claim(true);
+        lock(&keyspace.running).push(job.span.clone());
+        Some((keyspace, job))
+    }
+
+    fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<()> {
+        let started = self.env.clock.now();
+        let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
+        {
+            let _scheduling = lock(&self.scheduling);
+            job.claim(false);
+            let mut running = lock(&keyspace.running);
+            if let Some(at) = running.iter().position(|span| *span == job.span) {
+                running.swap_remove(at);
+            }
+        }
+        let duration = self.env.clock.now().saturating_sub(started);
+        self.progress.notify();
+        self.work.notify();
+        let stats = result?;
+        let counters = &self.stats.counters;
+        if job.is_move {
+            counters.trivial_moves.add(job.files().count() as u64);
+        } else {
+            counters.compactions.add(1);
+            counters.compaction_bytes_read.add(stats.bytes_read);
+            counters.compaction_bytes_written.add(stats.bytes_written);
+            counters.compaction_entries_dropped.add(stats.dropped());
+            self.stats.compaction.record(duration);
+        }
+        if job.level() == 0 && job.output_level != 0 && !job.is_move {
+            let from_level0 = job.inputs[0].1.iter().map(|f| f.meta.bytes).sum();
+            self.stall.drained(from_level0, duration);
+        }
+        self.tell(|| StoreEvent::Compacted {
+            keyspace: keyspace.name.clone(),
+            from_level: job.level(),
+            to_level: job.output_level,
+            reason: job.reason.clone(),
+            bytes_read: stats.bytes_read,
+            bytes_written: stats.bytes_written,
+            duration,
+        });
+        Ok(())
+    }
+
+    fn move_tables(&self, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
+        let added = job.files().map(|(_, f)| Added { level: job.output_level, meta: f.meta.clone() }).collect();
+        self.install_job(keyspace, job, added)?;
+        Ok(TaskStats::default())
+    }
+
+    fn merge(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
+        let host = Arc::new(Host::new(self, true, keyspace.options.table_bytes));
+        let result = self.merge_tasks(keyspace, job, &host).and_then(|output| {
+            let added = |table: &OutputTable| Added { level: job.output_level, meta: describe(table) };
+            self.install_job(keyspace, job, output.tables.iter().map(added).collect())?;
+            Ok(output)
+        });
+        host.clean_up(result.as_ref().map(|output| &output.tables[..]).unwrap_or_default());
+        result.map(|output| output.stats)
+    }
+
+    fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<TaskOutput> {
+        let inputs = runs(job)?;
+        let ranges = cut(&inputs, self.options.compaction_threads, TASK_BYTES_MIN)?;
+        let rules = self.merge_rules(keyspace, job);
+        let tasks: Vec<Task> = ranges
+            .into_iter()
+            .map(|range| Task {
+                id: self.new_task_id(),
+                keyspace: keyspace.id,
+                level: job.level() as u32,
+                inputs: inputs.clone(),
+                rules: MergeRules { range, ..rules.clone() },
+            })
+            .collect();
+        let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;
+        let mut all = TaskOutput { tables: Vec::new(), stats: TaskStats::default() };
+        for output in self.scheduler.run(tasks, &host).map_err(task_error)? {
+            all.tables.extend(output.tables);
+            all.stats.add(&output.stats);
+        }
+        Ok(all)
+    }
+
+    fn merge_rules(&self, keyspace: &KeyspaceCore, job: &Job) -> MergeRules {
+        // The snapshots are listed after the version is: a snapshot taken in between sees at least what is in it.
+        let version = Arc::clone(&keyspace.view.load().version);
+        let grandparents = version.levels.get(job.output_level + 1).filter(|_| job.output_level > 0);
+        let unix = self.env.clock.unix();
+        let options = &keyspace.options;
+        MergeRules {
+            range: KeyRange::all(),
+            snapshots: self.snapshot_sequences(),
+            below: spans_below(&version, Some(job)),
+            grandparents: grandparents
+                .iter()
+                .flat_map(|level| &level.files)
+                .map(|f| Grandparent { span: f.meta.span.clone(), bytes: f.meta.bytes })
+                .collect(),
+            output_level: job.output_level as u32,
+            output: OutputRules {
+                table: options.table_options(job.output_level),
+                target_file_bytes: if job.output_level == 0 { u64::MAX } else { options.table_bytes },
+                max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
+                created_unix_s: unix.as_secs(),
+            },
+            filter: options.compaction_filter.clone(),
+            now_unix: unix,
+        }
+    }
+
+    fn install_job(&self, keyspace: &Arc<KeyspaceCore>, job: &Job, added: Vec<Added>) -> Result<()> {
+        let mut baton = self.take_manifest()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
+        }
+        let removed: Vec<Removed> = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
+        let version = keyspace.view.load().version.apply(&removed, &added, &self.source);
+        let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+        let edit = Edit {
+            removed: removed.iter().map(|r| (keyspace.id, *r)).collect(),
+            added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
+            ..Edit::default()
+        };
+        baton.apply(edit, || {
+            keyspace.view.rcu(|view| {
+                let mut view = (**view).clone();
+                view.version = Arc::clone(&version);
+                view
+            });
+            if !job.is_move {
+                job.files().for_each(|(_, f)| f.retire());
+            }
+        })
+    }
+
+    /// Compacts all of a key range to the deepest level.
+    pub(crate) fn compact_range(
+        self: &Arc<Self>,
+        keyspace: &Arc<KeyspaceCore>,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        self.flush(keyspace)?;
+        self.compactions_paused.fetch_add(1, Ordering::AcqRel);
+        let result = self.compact_range_alone(keyspace, begin, end);
+        self.compactions_paused.fetch_sub(1, Ordering::AcqRel);
+        self.work.notify();
+        result
+    }
+
+    fn compact_range_alone(
+        self: &Arc<Self>,
+        keyspace: &Arc<KeyspaceCore>,
+        begin: Option<&[u8]>,
+        end: Option<&[u8]>,
+    ) -> Result<()> {
+        let job = loop {
+            let seen = self.progress.generation();
+            self.writable()?;
+            {
+                let _scheduling = lock(&self.scheduling);
+                let mut running = lock(&keyspace.running);
+                if running.is_empty() {
+                    let version = Arc::clone(&keyspace.view.load().version);
+                    let picker = Picker::new(&version, &keyspace.options, &[], self.oldest_snapshot());
+                    let all = || version.files().map(|(_, f)| f.meta.span.clone()).reduce(KeySpan::union);
+                    let keys = all().map(|all| KeySpan {
+                        begin: begin.map_or(all.begin, <[u8]>::to_vec),
+                        end: end.map_or(all.end, <[u8]>::to_vec),
+                    });
+                    let job = keys.filter(|k| k.begin < k.end).and_then(|keys| picker.everything(Some(&keys)));
+                    if let Some(job) = &job {
+                        job.claim(true);
+                        running.push(job.span.clone());
+                    }
+                    break job;
+                }
+            }
+            self.progress.wait(seen, None);
+        };
+        match job {
+            Some(job) => self.run_job(keyspace, &job),
+            None => Ok(()),
+        }
+    }
+
+    /// Waits until nothing is left to flush or compact.
+    pub(crate) fn wait_idle(&self) -> Result<()> {
+        loop {
+            let seen = self.progress.generation();
+            self.writable()?;
+            let oldest = self.oldest_snapshot();
+            let busy = self.keyspaces().iter().any(|keyspace| {
+                let view = keyspace.view.load();
+                let running = lock(&keyspace.running).clone();
+                !running.is_empty()
+                    || !view.sealed.is_empty()
+                    || Picker::new(&view.version, &keyspace.options, &running, oldest).pick().is_some()
+            });
+            if !busy {
+                return Ok(());
+            }
+            if let Some(error) = self.trouble() {
+                return Err(error);
+            }
+            self.work.notify();
+            self.progress.wait(seen, Some(Duration::from_millis(100)));
+        }
+    }
+
+    /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
+    pub(crate) fn update_debt(&self) {
+        let mut debt = Debt::default();
+        for keyspace in self.keyspaces() {
+            let view = keyspace.view.load();
+            let options = &keyspace.options;
+            let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();
+            let tolerated = options.memtable_bytes as f64 * options.memtables_max as f64;
+            let picker = Picker::new(&view.version, options, &[], 0);
+            let tables = view.version.levels[0].files.len() as f64 / LEVEL0_TABLES_TOLERATED;
+            let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;
+            debt.memory = debt.memory.max(memory as f64 / tolerated);
+            debt.tables = debt.tables.max(tables).max(pending);
+        }
+        self.stall.set_debt(self, &debt);
+        self.pacer.set_debt(debt.tables);
+    }
+}
+
+/// The job's tables as runs, newest first, all opened.
+fn runs(job: &Job) -> Result<Vec<Run>> {
+    let mut runs = Vec::new();
+    for (level, files) in &job.inputs {
+        let mut inputs = Vec::with_capacity(files.len());
+        for file in files {
+            inputs.push(TableInput {
+                table: Arc::clone(file.table()?),
+                number: file.meta.number,
+                span: file.meta.span.clone(),
+                bytes: file.meta.bytes,
+            });
+        }
+        match level {
+            0 => runs.extend(inputs.into_iter().map(|input| vec![input])),
+            1..LEVELS => runs.push(inputs),
+            _ => {}
+        }
+    }
+    Ok(runs)
+}

@@ -1,0 +1,378 @@
+//! What all parts of an open store share: the registry of keyspaces, numbers, the manifest, the state of health.
+//!
+//! **Locks, in the order in which they may be taken together.** `commit` (sequence numbers and the queue of requests,
+//! see `commit.rs`), then `registry`. Neither is held across anything that blocks. The manifest is not a lock but a
+//! baton: whoever changes versions takes it, may block on the disk while holding it, and hands it on.
+//!
+//! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
+//! a version (holding the manifest) may meet, and neither loses the other's change.
+
+use crate::commit::Commit;
+use crate::edit::Edit;
+use crate::future::Readers;
+use crate::keyspace::KeyspaceCore;
+use crate::listener::StoreEvent;
+use crate::manifest::Manifest;
+use crate::options::Options;
+use crate::pacer::Pacer;
+use crate::stall::Stall;
+use crate::stats::Stats;
+use crate::version::{Added, TableSource};
+use crate::{Error, Result};
+use situ_compaction::{CpuUnit, Patience, Scheduler};
+use situ_device::{Env, Event};
+use situ_log::Log;
+use situ_storage::{Error as StorageError, FileName, Volume};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// Locks a mutex whose data stays consistent even if a holder panicked.
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// The keyspaces there are.
+#[derive(Default)]
+pub(crate) struct Registry {
+    pub(crate) by_id: BTreeMap<u32, Arc<KeyspaceCore>>,
+    pub(crate) next_id: u32,
+}
+
+impl Registry {
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
+        self.by_id.values().find(|k| k.name == name)
+    }
+}
+
+/// Background work that fails now, by what it keeps from happening.
+#[derive(Default)]
+pub(crate) struct Troubles {
+    /// Memtables do not become tables: when all are full, writers are told this.
+    pub(crate) flush: Option<Error>,
+    /// Tables are not compacted.
+    pub(crate) compaction: Option<Error>,
+}
+
+/// An open store.
+pub(crate) struct Core {
+    pub(crate) env: Env,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) options: Options,
+    pub(crate) source: Arc<TableSource>,
+    /// None if the store is open read-only.
+    pub(crate) log: Option<Arc<Log>>,
+    pub(crate) commit: Mutex<Commit>,
+    /// All writes up to this sequence number can be seen.
+    pub(crate) visible: AtomicU64,
+    /// Notified when `visible` has advanced and somebody waits for it.
+    pub(crate) published: Arc<dyn Event>,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) next_file: AtomicU64,
+    pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
+    manifest: Mutex<Option<Manifest>>,
+    manifest_returned: Arc<dyn Event>,
+    /// Notified when there may be something to flush or compact.
+    pub(crate) work: Arc<dyn Event>,
+    /// Notified when memtables have been flushed or compactions installed.
+    pub(crate) progress: Arc<dyn Event>,
+    /// Notified when an asynchronous synced write has been queued.
+    pub(crate) log_work: Arc<dyn Event>,
+    pub(crate) stall: Stall,
+    pub(crate) pacer: Pacer,
+    /// Held while jobs are picked, never while they run.
+    pub(crate) scheduling: Mutex<()>,
+    /// Gives tasks to units.
+    pub(crate) scheduler: Scheduler,
+    next_task: AtomicU64,
+    /// The number that the next log file has or will have; 0 if none was chosen.
+    prepared_log: AtomicU64,
+    pub(crate) readers: Readers,
+    pub(crate) stats: Stats,
+    failure: OnceLock<StorageError>,
+    closing: AtomicBool,
+    /// The failures of background jobs that are being tried again.
+    pub(crate) troubles: Mutex<Troubles>,
+    /// Compactions wait while somebody needs them to (tests, closing).
+    pub(crate) compactions_paused: AtomicU64,
+}
+
+/// Parts that opening a store has put together.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) options: Options,
+    pub(crate) source: Arc<TableSource>,
+    pub(crate) log: Option<Arc<Log>>,
+    pub(crate) manifest: Option<Manifest>,
+    pub(crate) registry: Registry,
+    pub(crate) next_file: u64,
+    pub(crate) last_sequence: u64,
+    pub(crate) log_number: u64,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Core {
+        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number } =
+            parts;
+        let event = || env.executor.event();
+        let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
+        Core {
+            commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
+            visible: AtomicU64::new(last_sequence),
+            published: event(),
+            registry: Mutex::new(registry),
+            next_file: AtomicU64::new(next_file),
+            snapshots: Mutex::default(),
+            manifest: Mutex::new(manifest),
+            manifest_returned: event(),
+            work: event(),
+            progress: event(),
+            log_work: event(),
+            stall: Stall::default(),
+            pacer: Pacer::default(),
+            scheduling: Mutex::new(()),
+            scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
+            next_task: AtomicU64::new(1),
+            prepared_log: AtomicU64::new(0),
+            readers: Readers::new(&env),
+            stats: Stats::default(),
+            failure: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            troubles: Mutex::default(),
+            compactions_paused: AtomicU64::new(0),
+            env,
+            volume,
+            options,
+            source,
+            log,
+        }
+    }
+
+    /// A file number nobody else has.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn new_task_id(&self) -> u64 {
+        self.next_task.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block.
+    pub(crate) fn prepare_log(&self, bytes: u64) -> Result<()> {
+        let log = self.writable()?;
+        let chosen = self.prepared_log.load(Ordering::Acquire);
+        let number = if chosen != 0 {
+            chosen
+        } else {
+            let fresh = self.new_number();
+            let raced = self.prepared_log.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
+            raced.map_or_else(|theirs| theirs, |_| fresh)
+        };
+        match log.prepare_next(number, bytes) {
+            // Another thread has rotated to it in the meantime: what was wanted has happened.
+            Err(_) if self.prepared_log.load(Ordering::Acquire) != number => Ok(()),
+            result => Ok(result?),
+        }
+    }
+
+    /// The prepared log file is in use now.
+    pub(crate) fn log_rotated(&self) {
+        self.prepared_log.store(0, Ordering::Release);
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce() -> StoreEvent) {
+        if let Some(listener) = &self.options.listener {
+            listener.event(&event());
+        }
+    }
+
+    /// Makes the store read-only because `cause` leaves it unknown what is on disk.
+    pub(crate) fn fail(&self, cause: StorageError) {
+        if self.failure.set(cause.clone()).is_ok() {
+            self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
+        }
+        self.wake_all();
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.get().map(|cause| Error::Failed { cause: Box::new(cause.clone()) })
+    }
+
+    pub(crate) fn wake_all(&self) {
+        [&self.work, &self.progress, &self.published, &self.log_work, &self.manifest_returned]
+            .into_iter()
+            .for_each(|event| event.notify());
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// True for the one caller that has to do the closing.
+    pub(crate) fn begin_closing(&self) -> bool {
+        !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    /// The log, if writes are taken at all.
+    #[inline]
+    pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
+        if self.is_closing() {
+            return Err(Error::Closed);
+        }
+        if let Some(error) = self.failure() {
+            return Err(error);
+        }
+        self.log.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Live keyspaces.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        lock(&self.registry).by_id.values().cloned().collect()
+    }
+
+    /// The sequence numbers of live snapshots, ascending.
+    pub(crate) fn snapshot_sequences(&self) -> Vec<u64> {
+        lock(&self.snapshots).keys().copied().collect()
+    }
+
+    /// Waits for the manifest. Whoever has it is the only one that changes versions.
+    pub(crate) fn take_manifest(&self) -> Result<ManifestBaton<'_>> {
+        loop {
+            let seen = self.manifest_returned.generation();
+            if let Some(manifest) = lock(&self.manifest).take() {
+                return Ok(ManifestBaton { core: self, manifest: Some(manifest) });
+            }
+            if self.log.is_none() {
+                return Err(Error::ReadOnly);
+            }
+            self.manifest_returned.wait(seen, None);
+        }
+    }
+
+    /// The oldest log file that something in memory still needs, by keyspace; to be called with the commit lock held,
+    /// so that no new write slips in between.
+    fn log_numbers(&self, commit: &Commit) -> Vec<(u32, u64)> {
+        let registry = lock(&self.registry);
+        let number = |k: &KeyspaceCore| k.view.load().first_log().unwrap_or(commit.log_number);
+        registry.by_id.values().map(|k| (k.id, number(k))).collect()
+    }
+
+    /// An edit that describes the whole present state.
+    fn snapshot_edit(&self) -> Edit {
+        let registry = lock(&self.registry);
+        let mut edit = Edit {
+            next_file: Some(self.next_file.load(Ordering::Relaxed)),
+            last_sequence: Some(self.visible.load(Ordering::Acquire)),
+            next_keyspace: Some(registry.next_id),
+            ..Edit::default()
+        };
+        for keyspace in registry.by_id.values() {
+            edit.created.push((keyspace.id, keyspace.name.clone()));
+            edit.log_numbers.push((keyspace.id, keyspace.log_number.load(Ordering::Relaxed)));
+            for (level, file) in keyspace.view.load().version.files() {
+                edit.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
+            }
+        }
+        edit
+    }
+
+    /// Deletes files that no version and no reader needs.
+    pub(crate) fn bury(&self) {
+        for number in self.source.graveyard.take() {
+            match self.volume.remove(FileName::Table(number)) {
+                Ok(()) | Err(StorageError::NotFound { .. }) => {}
+                // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan.
+                Err(error) => {
+                    self.note_job_failure("delete table", error.into());
+                    self.source.graveyard.bury(number);
+                    return;
+                }
+            }
+        }
+    }
+
+    pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
+        self.stats.counters.job_failures.add(1);
+        self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
+    }
+}
+
+/// The right to change versions; given back on drop.
+pub(crate) struct ManifestBaton<'a> {
+    core: &'a Core,
+    manifest: Option<Manifest>,
+}
+
+impl ManifestBaton<'_> {
+    /// Makes an edit durable and then true: the edit is completed with numbers and the log files that stay needed,
+    /// appended and synced; then `install` makes the change visible in memory. On an error nothing is installed, and
+    /// the store is read-only.
+    pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
+        let core = self.core;
+        if let Some(error) = core.failure() {
+            return Err(error);
+        }
+        edit.next_file = Some(core.next_file.load(Ordering::Relaxed));
+        edit.last_sequence = Some(core.visible.load(Ordering::Acquire));
+        let manifest = self.manifest.as_mut().expect("held until drop");
+        if let Err(error) = manifest.append(&edit) {
+            core.fail(error.clone());
+            return Err(error.into());
+        }
+        for (id, number) in &edit.log_numbers {
+            if let Some(keyspace) = lock(&core.registry).by_id.get(id) {
+                keyspace.log_number.store(*number, Ordering::Relaxed);
+            }
+        }
+        install();
+        if manifest.is_long() {
+            // A failure leaves the old manifest in force; the next edit tries again.
+            let snapshot = core.snapshot_edit();
+            if let Err(error) = manifest.replace(core.new_number(), &snapshot) {
+                core.note_job_failure("rewrite manifest", error.into());
+            }
+        }
+        Ok(())
+    }
+
+    /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the
+    /// view of keyspace `flushed` will look then.
+    pub(crate) fn log_numbers_without(&self, flushed: &KeyspaceCore, slot: &Arc<crate::view::Slot>) -> Vec<(u32, u64)> {
+        let core = self.core;
+        let commit = lock(&core.commit);
+        let view = flushed.view.load();
+        let left = view.slots().filter(|other| !Arc::ptr_eq(other, slot)).filter_map(|s| s.first_log()).min();
+        let mut numbers = core.log_numbers(&commit);
+        for (id, number) in &mut numbers {
+            if *id == flushed.id {
+                *number = left.unwrap_or(commit.log_number);
+            }
+        }
+        numbers
+    }
+}
+
+impl Drop for ManifestBaton<'_> {
+    fn drop(&mut self) {
+        *lock(&self.core.manifest) = self.manifest.take();
+        self.core.manifest_returned.notify();
+    }
+}
+
+impl Core {
+    /// Lets go of log files that no keyspace needs.
+    pub(crate) fn release_logs(&self) {
+        let Some(log) = &self.log else { return };
+        let oldest = lock(&self.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
+        if let Some(oldest) = oldest
+            && let Err(error) = log.release(oldest)
+        {
+            self.note_job_failure("recycle log", error.into());
+        }
+    }
+}

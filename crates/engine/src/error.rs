@@ -1,0 +1,88 @@
+//! What a store can answer instead of doing what was asked.
+
+use situ_storage as storage;
+use std::fmt;
+
+/// A result of the engine.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// Why an operation did not happen. Cheap to clone: one failed sync is told to every writer that waited for it.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// The disk, or what was found on it. The text names file, place and cure.
+    Storage(storage::Error),
+    /// The store takes no writes since a write or sync of its log or manifest failed; reads still work.
+    /// Close it, mend the cause, open it again.
+    Failed {
+        /// The first failure.
+        cause: Box<storage::Error>,
+    },
+    /// The store was opened read-only.
+    ReadOnly,
+    /// The store is closed, or closing.
+    Closed,
+    /// No keyspace of this name.
+    NoSuchKeyspace {
+        /// The name asked for.
+        name: String,
+    },
+    /// The keyspace was dropped while the handle was kept.
+    KeyspaceDropped {
+        /// Its name.
+        name: String,
+    },
+    /// An argument is out of bounds; the text says which bounds.
+    Invalid(String),
+    /// The store is missing and was not to be created, or present and was to be new.
+    Existence(String),
+}
+
+impl Error {
+    /// Whether bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Storage(e) if e.is_corruption())
+            || matches!(self, Error::Failed { cause } if cause.is_corruption())
+    }
+
+    /// Whether the disk is full. Such a write may be tried again when there is room.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::Storage(e) if e.is_no_space())
+    }
+}
+
+impl From<storage::Error> for Error {
+    fn from(error: storage::Error) -> Error {
+        Error::Storage(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Storage(e) => e.fmt(f),
+            Error::Failed { cause } => write!(
+                f,
+                "the store takes no more writes because of an earlier failure ({cause}); \
+                 mend the cause, then close and open the store again"
+            ),
+            Error::ReadOnly => f.write_str("the store is open read-only; open it for writing to change it"),
+            Error::Closed => f.write_str("the store is closed"),
+            Error::NoSuchKeyspace { name } => {
+                write!(f, "there is no keyspace {name:?}; create it first, or list the keyspaces to see what there is")
+            }
+            Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} has been dropped"),
+            Error::Invalid(text) | Error::Existence(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Storage(e) => Some(e),
+            Error::Failed { cause } => Some(&**cause),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,227 @@
+//! Flush: a sealed memtable becomes a table of level 0.
+//!
+//! 1. Wait until every write that was given the memtable is inside ([`Core::wait_visible`]).
+//! 2. If there are several keyspaces, sync the log: a table on disk must not hold a write while an earlier one, of
+//!    another keyspace, could still be lost with the log's tail.
+//! 3. Write the table by the rules of compactions, so versions that nobody can see never reach the disk.
+//! 4. One edit adds the table and says which log files stay needed; then the view loses the memtable and gains the table.
+//!
+//! **Threads.** One flusher, oldest memtable first: level 0 stays ordered by age.
+//!
+//! **Failure.** The memtable stays and the flush is tried again. A full disk shows itself to writers when all memtables
+//! are full.
+
+use crate::core::{Core, lock};
+use crate::edit::Edit;
+use crate::keyspace::KeyspaceCore;
+use crate::listener::StoreEvent;
+use crate::version::{Added, TableMeta};
+use crate::view::Slot;
+use crate::{Error, Result};
+use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, TaskError, TaskHost, merge_sources};
+use situ_storage::{FileName, Writer};
+use situ_table::Cursor;
+use situ_table::range_del::RangeTombstone;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// What a running merge asks of the store, and the files it has begun.
+pub(crate) struct Host {
+    core: Arc<Core>,
+    begun: Mutex<Vec<u64>>,
+    paced: bool,
+    target_bytes: u64,
+}
+
+impl Host {
+    pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
+        Host { core: Arc::clone(core), begun: Mutex::new(Vec::new()), paced, target_bytes }
+    }
+
+    /// Removes the files of a merge that was given up, or those that are not among `kept`.
+    pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
+        for number in lock(&self.begun).drain(..) {
+            if !kept.iter().any(|table| table.number == number) {
+                self.core.source.graveyard.bury(number);
+            }
+        }
+    }
+}
+
+impl TaskHost for Host {
+    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
+        let number = self.core.new_number();
+        lock(&self.begun).push(number);
+        Ok((number, self.core.volume.create(FileName::Table(number), self.target_bytes)?))
+    }
+
+    fn pace(&self, bytes: u64) {
+        if self.paced {
+            self.core.pacer.pace(&self.core, bytes);
+        }
+    }
+
+    fn cancelled(&self) -> bool {
+        self.core.is_closing() || self.core.failure().is_some()
+    }
+}
+
+/// A merge's failure as the engine tells it.
+pub(crate) fn task_error(error: TaskError) -> Error {
+    match error {
+        TaskError::Cancelled => Error::Closed,
+        TaskError::Storage(error) => Error::Storage(error),
+        other => Error::Storage(situ_storage::Error::Io {
+            op: "compact",
+            path: "tables".to_owned(),
+            source: Arc::new(std::io::Error::other(other.to_string())),
+        }),
+    }
+}
+
+/// What the manifest is to know of a table that a merge has written.
+pub(crate) fn describe(table: &OutputTable) -> TableMeta {
+    let properties = &table.summary.properties;
+    TableMeta {
+        number: table.number,
+        volume: 0,
+        bytes: table.summary.bytes,
+        smallest_sequence: properties.smallest_sequence,
+        largest_sequence: properties.largest_sequence,
+        entries: properties.entries,
+        deletions: properties.deletions,
+        range_deletions: properties.range_deletions,
+        raw_bytes: properties.raw_key_bytes + properties.raw_value_bytes,
+        created_unix_s: properties.created_unix_s,
+        span: table.span.clone(),
+    }
+}
+
+impl Core {
+    /// Flushes the oldest sealed memtable of some keyspace; false if there is none.
+    pub(crate) fn flush_one(self: &Arc<Self>) -> Result<bool> {
+        let oldest = |k: &Arc<KeyspaceCore>| {
+            let slot = k.view.load().sealed.last().cloned()?;
+            Some((slot.first_log().unwrap_or(0), Arc::clone(k), slot))
+        };
+        let Some((_, keyspace, slot)) = self.keyspaces().iter().filter_map(oldest).min_by_key(|(log, ..)| *log) else {
+            return Ok(false);
+        };
+        self.flush_slot(&keyspace, &slot)?;
+        Ok(true)
+    }
+
+    fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
+        let started = self.env.clock.now();
+        self.wait_visible(slot.last_sequence())?;
+        if self.keyspaces().len() > 1
+            && let Some(log) = &self.log
+            && let Err(error) = log.sync()
+        {
+            self.fail(error.clone());
+            return Err(error.into());
+        }
+        let host = Host::new(self, false, slot.bytes());
+        let result = self.write_slot(keyspace, slot, &host).and_then(|tables| {
+            self.install_flush(keyspace, slot, &tables)?;
+            Ok(tables)
+        });
+        host.clean_up(result.as_deref().unwrap_or_default());
+        let tables = result?;
+        let duration = self.env.clock.now().saturating_sub(started);
+        let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
+        self.stall.flushed(slot.bytes(), duration);
+        self.stats.counters.flushes.add(1);
+        self.stats.counters.flush_bytes_written.add(bytes);
+        self.stats.flush.record(duration);
+        self.tell(|| StoreEvent::Flushed {
+            keyspace: keyspace.name.clone(),
+            table: tables.first().map(|t| t.number),
+            bytes,
+            duration,
+        });
+        self.release_logs();
+        self.progress.notify();
+        self.work.notify();
+        Ok(())
+    }
+
+    /// The memtable's contents as at most one table. Also used at recovery.
+    pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &Slot, host: &Host) -> Result<Vec<OutputTable>> {
+        let mut cursor = slot.memtable.cursor();
+        cursor.first()?;
+        let raw = slot.memtable.range_tombstones();
+        let tombstones: Vec<RangeTombstone> = raw
+            .iter()
+            .map(|t| RangeTombstone { begin: t.begin.to_vec(), end: t.end.to_vec(), sequence: t.sequence })
+            .collect();
+        let version = Arc::clone(&keyspace.view.load().version);
+        let unix = self.env.clock.unix();
+        let rules = MergeRules {
+            range: KeyRange::all(),
+            snapshots: self.snapshot_sequences(),
+            below: crate::compact::spans_below(&version, None),
+            grandparents: Vec::new(),
+            output_level: 0,
+            output: OutputRules {
+                table: keyspace.options.table_options(0),
+                target_file_bytes: u64::MAX,
+                max_grandparent_bytes: u64::MAX,
+                created_unix_s: unix.as_secs(),
+            },
+            filter: None,
+            now_unix: Duration::from_secs(unix.as_secs()),
+        };
+        let source = Named { cursor, name: format!("a memtable of keyspace {:?}", keyspace.name) };
+        let output = merge_sources(vec![source], &tombstones, 0, &rules, host).map_err(task_error)?;
+        Ok(output.tables)
+    }
+
+    fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>, tables: &[OutputTable]) -> Result<()> {
+        let mut baton = self.take_manifest()?;
+        if keyspace.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
+        }
+        let added: Vec<Added> = tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
+        let version = keyspace.view.load().version.apply(&[], &added, &self.source);
+        let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+        let edit = Edit {
+            added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
+            log_numbers: baton.log_numbers_without(keyspace, slot),
+            ..Edit::default()
+        };
+        baton.apply(edit, || {
+            keyspace.view.rcu(|view| {
+                let mut view = (**view).clone();
+                view.sealed.retain(|other| !Arc::ptr_eq(other, slot));
+                view.version = Arc::clone(&version);
+                view
+            });
+        })
+    }
+
+    /// An edit that would break a version must not be written: the store's memory is no longer to be trusted.
+    pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
+        let what = format!("version of keyspace {:?}", keyspace.name);
+        let error = situ_storage::Error::corruption("the version in memory", 0, what, "an edit that fits", text);
+        self.fail(error.clone());
+        error.into()
+    }
+
+    /// A blocking flush of one keyspace.
+    pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+        self.seal(keyspace)?;
+        let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };
+        loop {
+            let seen = self.progress.generation();
+            self.writable()?;
+            if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
+                return Ok(());
+            }
+            self.check_flushes()?;
+            self.work.notify();
+            self.progress.wait(seen, None);
+        }
+    }
+}

@@ -1,0 +1,217 @@
+//! Futures of asynchronous calls. They belong to no runtime: they keep the waker they are polled with, and whichever
+//! thread of the store finishes the work wakes it.
+
+use crate::batch::WriteBatch;
+use crate::commit::Request;
+use crate::core::{Core, lock};
+use crate::options::Durability;
+use crate::read::Value;
+use crate::{Error, Result};
+use situ_device::{Env, Event};
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+/// An asynchronous write on its way; see [`Keyspace::put_async`](crate::Keyspace::put_async).
+#[must_use = "a future tells only if asked; to ignore the outcome, drop it on purpose"]
+pub struct WriteFuture {
+    request: Arc<Request>,
+}
+
+impl WriteFuture {
+    pub(crate) fn begin(core: &Core, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
+        if batch.is_empty() {
+            return Err(Error::Invalid("an empty batch has nothing to wait for".to_owned()));
+        }
+        core.write_detached(batch, durability).map(|request| WriteFuture { request })
+    }
+
+    /// Whether the outcome is there.
+    pub fn is_done(&self) -> bool {
+        self.request.outcome().is_some()
+    }
+}
+
+impl Future for WriteFuture {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        if let Some(outcome) = self.request.outcome() {
+            return Poll::Ready(outcome);
+        }
+        self.request.wake_with(context.waker());
+        // It may have come while the waker was being left.
+        match self.request.outcome() {
+            Some(outcome) => Poll::Ready(outcome),
+            None => Poll::Pending,
+        }
+    }
+}
+
+impl fmt::Debug for WriteFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteFuture(done: {})", self.is_done())
+    }
+}
+
+/// An asynchronous read on its way; see [`Keyspace::get_async`](crate::Keyspace::get_async).
+#[must_use = "a future does nothing for you unless it is awaited"]
+#[derive(Debug)]
+pub struct ReadFuture {
+    cell: Arc<ReadCell>,
+}
+
+#[derive(Default)]
+struct ReadCell {
+    outcome: OnceLock<Result<Option<Value>>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl fmt::Debug for ReadCell {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadCell({:?})", self.outcome.get())
+    }
+}
+
+impl ReadFuture {
+    pub(crate) fn ready(outcome: Result<Option<Value>>) -> ReadFuture {
+        let cell = ReadCell { outcome: OnceLock::from(outcome), waker: Mutex::new(None) };
+        ReadFuture { cell: Arc::new(cell) }
+    }
+}
+
+impl Future for ReadFuture {
+    type Output = Result<Option<Value>>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.cell.outcome.get().is_none() {
+            *lock(&self.cell.waker) = Some(context.waker().clone());
+        }
+        match self.cell.outcome.get() {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Reads that may wait at once for a thread; beyond, `get_async` reads on the caller's thread.
+const WAITING_READS_MAX: usize = 4096;
+/// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
+const READ_THREADS_MAX: usize = 16;
+
+type ReadJob = (Arc<ReadCell>, Box<dyn FnOnce() -> Result<Option<Value>> + Send>);
+
+/// Threads that read for [`ReadFuture`]s; started when first needed.
+pub(crate) struct Readers {
+    state: Arc<Mutex<ReadersState>>,
+    event: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct ReadersState {
+    waiting: VecDeque<ReadJob>,
+    threads: Vec<Box<dyn situ_device::JobHandle>>,
+    idle: usize,
+    closed: bool,
+}
+
+impl Readers {
+    pub(crate) fn new(env: &Env) -> Readers {
+        Readers { state: Arc::default(), event: env.executor.event() }
+    }
+
+    pub(crate) fn submit(
+        &self,
+        env: &Env,
+        job: impl FnOnce() -> Result<Option<Value>> + Send + 'static,
+    ) -> Result<ReadFuture> {
+        let cell = Arc::new(ReadCell::default());
+        let future = ReadFuture { cell: Arc::clone(&cell) };
+        let (run_here, start_thread) = {
+            let mut state = lock(&self.state);
+            if state.closed {
+                return Err(Error::Closed);
+            }
+            if state.waiting.len() >= WAITING_READS_MAX {
+                (Some((cell, Box::new(job) as Box<_>)), false)
+            } else {
+                state.waiting.push_back((cell, Box::new(job)));
+                let wanted = state.idle < state.waiting.len() && state.threads.len() < READ_THREADS_MAX;
+                (None, wanted)
+            }
+        };
+        if let Some(job) = run_here {
+            run(job);
+            return Ok(future);
+        }
+        if start_thread {
+            self.start_thread(env);
+        }
+        self.event.notify();
+        Ok(future)
+    }
+
+    fn start_thread(&self, env: &Env) {
+        let (state, event) = (Arc::clone(&self.state), Arc::clone(&self.event));
+        match env.executor.spawn("situ-read", Box::new(move || serve(&state, &*event))) {
+            Ok(handle) => lock(&self.state).threads.push(handle),
+            // No thread to be had: if there is none at all, the caller's thread does the work.
+            Err(_) => {
+                let job = {
+                    let mut state = lock(&self.state);
+                    if state.threads.is_empty() { state.waiting.pop_front() } else { None }
+                };
+                if let Some(job) = job {
+                    run(job);
+                }
+            }
+        }
+    }
+
+    /// Finishes what was submitted and ends the threads.
+    pub(crate) fn close(&self) {
+        let threads = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.event.notify();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
+    loop {
+        let seen = event.generation();
+        let job = {
+            let mut state = lock(state);
+            match state.waiting.pop_front() {
+                None if state.closed => return,
+                None => {
+                    state.idle += 1;
+                    None
+                }
+                job => job,
+            }
+        };
+        match job {
+            Some(job) => run(job),
+            None => {
+                event.wait(seen, None);
+                lock(state).idle -= 1;
+            }
+        }
+    }
+}
+
+fn run((cell, job): ReadJob) {
+    let _ = cell.outcome.set(job());
+    if let Some(waker) = lock(&cell.waker).take() {
+        waker.wake();
+    }
+}

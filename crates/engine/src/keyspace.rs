@@ -1,0 +1,436 @@
+//! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
+
+use crate::batch::WriteBatch;
+use crate::core::Core;
+use crate::future::{ReadFuture, WriteFuture};
+use crate::iter::{Iter, RankedTombstones};
+use crate::merge::{LevelCursor, Source};
+use crate::options::{Durability, KeyspaceOptions, ReadOptions};
+use crate::picker::Span;
+use crate::read::{Lookup, Value};
+use crate::stats::sampled;
+use crate::version::Version;
+use crate::view::{Slot, View};
+use crate::{Error, Result};
+use arc_swap::ArcSwap;
+use situ_table::ReadOptions as TableReadOptions;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// A keyspace's state, shared by its handles and the store's threads.
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    pub(crate) view: ArcSwap<View>,
+    /// Log files below this number hold nothing that is not in tables, as the manifest has it.
+    pub(crate) log_number: AtomicU64,
+    pub(crate) dropped: AtomicBool,
+    /// What running compactions write.
+    pub(crate) running: Mutex<Vec<Span>>,
+}
+
+impl KeyspaceCore {
+    pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
+        let view = View { active: Slot::new(u64::from(id)), sealed: Vec::new(), version: Arc::new(version) };
+        Arc::new(KeyspaceCore {
+            id,
+            name,
+            options: options.bounded(),
+            view: ArcSwap::from_pointee(view),
+            log_number: AtomicU64::new(log),
+            dropped: AtomicBool::new(false),
+            running: Mutex::new(Vec::new()),
+        })
+    }
+}
+
+pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
+    TableReadOptions { fill_cache: !options.bypass_cache, ..TableReadOptions::default() }
+}
+
+/// A handle to a keyspace. Clones are cheap and refer to the same keyspace.
+#[derive(Clone)]
+pub struct Keyspace {
+    pub(crate) core: Arc<Core>,
+    pub(crate) inner: Arc<KeyspaceCore>,
+}
+
+impl Keyspace {
+    /// The keyspace's name.
+    pub fn name(&self) -> &str {
+        &self.inner.name
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.inner.id
+    }
+
+    fn check(&self) -> Result<()> {
+        self.core.check_open()?;
+        if self.inner.dropped.load(Ordering::Acquire) {
+            return Err(Error::KeyspaceDropped { name: self.inner.name.clone() });
+        }
+        Ok(())
+    }
+
+    /// The view to read, and the sequence number to read at. The view comes first: what is visible then is in it, or
+    /// came later.
+    fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
+        self.check()?;
+        let view = self.inner.view.load();
+        let sequence = match &options.snapshot {
+            None => self.core.visible.load(Ordering::Acquire),
+            Some(snapshot) if snapshot.belongs_to(&self.core) => snapshot.sequence(),
+            Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
+        };
+        Ok((view, sequence))
+    }
+
+    fn one(&self, build: impl FnOnce(&mut WriteBatch) -> Result<()>) -> Result<WriteBatch> {
+        self.check()?;
+        let mut batch = WriteBatch::new();
+        build(&mut batch)?;
+        Ok(batch)
+    }
+
+    /// Sets `key` to `value`, with the store's default durability.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a key or value out of bounds; [`Error::ReadOnly`], [`Error::Failed`] or [`Error::Closed`]
+    /// if the store takes no writes; a full disk.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.put_with(key, value, self.core.options.durability)
+    }
+
+    /// Sets `key` to `value`.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
+    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let batch = self.one(|batch| batch.put(self, key, value))?;
+        self.core.write(batch, durability)
+    }
+
+    /// Removes `key`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.delete_with(key, self.core.options.durability)
+    }
+
+    /// Removes `key`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
+    pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<()> {
+        let batch = self.one(|batch| batch.delete(self, key))?;
+        self.core.write(batch, durability)
+    }
+
+    /// Removes all keys in `begin..end`, at the cost of one write.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
+    pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
+        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
+        self.core.write(batch, self.core.options.durability)
+    }
+
+    /// Like [`put`](Keyspace::put), but a synced write does not block: the future is ready when the write is durable.
+    /// A buffered write is done on return.
+    ///
+    /// The write takes place whether the future is polled or dropped. Works with any runtime.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put); some at once, others from the future.
+    pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
+        let batch = self.one(|batch| batch.put(self, key, value))?;
+        WriteFuture::begin(&self.core, batch, durability)
+    }
+
+    /// Like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
+    ///
+    /// # Errors
+    /// As [`put_async`](Keyspace::put_async).
+    pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
+        let batch = self.one(|batch| batch.delete(self, key))?;
+        WriteFuture::begin(&self.core, batch, durability)
+    }
+
+    /// The newest value of `key`.
+    ///
+    /// # Errors
+    /// A table could not be read, or is damaged.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.get_with(key, &ReadOptions::default())
+    }
+
+    /// The value of `key`, as of the options' snapshot.
+    ///
+    /// # Errors
+    /// As [`get`](Keyspace::get).
+    pub fn get_with(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
+        let started = sampled().then(|| self.core.env.clock.now());
+        let (view, sequence) = self.at(options)?;
+        let found = Lookup::new(key, sequence, table_read_options(options)).run(&view)?;
+        self.count_read(found.is_some());
+        if let Some(started) = started {
+            self.core.stats.read.record(self.core.env.clock.now().saturating_sub(started));
+        }
+        Ok(found)
+    }
+
+    fn count_read(&self, found: bool) {
+        let counters = &self.core.stats.counters;
+        counters.reads.add(1);
+        if found {
+            counters.reads_found.add(1);
+        }
+    }
+
+    /// Whether `key` exists.
+    ///
+    /// # Errors
+    /// As [`get`](Keyspace::get).
+    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// The values of several keys at one moment, in the order of the keys.
+    ///
+    /// # Errors
+    /// As [`get`](Keyspace::get), for the first key that fails.
+    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
+        let (view, sequence) = self.at(options)?;
+        let table_options = table_read_options(options);
+        // In key order, neighbours share blocks while these are in the processor's cache.
+        let mut order: Vec<usize> = (0..keys.len()).collect();
+        order.sort_by_key(|at| keys[*at].as_ref());
+        let mut values = vec![None; keys.len()];
+        for at in order {
+            values[at] = Lookup::new(keys[at].as_ref(), sequence, table_options).run(&view)?;
+            self.count_read(values[at].is_some());
+        }
+        Ok(values)
+    }
+
+    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if a memtable knows the answer; otherwise
+    /// a thread of the store reads it.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+        let (view, sequence) = self.at(options)?;
+        let in_memory = Lookup::new(key, sequence, table_read_options(options)).run_in_memory(&view)?;
+        match in_memory {
+            Some(found) => {
+                self.count_read(found.is_some());
+                Ok(ReadFuture::ready(Ok(found)))
+            }
+            None => {
+                let view = arc_swap::Guard::into_inner(view);
+                let (keyspace, key, options) = (self.clone(), key.to_vec(), table_read_options(options));
+                self.core.readers.submit(&self.core.env, move || {
+                    let found = Lookup::new(&key, sequence, options).run(&view)?;
+                    keyspace.count_read(found.is_some());
+                    Ok(found)
+                })
+            }
+        }
+    }
+
+    /// An iterator, as of the options' snapshot or of now.
+    ///
+    /// # Errors
+    /// A table with range tombstones could not be opened.
+    pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
+        let (view, sequence) = self.at(&options)?;
+        let view = arc_swap::Guard::into_inner(view);
+        let table_options = table_read_options(&options);
+        let mut sources = Vec::new();
+        let mut tombstones: Vec<RankedTombstones> = Vec::new();
+        for slot in view.slots() {
+            if let Some(fragments) = slot.tombstones() {
+                tombstones.push(RankedTombstones { rank: sources.len(), fragments });
+            }
+            sources.push(Source::Memtable(slot.memtable.cursor()));
+        }
+        let (level0, deeper) = view.version.levels.split_at(1);
+        for file in level0.iter().flat_map(|level| &level.files) {
+            if file.meta.range_deletions > 0 {
+                tombstones.push(RankedTombstones { rank: sources.len(), fragments: Arc::clone(file.tombstones()?) });
+            }
+            sources.push(Source::Table(Box::new(file.table()?.cursor(table_options))));
+        }
+        for level in deeper.iter().filter(|level| !level.files.is_empty()) {
+            for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
+                tombstones.push(RankedTombstones { rank: sources.len(), fragments: Arc::clone(file.tombstones()?) });
+            }
+            sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
+        }
+        self.core.stats.counters.iterators.add(1);
+        Ok(Iter::new(view, sources, tombstones, sequence, options))
+    }
+
+    /// Writes everything that is in memory to tables, and waits for it.
+    ///
+    /// # Errors
+    /// The store takes no writes, or the flush failed (a full disk).
+    pub fn flush(&self) -> Result<()> {
+        self.check()?;
+        self.core.flush(&self.inner)
+    }
+
+    /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it.
+    /// Space of deleted and overwritten entries is given back, but for what snapshots see.
+    ///
+    /// # Errors
+    /// The store takes no writes, or the compaction failed.
+    pub fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
+        self.check()?;
+        self.core.compact_range(&self.inner, begin, end)
+    }
+
+    /// About how many bytes of tables hold the keys in `begin..end`. Memtables are not counted.
+    ///
+    /// # Errors
+    /// A table could not be opened.
+    pub fn approximate_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
+        let (view, _) = self.at(&ReadOptions::default())?;
+        let mut bytes = 0;
+        for (_, file) in view.version.files().filter(|(_, f)| f.meta.span.overlaps(begin, end)) {
+            let meta = &file.meta;
+            if begin <= &meta.span.begin[..] && &meta.span.end[..] <= end {
+                bytes += meta.bytes;
+            } else {
+                let table = file.table()?;
+                bytes += table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?);
+            }
+        }
+        Ok(bytes)
+    }
+
+    /// What the keyspace looks like now.
+    pub fn properties(&self) -> KeyspaceProperties {
+        let view = self.inner.view.load();
+        let files = || view.version.files();
+        let sum = |f: fn(&crate::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
+        let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
+        let removed_in_memory = view.slots().map(|s| s.memtable.deletions() as u64).sum::<u64>();
+        let (entries, deletions) = (sum(|m| m.entries) + in_memory, sum(|m| m.deletions) + removed_in_memory);
+        KeyspaceProperties {
+            name: self.inner.name.clone(),
+            memtables: view.slots().count(),
+            memtable_bytes: view.memtable_bytes(),
+            tables: files().count(),
+            table_bytes: view.version.bytes(),
+            approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
+            levels: view
+                .version
+                .levels
+                .iter()
+                .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
+                .collect(),
+            compactions_running: crate::core::lock(&self.inner.running).len(),
+        }
+    }
+
+    /// The tables of the keyspace, shallowest level first.
+    pub fn tables(&self) -> Vec<TableProperties> {
+        let view = self.inner.view.load();
+        view.version
+            .files()
+            .map(|(level, file)| {
+                let meta = &file.meta;
+                TableProperties {
+                    level,
+                    number: meta.number,
+                    bytes: meta.bytes,
+                    entries: meta.entries,
+                    deletions: meta.deletions,
+                    range_deletions: meta.range_deletions,
+                    raw_bytes: meta.raw_bytes,
+                    smallest_sequence: meta.smallest_sequence,
+                    largest_sequence: meta.largest_sequence,
+                    created_unix_s: meta.created_unix_s,
+                    begin: meta.span.begin.clone(),
+                    end: meta.span.end.clone(),
+                    is_open: file.is_open(),
+                }
+            })
+            .collect()
+    }
+}
+
+impl fmt::Debug for Keyspace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Keyspace({:?})", self.inner.name)
+    }
+}
+
+/// What a keyspace looks like at one moment. Sizes in bytes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct KeyspaceProperties {
+    /// Its name.
+    pub name: String,
+    /// Memtables, the active one included.
+    pub memtables: usize,
+    /// Memory of memtables.
+    pub memtable_bytes: u64,
+    /// Tables.
+    pub tables: usize,
+    /// Bytes of tables.
+    pub table_bytes: u64,
+    /// About how many keys there are: versions less what tombstones hide.
+    pub approximate_keys: u64,
+    /// Level 0 first.
+    pub levels: Vec<LevelProperties>,
+    /// Compactions running.
+    pub compactions_running: usize,
+}
+
+/// One level of a keyspace.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LevelProperties {
+    /// How many tables.
+    pub tables: usize,
+    /// Their size in bytes.
+    pub bytes: u64,
+}
+
+/// One table of a keyspace.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TableProperties {
+    /// Its level.
+    pub level: usize,
+    /// Its file number.
+    pub number: u64,
+    /// Its size in bytes.
+    pub bytes: u64,
+    /// Entries, tombstones included.
+    pub entries: u64,
+    /// Point tombstones.
+    pub deletions: u64,
+    /// Range tombstones.
+    pub range_deletions: u64,
+    /// Bytes of keys and values before compression.
+    pub raw_bytes: u64,
+    /// The oldest sequence number inside.
+    pub smallest_sequence: u64,
+    /// The newest sequence number inside.
+    pub largest_sequence: u64,
+    /// When it was written, in seconds since 1970.
+    pub created_unix_s: u64,
+    /// Its first key.
+    pub begin: Vec<u8>,
+    /// The first key behind it.
+    pub end: Vec<u8>,
+    /// Whether it has been read from since the store was opened.
+    pub is_open: bool,
+}

@@ -1,0 +1,264 @@
+//! The manifest file: frames of edits, one writer at a time (`docs/formats/manifest.md`).
+//!
+//! Whoever changes the state of the store holds the one [`Manifest`] (the store hands it out like a baton), appends
+//! an edit, syncs it, and only then installs the new version. A manifest that has grown to several times the size of
+//! its snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched.
+//!
+//! **Failure.** If an append or sync fails, it is unknown whether the edit is on disk. No further edit may be built
+//! on that, so the store becomes read-only; at the next open either outcome is a consistent state, because the files
+//! of both are still there.
+
+use crate::edit::Edit;
+use crate::varint::Decoder;
+use situ_storage::{Error, FileName, Result, Volume, Writer};
+use std::sync::Arc;
+
+pub(crate) const MAGIC: &[u8; 8] = b"SITUMANI";
+pub(crate) const FORMAT_VERSION: u32 = 1;
+const HEADER_BYTES: usize = 16;
+const FRAME_BYTES: usize = 12;
+const EDIT_BYTES_MAX: usize = 1 << 30;
+/// A manifest is rewritten when it exceeds this and eight times its snapshot.
+const REWRITE_BYTES_MIN: u64 = 1 << 20;
+
+/// The manifest in force, open for appending.
+pub(crate) struct Manifest {
+    volume: Arc<dyn Volume>,
+    number: u64,
+    writer: Box<dyn Writer>,
+    snapshot_bytes: u64,
+}
+
+impl Manifest {
+    /// Writes a new manifest that begins with `snapshot` and switches `CURRENT` to it.
+    pub(crate) fn create(volume: &Arc<dyn Volume>, number: u64, snapshot: &Edit) -> Result<Manifest> {
+        let name = FileName::Manifest(number);
+        let mut writer = volume.create(name, REWRITE_BYTES_MIN)?;
+        let mut header = [0; HEADER_BYTES];
+        header[..8].copy_from_slice(MAGIC);
+        header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        let checksum = crc32c::crc32c(&header[..12]);
+        header[12..].copy_from_slice(&checksum.to_le_bytes());
+        writer.append(&header)?;
+        let snapshot = Edit { end_of_snapshot: true, ..snapshot.clone() };
+        append(&mut *writer, &snapshot)?;
+        writer.sync()?;
+        let text = name.to_string();
+        let current = format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes()));
+        volume.replace(FileName::Current, current.as_bytes())?;
+        let snapshot_bytes = writer.written();
+        Ok(Manifest { volume: Arc::clone(volume), number, writer, snapshot_bytes })
+    }
+
+    /// Appends an edit; it is durable on return.
+    pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
+        append(&mut *self.writer, edit)?;
+        self.writer.sync()
+    }
+
+    /// Whether it is time for [`replace`](Manifest::replace).
+    pub(crate) fn is_long(&self) -> bool {
+        self.writer.written() > REWRITE_BYTES_MIN.max(8 * self.snapshot_bytes)
+    }
+
+    /// Goes over to a new file that begins with `snapshot`. On an error the old one stays in force.
+    pub(crate) fn replace(&mut self, number: u64, snapshot: &Edit) -> Result<()> {
+        let next = Manifest::create(&self.volume, number, snapshot)?;
+        let old = std::mem::replace(self, next);
+        // An old manifest that cannot be removed is an orphan, removed at the next open.
+        let _ = self.volume.remove(FileName::Manifest(old.number));
+        Ok(())
+    }
+}
+
+fn append(writer: &mut dyn Writer, edit: &Edit) -> Result<()> {
+    let payload = edit.encode();
+    assert!((1..=EDIT_BYTES_MAX).contains(&payload.len()), "an edit of {} bytes", payload.len());
+    let mut head = [0; FRAME_BYTES];
+    head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
+    head[4..8].copy_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    let checksum = crc32c::crc32c(&head[..8]);
+    head[8..].copy_from_slice(&checksum.to_le_bytes());
+    writer.append(&head)?;
+    writer.append(&payload)
+}
+
+/// What is read back at open.
+#[derive(Debug)]
+pub(crate) struct Found {
+    pub(crate) edits: Vec<Edit>,
+}
+
+/// The number of the manifest in force; `None` if the volume holds no store.
+pub(crate) fn current(volume: &dyn Volume) -> Result<Option<u64>> {
+    let reader = match volume.open(FileName::Current) {
+        Ok(reader) => reader,
+        Err(Error::NotFound { .. }) => return Ok(None),
+        Err(e) => return Err(e),
+    };
+    let mut text = vec![0; usize::try_from(reader.bytes()).unwrap_or(usize::MAX).min(128)];
+    reader.read_at(0, &mut text)?;
+    let parsed = std::str::from_utf8(&text).ok().and_then(|text| {
+        let (name, checksum) = text.strip_suffix('\n')?.split_once(' ')?;
+        let FileName::Manifest(number) = name.parse().ok()? else { return None };
+        (u32::from_str_radix(checksum, 16).ok()? == crc32c::crc32c(name.as_bytes())).then_some(number)
+    });
+    parsed.map(Some).ok_or_else(|| {
+        let found = String::from_utf8_lossy(&text).into_owned();
+        let expected = "the name of a manifest and its checksum (situ repair can rebuild it)";
+        Error::corruption(reader.path(), 0, "manifest name", expected, format!("{found:?}"))
+    })
+}
+
+/// Reads all edits of manifest `number`.
+pub(crate) fn read(volume: &dyn Volume, number: u64) -> Result<Found> {
+    let reader = volume.open(FileName::Manifest(number))?;
+    let path = reader.path();
+    let bytes = usize::try_from(reader.bytes()).unwrap_or(usize::MAX);
+    if bytes > 4 * EDIT_BYTES_MAX {
+        return Err(Error::corruption(path, 0, "manifest", "at most 4 GiB", format!("{bytes} bytes")));
+    }
+    let mut contents = vec![0; bytes];
+    reader.read_at(0, &mut contents)?;
+    let (edits, _) = decode(path, &contents)?;
+    if !edits.iter().any(|edit| edit.end_of_snapshot) {
+        return Err(Error::corruption(path, HEADER_BYTES as u64, "snapshot edit", "its end mark", "none"));
+    }
+    Ok(Found { edits })
+}
+
+/// Takes a manifest's bytes apart: its edits, and where the last whole one ends.
+pub(crate) fn decode(path: &str, contents: &[u8]) -> Result<(Vec<Edit>, usize)> {
+    let Some((header, mut rest)) = contents.split_at_checked(HEADER_BYTES) else {
+        let found = format!("{} bytes", contents.len());
+        return Err(Error::corruption(path, 0, "manifest header", "16 bytes", found));
+    };
+    let mut fields = Decoder::new(header);
+    if fields.take(8) != Some(MAGIC) {
+        return Err(Error::corruption(path, 0, "manifest header", "magic SITUMANI", header[..8].escape_ascii()));
+    }
+    let (version, stored) = (fields.u32(), fields.u32());
+    let computed = crc32c::crc32c(&header[..12]);
+    if stored != Some(computed) {
+        let found = format!("{:#010x}", stored.unwrap_or(0));
+        return Err(Error::corruption(path, 12, "manifest header", format!("checksum {computed:#010x}"), found));
+    }
+    if version != Some(FORMAT_VERSION) {
+        let text = format!("{path} has format version {version:?}; this program reads version {FORMAT_VERSION}");
+        return Err(Error::Invalid(text));
+    }
+    let mut edits = Vec::new();
+    loop {
+        let at = contents.len() - rest.len();
+        if rest.is_empty() {
+            return Ok((edits, at));
+        }
+        let (payload, behind) = match frame(rest) {
+            Ok(parts) => parts,
+            // Each edit is synced before the next one is appended, so only the last can be torn.
+            Err(_) if !(1..rest.len()).any(|from| frame(&rest[from..]).is_ok()) => return Ok((edits, at)),
+            Err(Damage { expected, found }) => {
+                return Err(Error::corruption(path, at as u64, "edit", expected, found));
+            }
+        };
+        let edit =
+            Edit::decode(payload).map_err(|found| Error::corruption(path, at as u64, "edit", "known fields", found))?;
+        edits.push(edit);
+        rest = behind;
+    }
+}
+
+struct Damage {
+    expected: String,
+    found: String,
+}
+
+/// Splits the first frame's payload from what lies behind it.
+fn frame(bytes: &[u8]) -> Result<(&[u8], &[u8]), Damage> {
+    let damage = |expected: String, found: String| Damage { expected, found };
+    let short = || damage(format!("{FRAME_BYTES} bytes"), format!("{} bytes", bytes.len()));
+    let (head, behind) = bytes.split_at_checked(FRAME_BYTES).ok_or_else(short)?;
+    let mut fields = Decoder::new(head);
+    let mut field = || fields.u32().unwrap_or(0);
+    let (length, of_payload, of_head) = (field(), field(), field());
+    let check = |computed: u32, stored: u32| match computed == stored {
+        true => Ok(()),
+        false => Err(damage(format!("checksum {computed:#010x}"), format!("{stored:#010x}"))),
+    };
+    check(crc32c::crc32c(&head[..8]), of_head)?;
+    let cut = || damage(format!("{length} bytes"), format!("{} bytes", behind.len()));
+    let (payload, behind) = behind.split_at_checked(length as usize).ok_or_else(cut)?;
+    check(crc32c::crc32c(payload), of_payload)?;
+    Ok((payload, behind))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use situ_storage::DirectoryVolume;
+
+    fn volume() -> (tempfile::TempDir, Arc<dyn Volume>) {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirectoryVolume::open(directory.path()).unwrap();
+        (directory, Arc::new(volume))
+    }
+
+    fn edit(n: u64) -> Edit {
+        Edit { next_file: Some(n), log_numbers: vec![(0, n)], ..Edit::default() }
+    }
+
+    #[test]
+    fn edits_come_back_in_order() {
+        let (_directory, volume) = volume();
+        assert_eq!(current(&*volume).unwrap(), None);
+        let mut manifest = Manifest::create(&volume, 5, &edit(1)).unwrap();
+        (2..10).for_each(|n| manifest.append(&edit(n)).unwrap());
+        assert_eq!(current(&*volume).unwrap(), Some(5));
+        let found = read(&*volume, 5).unwrap();
+        assert_eq!(found.edits.iter().filter_map(|e| e.next_file).collect::<Vec<_>>(), (1..10).collect::<Vec<_>>());
+        manifest.replace(6, &edit(9)).unwrap();
+        assert_eq!((current(&*volume).unwrap(), manifest.number), (Some(6), 6));
+        assert_eq!(read(&*volume, 6).unwrap().edits.len(), 1);
+        assert!(matches!(read(&*volume, 5), Err(Error::NotFound { .. })));
+    }
+
+    fn contents() -> Vec<u8> {
+        let (directory, volume) = volume();
+        let mut manifest = Manifest::create(&volume, 1, &edit(1)).unwrap();
+        (2..6).for_each(|n| manifest.append(&edit(n)).unwrap());
+        std::fs::read(directory.path().join("MANIFEST-000001")).unwrap()
+    }
+
+    /// Promise 4: a crash leaves the version before or after an edit.
+    #[test]
+    fn one_edit_one_version_a_torn_tail_gives_a_prefix() {
+        let contents = contents();
+        let whole = decode("m", &contents).unwrap().0;
+        for cut in HEADER_BYTES..contents.len() {
+            let (edits, end) = decode("m", &contents[..cut]).unwrap();
+            assert_eq!(edits[..], whole[..edits.len()], "cut at {cut}");
+            assert!(end <= cut);
+            let mut zeros = contents[..cut].to_vec();
+            zeros.resize(contents.len() + 100, 0);
+            assert_eq!(decode("m", &zeros).unwrap().0[..], whole[..edits.len()], "zeros from {cut}");
+        }
+    }
+
+    /// Promise 6: rot in the middle is an error that names the place.
+    #[test]
+    fn rot_is_found_and_named() {
+        let contents = contents();
+        let last = {
+            let cut = contents.len() - 1;
+            decode("m", &contents[..cut]).unwrap().1
+        };
+        for at in 0..last {
+            for bit in 0..8 {
+                let mut rotten = contents.clone();
+                rotten[at] ^= 1 << bit;
+                let error = decode("the-manifest", &rotten).expect_err("the flipped bit went unseen");
+                assert!(error.to_string().contains("the-manifest"), "{error}");
+            }
+        }
+    }
+}

@@ -1,0 +1,240 @@
+//! Options: few, with units in their names and defaults that are right for a newcomer.
+
+use crate::listener::Listener;
+use situ_compaction::CompactionFilter;
+use situ_table::{Compression, TableOptions};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// The longest value, in bytes: a record with its key and headers fits into 1 GiB.
+pub const VALUE_BYTES_MAX: usize = (1 << 30) - KEY_BYTES_MAX - 1024;
+
+/// The largest write batch, in encoded bytes.
+pub const BATCH_BYTES_MAX: usize = 1 << 30;
+
+/// How many levels a keyspace has.
+pub const LEVELS: usize = 7;
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When the operating system has it: it survives this process, but power failure may take the latest writes.
+    #[default]
+    Buffered,
+    /// When the disk has it: it survives power failure.
+    Synced,
+}
+
+impl From<Durability> for situ_log::Durability {
+    fn from(durability: Durability) -> situ_log::Durability {
+        match durability {
+            Durability::Buffered => situ_log::Durability::Buffered,
+            Durability::Synced => situ_log::Durability::Synced,
+        }
+    }
+}
+
+/// Options of a whole store.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Create the store if the directory holds none. Default: true.
+    pub create_if_missing: bool,
+    /// Refuse to open a store that exists. Default: false.
+    pub error_if_exists: bool,
+    /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
+    pub durability: Durability,
+    /// Room for blocks, indexes and filters of tables, shared by all keyspaces. Default: 256 MiB. More makes reads
+    /// faster until the working set fits.
+    pub cache_bytes: u64,
+    /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
+    /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
+    pub log_bytes_max: u64,
+    /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
+    pub compaction_threads: usize,
+    /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
+    /// pace follows the debt by itself.
+    pub compaction_bytes_per_s_max: u64,
+    /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
+    pub keyspace: KeyspaceOptions,
+    /// Told about flushes, compactions, stalls and failures. Default: nobody.
+    pub listener: Option<Arc<dyn Listener>>,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            durability: Durability::default(),
+            cache_bytes: 256 << 20,
+            log_bytes_max: 1 << 30,
+            compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
+            compaction_bytes_per_s_max: 0,
+            keyspace: KeyspaceOptions::default(),
+            listener: None,
+        }
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("durability", &self.durability)
+            .field("cache_bytes", &self.cache_bytes)
+            .field("log_bytes_max", &self.log_bytes_max)
+            .field("compaction_threads", &self.compaction_threads)
+            .field("compaction_bytes_per_s_max", &self.compaction_bytes_per_s_max)
+            .field("keyspace", &self.keyspace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Options of one keyspace. They may differ from one opening of the store to the next: tables say how they were made.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct KeyspaceOptions {
+    /// A memtable is flushed when it has grown to this size. Default: 64 MiB.
+    pub memtable_bytes: u64,
+    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4.
+    pub memtables_max: usize,
+    /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
+    pub compression: Vec<Compression>,
+    /// Uncompressed size of a data block. Default: 4 KiB. Larger compresses better and reads more per lookup.
+    pub block_bytes: usize,
+    /// Bloom filter bits a key; 0 for no filter. Default: 10 (1% of absent keys cost a read).
+    pub filter_bits_per_key: u32,
+    /// Level 0 is compacted when it has this many tables. Default: 4.
+    pub level0_tables: usize,
+    /// Target size of the first level below level 0 that is in use. Default: 256 MiB.
+    pub level_base_bytes: u64,
+    /// Each level's target is this many times that of the one above. Default: 10.
+    pub level_multiplier: u64,
+    /// Size at which a table is ended. Default: 64 MiB.
+    pub table_bytes: u64,
+    /// Decides at compaction what happens to old entries. Default: none.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+}
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions {
+            memtable_bytes: 64 << 20,
+            memtables_max: 4,
+            compression: vec![Compression::Lz4],
+            block_bytes: 4 << 10,
+            filter_bits_per_key: 10,
+            level0_tables: 4,
+            level_base_bytes: 256 << 20,
+            level_multiplier: 10,
+            table_bytes: 64 << 20,
+            compaction_filter: None,
+        }
+    }
+}
+
+impl fmt::Debug for KeyspaceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("KeyspaceOptions")
+            .field("memtable_bytes", &self.memtable_bytes)
+            .field("memtables_max", &self.memtables_max)
+            .field("compression", &self.compression)
+            .field("block_bytes", &self.block_bytes)
+            .field("filter_bits_per_key", &self.filter_bits_per_key)
+            .field("level0_tables", &self.level0_tables)
+            .field("level_base_bytes", &self.level_base_bytes)
+            .field("level_multiplier", &self.level_multiplier)
+            .field("table_bytes", &self.table_bytes)
+            .field("compaction_filter", &self.compaction_filter.as_ref().map(|f| f.name().to_owned()))
+            .finish()
+    }
+}
+
+impl KeyspaceOptions {
+    /// Puts values that cannot work into their bounds.
+    pub(crate) fn bounded(mut self) -> KeyspaceOptions {
+        self.memtable_bytes = self.memtable_bytes.clamp(4 << 10, 64 << 30);
+        self.memtables_max = self.memtables_max.clamp(2, 64);
+        self.level0_tables = self.level0_tables.clamp(1, 1000);
+        self.level_multiplier = self.level_multiplier.clamp(2, 1000);
+        self.level_base_bytes = self.level_base_bytes.max(4 << 10);
+        self.table_bytes = self.table_bytes.max(1 << 10);
+        if self.compression.is_empty() {
+            self.compression.push(Compression::None);
+        }
+        self
+    }
+
+    /// How tables of `level` are written.
+    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
+        let compression = self.compression.get(level).or(self.compression.last()).copied();
+        TableOptions {
+            block_bytes: self.block_bytes,
+            compression: compression.unwrap_or(Compression::None),
+            filter_bits_per_key: self.filter_bits_per_key,
+            ..TableOptions::default()
+        }
+    }
+}
+
+/// How to read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// Read as of this snapshot; the newest state otherwise.
+    pub snapshot: Option<crate::Snapshot>,
+    /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
+    pub bypass_cache: bool,
+    /// An iterator ends before the first key below this one.
+    pub lower_bound: Option<Vec<u8>>,
+    /// An iterator ends before this key.
+    pub upper_bound: Option<Vec<u8>>,
+}
+
+impl ReadOptions {
+    /// Bounds an iterator to the keys that begin with `prefix`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: &[u8]) -> ReadOptions {
+        self.lower_bound = Some(prefix.to_vec());
+        self.upper_bound = prefix_end(prefix);
+        self
+    }
+
+    /// Bounds an iterator to `lower..upper`.
+    #[must_use]
+    pub fn range(mut self, lower: &[u8], upper: &[u8]) -> ReadOptions {
+        self.lower_bound = Some(lower.to_vec());
+        self.upper_bound = Some(upper.to_vec());
+        self
+    }
+
+    /// Reads as of `snapshot`.
+    #[must_use]
+    pub fn at(mut self, snapshot: &crate::Snapshot) -> ReadOptions {
+        self.snapshot = Some(snapshot.clone());
+        self
+    }
+}
+
+/// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
+fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_prefix_ends_before_its_successor() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

@@ -1,0 +1,67 @@
+//! The rate limiter of compactions.
+//!
+//! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to do,
+//! compactions leave the disk and a core to the foreground most of the time; as the debt nears what is tolerated, they
+//! get all there is. Without a bound they are not paced at all.
+//!
+//! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
+
+use crate::core::Core;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The least share of the bound that compactions get.
+const SHARE_MIN: f64 = 0.25;
+/// One sleep is at most this long, so that closing and growing debt are noticed.
+const SLEEP_MS_MAX: u64 = 20;
+
+/// The budget's state.
+#[derive(Debug, Default)]
+pub(crate) struct Pacer {
+    due_ns: AtomicU64,
+    /// The share of tolerated debt, in thousandths.
+    debt: AtomicU64,
+}
+
+impl Pacer {
+    pub(crate) fn set_debt(&self, share: f64) {
+        self.debt.store((share.clamp(0.0, 1.0) * 1000.0) as u64, Ordering::Relaxed);
+    }
+
+    /// Accounts for `bytes` written, and waits until they are due.
+    pub(crate) fn pace(&self, core: &Core, bytes: u64) {
+        let bound = core.options.compaction_bytes_per_s_max;
+        if bound == 0 {
+            return;
+        }
+        let now = core.env.clock.now().as_nanos() as u64;
+        self.due_ns.fetch_max(now, Ordering::Relaxed);
+        let rate = bound as f64 * share(self.debt.load(Ordering::Relaxed));
+        let cost = (bytes as f64 * 1e9 / rate) as u64;
+        let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
+        let mut left = due.saturating_sub(now);
+        while left > 0 && !core.is_closing() {
+            let nap = left.min(SLEEP_MS_MAX * 1_000_000);
+            core.env.clock.sleep(Duration::from_nanos(nap));
+            left -= nap;
+        }
+    }
+}
+
+/// The share of the bound for a debt in thousandths: it reaches the whole bound at half of what is tolerated, where
+/// writers begin to be slowed.
+fn share(debt: u64) -> f64 {
+    (SHARE_MIN + (1.0 - SHARE_MIN) * debt as f64 / 500.0).min(1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_grows_with_the_debt() {
+        assert_eq!(share(0), SHARE_MIN);
+        assert!(share(100) < share(400));
+        assert_eq!((share(500), share(1000)), (1.0, 1.0));
+    }
+}

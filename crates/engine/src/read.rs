@@ -1,0 +1,183 @@
+//! Point reads: memtables, then tables, newest first.
+//!
+//! A source that is newer holds newer entries for every key, so the first point entry found decides, unless a range
+//! tombstone of the same or a newer source covers it. As soon as a tombstone covers the key and the source it came from
+//! has no newer entry, nothing older can be alive, and the search ends.
+
+use crate::version::TableFile;
+use crate::view::View;
+use crate::{Error, Result};
+use situ_storage::Error as StorageError;
+use situ_table::range_del::FragmentedTombstones;
+use situ_table::{KeyKind, ReadOptions as TableReadOptions, Trailer, ValueRef, hash_key};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// A value that was read. It dereferences to its bytes, which may lie in a cached block that it keeps alive.
+#[derive(Clone)]
+pub struct Value(Bytes);
+
+#[derive(Clone)]
+enum Bytes {
+    Owned(Arc<[u8]>),
+    InBlock(ValueRef),
+}
+
+impl Value {
+    pub(crate) fn copied(bytes: &[u8]) -> Value {
+        Value(Bytes::Owned(bytes.into()))
+    }
+}
+
+impl Deref for Value {
+    type Target = [u8];
+
+    #[inline]
+    fn deref(&self) -> &[u8] {
+        match &self.0 {
+            Bytes::Owned(bytes) => bytes,
+            Bytes::InBlock(value) => value,
+        }
+    }
+}
+
+impl AsRef<[u8]> for Value {
+    fn as_ref(&self) -> &[u8] {
+        self
+    }
+}
+
+impl fmt::Debug for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Value({})", self.escape_ascii())
+    }
+}
+
+impl PartialEq<[u8]> for Value {
+    fn eq(&self, other: &[u8]) -> bool {
+        **self == *other
+    }
+}
+
+impl<const N: usize> PartialEq<&[u8; N]> for Value {
+    fn eq(&self, other: &&[u8; N]) -> bool {
+        **self == other[..]
+    }
+}
+
+/// A search for one key as of one sequence number.
+pub(crate) struct Lookup<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) sequence: u64,
+    pub(crate) options: TableReadOptions,
+    /// The newest range tombstone met so far that covers the key.
+    cover: u64,
+}
+
+/// What a source says of the key.
+enum Answer {
+    Value(Value),
+    Gone,
+    NotHere,
+}
+
+impl<'a> Lookup<'a> {
+    pub(crate) fn new(key: &'a [u8], sequence: u64, options: TableReadOptions) -> Lookup<'a> {
+        Lookup { key, sequence, options, cover: 0 }
+    }
+
+    pub(crate) fn run(&mut self, view: &View) -> Result<Option<Value>> {
+        match self.memory(view)? {
+            Answer::Value(value) => return Ok(Some(value)),
+            Answer::Gone => return Ok(None),
+            Answer::NotHere => {}
+        }
+        match self.tables(view)? {
+            Answer::Value(value) => Ok(Some(value)),
+            Answer::Gone | Answer::NotHere => Ok(None),
+        }
+    }
+
+    /// Only what is in memtables: `None` if they do not know.
+    pub(crate) fn run_in_memory(&mut self, view: &View) -> Result<Option<Option<Value>>> {
+        Ok(match self.memory(view)? {
+            Answer::Value(value) => Some(Some(value)),
+            Answer::Gone => Some(None),
+            Answer::NotHere => None,
+        })
+    }
+
+    fn memory(&mut self, view: &View) -> Result<Answer> {
+        for slot in view.slots() {
+            if let Some(tombstones) = slot.tombstones() {
+                self.cover(&tombstones);
+            }
+            if let Some((trailer, value)) = slot.memtable.get(self.key, self.sequence) {
+                return self.judge(trailer, || Value::copied(value));
+            }
+            if self.cover > 0 {
+                return Ok(Answer::Gone);
+            }
+        }
+        Ok(Answer::NotHere)
+    }
+
+    fn tables(&mut self, view: &View) -> Result<Answer> {
+        let version = &view.version;
+        if version.levels.iter().all(|level| level.files.is_empty()) {
+            return Ok(Answer::NotHere);
+        }
+        let hash = hash_key(self.key);
+        for file in version.levels[0].files.iter().filter(|f| f.meta.span.contains(self.key)) {
+            match self.table(file, hash)? {
+                Answer::NotHere => {}
+                answer => return Ok(answer),
+            }
+        }
+        for level in version.levels.iter().skip(1) {
+            if let Some(file) = level.find(self.key) {
+                match self.table(file, hash)? {
+                    Answer::NotHere => {}
+                    answer => return Ok(answer),
+                }
+            }
+        }
+        Ok(Answer::NotHere)
+    }
+
+    fn table(&mut self, file: &Arc<TableFile>, hash: u64) -> Result<Answer> {
+        let table = file.table()?;
+        if file.meta.range_deletions > 0 {
+            let tombstones = file.tombstones()?;
+            self.cover(tombstones);
+        }
+        if let Some(entry) = table.get(self.key, self.sequence, hash, &self.options)? {
+            return self.judge(entry.trailer, || Value(Bytes::InBlock(entry.value)));
+        }
+        Ok(if self.cover > 0 { Answer::Gone } else { Answer::NotHere })
+    }
+
+    fn cover(&mut self, tombstones: &FragmentedTombstones) {
+        if let Some(sequence) = tombstones.covering(self.key, self.sequence) {
+            self.cover = self.cover.max(sequence);
+        }
+    }
+
+    fn judge(&self, trailer: Trailer, value: impl FnOnce() -> Value) -> Result<Answer> {
+        if trailer.sequence() < self.cover {
+            return Ok(Answer::Gone);
+        }
+        match trailer.kind() {
+            Some(KeyKind::Put) => Ok(Answer::Value(value())),
+            Some(KeyKind::Delete) => Ok(Answer::Gone),
+            kind => Err(unexpected_kind(self.key, kind)),
+        }
+    }
+}
+
+/// An entry of a kind that this store never writes as a point entry.
+pub(crate) fn unexpected_kind(key: &[u8], kind: Option<KeyKind>) -> Error {
+    let what = format!("entry of key {}", key.escape_ascii());
+    Error::Storage(StorageError::corruption("the store", 0, what, "a put or a delete", format!("{kind:?}")))
+}

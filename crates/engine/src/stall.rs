@@ -1,0 +1,153 @@
+//! Back-pressure: writers are slowed smoothly, by measured debt, before they would have to be stopped.
+//!
+//! Debt has two parts, each a share of what is tolerated: memtables waiting to be flushed, and tables waiting to be
+//! compacted. Below [`SLOW_AT`] nothing happens. Above, writers share a budget of bytes a second: the rate at which
+//! flushes (compactions) have lately worked, times a factor that falls from 2 to 1/4 as the debt grows. So the debt
+//! settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a few
+//! milliseconds instead of stopping for seconds.
+//!
+//! The budget is a virtual clock: each write moves it forward by its bytes' time and sleeps until it is due, never longer
+//! than [`DELAY_MS_MAX`] a time.
+//!
+//! **Threads.** One atomic add for each write while slowed; one atomic load otherwise.
+
+use crate::core::Core;
+use crate::listener::StoreEvent;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+/// The share of tolerated debt from which writers are slowed.
+const SLOW_AT: f64 = 0.5;
+/// The longest that one write is held back at a time.
+const DELAY_MS_MAX: u64 = 50;
+/// Writers are never slowed below this.
+const RATE_MIN_BYTES_PER_S: f64 = (1 << 20) as f64;
+/// Sleeping costs about as much as this; shorter waits are gathered.
+const SLEEP_NS_MIN: u64 = 100_000;
+
+/// The controller's state. All zero: no limit.
+#[derive(Debug, Default)]
+pub(crate) struct Stall {
+    /// Nanoseconds of budget a byte costs; 0 while writers are not slowed.
+    ns_per_byte_x1000: AtomicU64,
+    /// When the next byte is due, in nanoseconds of the clock.
+    due_ns: AtomicU64,
+    /// Bytes a second that flushes have lately written, smoothed.
+    flushed_bytes_per_s: AtomicU64,
+    /// Bytes a second that compactions have lately taken out of level 0, smoothed.
+    drained_bytes_per_s: AtomicU64,
+}
+
+/// Shares of what is tolerated: 1 is the limit.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Debt {
+    /// Memtables waiting to be flushed.
+    pub(crate) memory: f64,
+    /// Tables waiting in level 0, bytes above the targets of deeper levels.
+    pub(crate) tables: f64,
+}
+
+fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
+    let rate = bytes as f64 / duration.as_secs_f64().max(1e-6);
+    let old = average.load(Ordering::Relaxed) as f64;
+    let smoothed = if old == 0.0 { rate } else { old * 0.7 + rate * 0.3 };
+    average.store(smoothed as u64, Ordering::Relaxed);
+}
+
+impl Stall {
+    /// Holds a writer of `bytes` back as long as the budget asks for.
+    #[inline]
+    pub(crate) fn admit(&self, core: &Core, bytes: u64) {
+        let price = self.ns_per_byte_x1000.load(Ordering::Relaxed);
+        if price != 0 {
+            self.wait(core, bytes, price);
+        }
+    }
+
+    #[cold]
+    fn wait(&self, core: &Core, bytes: u64, price: u64) {
+        let now = core.env.clock.now().as_nanos() as u64;
+        // Time that nobody used is not saved up.
+        self.due_ns.fetch_max(now, Ordering::Relaxed);
+        let cost = bytes.saturating_mul(price) / 1000;
+        let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
+        let delay = due.saturating_sub(now);
+        if delay < SLEEP_NS_MIN {
+            return;
+        }
+        let delay = delay.min(DELAY_MS_MAX * 1_000_000);
+        core.env.clock.sleep(Duration::from_nanos(delay));
+        self.stopped(core, Duration::from_nanos(delay));
+    }
+
+    /// Accounts for time a writer was held back.
+    pub(crate) fn stopped(&self, core: &Core, duration: Duration) {
+        core.stats.counters.stall_ns.add(duration.as_nanos() as u64);
+        core.stats.stall.record(duration);
+    }
+
+    /// A flush took `bytes` out of memory in `duration`.
+    pub(crate) fn flushed(&self, bytes: u64, duration: Duration) {
+        smooth(&self.flushed_bytes_per_s, bytes, duration);
+    }
+
+    /// A compaction took `bytes` out of level 0 in `duration`.
+    pub(crate) fn drained(&self, bytes: u64, duration: Duration) {
+        smooth(&self.drained_bytes_per_s, bytes, duration);
+    }
+
+    /// Sets the budget for the present debt.
+    pub(crate) fn set_debt(&self, core: &Core, debt: &Debt) {
+        let flush = allowed(debt.memory, self.flushed_bytes_per_s.load(Ordering::Relaxed) as f64);
+        let compaction = allowed(debt.tables, self.drained_bytes_per_s.load(Ordering::Relaxed) as f64);
+        let rate = match (flush, compaction) {
+            (Some(a), Some(b)) => Some(a.min(b)),
+            (a, b) => a.or(b),
+        };
+        let price = rate.map_or(0, |rate| ((1e12 / rate) as u64).max(1));
+        let before = self.ns_per_byte_x1000.swap(price, Ordering::Relaxed);
+        if (before == 0) != (price == 0) {
+            core.tell(|| StoreEvent::Slowed {
+                bytes_per_s: rate.unwrap_or(0.0) as u64,
+                reason: format!(
+                    "memtables at {:.0}%, tables at {:.0}% of what is tolerated",
+                    debt.memory * 100.0,
+                    debt.tables * 100.0
+                ),
+            });
+        }
+    }
+
+    /// Bytes a second that writers may write now; `None` if they are not slowed.
+    pub(crate) fn limit_bytes_per_s(&self) -> Option<u64> {
+        let price = self.ns_per_byte_x1000.load(Ordering::Relaxed);
+        (price != 0).then(|| 1_000_000_000_000 / price)
+    }
+}
+
+/// The budget in bytes a second for a share of tolerated debt.
+fn allowed(share: f64, drained_bytes_per_s: f64) -> Option<f64> {
+    if share < SLOW_AT || drained_bytes_per_s == 0.0 {
+        return None;
+    }
+    let urgency = ((share - SLOW_AT) / (1.0 - SLOW_AT)).clamp(0.0, 1.0);
+    // 2 at the threshold, 1/4 at the limit, geometric in between: the slope is the same in proportion everywhere.
+    let factor = 2.0 * 0.125f64.powf(urgency);
+    Some((drained_bytes_per_s * factor).max(RATE_MIN_BYTES_PER_S))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_budget_falls_smoothly_with_the_debt() {
+        assert_eq!(allowed(0.49, 1e8), None);
+        assert_eq!(allowed(0.9, 0.0), None);
+        let rates: Vec<f64> = (50..=100).map(|p| allowed(f64::from(p) / 100.0, 1e8).unwrap()).collect();
+        assert!((rates[0] / 2e8 - 1.0).abs() < 1e-9 && (rates[50] / 2.5e7 - 1.0).abs() < 1e-9);
+        assert!(rates.windows(2).all(|w| w[1] < w[0] && w[1] > w[0] * 0.9), "a step in {rates:?}");
+        assert_eq!(allowed(5.0, 1e8), allowed(1.0, 1e8));
+        assert_eq!(allowed(1.0, 1.0), Some(RATE_MIN_BYTES_PER_S));
+    }
+}

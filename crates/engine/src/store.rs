@@ -1,0 +1,477 @@
+//! The store: what a program opens.
+
+use crate::background::Background;
+use crate::batch::WriteBatch;
+use crate::core::{Core, lock};
+use crate::edit::Edit;
+use crate::future::{ReadFuture, WriteFuture};
+use crate::iter::Iter;
+use crate::keyspace::{Keyspace, KeyspaceCore};
+use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
+use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::read::Value;
+use crate::snapshot::Snapshot;
+use crate::stats::Statistics;
+use crate::version::Version;
+use crate::{Error, Result};
+use situ_device::Env;
+use situ_storage::{DirectoryVolume, Lock, Space, Volume};
+use std::fmt;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// Chooses how to open a store. [`Store::open`] is the short form.
+///
+/// ```
+/// use situ_engine::{KeyspaceOptions, Options, StoreBuilder};
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let mut sessions = KeyspaceOptions::default();
+/// sessions.memtable_bytes = 16 << 20;
+/// let store = StoreBuilder::new(Options::default()).keyspace("sessions", sessions).open(directory.path())?;
+/// store.close()
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct StoreBuilder {
+    options: Options,
+    keyspaces: KeyspaceChoices,
+    env: Env,
+    read_only: bool,
+}
+
+impl StoreBuilder {
+    /// Begins with `options`.
+    pub fn new(options: Options) -> StoreBuilder {
+        StoreBuilder { options, keyspaces: KeyspaceChoices::new(), env: Env::system(), read_only: false }
+    }
+
+    /// Options of a keyspace, if it exists at open. Others get [`Options::keyspace`].
+    #[must_use]
+    pub fn keyspace(mut self, name: &str, options: KeyspaceOptions) -> StoreBuilder {
+        self.keyspaces.insert(name.to_owned(), options);
+        self
+    }
+
+    /// Time and threads from somewhere else than the operating system.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> StoreBuilder {
+        self.env = env;
+        self
+    }
+
+    /// Opens without a lock and without writing anything. The state is that of the moment of opening; if another process
+    /// writes at the same time, reads may fail when it deletes a table.
+    #[must_use]
+    pub fn read_only(mut self) -> StoreBuilder {
+        self.read_only = true;
+        self
+    }
+
+    /// Opens the store in a directory.
+    ///
+    /// # Errors
+    /// The directory cannot be used, another process has the store open, there is (or is not) a store, or something in
+    /// it is damaged; the text says what to do.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
+        let create = self.options.create_if_missing && !self.read_only;
+        let directory = directory.as_ref();
+        let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
+        self.open_volume(Arc::new(volume))
+    }
+
+    /// Opens the store in a volume.
+    ///
+    /// # Errors
+    /// As [`open`](StoreBuilder::open).
+    pub fn open_volume(self, volume: Arc<dyn Volume>) -> Result<Store> {
+        let opened = open(volume, self.env, self.options, &self.keyspaces, self.read_only)?;
+        let core = opened.core;
+        let background = if self.read_only { None } else { Some(Background::start(&core)?) };
+        let default = lock(&core.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
+        let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
+        let default = Keyspace { core: Arc::clone(&core), inner: default };
+        let inner = Inner { core, background, default, lock: Mutex::new(opened.lock) };
+        Ok(Store { inner: Arc::new(inner) })
+    }
+}
+
+/// An open store: keyspaces over one log and one cache.
+///
+/// Clones are cheap and share the store; it is closed by [`close`](Store::close) or with the last clone. Methods that
+/// take no keyspace work on the one called `default`.
+///
+/// ```
+/// use situ_engine::{Options, Store};
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let store = Store::open(directory.path(), Options::default())?;
+/// store.put(b"lovelace", b"1815")?;
+/// assert_eq!(store.get(b"lovelace")?.as_deref(), Some(&b"1815"[..]));
+/// store.delete(b"lovelace")?;
+/// assert_eq!(store.get(b"lovelace")?.as_deref(), None);
+/// store.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Store {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    core: Arc<Core>,
+    background: Option<Background>,
+    default: Keyspace,
+    lock: Mutex<Option<Box<dyn Lock>>>,
+}
+
+impl Inner {
+    fn close(&self) -> Result<()> {
+        let core = &self.core;
+        if !core.begin_closing() {
+            return Ok(());
+        }
+        core.wake_all();
+        core.readers.close();
+        if let Some(background) = &self.background {
+            background.join(core);
+        }
+        // Writes that were under way have their outcome before the log closes under them.
+        while core.carry_detached() {}
+        core.bury();
+        // Even after a failure: what can be made durable is.
+        let closed = core.log.as_ref().map_or(Ok(()), |log| log.close().map_err(Error::from));
+        let closed = core.failure().map_or(closed, Err);
+        core.wake_all();
+        *lock(&self.lock) = None;
+        closed
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to be told of a failure; what was acknowledged as synced is on disk whatever happens here.
+        let _ = self.close();
+    }
+}
+
+impl Store {
+    /// Opens the store in `directory`, creating it if need be.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
+        StoreBuilder::new(options).open(directory)
+    }
+
+    /// Opens an existing store for reading; see [`StoreBuilder::read_only`].
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
+        StoreBuilder::new(options).read_only().open(directory)
+    }
+
+    /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
+    /// answer [`Error::Closed`]. A second call does nothing.
+    ///
+    /// # Errors
+    /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
+    /// power failure.
+    pub fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+
+    fn core(&self) -> &Arc<Core> {
+        &self.inner.core
+    }
+
+    /// The keyspace called `default`. It always exists.
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.inner.default
+    }
+
+    /// A keyspace by name.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKeyspace`].
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        self.core().check_open()?;
+        let found = lock(&self.core().registry).by_name(name).cloned();
+        let inner = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
+        Ok(Keyspace { core: Arc::clone(self.core()), inner })
+    }
+
+    /// The names of all keyspaces, oldest first.
+    pub fn keyspace_names(&self) -> Vec<String> {
+        self.core().keyspaces().iter().map(|k| k.name.clone()).collect()
+    }
+
+    /// Creates a keyspace while the store is in use. It is durable on return.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if the name is taken, empty or longer than 255 bytes; the store takes no writes.
+    pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        check_name(name)?;
+        let core = self.core();
+        core.writable()?;
+        let mut baton = core.take_manifest()?;
+        let id = {
+            let registry = lock(&core.registry);
+            if registry.by_name(name).is_some() {
+                return Err(Error::Invalid(format!("there is a keyspace {name:?} already")));
+            }
+            registry.next_id
+        };
+        let log_number = lock(&core.commit).log_number;
+        let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number);
+        let edit = Edit {
+            next_keyspace: Some(id + 1),
+            created: vec![(id, name.to_owned())],
+            log_numbers: vec![(id, log_number)],
+            ..Edit::default()
+        };
+        baton.apply(edit, || {
+            lock(&core.commit).add_keyspace(&inner);
+            let mut registry = lock(&core.registry);
+            registry.next_id = id + 1;
+            registry.by_id.insert(id, Arc::clone(&inner));
+        })?;
+        Ok(Keyspace { core: Arc::clone(core), inner })
+    }
+
+    /// Removes a keyspace and all that is in it. Handles to it answer [`Error::KeyspaceDropped`] from then on; iterators
+    /// that are open go on.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes.
+    pub fn drop_keyspace(&self, name: &str) -> Result<()> {
+        let core = self.core();
+        core.writable()?;
+        let mut baton = core.take_manifest()?;
+        let found = lock(&core.registry).by_name(name).cloned();
+        let keyspace = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
+        if keyspace.id == DEFAULT_KEYSPACE_ID {
+            return Err(Error::Invalid("the keyspace \"default\" always exists; delete its keys instead".to_owned()));
+        }
+        let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
+        baton.apply(edit, || {
+            keyspace.dropped.store(true, Ordering::Release);
+            lock(&core.commit).remove_keyspace(keyspace.id);
+            lock(&core.registry).by_id.remove(&keyspace.id);
+            let view = keyspace.view.load();
+            view.version.files().for_each(|(_, file)| file.retire());
+            let empty = crate::view::View {
+                active: crate::view::Slot::new(0),
+                sealed: Vec::new(),
+                version: Arc::new(Version::empty()),
+            };
+            keyspace.view.store(Arc::new(empty));
+        })?;
+        core.work.notify();
+        core.progress.notify();
+        Ok(())
+    }
+
+    /// Applies a batch with the store's default durability: all of it or nothing.
+    ///
+    /// # Errors
+    /// As [`Keyspace::put`]; [`Error::KeyspaceDropped`] if one of its keyspaces is gone.
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_with(batch, self.core().options.durability)
+    }
+
+    /// Applies a batch: all of it or nothing.
+    ///
+    /// # Errors
+    /// As [`write`](Store::write).
+    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        self.core().write(batch, durability)
+    }
+
+    /// Like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
+    ///
+    /// # Errors
+    /// As [`write`](Store::write); some at once, others from the future.
+    pub fn write_async(&self, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
+        WriteFuture::begin(self.core(), batch, durability)
+    }
+
+    /// See [`Keyspace::put`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+        self.inner.default.put(key, value)
+    }
+
+    /// See [`Keyspace::put_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
+        self.inner.default.put_async(key, value, durability)
+    }
+
+    /// See [`Keyspace::delete`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn delete(&self, key: &[u8]) -> Result<()> {
+        self.inner.default.delete(key)
+    }
+
+    /// See [`Keyspace::delete_range`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
+        self.inner.default.delete_range(begin, end)
+    }
+
+    /// See [`Keyspace::get`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
+        self.inner.default.get(key)
+    }
+
+    /// See [`Keyspace::get_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+        self.inner.default.get_async(key, options)
+    }
+
+    /// See [`Keyspace::iter`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
+        self.inner.default.iter(options)
+    }
+
+    /// The state of now, for later reads.
+    ///
+    /// # Errors
+    /// The store is closed.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        self.core().check_open()?;
+        Ok(Snapshot::take(self.core()))
+    }
+
+    /// Makes every write acknowledged so far durable.
+    ///
+    /// # Errors
+    /// The store takes no writes, or the sync failed; then it takes none from now on.
+    pub fn sync(&self) -> Result<()> {
+        let core = self.core();
+        let log = core.writable()?;
+        log.sync().map_err(|error| {
+            core.fail(error.clone());
+            error.into()
+        })
+    }
+
+    /// Flushes all keyspaces; see [`Keyspace::flush`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn flush(&self) -> Result<()> {
+        self.core().check_open()?;
+        self.core().keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace))
+    }
+
+    /// Waits until background work has nothing left to do.
+    ///
+    /// # Errors
+    /// The store takes no writes, or background work fails (a full disk).
+    pub fn wait_idle(&self) -> Result<()> {
+        self.core().wait_idle()
+    }
+
+    /// Counters and latencies since the store was opened.
+    pub fn statistics(&self) -> Statistics {
+        self.core().stats.read_all()
+    }
+
+    /// What the store uses and how it is.
+    pub fn properties(&self) -> StoreProperties {
+        let core = self.core();
+        let cache = &core.source.cache;
+        let views = core.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
+        let stats = cache.stats();
+        let log = core.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
+        StoreProperties {
+            location: core.volume.location(),
+            keyspaces: views.len(),
+            memtable_bytes: views.iter().map(|v| v.memtable_bytes()).sum(),
+            cache_bytes: stats.block_bytes + stats.pinned_bytes,
+            cache_bytes_max: core.options.cache_bytes,
+            cache_hits: stats.hits,
+            cache_misses: stats.misses,
+            table_bytes: views.iter().map(|v| v.version.bytes()).sum(),
+            log_bytes: log.file_bytes,
+            log_pages_written: log.pages_written,
+            log_syncs: log.syncs + log.durable_writes,
+            last_sequence: core.visible.load(Ordering::Acquire),
+            snapshots: lock(&core.snapshots).values().sum(),
+            write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
+            failure: core.failure(),
+            background_failure: core.trouble(),
+            compactions_paused: core.compactions_are_paused(),
+            space: core.volume.space(),
+        }
+    }
+}
+
+impl fmt::Debug for Store {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Store({})", self.core().volume.location())
+    }
+}
+
+/// What a store uses and how it is. Sizes in bytes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct StoreProperties {
+    /// Where it lies.
+    pub location: String,
+    /// How many keyspaces.
+    pub keyspaces: usize,
+    /// Memory of memtables.
+    pub memtable_bytes: u64,
+    /// Memory of the block cache, pinned indexes and filters included.
+    pub cache_bytes: u64,
+    /// What the cache may use.
+    pub cache_bytes_max: u64,
+    /// Blocks found in the cache.
+    pub cache_hits: u64,
+    /// Blocks that had to be read.
+    pub cache_misses: u64,
+    /// Tables on disk.
+    pub table_bytes: u64,
+    /// Log files on disk, spares included.
+    pub log_bytes: u64,
+    /// Pages of 4 KiB written to the log since the store was opened.
+    pub log_pages_written: u64,
+    /// Durable writes and syncs of the log since the store was opened.
+    pub log_syncs: u64,
+    /// The last visible sequence number.
+    pub last_sequence: u64,
+    /// Live snapshots.
+    pub snapshots: usize,
+    /// Bytes a second that writers are held to at the moment; none if they are not.
+    pub write_limit_bytes_per_s: Option<u64>,
+    /// Why the store takes no writes any more.
+    pub failure: Option<Error>,
+    /// The failure of a background job that is being tried again.
+    pub background_failure: Option<Error>,
+    /// Whether a manual compaction holds back the others.
+    pub compactions_paused: bool,
+    /// Room on the volume.
+    pub space: Space,
+}

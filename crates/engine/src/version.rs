@@ -1,0 +1,355 @@
+//! Versions: the immutable list of tables that make up a keyspace at one moment.
+//!
+//! Level 0 holds tables in the order in which they were flushed, newest first; their key ranges overlap. Every
+//! deeper level is one sorted run of tables with disjoint key ranges. For every key, a shallower level holds newer
+//! entries than a deeper one.
+//!
+//! **Invariants** (checked by [`Version::check`]): file numbers are unique; level 0 is ordered by descending sequence
+//! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
+//!
+//! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
+//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete.
+
+use crate::options::LEVELS;
+use situ_compaction::KeySpan;
+use situ_storage::{Error as StorageError, FileName, Volume};
+use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::{BlockCache, Table};
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+
+/// What the manifest knows of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableMeta {
+    pub(crate) number: u64,
+    pub(crate) volume: u32,
+    pub(crate) bytes: u64,
+    pub(crate) smallest_sequence: u64,
+    pub(crate) largest_sequence: u64,
+    pub(crate) entries: u64,
+    pub(crate) deletions: u64,
+    pub(crate) range_deletions: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) created_unix_s: u64,
+    /// The user keys it says something about, its range tombstones included.
+    pub(crate) span: KeySpan,
+}
+
+impl TableMeta {
+    /// Whether all its keys are before `key`.
+    #[inline]
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
+        &self.span.end[..] <= key
+    }
+}
+
+/// Files nobody needs any more, waiting to be deleted by a thread that may block.
+#[derive(Debug, Default)]
+pub(crate) struct Graveyard {
+    numbers: Mutex<Vec<u64>>,
+}
+
+impl Graveyard {
+    pub(crate) fn bury(&self, number: u64) {
+        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+
+    pub(crate) fn take(&self) -> Vec<u64> {
+        std::mem::take(&mut *self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+/// What a table file needs in order to open itself, shared by all of a store.
+pub(crate) struct TableSource {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) graveyard: Graveyard,
+    next_cache_id: AtomicU64,
+}
+
+impl TableSource {
+    pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>) -> TableSource {
+        TableSource { volume, cache, graveyard: Graveyard::default(), next_cache_id: AtomicU64::new(1) }
+    }
+}
+
+/// A table of the store: its description, and the opened file once somebody has read from it.
+pub(crate) struct TableFile {
+    pub(crate) meta: TableMeta,
+    source: Arc<TableSource>,
+    table: OnceLock<Arc<Table>>,
+    tombstones: OnceLock<Arc<FragmentedTombstones>>,
+    obsolete: AtomicBool,
+    /// Claimed by a running compaction.
+    pub(crate) busy: AtomicBool,
+}
+
+impl TableFile {
+    pub(crate) fn new(meta: TableMeta, source: &Arc<TableSource>) -> Arc<TableFile> {
+        Arc::new(TableFile {
+            meta,
+            source: Arc::clone(source),
+            table: OnceLock::new(),
+            tombstones: OnceLock::new(),
+            obsolete: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        })
+    }
+
+    /// The opened table. The first call reads footer, index and filter; later ones cost an atomic load.
+    #[inline]
+    pub(crate) fn table(&self) -> Result<&Arc<Table>, StorageError> {
+        match self.table.get() {
+            Some(table) => Ok(table),
+            None => self.open(),
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<&Arc<Table>, StorageError> {
+        let name = FileName::Table(self.meta.number);
+        let reader = self.source.volume.open(name)?;
+        if reader.bytes() != self.meta.bytes {
+            let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
+            return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
+        }
+        // Cache ids are never reused, so that a reader of an old file cannot meet blocks of a new one.
+        let id = self.source.next_cache_id.fetch_add(1, Ordering::Relaxed);
+        let table = Table::open(reader, id, Arc::clone(&self.source.cache))?;
+        // Two threads may open the same file; the second one's table is dropped.
+        Ok(self.table.get_or_init(|| table))
+    }
+
+    /// The table's range tombstones, ready for lookup.
+    pub(crate) fn tombstones(&self) -> Result<&Arc<FragmentedTombstones>, StorageError> {
+        let table = self.table()?;
+        Ok(self.tombstones.get_or_init(|| {
+            let all: Vec<RangeTombstone> = table
+                .range_tombstones()
+                .iter()
+                .map(|t| RangeTombstone { begin: t.begin.clone(), end: t.end.clone(), sequence: t.sequence })
+                .collect();
+            Arc::new(FragmentedTombstones::new(&all))
+        }))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.table.get().is_some()
+    }
+
+    /// To be deleted when the last holder lets go.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        if self.obsolete.load(Ordering::Acquire) {
+            self.source.graveyard.bury(self.meta.number);
+        }
+    }
+}
+
+impl fmt::Debug for TableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.meta.fmt(f)
+    }
+}
+
+/// The tables of one level.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Level {
+    pub(crate) files: Vec<Arc<TableFile>>,
+    pub(crate) bytes: u64,
+}
+
+impl Level {
+    fn new(files: Vec<Arc<TableFile>>) -> Level {
+        let bytes = files.iter().map(|f| f.meta.bytes).sum();
+        Level { files, bytes }
+    }
+
+    /// The table of a sorted level that may hold `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<TableFile>> {
+        let at = self.files.partition_point(|f| f.meta.ends_before(key));
+        self.files.get(at).filter(|f| &f.meta.span.begin[..] <= key)
+    }
+
+    /// The tables of a sorted level whose keys meet `span`.
+    pub(crate) fn overlapping(&self, span: &KeySpan) -> &[Arc<TableFile>] {
+        let from = self.files.partition_point(|f| f.meta.ends_before(&span.begin));
+        let count = self.files[from..].partition_point(|f| f.meta.span.begin < span.end);
+        &self.files[from..from + count]
+    }
+}
+
+/// One moment's tables of a keyspace.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) levels: [Level; LEVELS],
+}
+
+/// A table to add, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) level: usize,
+    pub(crate) meta: TableMeta,
+}
+
+/// A table to remove, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Removed {
+    pub(crate) level: usize,
+    pub(crate) number: u64,
+}
+
+impl Version {
+    pub(crate) fn empty() -> Version {
+        Version { levels: Default::default() }
+    }
+
+    /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
+    ///
+    /// # Errors
+    /// In words, if the edit removes what is not there or breaks an invariant; the version stands then.
+    pub(crate) fn apply(
+        &self,
+        removed: &[Removed],
+        added: &[Added],
+        source: &Arc<TableSource>,
+    ) -> Result<Version, String> {
+        let mut moved: Vec<Arc<TableFile>> = Vec::new();
+        let mut levels: [Vec<Arc<TableFile>>; LEVELS] = std::array::from_fn(|i| self.levels[i].files.clone());
+        for Removed { level, number } in removed {
+            let files = levels.get_mut(*level).ok_or_else(|| format!("there is no level {level}"))?;
+            let at = files.iter().position(|f| f.meta.number == *number);
+            let at = at.ok_or_else(|| format!("table {number} is not in level {level} and cannot be removed"))?;
+            moved.push(files.remove(at));
+        }
+        for Added { level, meta } in added {
+            let files = levels.get_mut(*level).ok_or_else(|| format!("there is no level {level}"))?;
+            let file = match moved.iter().position(|f| f.meta.number == meta.number) {
+                Some(at) => moved.swap_remove(at),
+                None => TableFile::new(meta.clone(), source),
+            };
+            files.push(file);
+        }
+        for (number, files) in levels.iter_mut().enumerate() {
+            match number {
+                0 => files.sort_by_key(|f| std::cmp::Reverse((f.meta.largest_sequence, f.meta.number))),
+                _ => files.sort_by(|a, b| a.meta.span.cmp(&b.meta.span)),
+            }
+        }
+        let version = Version { levels: levels.map(Level::new) };
+        version.check()?;
+        Ok(version)
+    }
+
+    /// The invariants of the module page; what is wrong, in words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut numbers: Vec<u64> = self.files().map(|(_, f)| f.meta.number).collect();
+        numbers.sort_unstable();
+        if let Some(twice) = numbers.windows(2).find(|w| w[0] == w[1]) {
+            return Err(format!("table {} is listed twice", twice[0]));
+        }
+        for (level, file) in self.files() {
+            let meta = &file.meta;
+            if meta.span.begin >= meta.span.end {
+                return Err(format!("table {} of level {level} has its key range upside down", meta.number));
+            }
+        }
+        for (level, Level { files, .. }) in self.levels.iter().enumerate().skip(1) {
+            if let Some(w) = files.windows(2).find(|w| !w[0].meta.ends_before(&w[1].meta.span.begin)) {
+                let (a, b) = (w[0].meta.number, w[1].meta.number);
+                return Err(format!("tables {a} and {b} of level {level} overlap"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All tables with their levels, shallowest first.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        self.levels.iter().enumerate().flat_map(|(n, level)| level.files.iter().map(move |f| (n, f)))
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use situ_storage::DirectoryVolume;
+
+    pub(crate) fn source() -> (tempfile::TempDir, Arc<TableSource>) {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirectoryVolume::open(directory.path()).unwrap();
+        (directory, Arc::new(TableSource::new(Arc::new(volume), BlockCache::new(1 << 20))))
+    }
+
+    pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {
+        TableMeta {
+            number,
+            volume: 0,
+            bytes: 100,
+            smallest_sequence: number,
+            largest_sequence: number,
+            entries: 1,
+            deletions: 0,
+            range_deletions: 0,
+            raw_bytes: 90,
+            created_unix_s: 0,
+            span: KeySpan::including(smallest.as_bytes(), largest.as_bytes()),
+        }
+    }
+
+    fn added(level: usize, number: u64, smallest: &str, largest: &str) -> Added {
+        Added { level, meta: meta(number, smallest, largest) }
+    }
+
+    #[test]
+    fn an_edit_sorts_levels_and_finds_tables() {
+        let (_directory, source) = source();
+        let edit = [added(1, 3, "m", "p"), added(1, 2, "a", "c"), added(0, 9, "a", "z"), added(0, 10, "b", "x")];
+        let version = Version::empty().apply(&[], &edit, &source).unwrap();
+        let numbers = |level: usize| version.levels[level].files.iter().map(|f| f.meta.number).collect::<Vec<_>>();
+        assert_eq!(numbers(0), [10, 9]);
+        assert_eq!(numbers(1), [2, 3]);
+        let find = |key: &str| version.levels[1].find(key.as_bytes()).map(|f| f.meta.number);
+        assert_eq!([find("a"), find("c"), find("d"), find("n"), find("q")], [Some(2), Some(2), None, Some(3), None]);
+        let overlap = |begin: &str, end: &str| {
+            version.levels[1].overlapping(&KeySpan { begin: begin.into(), end: end.into() }).len()
+        };
+        assert_eq!([overlap("c", "m\0"), overlap("c", "m"), overlap("d", "l")], [2, 1, 0]);
+    }
+
+    #[test]
+    fn bad_edits_are_refused() {
+        let (_directory, source) = source();
+        let version = Version::empty().apply(&[], &[added(1, 2, "a", "c")], &source).unwrap();
+        let bad = |removed: &[Removed], edit: &[Added]| version.apply(removed, edit, &source).unwrap_err();
+        assert!(bad(&[Removed { level: 2, number: 2 }], &[]).contains("not in level 2"));
+        assert!(bad(&[], &[added(1, 3, "c", "d")]).contains("overlap"));
+        assert!(bad(&[], &[added(3, 2, "x", "y")]).contains("twice"));
+        assert!(bad(&[], &[added(9, 4, "x", "y")]).contains("no level 9"));
+        assert!(bad(&[], &[added(2, 4, "y", "x")]).contains("upside down"));
+    }
+
+    #[test]
+    fn a_removed_file_is_buried_by_its_last_holder_and_a_moved_one_is_not() {
+        let (_directory, source) = source();
+        let one = Version::empty().apply(&[], &[added(1, 2, "a", "c")], &source).unwrap();
+        let two = one.apply(&[Removed { level: 1, number: 2 }], &[added(2, 2, "a", "c")], &source).unwrap();
+        assert!(Arc::ptr_eq(&one.levels[1].files[0], &two.levels[2].files[0]));
+        two.levels[2].files[0].retire();
+        drop(two);
+        assert_eq!(source.graveyard.take(), []);
+        drop(one);
+        assert_eq!(source.graveyard.take(), [2]);
+    }
+}
