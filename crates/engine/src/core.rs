@@ -71,6 +71,9 @@ pub(crate) struct Core {
     pub(crate) next_file: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
     manifest: Mutex<Option<Manifest>>,
+    /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
+    /// edit could not be written for want of room.
+    doubtful: Mutex<Vec<u64>>,
     manifest_returned: Arc<dyn Event>,
     /// Notified when there may be something to flush or compact.
     pub(crate) work: Arc<dyn Event>,
@@ -125,6 +128,7 @@ impl Core {
             next_file: AtomicU64::new(next_file),
             snapshots: Mutex::default(),
             manifest: Mutex::new(manifest),
+            doubtful: Mutex::default(),
             manifest_returned: event(),
             work: event(),
             progress: event(),
@@ -284,6 +288,9 @@ impl Core {
     /// Deletes files that no version and no reader needs.
     pub(crate) fn bury(&self) {
         for number in self.source.graveyard.take() {
+            if lock(&self.doubtful).contains(&number) {
+                continue;
+            }
             match self.volume.remove(FileName::Table(number)) {
                 Ok(()) | Err(StorageError::NotFound { .. }) => {}
                 // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan.
@@ -309,19 +316,31 @@ pub(crate) struct ManifestBaton<'a> {
 }
 
 impl ManifestBaton<'_> {
-    /// Makes an edit durable and then true: the edit is completed with numbers and the log files that stay needed,
-    /// appended and synced; then `install` makes the change visible in memory. On an error nothing is installed, and
-    /// the store is read-only.
+    /// Makes an edit durable and then true: the edit is completed with numbers, appended and synced; then `install` makes
+    /// the change visible in memory. On an error nothing is installed. If the disk was full the edit can be tried again;
+    /// after any other error the store is read-only.
     pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
         let core = self.core;
         if let Some(error) = core.failure() {
             return Err(error);
         }
+        if !lock(&core.doubtful).is_empty() {
+            // A new manifest without the doubtful edit settles the matter: its tables were never there.
+            self.replace()?;
+            let settled = std::mem::take(&mut *lock(&core.doubtful));
+            settled.into_iter().for_each(|number| core.source.graveyard.bury(number));
+        }
         edit.next_file = Some(core.next_file.load(Ordering::Relaxed));
         edit.last_sequence = Some(core.visible.load(Ordering::Acquire));
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
-            core.fail(error.clone());
+            if error.is_no_space() {
+                // Number 0 is no table's: it marks the doubt even if the edit adds none.
+                let added = edit.added.iter().map(|(_, added)| added.meta.number);
+                lock(&core.doubtful).extend(added.chain([0]));
+            } else {
+                core.fail(error.clone());
+            }
             return Err(error.into());
         }
         for (id, number) in &edit.log_numbers {
@@ -330,14 +349,26 @@ impl ManifestBaton<'_> {
             }
         }
         install();
-        if manifest.is_long() {
-            // A failure leaves the old manifest in force; the next edit tries again.
-            let snapshot = core.snapshot_edit();
-            if let Err(error) = manifest.replace(core.new_number(), &snapshot) {
-                core.note_job_failure("rewrite manifest", error.into());
-            }
+        if manifest.is_long()
+            && let Err(error) = self.replace()
+        {
+            core.note_job_failure("rewrite manifest", error);
         }
         Ok(())
+    }
+
+    /// Puts a new manifest in force that describes the present state. Without room for it the old one stays; after any
+    /// other failure nobody knows which of the two a crash would leave, so the store takes no more writes.
+    fn replace(&mut self) -> Result<()> {
+        let core = self.core;
+        let snapshot = core.snapshot_edit();
+        let manifest = self.manifest.as_mut().expect("held until drop");
+        manifest.replace(core.new_number(), &snapshot).map_err(|error| {
+            if !error.is_no_space() {
+                core.fail(error.clone());
+            }
+            error.into()
+        })
     }
 
     /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the

@@ -67,15 +67,15 @@ impl Stall {
     #[cold]
     fn wait(&self, core: &Core, bytes: u64, price: u64) {
         let now = core.env.clock.now().as_nanos() as u64;
-        // Time that nobody used is not saved up.
-        self.due_ns.fetch_max(now, Ordering::Relaxed);
         let cost = bytes.saturating_mul(price) / 1000;
-        let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
-        let delay = due.saturating_sub(now);
+        let delay_max = DELAY_MS_MAX * 1_000_000;
+        // Time that nobody used is not saved up, and what is owed stays within what one write can wait for.
+        let charge = |due: u64| Some(due.clamp(now, now + delay_max).saturating_add(cost));
+        let due = self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).unwrap_or(now);
+        let delay = due.saturating_sub(now).min(delay_max);
         if delay < SLEEP_NS_MIN {
             return;
         }
-        let delay = delay.min(DELAY_MS_MAX * 1_000_000);
         core.env.clock.sleep(Duration::from_nanos(delay));
         self.stopped(core, Duration::from_nanos(delay));
     }
