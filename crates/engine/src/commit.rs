@@ -416,7 +416,9 @@ impl Core {
         }
         self.published.notify();
         for request in finished {
-            if let Some(waker) = lock(&request.waker).take() {
+            // Taken out first: what is woken may poll, and must not find the lock held.
+            let waker = lock(&request.waker).take();
+            if let Some(waker) = waker {
                 waker.wake();
             }
         }

@@ -211,7 +211,9 @@ fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
 
 fn run((cell, job): ReadJob) {
     let _ = cell.outcome.set(job());
-    if let Some(waker) = lock(&cell.waker).take() {
+    // Taken out first: what is woken may poll, and must not find the lock held.
+    let waker = lock(&cell.waker).take();
+    if let Some(waker) = waker {
         waker.wake();
     }
 }
