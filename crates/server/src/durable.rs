@@ -21,7 +21,8 @@ use crate::engine::{Done, Engine, EngineError};
 use crate::item::ExpiryRule;
 
 const LIMIT_KEY: &[u8] = b"cas-limit";
-const FLUSH_KEY: &[u8] = b"flush-barrier";
+/// The record of the flush barrier.
+pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
 /// Ids per reservation: one small durable write per million stores.
 const BLOCK: u64 = 1 << 20;
 /// How long a start waits for its first reservation.
@@ -52,6 +53,11 @@ fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[u64; N], En
         *word = u64::from_le_bytes(*chunk);
     }
     Ok(words)
+}
+
+/// The flush barrier in a record stored under [`FLUSH_KEY`]; `None` if it is not one.
+pub(crate) fn stored_barrier(record: &[u8]) -> Option<u64> {
+    decode_words::<2>("flush-barrier", record).ok().map(|[barrier, _]| barrier)
 }
 
 impl<E: Engine> Durable<E> {

@@ -26,7 +26,7 @@ use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
 
 /// A batch that has grown to this is submitted before the turn ends.
-const BATCH_BYTES_MAX: usize = 1 << 20;
+pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCH_CHANGES_MAX: usize = 1024;
 
 /// What a command needs to know of its connection.

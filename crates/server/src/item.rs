@@ -69,6 +69,28 @@ impl Header {
     }
 }
 
+/// An item as it is stored, for tools that look into a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct ItemView<'a> {
+    /// The client's flags.
+    pub flags: u32,
+    /// Expiration time, Unix seconds; 0 means never.
+    pub expires: u64,
+    /// Cas id.
+    pub cas: u64,
+    /// What the client stored.
+    pub data: &'a [u8],
+}
+
+impl<'a> ItemView<'a> {
+    /// Takes a stored value apart; `None` if it is not an item.
+    pub fn of(value: &'a [u8]) -> Option<ItemView<'a>> {
+        let Header { flags, expires, cas, .. } = Header::decode(value)?;
+        Some(ItemView { flags, expires, cas, data: value.get(HEADER_BYTES..)? })
+    }
+}
+
 /// When a stored item counts as gone. Cheap to copy; take a fresh one per compaction.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ExpiryRule {

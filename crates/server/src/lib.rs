@@ -9,6 +9,8 @@
 //!     +------------- output <------------+ <----- inbox <---- done -----+
 //! ```
 //!
+//! [`StoreEngine`] is the durable engine: a Situ store.
+//!
 //! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
@@ -49,8 +51,10 @@ mod output;
 mod parse;
 mod server;
 mod stats;
+mod store;
 mod stripe;
 
 pub use engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
-pub use item::{ExpiryRule, HEADER_BYTES, is_expired};
+pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use server::{MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};
+pub use store::{META_KEYSPACE, StoreEngine, stored_rule};

@@ -1,0 +1,342 @@
+//! The durable engine: a Situ store behind the [`Engine`] trait.
+//!
+//! Items lie in the keyspace `default`, as [`item`](crate::item) encodes them; the server's own records in
+//! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together.
+//!
+//! A *buffered* write is done when [`Engine::write`] returns. A *synced* one becomes a future of the store, and whichever
+//! thread of the store finishes it polls it once more and calls the server's callback: no thread waits for a write.
+//!
+//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`] lets compactions drop them from disk. It knows
+//! the flush barrier only once that is durable: what a crash could bring back to life is never dropped.
+//!
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
+
+use situ::{
+    CompactionFilter, Decision, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, Store,
+    StoreBuilder, Value, WriteFuture,
+};
+
+use crate::durable::{FLUSH_KEY, stored_barrier};
+use crate::engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+use crate::item::ExpiryRule;
+
+/// Where the server keeps its own records. A store that has this keyspace holds memcached items in `default`.
+pub const META_KEYSPACE: &str = "memcached";
+
+/// Metadata is a few records that change rarely.
+const META_MEMTABLE_BYTES: u64 = 1 << 20;
+
+/// A [`Store`] that serves memcached. See the module.
+#[derive(Debug)]
+pub struct StoreEngine {
+    store: Store,
+    items: Keyspace,
+    meta: Keyspace,
+    durability: Durability,
+    filter: Arc<ItemFilter>,
+}
+
+/// Drops dead items during compaction.
+#[derive(Debug, Default)]
+struct ItemFilter {
+    /// Items with a cas id below this were flushed, durably.
+    barrier_cas: AtomicU64,
+}
+
+impl CompactionFilter for ItemFilter {
+    fn name(&self) -> &str {
+        "memcached items"
+    }
+
+    fn decide(&self, now_unix: Duration, _level: u32, _key: &[u8], value: &[u8]) -> Decision {
+        let rule =
+            ExpiryRule { now_seconds: now_unix.as_secs(), barrier_cas: self.barrier_cas.load(Ordering::Acquire) };
+        if rule.is_dead(value) { Decision::Remove } else { Decision::Keep }
+    }
+}
+
+impl StoreEngine {
+    /// Opens or creates the store in `directory`. Items are as durable as `options.durability` says.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub fn open(directory: impl AsRef<Path>, options: Options) -> situ::Result<StoreEngine> {
+        let filter = Arc::new(ItemFilter::default());
+        let durability = options.durability;
+        let mut items = options.keyspace.clone();
+        items.compaction_filter = Some(Arc::clone(&filter) as _);
+        let mut meta = KeyspaceOptions::default();
+        meta.memtable_bytes = META_MEMTABLE_BYTES;
+        let store = StoreBuilder::new(options)
+            .keyspace("default", items)
+            .keyspace(META_KEYSPACE, meta.clone())
+            .open(directory)?;
+        let meta = match store.keyspace(META_KEYSPACE) {
+            Err(Error::NoSuchKeyspace { .. }) => store.create_keyspace(META_KEYSPACE, meta),
+            found => found,
+        }?;
+        let items = store.default_keyspace().clone();
+        let engine = StoreEngine { store, items, meta, durability, filter };
+        engine.filter.raise(engine.meta.get(FLUSH_KEY)?.as_deref());
+        Ok(engine)
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &Store {
+        &self.store
+    }
+
+    fn submit(&self, batch: situ::WriteBatch, durability: Durability, done: Done) {
+        match durability {
+            Durability::Buffered => done(self.store.write_with(batch, durability).map_err(EngineError::new)),
+            Durability::Synced => match self.store.write_async(batch, durability) {
+                Ok(future) => Completion::follow(future, done),
+                Err(error) => done(Err(EngineError::new(error))),
+            },
+        }
+    }
+
+    fn gather(&self, batch: &WriteBatch) -> situ::Result<situ::WriteBatch> {
+        let mut gathered = situ::WriteBatch::new();
+        for change in batch.changes() {
+            match change {
+                Change::Put { key, value } => gathered.put(&self.items, key, value)?,
+                Change::Delete { key } => gathered.delete(&self.items, key)?,
+            }
+        }
+        Ok(gathered)
+    }
+}
+
+impl ItemFilter {
+    /// Follows the stored record of the flush barrier.
+    fn raise(&self, record: Option<&[u8]>) {
+        if let Some(barrier_cas) = record.and_then(stored_barrier) {
+            self.barrier_cas.fetch_max(barrier_cas, Ordering::AcqRel);
+        }
+    }
+}
+
+/// Calls `done` with what a future of the store brings: the waker of itself.
+struct Completion {
+    waiting: Mutex<Option<(WriteFuture, Done)>>,
+}
+
+impl Completion {
+    fn follow(future: WriteFuture, done: Done) {
+        Arc::new(Completion { waiting: Mutex::new(Some((future, done))) }).poll();
+    }
+
+    fn poll(self: Arc<Self>) {
+        let finished = {
+            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some((future, _)) = waiting.as_mut() else { return };
+            let waker = Waker::from(Arc::clone(&self));
+            match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => waiting.take().map(|(_, done)| (outcome, done)),
+                Poll::Pending => None,
+            }
+        };
+        // Outside the lock: the callback belongs to the server and may do anything.
+        if let Some((outcome, done)) = finished {
+            done(outcome.map_err(EngineError::new));
+        }
+    }
+}
+
+impl Wake for Completion {
+    fn wake(self: Arc<Self>) {
+        self.poll();
+    }
+}
+
+impl Engine for StoreEngine {
+    type Value = Value;
+
+    fn get(&self, key: &[u8]) -> Result<Option<Value>, EngineError> {
+        self.items.get(key).map_err(EngineError::new)
+    }
+
+    fn write(&self, batch: WriteBatch, done: Done) {
+        if batch.is_empty() {
+            return done(Ok(()));
+        }
+        match self.gather(&batch) {
+            Ok(gathered) => {
+                drop(batch);
+                self.submit(gathered, self.durability, done);
+            }
+            Err(error) => done(Err(EngineError::new(error))),
+        }
+    }
+
+    fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        Ok(self.meta.get(key).map_err(EngineError::new)?.map(|value| value.to_vec()))
+    }
+
+    fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        let mut batch = situ::WriteBatch::new();
+        if let Err(error) = batch.put(&self.meta, key, value) {
+            return done(Err(EngineError::new(error)));
+        }
+        let (filter, record) = (Arc::clone(&self.filter), (key == FLUSH_KEY).then(|| value.to_vec()));
+        let done: Done = Box::new(move |outcome| {
+            if outcome.is_ok() {
+                filter.raise(record.as_deref());
+            }
+            done(outcome);
+        });
+        self.submit(batch, Durability::Synced, done);
+    }
+
+    fn approximate_items(&self) -> u64 {
+        self.items.properties().approximate_keys
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let properties = self.store.properties();
+        properties.table_bytes + properties.log_bytes
+    }
+
+    fn write_stalled(&self) -> bool {
+        self.store.properties().write_limit_bytes_per_s.is_some()
+    }
+
+    fn health(&self) -> Health {
+        let properties = self.store.properties();
+        match properties.failure.or(properties.background_failure) {
+            Some(error) => Health::Degraded(error.to_string()),
+            None => Health::Ready,
+        }
+    }
+
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+        use MetricKind::{Counter, Gauge};
+        let statistics = self.store.statistics();
+        for (name, value, help) in statistics.counters() {
+            let (name, value) = match name.strip_suffix("_ns") {
+                Some(stem) => (format!("situ_store_{stem}_seconds_total"), value as f64 / 1e9),
+                None => (format!("situ_store_{name}_total"), value as f64),
+            };
+            out(Metric { name: &name, help: help.trim(), kind: Counter, labels: &[], value });
+        }
+        let latencies = [
+            ("write", statistics.write_latency),
+            ("read", statistics.read_latency),
+            ("flush", statistics.flush_latency),
+            ("compaction", statistics.compaction_latency),
+            ("stall", statistics.stall_latency),
+        ];
+        latency_metrics(&latencies, out);
+        let properties = self.store.properties();
+        let gauges = [
+            ("memtable_bytes", "Memory of memtables.", properties.memtable_bytes as f64),
+            ("cache_bytes", "Memory of the block cache, indexes and filters included.", properties.cache_bytes as f64),
+            ("cache_limit_bytes", "What the block cache may use.", properties.cache_bytes_max as f64),
+            ("table_bytes", "Bytes of tables on disk.", properties.table_bytes as f64),
+            ("log_bytes", "Bytes of log files on disk.", properties.log_bytes as f64),
+            ("last_sequence", "The newest visible sequence number.", properties.last_sequence as f64),
+            ("snapshots", "Live snapshots.", properties.snapshots as f64),
+            (
+                "write_limit_bytes_per_second",
+                "What writers are held to; 0 if they are not.",
+                properties.write_limit_bytes_per_s.unwrap_or(0) as f64,
+            ),
+            ("failed", "1 if the store takes no writes.", f64::from(u8::from(properties.failure.is_some()))),
+            (
+                "background_failing",
+                "1 while a background job fails and is tried again.",
+                f64::from(u8::from(properties.background_failure.is_some())),
+            ),
+        ];
+        for (name, help, value) in gauges {
+            out(Metric { name: &format!("situ_store_{name}"), help, kind: Gauge, labels: &[], value });
+        }
+        let counters = [
+            ("cache_hits", "Blocks found in the cache.", properties.cache_hits),
+            ("cache_misses", "Blocks that had to be read.", properties.cache_misses),
+            ("log_pages_written", "Pages of 4 KiB written to the log.", properties.log_pages_written),
+            ("log_syncs", "Durable writes and syncs of the log.", properties.log_syncs),
+        ];
+        for (name, help, value) in counters {
+            let name = format!("situ_store_{name}_total");
+            out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
+        }
+        self.level_metrics(out);
+    }
+}
+
+/// Which items of a store are dead at `now_seconds` (Unix time), as its records say; `None` if it holds no memcached
+/// items. For tools that read a store without serving it.
+///
+/// # Errors
+/// The records cannot be read.
+pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<ExpiryRule>> {
+    match store.keyspace(META_KEYSPACE) {
+        Ok(meta) => {
+            let record = meta.get(FLUSH_KEY)?;
+            let barrier_cas = record.as_deref().and_then(stored_barrier).unwrap_or(0);
+            Ok(Some(ExpiryRule { now_seconds, barrier_cas }))
+        }
+        Err(Error::NoSuchKeyspace { .. }) => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Metric<'_>)) {
+    const NAME: &str = "situ_store_latency_seconds";
+    let help = "Latency since the store was opened; writes and reads are sampled.";
+    for (operation, latency) in latencies.iter().filter(|(_, latency)| latency.count > 0) {
+        let quantiles = [
+            ("0.5", latency.p50_ns),
+            ("0.9", latency.p90_ns),
+            ("0.99", latency.p99_ns),
+            ("0.999", latency.p999_ns),
+            ("1", latency.max_ns),
+        ];
+        for (quantile, ns) in quantiles {
+            let labels: &[(&str, &str)] = &[("operation", operation), ("quantile", quantile)];
+            out(Metric { name: NAME, help, kind: MetricKind::Gauge, labels, value: ns as f64 / 1e9 });
+        }
+    }
+}
+
+impl StoreEngine {
+    fn level_metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+        // A keyspace that is dropped between the two calls is simply not shown.
+        let names = self.store.keyspace_names();
+        let keyspaces: Vec<_> =
+            names.iter().filter_map(|name| Some(self.store.keyspace(name).ok()?.properties())).collect();
+        let mut each_level = |name: &str, help: &str, value: fn(&situ::LevelProperties) -> f64| {
+            for keyspace in &keyspaces {
+                for (level, properties) in keyspace.levels.iter().enumerate() {
+                    let labels: &[(&str, &str)] = &[("keyspace", &keyspace.name), ("level", &level.to_string())];
+                    out(Metric { name, help, kind: MetricKind::Gauge, labels, value: value(properties) });
+                }
+            }
+        };
+        each_level("situ_keyspace_level_tables", "Tables in a level.", |level| level.tables as f64);
+        each_level("situ_keyspace_level_bytes", "Bytes of tables in a level.", |level| level.bytes as f64);
+        let mut each_keyspace = |name: &str, help: &str, value: fn(&situ::KeyspaceProperties) -> f64| {
+            for keyspace in &keyspaces {
+                let labels: &[(&str, &str)] = &[("keyspace", &keyspace.name)];
+                out(Metric { name, help, kind: MetricKind::Gauge, labels, value: value(keyspace) });
+            }
+        };
+        each_keyspace("situ_keyspace_keys", "Keys, approximately.", |keyspace| keyspace.approximate_keys as f64);
+        each_keyspace("situ_keyspace_memtable_bytes", "Memory of memtables.", |keyspace| {
+            keyspace.memtable_bytes as f64
+        });
+        each_keyspace("situ_keyspace_compactions_running", "Compactions at work.", |keyspace| {
+            keyspace.compactions_running as f64
+        });
+    }
+}

@@ -1,0 +1,189 @@
+//! The server over a Situ store: a stock client is content, and what was acknowledged is there after a restart.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+use std::time::Duration;
+
+use situ::{Durability, Options};
+use situ_server::{ItemView, Server, ServerOptions, StoreEngine, stored_rule};
+
+fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server) {
+    let mut options = Options::default();
+    options.durability = durability;
+    options.keyspace.memtable_bytes = 1 << 20;
+    let engine = Arc::new(StoreEngine::open(directory, options).unwrap());
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        http: Some("127.0.0.1:0".parse().unwrap()),
+        threads: 2,
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&options, Arc::clone(&engine)).unwrap();
+    (engine, server)
+}
+
+fn stop(engine: &StoreEngine, server: Server) {
+    server.stop(Duration::from_secs(10));
+    engine.store().close().unwrap();
+}
+
+struct Client(BufReader<TcpStream>);
+
+impl Client {
+    fn connect(address: SocketAddr) -> Client {
+        let stream = TcpStream::connect(address).unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
+        Client(BufReader::new(stream))
+    }
+
+    fn send(&mut self, bytes: &[u8]) {
+        self.0.get_mut().write_all(bytes).unwrap();
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn ask(&mut self, text: &str) -> String {
+        self.send(text.as_bytes());
+        self.line()
+    }
+
+    fn value(&mut self, key: &str) -> Option<String> {
+        let first = self.ask(&format!("get {key}\r\n"));
+        if first == "END\r\n" {
+            return None;
+        }
+        assert!(first.starts_with(&format!("VALUE {key} ")), "{first}");
+        let value = self.line();
+        assert_eq!(self.line(), "END\r\n");
+        Some(value.trim_end().to_owned())
+    }
+}
+
+fn fetch(address: SocketAddr, path: &str) -> String {
+    let mut stream = TcpStream::connect(address).unwrap();
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn memccapable_passes_in_both_durabilities() {
+    if Command::new("memccapable").arg("-V").output().is_err() {
+        eprintln!("SKIPPED: no memccapable on this machine");
+        return;
+    }
+    for durability in [Durability::Buffered, Durability::Synced] {
+        let directory = tempfile::tempdir().unwrap();
+        let (engine, server) = serve(directory.path(), durability);
+        let port = server.addresses()[0].port().to_string();
+        let output = Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]).output().unwrap();
+        let text = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success() && text.contains("All tests passed"), "{durability:?}: {text}");
+        stop(&engine, server);
+    }
+}
+
+#[test]
+fn many_pipelined_synced_sets_are_answered_and_outlive_a_restart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Synced);
+    let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(server.addresses()[0])).collect();
+    for (client, connection) in clients.iter_mut().enumerate() {
+        let sets: String = (0..200).map(|n| format!("set k{client}-{n} 7 0 5\r\n{:05}\r\n", n + client)).collect();
+        connection.send(sets.as_bytes());
+    }
+    for connection in &mut clients {
+        for _ in 0..200 {
+            assert_eq!(connection.line(), "STORED\r\n");
+        }
+    }
+    // Changes of one key keep their order, whoever completes them.
+    let increments = "set n 0 0 1\r\n0\r\n".to_owned() + &"incr n 1\r\n".repeat(100);
+    clients[0].send(increments.as_bytes());
+    assert_eq!(clients[0].line(), "STORED\r\n");
+    for n in 1..=100 {
+        assert_eq!(clients[0].line(), format!("{n}\r\n"));
+    }
+    stop(&engine, server);
+
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    for owner in 0..8 {
+        for n in (0..200).step_by(17) {
+            assert_eq!(client.value(&format!("k{owner}-{n}")), Some(format!("{:05}", n + owner)));
+        }
+    }
+    assert_eq!(client.value("n").as_deref(), Some("100"));
+    stop(&engine, server);
+}
+
+#[test]
+fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set flushed 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    assert_eq!(client.ask("set expired 0 -1 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.ask("set kept 3 0 4\r\ndata\r\n"), "STORED\r\n");
+    let store = engine.store();
+    let keys = || {
+        let mut keys = Vec::new();
+        let mut iterator = store.iter(Default::default()).unwrap();
+        iterator.seek_to_first().unwrap();
+        while let Some(key) = iterator.key() {
+            keys.push(String::from_utf8(key.to_vec()).unwrap());
+            iterator.next().unwrap();
+        }
+        keys
+    };
+    assert_eq!(keys(), ["expired", "flushed", "kept"]);
+    store.flush().unwrap();
+    store.default_keyspace().compact(None, None).unwrap();
+    assert_eq!(keys(), ["kept"]);
+    assert_eq!(client.value("kept").as_deref(), Some("data"));
+    let stored = store.get(b"kept").unwrap().unwrap();
+    let item = ItemView::of(&stored).unwrap();
+    assert_eq!((item.flags, item.expires, item.data), (3, 0, &b"data"[..]));
+    let rule = stored_rule(store, 0).unwrap().unwrap();
+    assert!(rule.barrier_cas > 0 && !rule.is_dead(&stored));
+    stop(&engine, server);
+}
+
+#[test]
+fn metrics_and_health_tell_of_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let http = server.http_address().unwrap();
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    engine.store().flush().unwrap();
+    assert!(fetch(http, "/healthz").starts_with("HTTP/1.1 200"));
+    let page = fetch(http, "/metrics");
+    for line in [
+        "situ_keyspace_level_tables{keyspace=\"default\",level=\"0\"} 1",
+        "situ_keyspace_keys{keyspace=\"default\"} 1",
+        "situ_store_failed 0",
+        "# TYPE situ_store_flushes_total counter",
+        "situ_store_latency_seconds{operation=\"flush\",quantile=\"0.5\"}",
+    ] {
+        assert!(page.contains(line), "{line} is not in\n{page}");
+    }
+    let types: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let unique: std::collections::HashSet<_> = types.iter().collect();
+    assert_eq!(types.len(), unique.len(), "each metric is described once, its samples in a row");
+    // A closed store refuses; the connection stays usable.
+    engine.store().close().unwrap();
+    assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
+    assert!(client.ask("version\r\n").starts_with("VERSION"));
+    server.stop(Duration::from_secs(5));
+}
