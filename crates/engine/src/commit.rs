@@ -11,8 +11,8 @@
 //!    number over its own. A request is acknowledged when it is published.
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
-//! write does the same and is ready at once. An asynchronous synced write stops after the prologue; the log worker runs
-//! the rest for all that wait.
+//! write does the same and is ready at once, unless a synced one that is not durable yet is before it in the queue. An
+//! asynchronous synced write stops after the prologue; the log worker runs the rest for all that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
 //! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
@@ -49,6 +49,17 @@ const APPLIED: u8 = 2;
 const PUBLISHED: u8 = 3;
 const FAILED: u8 = 4;
 
+/// Who waits for a request, and whose thread carries it through the stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Caller {
+    /// A thread waits, and carries it on itself.
+    Thread,
+    /// A future waits. The caller's thread carried it on, but it may have to be published by whom it queued behind.
+    Future,
+    /// A future waits, and the log worker carries it on.
+    Detached,
+}
+
 /// A write on its way through the stages.
 pub(crate) struct Request {
     batch: WriteBatch,
@@ -56,8 +67,7 @@ pub(crate) struct Request {
     targets: Touched<Arc<Slot>>,
     lsn: Lsn,
     stage: AtomicU8,
-    /// Nobody's thread waits for it: the log worker carries it on.
-    detached: bool,
+    caller: Caller,
     error: OnceLock<Error>,
     waker: Mutex<Option<Waker>>,
 }
@@ -157,7 +167,7 @@ impl Core {
             return self.writable().map(drop);
         }
         let started = sampled().then(|| self.env.clock.now());
-        let request = self.prologue(batch, false)?;
+        let request = self.prologue(batch, Caller::Thread)?;
         self.carry_on(&request, durability);
         let result = self.wait_for(&request);
         if let Some(started) = started {
@@ -166,16 +176,16 @@ impl Core {
         result
     }
 
-    /// Begins an asynchronous write. Buffered ones have their outcome on return.
+    /// Begins an asynchronous write. Buffered ones have their outcome on return, unless they queue behind synced ones.
     pub(crate) fn write_detached(&self, batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
         match durability {
             Durability::Buffered => {
-                let request = self.prologue(batch, false)?;
+                let request = self.prologue(batch, Caller::Future)?;
                 self.carry_on(&request, durability);
                 Ok(request)
             }
             Durability::Synced => {
-                let request = self.prologue(batch, true)?;
+                let request = self.prologue(batch, Caller::Detached)?;
                 self.log_work.notify();
                 Ok(request)
             }
@@ -206,14 +216,14 @@ impl Core {
         request.stage.store(FAILED, Ordering::Release);
     }
 
-    fn prologue(&self, mut batch: WriteBatch, detached: bool) -> Result<Arc<Request>> {
+    fn prologue(&self, mut batch: WriteBatch, caller: Caller) -> Result<Arc<Request>> {
         self.writable()?;
         self.stall.admit(self, batch.bytes() as u64);
         loop {
             let seen = self.progress.generation();
             let (begun, news) = {
                 let mut commit = lock(&self.commit);
-                let begun = self.begin(&mut commit, batch, detached);
+                let begun = self.begin(&mut commit, batch, caller);
                 (begun, std::mem::take(&mut commit.news))
             };
             if news {
@@ -255,7 +265,7 @@ impl Core {
         &self,
         commit: &mut Commit,
         batch: WriteBatch,
-        detached: bool,
+        caller: Caller,
     ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
         match self.place(commit, &batch) {
             Ok((targets, lsn)) => {
@@ -267,7 +277,7 @@ impl Core {
                     targets,
                     lsn,
                     stage: AtomicU8::new(LOGGED),
-                    detached,
+                    caller,
                     error: OnceLock::new(),
                     waker: Mutex::new(None),
                 });
@@ -409,7 +419,7 @@ impl Core {
                     counters.operations_written.add(request.batch.len() as u64);
                     counters.bytes_written.add(request.batch.bytes() as u64);
                 }
-                if request.detached {
+                if request.caller != Caller::Thread {
                     finished.push(request);
                 }
             }
@@ -462,7 +472,7 @@ impl Core {
         let Some(log) = &self.log else { return false };
         let waiting: Vec<Arc<Request>> = {
             let commit = lock(&self.commit);
-            let waits = |r: &&Arc<Request>| r.detached && r.stage.load(Ordering::Acquire) == LOGGED;
+            let waits = |r: &&Arc<Request>| r.caller == Caller::Detached && r.stage.load(Ordering::Acquire) == LOGGED;
             commit.pending.iter().filter(waits).cloned().collect()
         };
         let Some(last) = waiting.last() else { return false };

@@ -140,7 +140,7 @@ impl Keyspace {
     }
 
     /// Like [`put`](Keyspace::put), but a synced write does not block: the future is ready when the write is durable.
-    /// A buffered write is done on return.
+    /// A buffered write is done on return, unless synced writes before it are not: writes become visible in order.
     ///
     /// The write takes place whether the future is polled or dropped. Works with any runtime.
     ///
