@@ -35,6 +35,7 @@ pub mod report;
 mod result;
 mod run;
 mod sampler;
+mod situ_store;
 mod store;
 pub mod table;
 mod workload;
@@ -46,5 +47,6 @@ pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_
 pub use process::Machine;
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use run::{run, run_observed};
+pub use situ_store::{BlockCompression, SituFactory, SituSettings, SituStore};
 pub use store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
 pub use workload::Workload;

@@ -1,0 +1,346 @@
+//! Situ as a store under test.
+//!
+//! Opened with any [`situ::Options`]; [`SituSettings`] are those of them that comparisons set alike on every store.
+//! The data lies in the keyspace `default`. Bytes written are those of log pages, flushes and compactions; the manifest,
+//! a few kilobytes for each table, is not among them.
+//!
+//! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
+//! finishes the work also reports it, and no executor stands between.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::path::Path;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll, Wake, Waker};
+
+use clap::{Args, ValueEnum};
+use serde::{Deserialize, Serialize};
+use situ::{Durability, Iter, Options, ReadOptions, WriteBatch};
+
+use crate::store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+
+/// Compression of data blocks, on all levels.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
+#[serde(rename_all = "lowercase")]
+pub enum BlockCompression {
+    /// Blocks as they are.
+    #[default]
+    None,
+    /// LZ4: fast, about half the size on text.
+    Lz4,
+    /// Zstandard, level 3: smaller, several times slower to write.
+    Zstd,
+}
+
+/// The settings of a store under test that its rivals have too.
+#[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+pub struct SituSettings {
+    /// Size at which a memtable is written to a table.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub memtable_bytes: u64,
+
+    /// Memtables in memory, the one that takes writes included.
+    #[arg(long, default_value_t = 4)]
+    pub memtables_max: usize,
+
+    /// Block cache.
+    #[arg(long, default_value_t = 64 << 20)]
+    pub cache_bytes: u64,
+
+    /// Data blocks before compression.
+    #[arg(long, default_value_t = 4096)]
+    pub block_bytes: u32,
+
+    /// Bloom filter, on all levels.
+    #[arg(long, default_value_t = 10)]
+    pub bloom_bits_per_key: u32,
+
+    /// Compression, on all levels.
+    #[arg(long, value_enum, default_value_t)]
+    pub compression: BlockCompression,
+
+    /// Threads for compactions.
+    #[arg(long, default_value_t = 2)]
+    pub background_threads: u32,
+}
+
+impl Default for SituSettings {
+    /// What an empty command line gives.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Empty {
+            #[command(flatten)]
+            settings: SituSettings,
+        }
+        <Empty as clap::Parser>::parse_from(["bench"]).settings
+    }
+}
+
+impl SituSettings {
+    /// The store's options with these settings, and its defaults for all else.
+    #[must_use]
+    pub fn options(&self) -> Options {
+        let mut options = Options::default();
+        options.cache_bytes = self.cache_bytes;
+        options.compaction_threads = self.background_threads.max(1) as usize;
+        options.keyspace.memtable_bytes = self.memtable_bytes;
+        options.keyspace.memtables_max = self.memtables_max;
+        options.keyspace.block_bytes = self.block_bytes as usize;
+        options.keyspace.filter_bits_per_key = self.bloom_bits_per_key;
+        options.keyspace.compression = vec![match self.compression {
+            BlockCompression::None => situ::Compression::None,
+            BlockCompression::Lz4 => situ::Compression::Lz4,
+            BlockCompression::Zstd => situ::Compression::Zstd { level: 3 },
+        }];
+        options
+    }
+}
+
+/// Opens [`SituStore`]s with one set of options.
+#[derive(Debug)]
+pub struct SituFactory {
+    options: Options,
+}
+
+impl SituFactory {
+    /// Every store is opened with `options`; each call says itself whether its write is synced.
+    #[must_use]
+    pub fn new(options: Options) -> Self {
+        Self { options }
+    }
+}
+
+impl StoreFactory for SituFactory {
+    fn name(&self) -> String {
+        "situ".to_owned()
+    }
+
+    fn settings(&self) -> BTreeMap<String, String> {
+        let (options, keyspace) = (&self.options, &self.options.keyspace);
+        let rows = [
+            ("cache_bytes", options.cache_bytes.to_string()),
+            ("log_bytes_max", options.log_bytes_max.to_string()),
+            ("compaction_threads", options.compaction_threads.to_string()),
+            ("compaction_bytes_per_s_max", options.compaction_bytes_per_s_max.to_string()),
+            ("memtable_bytes", keyspace.memtable_bytes.to_string()),
+            ("memtables_max", keyspace.memtables_max.to_string()),
+            ("compression", format!("{:?}", keyspace.compression)),
+            ("block_bytes", keyspace.block_bytes.to_string()),
+            ("filter_bits_per_key", keyspace.filter_bits_per_key.to_string()),
+            ("level0_tables", keyspace.level0_tables.to_string()),
+            ("level_base_bytes", keyspace.level_base_bytes.to_string()),
+            ("level_multiplier", keyspace.level_multiplier.to_string()),
+            ("table_bytes", keyspace.table_bytes.to_string()),
+        ];
+        rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
+    }
+
+    fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
+        Ok(Arc::new(SituStore::new(situ::Store::open(directory, self.options.clone())?)))
+    }
+}
+
+/// An open Situ store under test.
+#[derive(Debug)]
+pub struct SituStore {
+    store: situ::Store,
+}
+
+impl SituStore {
+    /// Drives `store`, however it was opened. It is closed with the last handle.
+    #[must_use]
+    pub fn new(store: situ::Store) -> Self {
+        Self { store }
+    }
+}
+
+fn durability(sync: bool) -> Durability {
+    if sync { Durability::Synced } else { Durability::Buffered }
+}
+
+/// Walks with `step` from where the iterator stands.
+fn walk(
+    mut iterator: Iter,
+    limit: u64,
+    each: &mut EachEntry<'_>,
+    step: fn(&mut Iter) -> situ::Result<()>,
+) -> Result<u64, StoreFailure> {
+    let mut count = 0;
+    while count < limit {
+        let (Some(key), Some(value)) = (iterator.key(), iterator.value()) else { break };
+        count += 1;
+        if each(key, value).is_break() {
+            break;
+        }
+        // The last entry is not stepped over: a step may read a block that no one asked for.
+        if count < limit {
+            step(&mut iterator)?;
+        }
+    }
+    Ok(count)
+}
+
+impl Store for SituStore {
+    fn name(&self) -> String {
+        concat!("situ ", env!("CARGO_PKG_VERSION")).to_owned()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> Result<(), StoreFailure> {
+        Ok(self.store.default_keyspace().put_with(key, value, durability(sync))?)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> Result<bool, StoreFailure> {
+        value.clear();
+        let Some(found) = self.store.get(key)? else { return Ok(false) };
+        value.extend_from_slice(&found);
+        Ok(true)
+    }
+
+    fn delete(&self, key: &[u8], sync: bool) -> Result<(), StoreFailure> {
+        Ok(self.store.default_keyspace().delete_with(key, durability(sync))?)
+    }
+
+    fn batch(&self, changes: &[Change<'_>], sync: bool) -> Result<(), StoreFailure> {
+        let keyspace = self.store.default_keyspace();
+        let mut batch = WriteBatch::new();
+        for change in changes {
+            match *change {
+                Change::Put(key, value) => batch.put(keyspace, key, value)?,
+                Change::Delete(key) => batch.delete(keyspace, key)?,
+            }
+        }
+        Ok(self.store.write_with(batch, durability(sync))?)
+    }
+
+    fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
+        let mut iterator = self.store.iter(ReadOptions::default())?;
+        iterator.seek(start)?;
+        walk(iterator, limit, each, Iter::next)
+    }
+
+    fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
+        let mut iterator = self.store.iter(ReadOptions::default())?;
+        match start {
+            Some(start) => iterator.seek_for_prev(start)?,
+            None => iterator.seek_to_last()?,
+        }
+        walk(iterator, limit, each, Iter::prev)
+    }
+
+    fn flush(&self) -> Result<(), StoreFailure> {
+        Ok(self.store.flush()?)
+    }
+
+    fn compact_all(&self) -> Result<(), StoreFailure> {
+        self.store.flush()?;
+        self.store.default_keyspace().compact(None, None)?;
+        self.wait_idle()
+    }
+
+    fn wait_idle(&self) -> Result<(), StoreFailure> {
+        Ok(self.store.wait_idle()?)
+    }
+
+    fn stats(&self) -> Result<StoreStats, StoreFailure> {
+        let (statistics, properties) = (self.store.statistics(), self.store.properties());
+        let log_bytes_written = properties.log_pages_written * situ::device::PAGE_BYTES as u64;
+        let mut detail: BTreeMap<String, f64> =
+            statistics.counters().into_iter().map(|(name, count, _)| (name.to_owned(), count as f64)).collect();
+        for (name, figure) in [
+            ("memtable_bytes", properties.memtable_bytes),
+            ("block_cache_bytes", properties.cache_bytes),
+            ("cache_hits", properties.cache_hits),
+            ("cache_misses", properties.cache_misses),
+            ("table_bytes", properties.table_bytes),
+            ("log_bytes", properties.log_bytes),
+            ("log_bytes_written", log_bytes_written),
+            ("log_syncs", properties.log_syncs),
+        ] {
+            detail.insert(name.to_owned(), figure as f64);
+        }
+        let tables_written = statistics.flush_bytes_written + statistics.compaction_bytes_written;
+        Ok(StoreStats {
+            disk_bytes_written: Some(log_bytes_written + tables_written),
+            memory_bytes: Some(properties.memtable_bytes + properties.cache_bytes),
+            detail,
+            ..StoreStats::default()
+        })
+    }
+
+    fn asynchronous(&self) -> Option<&dyn AsyncStore> {
+        Some(self)
+    }
+}
+
+impl AsyncStore for SituStore {
+    fn submit_put(
+        &self,
+        key: &[u8],
+        value: &[u8],
+        sync: bool,
+        token: u64,
+        completions: &Arc<dyn Completions>,
+    ) -> Result<(), StoreFailure> {
+        let future = self.store.put_async(key, value, durability(sync))?;
+        Flight::begin(future, token, completions, |()| None);
+        Ok(())
+    }
+
+    fn submit_get(&self, key: &[u8], token: u64, completions: &Arc<dyn Completions>) -> Result<(), StoreFailure> {
+        let future = self.store.get_async(key, &ReadOptions::default())?;
+        Flight::begin(future, token, completions, |found| found.map(|value| value.len()));
+        Ok(())
+    }
+}
+
+/// A future that reports to [`Completions`] when it is ready, and that is polled by whoever wakes it.
+///
+/// **Threads.** The submitter polls once; each wake polls again, on the waking thread. The lock orders them: the first
+/// that finds the outcome takes the future out, and later wakes find nothing to do.
+struct Flight<F, T> {
+    future: Mutex<Option<F>>,
+    token: u64,
+    completions: Arc<dyn Completions>,
+    outcome: fn(T) -> Option<usize>,
+}
+
+impl<F, T> Flight<F, T>
+where
+    F: Future<Output = situ::Result<T>> + Unpin + Send + 'static,
+    T: 'static,
+{
+    fn begin(future: F, token: u64, completions: &Arc<dyn Completions>, outcome: fn(T) -> Option<usize>) {
+        let future = Mutex::new(Some(future));
+        Arc::new(Flight { future, token, completions: Arc::clone(completions), outcome }).poll();
+    }
+
+    fn poll(self: Arc<Self>) {
+        let waker = Waker::from(Arc::clone(&self));
+        let ready = {
+            let mut slot = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(future) = slot.as_mut() else { return };
+            match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+                Poll::Pending => return,
+                Poll::Ready(ready) => {
+                    *slot = None;
+                    ready
+                }
+            }
+        };
+        self.completions.complete(self.token, ready.map(self.outcome).map_err(StoreFailure::from));
+    }
+}
+
+impl<F, T> Wake for Flight<F, T>
+where
+    F: Future<Output = situ::Result<T>> + Unpin + Send + 'static,
+    T: 'static,
+{
+    fn wake(self: Arc<Self>) {
+        self.poll();
+    }
+}
+
+#[cfg(test)]
+mod tests;

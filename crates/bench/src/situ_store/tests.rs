@@ -1,0 +1,170 @@
+use std::ops::ControlFlow;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc;
+use std::time::Duration;
+
+use super::*;
+use crate::memory::MemoryFactory;
+use crate::options::BenchOptions;
+use crate::workload::Workload;
+
+fn settings() -> SituSettings {
+    SituSettings { memtable_bytes: 256 << 10, cache_bytes: 1 << 20, ..SituSettings::default() }
+}
+
+fn key(number: u32) -> Vec<u8> {
+    format!("{:08}", number.wrapping_mul(2_654_435_761) % 5000).into_bytes()
+}
+
+/// Writes, compacts, reopens, and tells everything that can be read.
+fn answers(factory: &dyn StoreFactory, reopen: bool) -> Vec<(Vec<u8>, usize)> {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let mut store = factory.open(directory.path()).expect("open");
+    for number in 0..8000u32 {
+        let value = vec![b'v'; 300 + number as usize % 100];
+        match number % 10 {
+            0 => store.delete(&key(number), false),
+            1 => {
+                store.batch(&[Change::Put(&key(number), &value), Change::Delete(&key(number + 7))], number % 1000 == 1)
+            }
+            _ => store.put(&key(number), &value, number % 1000 == 2),
+        }
+        .expect("write");
+    }
+    if reopen {
+        store.flush().expect("flush");
+        store.compact_all().expect("compact");
+        store.wait_idle().expect("idle");
+        drop(store);
+        store = factory.open(directory.path()).expect("reopen");
+    }
+    let mut seen = Vec::new();
+    let mut found = Vec::new();
+    for number in 0..5000u32 {
+        let present = store.get(format!("{number:08}").as_bytes(), &mut found).expect("get");
+        seen.push((vec![u8::from(present)], found.len()));
+    }
+    for (start, limit) in [("", u64::MAX), ("00002500", 10), ("9", 5), ("1", 0)] {
+        let mut each = |key: &[u8], value: &[u8]| {
+            seen.push((key.to_vec(), value.len()));
+            ControlFlow::Continue(())
+        };
+        let forward = store.scan(start.as_bytes(), limit, &mut each).expect("scan");
+        let backward = store.scan_reverse(Some(start.as_bytes()), limit, &mut each).expect("scan");
+        let from_end = store.scan_reverse(None, limit, &mut each).expect("scan");
+        seen.push((Vec::new(), (forward * 10_000 + backward * 100 + from_end) as usize));
+    }
+    let mut calls = 0;
+    let count = store.scan(b"", u64::MAX, &mut |_, _| {
+        calls += 1;
+        ControlFlow::Break(())
+    });
+    assert_eq!((count.expect("scan"), calls), (1, 1), "breaking ends a scan");
+    seen
+}
+
+/// An adapter that answered differently would be measured at something else than the others.
+#[test]
+fn situ_answers_as_a_map_in_memory() {
+    let expected = answers(&MemoryFactory::default(), false);
+    for reopen in [false, true] {
+        let seen = answers(&SituFactory::new(settings().options()), reopen);
+        assert!(seen == expected, "different answers, reopen: {reopen}");
+    }
+}
+
+#[test]
+fn settings_reach_the_store() {
+    let mut settings = settings();
+    settings.compression = BlockCompression::Zstd;
+    settings.block_bytes = 8192;
+    let told = SituFactory::new(settings.options()).settings();
+    assert_eq!(told["memtable_bytes"], (256 << 10).to_string());
+    assert_eq!(told["block_bytes"], "8192");
+    assert_eq!(told["compression"], "[Zstd { level: 3 }]");
+}
+
+#[test]
+fn bytes_written_are_those_of_log_flushes_and_compactions() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = SituFactory::new(settings().options()).open(directory.path()).expect("open");
+    let value = [7; 1000];
+    let user_bytes = 1000 * (8 + 1000);
+    (0..1000).for_each(|number| store.put(&key(number), &value, false).expect("put"));
+    let logged = store.stats().expect("stats").detail["log_bytes_written"];
+    assert!(logged >= f64::from(user_bytes), "{logged} bytes logged of {user_bytes} written");
+    store.compact_all().expect("compact");
+    let stats = store.stats().expect("stats");
+    let parts = ["log_bytes_written", "flush_bytes_written", "compaction_bytes_written"];
+    let sum: f64 = parts.iter().map(|name| stats.detail[*name]).sum();
+    assert_eq!(stats.disk_bytes_written, Some(sum as u64));
+    assert!(stats.detail["flush_bytes_written"] >= f64::from(user_bytes));
+}
+
+struct Channel(mpsc::Sender<(u64, Option<usize>)>);
+
+impl Completions for Channel {
+    fn complete(&self, token: u64, outcome: Result<Option<usize>, StoreFailure>) {
+        self.0.send((token, outcome.expect("no operation fails here"))).expect("the test listens");
+    }
+}
+
+/// Buffered and synced puts of several threads in one queue, gets from memory and from tables: each is told once.
+#[test]
+fn every_submission_is_completed_once() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let store = SituFactory::new(settings().options()).open(directory.path()).expect("open");
+    let asynchronous = store.asynchronous().expect("an asynchronous side");
+    let (sender, receiver) = mpsc::channel();
+    let completions: Arc<dyn Completions> = Arc::new(Channel(sender));
+    let next = AtomicU64::new(0);
+    let (threads, each) = (4, 300);
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let (next, completions) = (&next, &completions);
+            scope.spawn(move || {
+                for number in 0..each {
+                    let token = next.fetch_add(1, Ordering::Relaxed);
+                    let key = format!("{token:08}");
+                    // Buffered writes queue behind synced ones that are not done.
+                    let sync = number % 8 == thread % 8;
+                    asynchronous.submit_put(key.as_bytes(), &[1; 500], sync, token, completions).expect("submit");
+                }
+            });
+        }
+    });
+    let total = (threads * each) as u64;
+    let collect = |count: u64| -> Vec<(u64, Option<usize>)> {
+        let wait = Duration::from_secs(60);
+        let mut told: Vec<_> = (0..count).map(|_| receiver.recv_timeout(wait).expect("a lost completion")).collect();
+        told.sort_unstable();
+        told
+    };
+    assert_eq!(collect(total), (0..total).map(|token| (token, None)).collect::<Vec<_>>());
+
+    store.compact_all().expect("compact");
+    for token in 0..=total {
+        asynchronous.submit_get(format!("{token:08}").as_bytes(), token, &completions).expect("submit");
+    }
+    let found = collect(total + 1);
+    assert!(found[..total as usize].iter().all(|(_, length)| *length == Some(500)), "{found:?}");
+    assert_eq!(found[total as usize], (total, None), "a key that was never written");
+    assert!(receiver.try_recv().is_err(), "nothing is told twice");
+}
+
+#[test]
+fn workloads_run_with_requests_outstanding() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let options = BenchOptions {
+        keys: 2000,
+        threads: 2,
+        outstanding: 8,
+        workloads: vec![Workload::YcsbLoad, Workload::YcsbB, Workload::FillRandom, Workload::ReadRandom],
+        directory: directory.path().to_owned(),
+        update_mapping: crate::options::UpdateMapping::Whole,
+        ..BenchOptions::default()
+    };
+    let result = crate::run(&options, &SituFactory::new(settings().options())).expect("run");
+    assert!(result.phases.iter().all(|phase| phase.operations_per_second > 0.0));
+    assert!(result.phases[0].write_amplification.is_some_and(|amplification| amplification > 1.0));
+}
