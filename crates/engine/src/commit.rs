@@ -337,7 +337,7 @@ impl Core {
         match log.rotate() {
             Ok(number) => {
                 commit.log_number = number;
-                self.log_rotated();
+                self.log_rotated(number);
                 // The flusher also makes the file after this one ready.
                 commit.news = true;
                 Ok(())

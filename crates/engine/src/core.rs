@@ -175,14 +175,17 @@ impl Core {
         };
         match log.prepare_next(number, bytes) {
             // Another thread has rotated to it in the meantime: what was wanted has happened.
-            Err(_) if self.prepared_log.load(Ordering::Acquire) != number => Ok(()),
+            Err(_) if log.file() >= number => {
+                self.log_rotated(number);
+                Ok(())
+            }
             result => Ok(result?),
         }
     }
 
-    /// The prepared log file is in use now.
-    pub(crate) fn log_rotated(&self) {
-        self.prepared_log.store(0, Ordering::Release);
+    /// Log file `number` is in use now: the next one needs another number.
+    pub(crate) fn log_rotated(&self, number: u64) {
+        let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
     pub(crate) fn tell(&self, event: impl FnOnce() -> StoreEvent) {
