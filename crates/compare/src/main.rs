@@ -16,6 +16,7 @@
 mod fjall_store;
 mod rocksdb_store;
 mod settings;
+mod situ_store;
 mod stores;
 mod summary;
 
@@ -39,7 +40,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[command(name = "compare", version)]
 struct Arguments {
     /// Stores, in the order they take turns.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "rocksdb,fjall")]
+    #[arg(long, value_enum, value_delimiter = ',', default_value = "rocksdb,situ,fjall")]
     stores: Vec<StoreKind>,
 
     /// Store that the others are compared with.

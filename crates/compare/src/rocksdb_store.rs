@@ -1,7 +1,7 @@
 //! RocksDB as a store under test.
 //!
 //! Set: what [`StoreSettings`] names, and `max_background_jobs`, which RocksDB itself splits between flushes and compactions.
-//! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, two memtables, index
+//! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
 //! spare one of the two copies of the C interface.
 
@@ -40,6 +40,7 @@ impl RocksdbFactory {
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(settings.memtable_bytes as usize);
+        options.set_max_write_buffer_number(i32::try_from(settings.memtables_max).unwrap_or(i32::MAX));
         options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
         options.set_compression_type(match settings.compression {
             Compression::None => DBCompressionType::None,
@@ -66,6 +67,7 @@ impl StoreFactory for RocksdbFactory {
         };
         let rows = [
             ("write_buffer_size", settings.memtable_bytes.to_string()),
+            ("max_write_buffer_number", settings.memtables_max.to_string()),
             ("block_cache", format!("LRUCache of {}", settings.cache_bytes)),
             ("block_size", settings.block_bytes.to_string()),
             ("filter_policy", format!("bloomfilter:{}:false", settings.bloom_bits_per_key)),

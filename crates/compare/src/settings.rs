@@ -21,7 +21,11 @@ pub(crate) struct StoreSettings {
     #[arg(long, default_value_t = 64 << 20)]
     pub(crate) memtable_bytes: u64,
 
-    /// Block cache.
+    /// Memtables in memory, the one that takes writes included. Fjall has no such bound.
+    #[arg(long, default_value_t = 4)]
+    pub(crate) memtables_max: u32,
+
+    /// Block cache. Situ counts indexes and filters of open tables in; RocksDB and Fjall hold them beside it.
     #[arg(long, default_value_t = 64 << 20)]
     pub(crate) cache_bytes: u64,
 

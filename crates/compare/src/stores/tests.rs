@@ -8,6 +8,7 @@ use crate::settings::Compression;
 fn settings(compression: Compression) -> StoreSettings {
     StoreSettings {
         memtable_bytes: 1 << 20,
+        memtables_max: 4,
         cache_bytes: 1 << 20,
         block_bytes: 4096,
         bloom_bits_per_key: 10,
@@ -22,7 +23,7 @@ fn settings(compression: Compression) -> StoreSettings {
 fn all_adapters_give_the_same_answers() {
     let key = |number: u32| format!("{:08}", number.wrapping_mul(2_654_435_761) % 5000).into_bytes();
     let mut answers = Vec::new();
-    for kind in [StoreKind::Memory, StoreKind::Rocksdb, StoreKind::Fjall] {
+    for kind in [StoreKind::Memory, StoreKind::Situ, StoreKind::Rocksdb, StoreKind::Fjall] {
         let directory = tempfile::tempdir().expect("temporary directory");
         let factory = kind.factory(&settings(Compression::Lz4));
         let store = factory.open(directory.path()).expect("open");
