@@ -118,9 +118,11 @@ fn pause(core: &Core, ms: u64) {
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
     core.bury();
-    core.prepare_log(0)?;
+    // On a full disk it is the flush that makes room for the next log file.
+    let prepared = core.prepare_log(0);
     let flushed = core.flush_one()?;
     if !flushed {
+        prepared?;
         core.limit_log()?;
     }
     Ok(flushed)

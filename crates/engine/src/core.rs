@@ -289,8 +289,16 @@ impl Core {
     }
 
     /// Deletes files that no version and no reader needs.
+    ///
+    /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
+    /// next open needs the tables of whichever state it finds. There, the others are orphans.
     pub(crate) fn bury(&self) {
-        for number in self.source.graveyard.take() {
+        let mut numbers = self.source.graveyard.take().into_iter();
+        while let Some(number) = numbers.next() {
+            // Asked after the number was taken: whose job failed the store has put it there later.
+            if self.failure().is_some() {
+                return;
+            }
             if lock(&self.doubtful).contains(&number) {
                 continue;
             }
@@ -299,7 +307,7 @@ impl Core {
                 // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan.
                 Err(error) => {
                     self.note_job_failure("delete table", error.into());
-                    self.source.graveyard.bury(number);
+                    [number].into_iter().chain(numbers).for_each(|number| self.source.graveyard.bury(number));
                     return;
                 }
             }
