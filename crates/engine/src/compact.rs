@@ -109,7 +109,11 @@ impl Core {
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
         self.work.notify();
-        let stats = result?;
+        // A failed store calls its merges off as a closing one does.
+        let stats = result.map_err(|error| match error {
+            Error::Closed => self.failure().unwrap_or(Error::Closed),
+            other => other,
+        })?;
         let counters = &self.stats.counters;
         if job.is_move {
             counters.trivial_moves.add(job.files().count() as u64);
