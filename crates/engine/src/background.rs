@@ -118,8 +118,14 @@ fn pause(core: &Core, ms: u64) {
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
     core.bury();
+<<<<<<< HEAD
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = core.prepare_log(0);
+=======
+    if core.log_wanted.swap(false, Ordering::AcqRel) {
+        core.prepare_log(0)?;
+    }
+>>>>>>> 0cc3a39 (engine: a young store is small, and the flusher never waits for itself)
     let flushed = core.flush_one()?;
     if !flushed {
         prepared?;
@@ -139,7 +145,8 @@ impl Core {
         let holder = |k: &Arc<crate::keyspace::KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
         let oldest = self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log);
         match oldest {
-            Some((log, keyspace)) if log < current => self.seal(&keyspace),
+            // If its memtables are all full, a flush is due anyway, and this is looked at again after it.
+            Some((log, keyspace)) if log < current => self.try_seal(&keyspace).map(drop),
             _ => Ok(()),
         }
     }

@@ -109,7 +109,12 @@ pub(crate) struct Commit {
     broken: Option<Error>,
     /// There is new work for the background; to be told once the lock is released.
     news: bool,
+    /// Bytes that may go into the present log file before the next one should be made ready.
+    until_prepare_bytes: u64,
 }
+
+/// Of the first log file, which is short, this much is used before the next one is made ready.
+const FIRST_FILE_BYTES: u64 = 512 << 10;
 
 /// Why a request cannot begin at once.
 enum Obstacle {
@@ -136,6 +141,7 @@ impl Commit {
             log_number,
             broken: None,
             news: false,
+            until_prepare_bytes: FIRST_FILE_BYTES,
         };
         keyspaces.for_each(|keyspace| commit.add_keyspace(keyspace));
         commit
@@ -320,7 +326,15 @@ impl Core {
             AppendError::Failed(error) => Obstacle::Refused(Error::Failed { cause: Box::new(error) }),
             other => Obstacle::Refused(Error::Invalid(other.to_string())),
         })?;
-        let bytes = batch.bytes() as u64 + NODE_BYTES * batch.len() as u64;
+        let bytes = batch.bytes() as u64;
+        if commit.until_prepare_bytes > 0 {
+            commit.until_prepare_bytes = commit.until_prepare_bytes.saturating_sub(bytes);
+            if commit.until_prepare_bytes == 0 {
+                self.log_wanted.store(true, Ordering::Release);
+                commit.news = true;
+            }
+        }
+        let bytes = bytes + NODE_BYTES * batch.len() as u64;
         let mut targets = Touched::default();
         for id in batch.keyspaces() {
             if let Some(keyspace) = &commit.keyspaces[id as usize] {
@@ -337,9 +351,8 @@ impl Core {
         match log.rotate() {
             Ok(number) => {
                 commit.log_number = number;
+                commit.until_prepare_bytes = self.log_file_bytes / 4;
                 self.log_rotated(number);
-                // The flusher also makes the file after this one ready.
-                commit.news = true;
                 Ok(())
             }
             Err(AppendError::Failed(error)) => Err(Obstacle::Refused(Error::Failed { cause: Box::new(error) })),
@@ -365,11 +378,23 @@ impl Core {
         Ok(())
     }
 
-    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be.
+    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
+    /// would wait for itself.
     pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
         loop {
-            self.writable()?;
             let seen = self.progress.generation();
+            if self.try_seal(keyspace)? {
+                return Ok(());
+            }
+            self.check_flushes()?;
+            self.progress.wait(seen, None);
+        }
+    }
+
+    /// Like [`seal`](Core::seal), but false if all memtables are full.
+    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+        loop {
+            self.writable()?;
             let outcome = {
                 let mut commit = lock(&self.commit);
                 match keyspace.view.load().active.is_empty() {
@@ -379,13 +404,10 @@ impl Core {
             };
             self.work.notify();
             match outcome {
-                Ok(()) => return Ok(()),
+                Ok(()) => return Ok(true),
                 Err(Obstacle::Refused(error)) => return Err(error),
                 Err(Obstacle::NoLogFile { bytes }) => self.prepare_log(bytes)?,
-                Err(_) => {
-                    self.check_flushes()?;
-                    self.progress.wait(seen, None);
-                }
+                Err(Obstacle::MemtablesFull | Obstacle::LogBufferFull) => return Ok(false),
             }
         }
     }

@@ -90,6 +90,10 @@ pub(crate) struct Core {
     next_task: AtomicU64,
     /// The number that the next log file has or will have; 0 if none was chosen.
     prepared_log: AtomicU64,
+    /// The flusher is to make the next log file ready.
+    pub(crate) log_wanted: AtomicBool,
+    /// How long log files are.
+    pub(crate) log_file_bytes: u64,
     pub(crate) readers: Readers,
     pub(crate) stats: Stats,
     failure: OnceLock<StorageError>,
@@ -112,12 +116,24 @@ pub(crate) struct Parts {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
+    pub(crate) log_file_bytes: u64,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number } =
-            parts;
+        let Parts {
+            env,
+            volume,
+            options,
+            source,
+            log,
+            manifest,
+            registry,
+            next_file,
+            last_sequence,
+            log_number,
+            log_file_bytes,
+        } = parts;
         let event = || env.executor.event();
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         Core {
@@ -139,6 +155,8 @@ impl Core {
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
             next_task: AtomicU64::new(1),
             prepared_log: AtomicU64::new(0),
+            log_wanted: AtomicBool::new(false),
+            log_file_bytes,
             readers: Readers::new(&env),
             stats: Stats::default(),
             failure: OnceLock::new(),

@@ -146,6 +146,7 @@ pub(crate) fn open(
         registry.by_id.insert(*id, core);
     }
     let tables = state.tables();
+    let log_file_bytes = log_file_bytes(&registry);
     let parts = |log, manifest, registry, next_file, last_sequence, log_number| Parts {
         env: env.clone(),
         volume: Arc::clone(&volume),
@@ -157,6 +158,7 @@ pub(crate) fn open(
         next_file,
         last_sequence,
         log_number,
+        log_file_bytes,
     };
     if read_only {
         let core = Core::new(parts(None, None, registry, state.next_file, state.last_sequence, 0));
@@ -189,8 +191,7 @@ pub(crate) fn open(
 
     let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
     let log_number = scratch.new_number();
-    let log_bytes = log_file_bytes(&registry);
-    let log_options = LogOptions { file_bytes: log_bytes, ..LogOptions::default() };
+    let log_options = LogOptions { file_bytes: log_file_bytes, ..LogOptions::default() };
     let log = Log::create(Arc::clone(&volume), env.clone(), log_options, log_number)?;
     for keyspace in registry.by_id.values() {
         keyspace.log_number.store(log_number, std::sync::atomic::Ordering::Relaxed);

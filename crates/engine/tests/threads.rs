@@ -30,7 +30,7 @@ fn promise_2_3_batches_appear_whole_and_in_order_under_real_threads() {
             let mut batch = WriteBatch::new();
             (0..KEYS).for_each(|n| batch.put(store.default_keyspace(), &key(n), &value).unwrap());
             batch.put(store.default_keyspace(), format!("writer {writer}").as_bytes(), &round.to_be_bytes()).unwrap();
-            let synced = writer == 0 && round % 16 == 0;
+            let synced = writer == 0 && round.is_multiple_of(16);
             store.write_with(batch, if synced { Durability::Synced } else { Durability::Buffered }).unwrap();
             let mine = store.get(format!("writer {writer}").as_bytes()).unwrap();
             assert_eq!(mine.as_deref(), Some(&round.to_be_bytes()[..]), "an acknowledged write is not visible");

@@ -104,7 +104,15 @@ impl Files {
 
     /// Makes log file `number`, from a spare if one is long enough. The name is durable on return.
     pub(crate) fn make(&self, number: u64, record_bytes: u64) -> Result<Arc<dyn PageFile>> {
-        let bytes = self.bytes_for(record_bytes);
+        self.make_of(number, self.bytes_for(record_bytes))
+    }
+
+    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise.
+    pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        self.make_of(number, bytes.max(4 * PAGE_BYTES as u64).min(self.bytes_for(0)))
+    }
+
+    fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let spare = {
             let mut list = self.list();
             let index = list.spares.iter().position(|spare| spare.bytes >= bytes);

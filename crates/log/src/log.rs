@@ -42,7 +42,7 @@ impl Log {
     /// The volume refuses.
     pub fn create(volume: Arc<dyn Volume>, env: Env, options: LogOptions, first_file: u64) -> Result<Arc<Log>> {
         let files = Files::open(volume, options.file_bytes, options.spare_files_max, env.executor.event())?;
-        let pages = files.make(first_file, 0)?;
+        let pages = files.make_first(first_file, options.first_file_bytes)?;
         Log::over(files, env, &options, first_file, pages)
     }
 
