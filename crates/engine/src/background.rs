@@ -118,14 +118,11 @@ fn pause(core: &Core, ms: u64) {
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
     core.bury();
-<<<<<<< HEAD
     // On a full disk it is the flush that makes room for the next log file.
-    let prepared = core.prepare_log(0);
-=======
-    if core.log_wanted.swap(false, Ordering::AcqRel) {
-        core.prepare_log(0)?;
-    }
->>>>>>> 0cc3a39 (engine: a young store is small, and the flusher never waits for itself)
+    let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {
+        true => core.prepare_log(0).inspect_err(|_| core.log_wanted.store(true, Ordering::Release)),
+        false => Ok(()),
+    };
     let flushed = core.flush_one()?;
     if !flushed {
         prepared?;
