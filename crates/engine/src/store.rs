@@ -15,7 +15,7 @@ use crate::stats::Statistics;
 use crate::version::Version;
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_storage::{DirectoryVolume, Lock, Space, Volume};
+use situ_storage::{DirectoryVolume, FileName, Lock, Space, Volume};
 use std::fmt;
 use std::path::Path;
 use std::sync::atomic::Ordering;
@@ -171,6 +171,46 @@ impl Store {
     /// As [`StoreBuilder::open`].
     pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
         StoreBuilder::new(options).read_only().open(directory)
+    }
+
+    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there. Files that
+    /// are not a store's stay. An interrupted call can be made again.
+    ///
+    /// ```
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let path = directory.path().join("store");
+    /// situ_engine::Store::open(&path, Default::default())?.close()?;
+    /// situ_engine::Store::destroy(&path)?;
+    /// assert!(!path.exists());
+    /// # Ok(())
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// Another process has the store open; the system refuses to remove a file.
+    pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
+        let directory = directory.as_ref();
+        let volume = DirectoryVolume::open(directory)?;
+        let lock = volume.lock()?;
+        let mut files = volume.list()?;
+        // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
+        files.sort_by_key(|file| match file.name {
+            FileName::Log(_) => 0,
+            FileName::Table(_) => 1,
+            FileName::Lock => 3,
+            _ => 2,
+        });
+        for file in files {
+            volume.remove(file.name)?;
+        }
+        drop(lock);
+        match std::fs::remove_dir(directory) {
+            Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
+                Err(situ_storage::Error::io("remove", directory.display(), e).into())
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
