@@ -7,7 +7,8 @@
 //! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what it
 //! is, each level above it may hold a tenth, and the first one whose target would exceed the base size is the *base
 //! level*, into which level 0 is compacted. Levels between 0 and the base stay empty. So the deepest level holds nine
-//! tenths of the data and obsolete versions take at most about a ninth of the space.
+//! tenths of the data and obsolete versions take at most about a ninth of the space. A store that has shrunk has levels
+//! in use that it does not need; when nothing is more urgent they are emptied, mostly by moving tables.
 //!
 //! # Choice
 //! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes over
@@ -102,31 +103,33 @@ impl fmt::Display for Job {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Targets {
     pub(crate) base_level: usize,
+    /// Levels above this one are left over from a larger store and are emptied.
+    pub(crate) needed_level: usize,
     pub(crate) bytes: [u64; LEVELS],
 }
 
 impl Targets {
     pub(crate) fn of(version: &Version, options: &KeyspaceOptions) -> Targets {
         let deepest = LEVELS - 1;
-        let mut targets = Targets { base_level: deepest, bytes: [u64::MAX; LEVELS] };
+        let mut targets = Targets { base_level: deepest, needed_level: deepest, bytes: [u64::MAX; LEVELS] };
         let Some(first_used) = (1..LEVELS).find(|l| !version.levels[*l].files.is_empty()) else { return targets };
         let multiplier = options.level_multiplier;
         let base_bytes_max = options.level_base_bytes;
         let largest = version.levels.iter().skip(1).map(|l| l.bytes).max().unwrap_or(0);
-        // What the first level in use would hold if the deepest one were as large as the largest is now.
-        let mut bytes = (first_used..deepest).fold(largest, |bytes, _| bytes / multiplier);
+        // What a level may hold if the deepest one were as large as the largest is now.
+        let share = |level: usize| (level..deepest).fold(largest, |bytes, _| bytes / multiplier);
         targets.base_level = first_used;
-        while targets.base_level > 1 && bytes > base_bytes_max {
+        while targets.base_level > 1 && share(targets.base_level) > base_bytes_max {
             targets.base_level -= 1;
-            bytes /= multiplier;
         }
-        let mut target = bytes.clamp(base_bytes_max / multiplier, base_bytes_max);
         // The deepest level has nothing below to go to, so it has no target.
         for level in targets.base_level..deepest {
             // No level is smaller than the base size: an hourglass would cost a rewrite and hold nothing.
-            targets.bytes[level] = target.max(base_bytes_max);
-            target = target.saturating_mul(multiplier);
+            targets.bytes[level] = share(level).max(base_bytes_max);
         }
+        // A whole level's factor below the base size, so that a store near a limit does not open and empty a level in turns.
+        let needed = |level: &usize| share(*level) >= base_bytes_max / multiplier;
+        targets.needed_level = (targets.base_level..deepest).find(needed).unwrap_or(deepest);
         targets
     }
 }
@@ -167,7 +170,9 @@ impl<'a> Picker<'a> {
         scores.push((0, by_count.max(by_bytes)));
         for level in self.targets.base_level..LEVELS - 1 {
             let bytes: u64 = self.version.levels[level].files.iter().filter(|f| idle(f)).map(|f| f.meta.bytes).sum();
-            scores.push((level, bytes as f64 / self.targets.bytes[level] as f64));
+            let score = bytes as f64 / self.targets.bytes[level] as f64;
+            let emptied = level < self.targets.needed_level && bytes > 0;
+            scores.push((level, if emptied { score.max(1.0) } else { score }));
         }
         scores.sort_by(|a, b| b.1.total_cmp(&a.1));
         scores
@@ -274,31 +279,31 @@ impl<'a> Picker<'a> {
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
         order.into_iter().find_map(|(at, cost)| {
             let upper = self.with_neighbours(level, at);
-            let reason = format!("level {level} is over its target, score {score:.2}; {cost:.2} bytes below each byte");
+            let why = if level < self.targets.needed_level { "is not needed" } else { "is over its target" };
+            let reason = format!("level {level} {why}, score {score:.2}; {cost:.2} bytes below each byte");
             self.complete(level, level + 1, upper, reason)
         })
     }
 
-    /// The table at `at` and its right-hand neighbours, as long as they need nothing more from below.
+    /// The table at `at` and its neighbours on both sides, as long as they need nothing more from below.
     fn with_neighbours(&self, level: usize, at: usize) -> Vec<Arc<TableFile>> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
-        let first = &files[at].meta;
-        let below = next.overlapping(&first.span);
-        let mut upper = vec![Arc::clone(&files[at])];
+        let below = next.overlapping(&files[at].meta.span);
         if below.is_empty() {
-            return upper;
+            return vec![Arc::clone(&files[at])];
         }
-        let mut bytes: u64 = first.bytes + below.iter().map(|f| f.meta.bytes).sum::<u64>();
-        for file in files[at + 1..].iter().take_while(|f| idle(f)) {
-            bytes += file.meta.bytes;
-            let wider = next.overlapping(&first.span.clone().union(file.meta.span.clone()));
-            if wider.len() != below.len() || bytes > JOB_TABLES_MAX * self.options.table_bytes {
-                break;
-            }
-            upper.push(Arc::clone(file));
-        }
-        upper
+        let mut bytes: u64 = files[at].meta.bytes + below.iter().map(|f| f.meta.bytes).sum::<u64>();
+        let mut joins = |file: &&Arc<TableFile>| {
+            let wider = next.overlapping(&files[at].meta.span.clone().union(file.meta.span.clone()));
+            let more = bytes + file.meta.bytes;
+            let joins = idle(file) && wider.len() == below.len() && more <= JOB_TABLES_MAX * self.options.table_bytes;
+            bytes = if joins { more } else { bytes };
+            joins
+        };
+        let right = files[at + 1..].iter().take_while(&mut joins).count();
+        let left = files[..at].iter().rev().take_while(&mut joins).count();
+        files[at - left..=at + right].to_vec()
     }
 
     fn tombstones(&self) -> Option<Job> {
@@ -319,7 +324,10 @@ impl<'a> Picker<'a> {
         }
         let upper = vec![Arc::clone(file)];
         let span = Span::of(deepest, upper.iter())?;
-        let reason = format!("{:.0}% of its entries are tombstones", share(file) * 100.0);
+        let reason = match file.meta.range_deletions {
+            0 => format!("{:.0}% of its entries are tombstones", share(file) * 100.0),
+            _ => "its range tombstones hide nothing".to_owned(),
+        };
         let inputs = vec![(deepest, upper)];
         self.free(&span).then(|| Job { output_level: deepest, inputs, reason, is_move: false, span })
     }
@@ -365,3 +373,6 @@ impl<'a> Picker<'a> {
             .fold(self.version.levels[0].bytes, u64::saturating_add)
     }
 }
+
+#[cfg(test)]
+mod tests;
