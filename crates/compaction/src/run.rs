@@ -40,11 +40,7 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
         for input in &inside {
             check_span(input)?;
             bytes_read += bytes_in_range(input, range)?;
-            tombstones.extend(input.table.range_tombstones().iter().map(|raw| RangeTombstone {
-                begin: raw.begin.clone(),
-                end: raw.end.clone(),
-                sequence: raw.sequence,
-            }));
+            tombstones.extend_from_slice(input.table.range_tombstones());
         }
         sources.push(RunSource::new(inside, range)?);
     }

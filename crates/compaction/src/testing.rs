@@ -353,12 +353,7 @@ impl MemoryHost {
                 all.entries.push(Entry { key: key.user.to_vec(), trailer: key.trailer, value });
                 cursor.next().unwrap();
             }
-            let raw = table.range_tombstones().iter();
-            all.tombstones.extend(raw.map(|t| RangeTombstone {
-                begin: t.begin.clone(),
-                end: t.end.clone(),
-                sequence: t.sequence,
-            }));
+            all.tombstones.extend_from_slice(table.range_tombstones());
         }
         all
     }

@@ -151,11 +151,8 @@ impl Core {
     pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &Slot, host: &Host) -> Result<Vec<OutputTable>> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
-        let raw = slot.memtable.range_tombstones();
-        let tombstones: Vec<RangeTombstone> = raw
-            .iter()
-            .map(|t| RangeTombstone { begin: t.begin.to_vec(), end: t.end.to_vec(), sequence: t.sequence })
-            .collect();
+        let tombstones: Vec<RangeTombstone> =
+            slot.memtable.range_tombstones().iter().map(|tombstone| (**tombstone).clone()).collect();
         let version = Arc::clone(&keyspace.view.load().version);
         let unix = self.env.clock.unix();
         let rules = MergeRules {
@@ -165,7 +162,7 @@ impl Core {
             grandparents: Vec::new(),
             output_level: 0,
             output: OutputRules {
-                table: keyspace.options.table_options(0),
+                table: keyspace.options.table_options(keyspace.id, 0),
                 target_file_bytes: u64::MAX,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),

@@ -37,6 +37,7 @@ mod sync;
 
 use std::sync::Arc;
 
+use situ_table::range_del::RangeTombstone;
 use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer};
 
 use node::{HEIGHT_MAX, Target};
@@ -45,7 +46,6 @@ use skiplist::SkipList;
 use sync::{AtomicU64, AtomicUsize, Ordering, OwnCacheLine};
 
 pub use cursor::MemtableCursor;
-pub use range_tombstones::RawRangeTombstone;
 
 /// The newest entries of a keyspace, in memory, sorted. See the [module](self).
 pub struct Memtable {
@@ -115,7 +115,7 @@ impl Memtable {
             return;
         }
         self.counters.0.include(sequence);
-        self.range_tombstones.insert(RawRangeTombstone { begin: begin.into(), end: end.into(), sequence });
+        self.range_tombstones.insert(RangeTombstone { begin: begin.into(), end: end.into(), sequence });
     }
 
     /// The newest point version of `key` at or below `snapshot`: its trailer and value. A tombstone is a version.
@@ -141,7 +141,7 @@ impl Memtable {
 
     /// The range tombstones in the order of their insertion. Costs a reference count, and a copy of the list (not of
     /// the keys) when it has changed since the last call.
-    pub fn range_tombstones(&self) -> Arc<Vec<RawRangeTombstone>> {
+    pub fn range_tombstones(&self) -> Arc<Vec<Arc<RangeTombstone>>> {
         self.range_tombstones.all()
     }
 

@@ -80,6 +80,15 @@ impl Default for Options {
     }
 }
 
+impl Options {
+    /// Puts values that cannot work into their bounds.
+    pub(crate) fn bounded(mut self) -> Options {
+        self.keyspace = self.keyspace.bounded();
+        self.compaction_threads = self.compaction_threads.clamp(1, 64);
+        self
+    }
+}
+
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
@@ -168,13 +177,17 @@ impl KeyspaceOptions {
         self
     }
 
-    /// How tables of `level` are written.
-    pub(crate) fn table_options(&self, level: usize) -> TableOptions {
-        let compression = self.compression.get(level).or(self.compression.last()).copied();
+    pub(crate) fn compression_at(&self, level: usize) -> Compression {
+        self.compression.get(level).or(self.compression.last()).copied().unwrap_or(Compression::None)
+    }
+
+    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id.
+    pub(crate) fn table_options(&self, keyspace_id: u32, level: usize) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
-            compression: compression.unwrap_or(Compression::None),
+            compression: self.compression_at(level),
             filter_bits_per_key: self.filter_bits_per_key,
+            keyspace_id,
             ..TableOptions::default()
         }
     }

@@ -216,8 +216,7 @@ impl<'a> Picker<'a> {
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
-        let same_format =
-            self.options.table_options(level).compression == self.options.table_options(output_level).compression;
+        let same_format = self.options.compression_at(level) == self.options.compression_at(output_level);
         let disjoint = || {
             let mut sorted: Vec<_> = upper.iter().collect();
             sorted.sort_by(|a, b| a.meta.span.cmp(&b.meta.span));

@@ -13,7 +13,7 @@
 use crate::options::LEVELS;
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName, Volume};
-use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::range_del::FragmentedTombstones;
 use situ_table::{BlockCache, Table};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -124,14 +124,7 @@ impl TableFile {
     /// The table's range tombstones, ready for lookup.
     pub(crate) fn tombstones(&self) -> Result<&Arc<FragmentedTombstones>, StorageError> {
         let table = self.table()?;
-        Ok(self.tombstones.get_or_init(|| {
-            let all: Vec<RangeTombstone> = table
-                .range_tombstones()
-                .iter()
-                .map(|t| RangeTombstone { begin: t.begin.clone(), end: t.end.clone(), sequence: t.sequence })
-                .collect();
-            Arc::new(FragmentedTombstones::new(&all))
-        }))
+        Ok(self.tombstones.get_or_init(|| Arc::new(FragmentedTombstones::new(table.range_tombstones()))))
     }
 
     pub(crate) fn is_open(&self) -> bool {

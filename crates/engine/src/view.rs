@@ -2,7 +2,7 @@
 
 use crate::memtable::Memtable;
 use crate::version::Version;
-use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::range_del::FragmentedTombstones;
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -75,11 +75,7 @@ impl Slot {
         {
             return Some(Arc::clone(fragments));
         }
-        let all: Vec<RangeTombstone> = raw
-            .iter()
-            .map(|t| RangeTombstone { begin: t.begin.to_vec(), end: t.end.to_vec(), sequence: t.sequence })
-            .collect();
-        let fragments = Arc::new(FragmentedTombstones::new(&all));
+        let fragments = Arc::new(FragmentedTombstones::new(raw.iter().map(Arc::as_ref)));
         *cached = Some((raw.len(), Arc::clone(&fragments)));
         Some(fragments)
     }

@@ -21,6 +21,7 @@ mod compress;
 mod filter;
 mod options;
 mod properties;
+mod salvage;
 mod table;
 mod table_cursor;
 mod writer;
@@ -32,7 +33,8 @@ pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, h
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 pub use options::{Compression, ReadOptions, TableOptions};
 pub use properties::{Properties, WRITER_VERSION, property_names};
-pub use table::{BlockBoundaries, BlockBoundary, RawRangeTombstone, Table, TableEntry};
+pub use salvage::{LostKeys, Salvaged, salvage};
+pub use table::{BlockBoundaries, BlockBoundary, Table, TableEntry};
 pub use table_cursor::TableCursor;
 pub use writer::{TableSummary, TableWriter};
 

@@ -20,6 +20,7 @@ use crate::format::{BlockHandle, COMPRESSION_NONE, Damage, FOOTER_BYTES, Footer,
 use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
 use crate::options::ReadOptions;
 use crate::properties::Properties;
+use crate::range_del::RangeTombstone;
 use crate::table_cursor::TableCursor;
 use situ_storage::{Error, Reader, Result};
 use std::sync::Arc;
@@ -28,17 +29,6 @@ mod verify;
 
 /// Read in one piece at open; what lies in it needs no read of its own.
 const TAIL_BYTES: u64 = 16 << 10;
-
-/// A range tombstone as it is stored: versions older than `sequence` of user keys in `begin..end` are gone.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct RawRangeTombstone {
-    /// The first user key.
-    pub begin: Vec<u8>,
-    /// The first user key behind.
-    pub end: Vec<u8>,
-    /// When.
-    pub sequence: SequenceNumber,
-}
 
 /// What a table has for a key.
 #[derive(Debug, Clone)]
@@ -68,7 +58,7 @@ pub struct Table {
     properties: Properties,
     index: Arc<Block>,
     filter: Option<Filter>,
-    range_tombstones: Vec<RawRangeTombstone>,
+    range_tombstones: Vec<RangeTombstone>,
     /// Data blocks lie before this offset.
     data_end: u64,
     /// Given back when the table is closed.
@@ -174,7 +164,7 @@ impl Table {
     }
 
     /// The range tombstones: by begin ascending, then sequence number descending. They may overlap.
-    pub fn range_tombstones(&self) -> &[RawRangeTombstone] {
+    pub fn range_tombstones(&self) -> &[RangeTombstone] {
         &self.range_tombstones
     }
 
@@ -399,7 +389,7 @@ impl std::fmt::Debug for Table {
     }
 }
 
-fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RawRangeTombstone>, Damage> {
+pub(crate) fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RangeTombstone>, Damage> {
     let malformed = |m: Malformed| Damage::new("a sequence of entries", format!("something else at byte {}", m.0));
     let mut cursor = BlockCursor::new(Arc::new(Block::new(block, 0)?));
     let mut all = Vec::new();
@@ -410,7 +400,7 @@ fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RawRangeTombstone>, Dam
             let found = format!("{:?} to {}", cursor.key(), end.escape_ascii());
             return Err(Damage::new("a range tombstone", found));
         }
-        all.push(RawRangeTombstone { begin: begin.to_vec(), end: end.to_vec(), sequence: trailer.sequence() });
+        all.push(RangeTombstone { begin: begin.to_vec(), end: end.to_vec(), sequence: trailer.sequence() });
         more = cursor.next().map_err(malformed)?;
     }
     all.shrink_to_fit();

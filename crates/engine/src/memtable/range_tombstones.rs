@@ -9,29 +9,17 @@
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use situ_table::SequenceNumber;
+use situ_table::range_del::RangeTombstone;
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// One range tombstone as it was written: every version below `sequence` of a key in `begin..end` is deleted.
-/// Cloning copies no key.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct RawRangeTombstone {
-    /// The first key deleted.
-    pub begin: Arc<[u8]>,
-    /// The first key behind that is not deleted.
-    pub end: Arc<[u8]>,
-    /// The tombstone's own sequence number.
-    pub sequence: SequenceNumber,
-}
-
-/// The range tombstones of a memtable, in the order of their insertion.
+/// The range tombstones of a memtable, in the order of their insertion. Copies of the list share the keys.
 pub(super) struct RangeTombstones {
-    all: Mutex<Vec<RawRangeTombstone>>,
+    all: Mutex<Vec<Arc<RangeTombstone>>>,
     /// How many there are in `all`.
     count: AtomicUsize,
     bytes: AtomicUsize,
-    snapshot: ArcSwap<Vec<RawRangeTombstone>>,
+    snapshot: ArcSwap<Vec<Arc<RangeTombstone>>>,
 }
 
 impl RangeTombstones {
@@ -45,10 +33,10 @@ impl RangeTombstones {
     }
 
     /// Adds one. Amortised constant time.
-    pub(super) fn insert(&self, tombstone: RawRangeTombstone) {
-        let bytes = size_of::<RawRangeTombstone>() + tombstone.begin.len() + tombstone.end.len();
+    pub(super) fn insert(&self, tombstone: RangeTombstone) {
+        let bytes = size_of::<RangeTombstone>() + tombstone.begin.len() + tombstone.end.len();
         let mut all = self.all.lock().expect("no code that holds this lock panics");
-        all.push(tombstone);
+        all.push(Arc::new(tombstone));
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         // Release: a reader that sees the new count has to find the tombstone.
         self.count.store(all.len(), Ordering::Release);
@@ -66,7 +54,7 @@ impl RangeTombstones {
     }
 
     /// All whose insert has returned. Costs a reference count, and a copy of the list behind a change.
-    pub(super) fn all(&self) -> Arc<Vec<RawRangeTombstone>> {
+    pub(super) fn all(&self) -> Arc<Vec<Arc<RangeTombstone>>> {
         let snapshot = self.snapshot.load();
         if snapshot.len() >= self.count.load(Ordering::Acquire) {
             return Arc::clone(&snapshot);

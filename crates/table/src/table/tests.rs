@@ -248,7 +248,7 @@ fn a_table_of_nothing_and_one_of_range_tombstones_only() {
     assert_eq!((summary.properties.smallest_sequence, summary.properties.largest_sequence), (1, 9));
     let table = open(bytes).unwrap();
     table.verify(&mut |_| {}).unwrap();
-    let raw = |begin: &[u8], sequence, end: &[u8]| RawRangeTombstone { begin: begin.into(), end: end.into(), sequence };
+    let raw = |begin: &[u8], sequence, end: &[u8]| RangeTombstone { begin: begin.into(), end: end.into(), sequence };
     let want = [raw(b"", 1, b"z"), raw(b"b", 9, b"c"), raw(b"b", 7, b"c"), raw(b"b", 7, b"q")];
     assert_eq!(table.range_tombstones(), want);
     let mut cursor = table.cursor(ReadOptions::default());
@@ -425,7 +425,7 @@ fn what_a_table_pins_is_charged_until_it_is_closed() {
     let cache = BlockCache::new(1 << 20);
     let table = Table::open(MemoryReader::new(bytes), 1, Arc::clone(&cache)).unwrap();
     let filter = table.filter.as_ref().unwrap().memory_bytes();
-    let tombstone = size_of::<RawRangeTombstone>() + 10;
+    let tombstone = size_of::<RangeTombstone>() + 10;
     assert_eq!(cache.stats().pinned_bytes as usize, table.index.memory_bytes() + filter + tombstone);
     drop(table);
     assert_eq!(cache.stats().pinned_bytes, 0);

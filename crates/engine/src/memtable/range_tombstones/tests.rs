@@ -1,7 +1,7 @@
 use super::*;
 
-fn tombstone(sequence: SequenceNumber) -> RawRangeTombstone {
-    RawRangeTombstone { begin: sequence.to_be_bytes().as_slice().into(), end: b"\xff"[..].into(), sequence }
+fn tombstone(sequence: u64) -> RangeTombstone {
+    RangeTombstone { begin: sequence.to_be_bytes().to_vec(), end: b"\xff".to_vec(), sequence }
 }
 
 #[test]
@@ -11,8 +11,8 @@ fn a_snapshot_never_changes_and_is_shared_until_the_next_insert() {
     let one = tombstones.all();
     assert!(Arc::ptr_eq(&one, &tombstones.all()));
     tombstones.insert(tombstone(2));
-    assert_eq!(*one, [tombstone(1)]);
-    assert_eq!(*tombstones.all(), [tombstone(1), tombstone(2)]);
+    assert_eq!(*one, [Arc::new(tombstone(1))]);
+    assert_eq!(*tombstones.all(), [Arc::new(tombstone(1)), Arc::new(tombstone(2))]);
 }
 
 #[test]
@@ -26,7 +26,7 @@ fn an_insert_that_returned_is_in_every_later_snapshot() {
                 for number in 0..count {
                     let mine = tombstone(number * 3 + thread);
                     tombstones.insert(mine.clone());
-                    assert!(tombstones.all().contains(&mine));
+                    assert!(tombstones.all().contains(&Arc::new(mine)));
                 }
             });
         }
