@@ -23,7 +23,7 @@ use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -279,6 +279,16 @@ impl Core {
         }
     }
 
+    /// Notes in the manifest that the store is closed in order; to be called when the log has been closed.
+    pub(crate) fn note_closed(&self) -> Result<()> {
+        let closed = Some(lock(&self.commit).log_number);
+        match self.take_manifest()?.apply(Edit { closed, ..Edit::default() }, || {}) {
+            // Nothing is lost without the note; the next open then looks a little less closely.
+            Err(error) if error.is_no_space() => Ok(()),
+            result => result,
+        }
+    }
+
     /// The oldest log file that something in memory still needs, by keyspace; to be called with the commit lock held,
     /// so that no new write slips in between.
     fn log_numbers(&self, commit: &Commit) -> Vec<(u32, u64)> {
@@ -330,6 +340,44 @@ impl Core {
                 }
             }
         }
+    }
+
+    /// See [`Store::check`](crate::Store::check).
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |file: String, what: String, expected: String, found: String| -> Error {
+            StorageError::corruption(file, 0, what, expected, found).into()
+        };
+        // The views keep their tables from being deleted until they have been looked for.
+        let views: Vec<_> = self.keyspaces().into_iter().map(|k| (k.view.load_full(), k)).collect();
+        let visible = self.visible.load(Ordering::Acquire);
+        let lengths: HashMap<FileName, u64> = self.volume.list()?.iter().map(|f| (f.name, f.bytes)).collect();
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        for (view, keyspace) in &views {
+            let what = format!("version of keyspace {:?}", keyspace.name);
+            let broken =
+                |text: String| wrong("the version in memory".to_owned(), what.clone(), "a sound one".to_owned(), text);
+            view.version.check().map_err(broken)?;
+            for (_, file) in view.version.files() {
+                let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
+                let found = lengths.get(&name).copied();
+                if found != Some(meta.bytes) {
+                    let expected = format!("{} bytes", meta.bytes);
+                    return Err(wrong(name.to_string(), "file".to_owned(), expected, format!("{found:?}")));
+                }
+                if meta.number >= next_file || meta.largest_sequence > visible {
+                    let expected = format!("a number below {next_file} and sequence numbers up to {visible}");
+                    return Err(wrong(name.to_string(), "numbers".to_owned(), expected, format!("{meta:?}")));
+                }
+            }
+            let first_log = view.first_log().map(FileName::Log).filter(|log| !lengths.contains_key(log));
+            if let Some(log) = first_log
+                && Arc::ptr_eq(view, &keyspace.view.load_full())
+            {
+                let expected = format!("a log file that keyspace {:?} depends on", keyspace.name);
+                return Err(wrong(log.to_string(), "file".to_owned(), expected, "no such file".to_owned()));
+            }
+        }
+        Ok(())
     }
 
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {

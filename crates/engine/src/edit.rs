@@ -14,6 +14,7 @@ const ADD_TABLE: u8 = 6;
 const REMOVE_TABLE: u8 = 7;
 const NEXT_KEYSPACE: u8 = 8;
 const END_OF_SNAPSHOT: u8 = 9;
+const CLOSED: u8 = 10;
 
 /// One atomic change of the store's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -27,6 +28,8 @@ pub(crate) struct Edit {
     pub(crate) removed: Vec<(u32, Removed)>,
     pub(crate) added: Vec<(u32, Added)>,
     pub(crate) end_of_snapshot: bool,
+    /// The store was closed in order; the number is that of the last log file.
+    pub(crate) closed: Option<u64>,
 }
 
 impl Edit {
@@ -70,6 +73,9 @@ impl Edit {
         if self.end_of_snapshot {
             to.push(END_OF_SNAPSHOT);
         }
+        if let Some(log) = self.closed {
+            tagged(&mut to, CLOSED, &[log]);
+        }
         to
     }
 
@@ -79,7 +85,7 @@ impl Edit {
         let mut edit = Edit::default();
         while let Some(tag) = decoder.byte() {
             edit.field(tag, &mut decoder).ok_or_else(|| match tag {
-                NEXT_FILE..=END_OF_SNAPSHOT => format!("a malformed field of tag {tag}"),
+                NEXT_FILE..=CLOSED => format!("a malformed field of tag {tag}"),
                 _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
             })?;
         }
@@ -108,6 +114,7 @@ impl Edit {
                 self.added.push((id, Added { level: level(from)?, meta: table(from)? }));
             }
             END_OF_SNAPSHOT => self.end_of_snapshot = true,
+            CLOSED => self.closed = Some(from.varint()?),
             _ => return None,
         }
         Some(())
@@ -146,6 +153,7 @@ mod tests {
             removed: vec![(0, Removed { level: 1, number: 7 })],
             added: vec![(0, Added { level: 6, meta: meta(8, "a", "b") })],
             end_of_snapshot: true,
+            closed: Some(14),
         }
     }
 

@@ -39,6 +39,7 @@ mod stall;
 mod stats;
 mod store;
 mod varint;
+mod verify;
 mod version;
 mod view;
 
@@ -57,3 +58,4 @@ pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
+pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory};

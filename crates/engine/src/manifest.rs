@@ -43,9 +43,7 @@ impl Manifest {
         let snapshot = Edit { end_of_snapshot: true, ..snapshot.clone() };
         append(&mut *writer, &snapshot)?;
         writer.sync()?;
-        let text = name.to_string();
-        let current = format!("{text} {:08x}\n", crc32c::crc32c(text.as_bytes()));
-        volume.replace(FileName::Current, current.as_bytes())?;
+        volume.replace(FileName::Current, current_text(number).as_bytes())?;
         let snapshot_bytes = writer.written();
         Ok(Manifest { volume: Arc::clone(volume), number, writer, snapshot_bytes })
     }
@@ -87,6 +85,16 @@ fn append(writer: &mut dyn Writer, edit: &Edit) -> Result<()> {
 #[derive(Debug)]
 pub(crate) struct Found {
     pub(crate) edits: Vec<Edit>,
+    /// Length of the file.
+    pub(crate) bytes: u64,
+    /// Where the last whole edit ends. What is behind was never acknowledged, unless it has rotted.
+    pub(crate) whole_bytes: u64,
+}
+
+/// The contents of `CURRENT` that put a manifest in force.
+fn current_text(number: u64) -> String {
+    let name = FileName::Manifest(number).to_string();
+    format!("{name} {:08x}\n", crc32c::crc32c(name.as_bytes()))
 }
 
 /// The number of the manifest in force; `None` if the volume holds no store.
@@ -99,9 +107,9 @@ pub(crate) fn current(volume: &dyn Volume) -> Result<Option<u64>> {
     let mut text = vec![0; usize::try_from(reader.bytes()).unwrap_or(usize::MAX).min(128)];
     reader.read_at(0, &mut text)?;
     let parsed = std::str::from_utf8(&text).ok().and_then(|text| {
-        let (name, checksum) = text.strip_suffix('\n')?.split_once(' ')?;
-        let FileName::Manifest(number) = name.parse().ok()? else { return None };
-        (u32::from_str_radix(checksum, 16).ok()? == crc32c::crc32c(name.as_bytes())).then_some(number)
+        let FileName::Manifest(number) = text.split_once(' ')?.0.parse().ok()? else { return None };
+        // Compared as text: a checksum in capital letters is rot, even if it is the same number.
+        (reader.bytes() == text.len() as u64 && text == current_text(number)).then_some(number)
     });
     parsed.map(Some).ok_or_else(|| {
         let found = String::from_utf8_lossy(&text).into_owned();
@@ -120,11 +128,11 @@ pub(crate) fn read(volume: &dyn Volume, number: u64) -> Result<Found> {
     }
     let mut contents = vec![0; bytes];
     reader.read_at(0, &mut contents)?;
-    let (edits, _) = decode(path, &contents)?;
+    let (edits, end) = decode(path, &contents)?;
     if !edits.iter().any(|edit| edit.end_of_snapshot) {
         return Err(Error::corruption(path, HEADER_BYTES as u64, "snapshot edit", "its end mark", "none"));
     }
-    Ok(Found { edits })
+    Ok(Found { edits, bytes: bytes as u64, whole_bytes: end as u64 })
 }
 
 /// Takes a manifest's bytes apart: its edits, and where the last whole one ends.

@@ -14,21 +14,23 @@ use crate::edit::Edit;
 use crate::flush::{Host, describe};
 use crate::keyspace::KeyspaceCore;
 use crate::manifest::{self, Manifest};
-use crate::options::{KeyspaceOptions, LEVELS, Options};
+use crate::options::{KeyspaceOptions, Options};
 use crate::version::{Added, TableSource, Version};
-use crate::view::Slot;
+use crate::view::{Slot, View};
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_log::{Log, LogOptions, RecoveryMode, recover};
-use situ_storage::{Error as StorageError, FileName, Lock, Volume};
+use situ_log::{Log, LogOptions, RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
+use situ_storage::{Error as StorageError, FileMeta, FileName, Lock, PAGE_BYTES, Volume};
 use situ_table::{BlockCache, KeyKind, Trailer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The keyspace that every store has.
 pub(crate) const DEFAULT_KEYSPACE: &str = "default";
 pub(crate) const DEFAULT_KEYSPACE_ID: u32 = 0;
-const IDENTITY: &str = "This directory is a Situ store. Do not change its files by hand; see `situ inspect`.\n";
+pub(crate) const IDENTITY: &str =
+    "This directory is a Situ store. Do not change its files by hand; see `situ inspect`.\n";
 const KEYSPACE_NAME_BYTES_MAX: usize = 255;
 
 pub(crate) type KeyspaceChoices = HashMap<String, KeyspaceOptions>;
@@ -40,6 +42,8 @@ pub(crate) struct State {
     pub(crate) last_sequence: u64,
     pub(crate) next_keyspace: u32,
     pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
+    /// The store was closed in order, with this log file as the last.
+    pub(crate) closed: Option<u64>,
 }
 
 pub(crate) struct KeyspaceState {
@@ -60,6 +64,7 @@ impl State {
 
     fn apply(&mut self, edit: Edit, source: &Arc<TableSource>) -> Result<(), String> {
         self.next_file = edit.next_file.unwrap_or(self.next_file);
+        self.closed = edit.closed;
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
         for (id, name) in edit.created {
@@ -112,16 +117,16 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
 pub(crate) fn open(
     volume: Arc<dyn Volume>,
     env: Env,
-    mut options: Options,
+    options: Options,
     keyspaces: &KeyspaceChoices,
     read_only: bool,
 ) -> Result<Opened> {
-    options.keyspace = options.keyspace.bounded();
-    options.compaction_threads = options.compaction_threads.clamp(1, 64);
+    let options = options.bounded();
     let lock = if read_only { None } else { Some(volume.lock()?) };
     let cache = BlockCache::new(options.cache_bytes);
     let source = Arc::new(TableSource::new(Arc::clone(&volume), cache));
-    let mut state = match manifest::current(&*volume)? {
+    let current = manifest::current(&*volume)?;
+    let mut state = match current {
         Some(_) if options.error_if_exists => {
             return Err(Error::Existence(format!("there is a store in {} already", volume.location())));
         }
@@ -135,83 +140,24 @@ pub(crate) fn open(
         None => new_state(&volume, &options, read_only)?,
     };
     let files = volume.list()?;
-    let highest = files.iter().map(|f| number_of(f.name)).max().unwrap_or(0);
-    state.next_file = state.next_file.max(highest + 1);
-    let logs = needed_logs(&state, files.iter().map(|f| f.name));
-    let chosen = |name: &str| keyspaces.get(name).unwrap_or(&options.keyspace).clone();
-    let mut registry = Registry { by_id: BTreeMap::new(), next_id: state.next_keyspace };
-    for (id, found) in &state.keyspaces {
-        let options = chosen(&found.name);
-        let core = KeyspaceCore::new(*id, found.name.clone(), options, found.version.clone(), found.log_number);
-        registry.by_id.insert(*id, core);
-    }
-    let tables = state.tables();
-    let log_file_bytes = log_file_bytes(&registry);
-    let parts = |log, manifest, registry, next_file, last_sequence, log_number| Parts {
-        env: env.clone(),
-        volume: Arc::clone(&volume),
-        options: options.clone(),
-        source: Arc::clone(&source),
-        log,
-        manifest,
-        registry,
-        next_file,
-        last_sequence,
-        log_number,
-        log_file_bytes,
-    };
-    if read_only {
-        let core = Core::new(parts(None, None, registry, state.next_file, state.last_sequence, 0));
-        let last = replay(&core, &logs, state.last_sequence, |_, _| Ok(()))?;
-        core.visible.store(last, std::sync::atomic::Ordering::Release);
-        return Ok(Opened { core: Arc::new(core), lock });
-    }
-
-    remove_orphans(&*volume, files.iter().map(|f| f.name), &tables, &logs)?;
-    // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
-    let scratch = Arc::new(Core::new(parts(None, None, registry, state.next_file, state.last_sequence, 0)));
-    let mut recovered: Vec<(u32, Added)> = Vec::new();
-    let flush = |keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>| -> Result<()> {
-        let host = Host::new(&scratch, false, slot.bytes());
-        let written = scratch.write_slot(keyspace, slot, &host)?;
-        let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
-        let version = keyspace.view.load().version.apply(&[], &added, &source);
-        let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);
-        keyspace.view.rcu(|view| crate::view::View {
-            active: Slot::new(slot.memtable.entries() as u64),
-            sealed: Vec::new(),
-            version: Arc::clone(&view.version),
-        });
-        keyspace.view.rcu(|view| crate::view::View { version: Arc::clone(&version), ..(**view).clone() });
-        recovered.extend(added.into_iter().map(|a| (keyspace.id, a)));
-        Ok(())
-    };
-    let last_sequence = replay_and_flush(&scratch, &logs, state.last_sequence, flush)?;
-    drop(recovered);
-
-    let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
-    let log_number = scratch.new_number();
-    let log_options = LogOptions { file_bytes: log_file_bytes, ..LogOptions::default() };
-    let log = Log::create(Arc::clone(&volume), env.clone(), log_options, log_number)?;
-    for keyspace in registry.by_id.values() {
-        keyspace.log_number.store(log_number, std::sync::atomic::Ordering::Relaxed);
-    }
-    let manifest_number = scratch.new_number();
-    let next_file = scratch.new_number();
-    let mut snapshot = Edit {
-        next_file: Some(next_file),
-        last_sequence: Some(last_sequence),
-        next_keyspace: Some(registry.next_id),
-        ..Edit::default()
-    };
-    for keyspace in registry.by_id.values() {
-        snapshot.created.push((keyspace.id, keyspace.name.clone()));
-        snapshot.log_numbers.push((keyspace.id, log_number));
-        for (level, file) in keyspace.view.load().version.files() {
-            snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
+    if current.is_some() {
+        // A writer may delete tables under a reader; what a reader misses, it is told when it gets there.
+        let missing =
+            state.missing_files(&files).into_iter().find(|m| !read_only || matches!(m.name, FileName::Log(_)));
+        if let Some(missing) = missing {
+            return Err(missing.error(&*volume).into());
         }
     }
-    let manifest = Manifest::create(&volume, manifest_number, &snapshot)?;
+    state.pass_numbers_of(&files);
+    let logs = needed_logs(&state, files.iter().map(|f| f.name));
+    let tables = state.tables();
+    let ground = Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict };
+    if read_only {
+        return Ok(Opened { core: Arc::new(ground.read_only()?), lock });
+    }
+    remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
+    let (volume, logs) = (Arc::clone(&ground.volume), ground.logs.clone());
+    let (core, manifest_number) = ground.build()?;
     for file in &files {
         let old = match file.name {
             FileName::Manifest(number) => number != manifest_number,
@@ -223,8 +169,161 @@ pub(crate) fn open(
         }
     }
     volume.sync_names()?;
-    let core = Core::new(parts(Some(log), Some(manifest), registry, next_file + 1, last_sequence, log_number));
     Ok(Opened { core: Arc::new(core), lock })
+}
+
+/// A file that the state needs and the volume does not have, or has in another length.
+pub(crate) struct Missing {
+    pub(crate) name: FileName,
+    pub(crate) expected: String,
+    pub(crate) found: String,
+}
+
+impl Missing {
+    pub(crate) fn error(&self, volume: &dyn Volume) -> StorageError {
+        let path = format!("{}/{}", volume.location(), self.name);
+        let expected = format!("{} (situ repair can go on without it)", self.expected);
+        StorageError::corruption(path, 0, "file", expected, &self.found)
+    }
+}
+
+impl State {
+    /// What is not there of the tables and the log files that are needed.
+    pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
+        let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
+        let mut missing = Vec::new();
+        for (_, file) in self.keyspaces.values().flat_map(|k| k.version.files()) {
+            let (name, bytes) = (FileName::Table(file.meta.number), file.meta.bytes);
+            let found = match lengths.get(&name) {
+                Some(found) if *found == bytes => continue,
+                Some(found) => format!("{found} bytes"),
+                None => "no such file".to_owned(),
+            };
+            missing.push(Missing { name, expected: format!("{bytes} bytes, as the manifest says"), found });
+        }
+        // The first log file still needed exists from before an edit says so until after one says otherwise.
+        let first = self.keyspaces.values().map(|k| k.log_number).min();
+        for number in first.into_iter().chain(self.closed).filter(|number| *number > 0) {
+            let name = FileName::Log(number);
+            if !lengths.contains_key(&name) && !missing.iter().any(|m| m.name == name) {
+                let expected = "a log file, as the manifest says".to_owned();
+                missing.push(Missing { name, expected, found: "no such file".to_owned() });
+            }
+        }
+        missing
+    }
+
+    /// New files must not get numbers that a file has already.
+    pub(crate) fn pass_numbers_of(&mut self, files: &[FileMeta]) {
+        let highest = files.iter().filter_map(|f| f.name.number()).max().unwrap_or(0);
+        self.next_file = self.next_file.max(highest.saturating_add(1));
+    }
+}
+
+/// A state that is on disk, from which a running core is built.
+pub(crate) struct Ground<'a> {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) env: Env,
+    pub(crate) options: Options,
+    pub(crate) keyspaces: &'a KeyspaceChoices,
+    pub(crate) source: Arc<TableSource>,
+    pub(crate) state: State,
+    /// To be replayed.
+    pub(crate) logs: Vec<u64>,
+    /// In repair, damaged records are left out.
+    pub(crate) mode: RecoveryMode,
+}
+
+impl Ground<'_> {
+    fn registry(&self) -> Registry {
+        let chosen = |name: &str| self.keyspaces.get(name).unwrap_or(&self.options.keyspace).clone();
+        let mut registry = Registry { by_id: BTreeMap::new(), next_id: self.state.next_keyspace };
+        for (id, found) in &self.state.keyspaces {
+            let options = chosen(&found.name);
+            let core = KeyspaceCore::new(*id, found.name.clone(), options, found.version.clone(), found.log_number);
+            registry.by_id.insert(*id, core);
+        }
+        registry
+    }
+
+    fn parts(&self, registry: Registry) -> Parts {
+        Parts {
+            log_file_bytes: log_file_bytes(&registry),
+            env: self.env.clone(),
+            volume: Arc::clone(&self.volume),
+            options: self.options.clone(),
+            source: Arc::clone(&self.source),
+            log: None,
+            manifest: None,
+            registry,
+            next_file: self.state.next_file,
+            last_sequence: self.state.last_sequence,
+            log_number: 0,
+        }
+    }
+
+    /// Everything in memory, nothing written.
+    fn read_only(self) -> Result<Core> {
+        let core = Core::new(self.parts(self.registry()));
+        let last = self.replay(&core, |_, _| Ok(()))?;
+        core.visible.store(last, Ordering::Release);
+        Ok(core)
+    }
+
+    /// Replays the logs into tables, begins a new log, and puts a new manifest in force; its number is returned too.
+    /// What was there before is still there then.
+    pub(crate) fn build(self) -> Result<(Core, u64)> {
+        // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
+        let scratch = Arc::new(Core::new(self.parts(self.registry())));
+        let source = &self.source;
+        let last_sequence = self.replay_and_flush(&scratch, |keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>| {
+            let host = Host::new(&scratch, false, slot.bytes());
+            let written = scratch.write_slot(keyspace, slot, &host)?;
+            let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
+            let version = keyspace.view.load().version.apply(&[], &added, source);
+            let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);
+            keyspace.view.store(Arc::new(View {
+                active: Slot::new(slot.memtable.entries() as u64),
+                sealed: Vec::new(),
+                version,
+            }));
+            Ok(())
+        })?;
+
+        let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
+        let log_number = scratch.new_number();
+        let file_bytes = log_file_bytes(&registry);
+        let log_options = LogOptions { file_bytes, ..LogOptions::default() };
+        let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
+        for keyspace in registry.by_id.values() {
+            keyspace.log_number.store(log_number, Ordering::Relaxed);
+        }
+        let manifest_number = scratch.new_number();
+        let next_file = scratch.new_number();
+        let mut snapshot = Edit {
+            next_file: Some(next_file),
+            last_sequence: Some(last_sequence),
+            next_keyspace: Some(registry.next_id),
+            ..Edit::default()
+        };
+        for keyspace in registry.by_id.values() {
+            snapshot.created.push((keyspace.id, keyspace.name.clone()));
+            snapshot.log_numbers.push((keyspace.id, log_number));
+            for (level, file) in keyspace.view.load().version.files() {
+                snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
+            }
+        }
+        let manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
+        let parts = Parts {
+            log: Some(log),
+            manifest: Some(manifest),
+            next_file: next_file + 1,
+            last_sequence,
+            log_number,
+            ..self.parts(registry)
+        };
+        Ok((Core::new(parts), manifest_number))
+    }
 }
 
 /// Log files are as long as the memtable they serve, so that both are full at about the same time.
@@ -233,17 +332,8 @@ fn log_file_bytes(registry: &Registry) -> u64 {
     largest.clamp(64 << 10, 256 << 20)
 }
 
-fn number_of(name: FileName) -> u64 {
-    match name {
-        FileName::Log(n) | FileName::Spare(n) | FileName::Table(n) | FileName::Manifest(n) | FileName::Temporary(n) => {
-            n
-        }
-        _ => 0,
-    }
-}
-
 /// The log files that may hold something that is in no table, ascending.
-fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) -> Vec<u64> {
+pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) -> Vec<u64> {
     let oldest = state.keyspaces.values().map(|k| k.log_number).min().unwrap_or(0);
     let mut logs: Vec<u64> = files
         .filter_map(|name| match name {
@@ -284,10 +374,11 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
         last_sequence: 0,
         next_keyspace: DEFAULT_KEYSPACE_ID + 1,
         keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]),
+        closed: None,
     })
 }
 
-fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
+pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
     match volume.remove(name) {
         Ok(()) | Err(StorageError::NotFound { .. }) => Ok(()),
         Err(error) => Err(error.into()),
@@ -314,78 +405,110 @@ fn remove_orphans(
     Ok(())
 }
 
-/// Replays into memory only.
-fn replay(
-    core: &Core,
-    logs: &[u64],
-    last_sequence: u64,
-    mut full: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>,
-) -> Result<u64> {
-    let keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = core.keyspaces().into_iter().map(|k| (k.id, k)).collect();
-    let mut last = last_sequence;
-    let mut failure: Option<Error> = None;
-    let outcome = recover(&core.volume, logs, RecoveryMode::Strict, &mut |position, bytes| {
-        let record = Record::decode(bytes).map_err(|found| {
-            let name = FileName::Log(position.file);
-            StorageError::corruption(
-                name,
-                u64::from(position.page) * situ_storage::PAGE_BYTES as u64,
-                "record",
-                "a write batch",
-                found,
-            )
-        })?;
-        let mut sequence = record.first;
-        for operation in &record.operations {
-            if let Some(keyspace) = keyspaces.get(&operation.keyspace)
-                && position.file >= keyspace.log_number.load(std::sync::atomic::Ordering::Relaxed)
-            {
+/// Where a record lies, for messages.
+pub(crate) fn record_error(position: RecordPosition, expected: &str, found: impl std::fmt::Display) -> StorageError {
+    let offset = u64::from(position.page) * PAGE_BYTES as u64;
+    StorageError::corruption(FileName::Log(position.file), offset, "record", expected, found)
+}
+
+impl Ground<'_> {
+    /// Replays into memory; `full` is called for each memtable that has reached its size. Returns the last sequence
+    /// number there is.
+    fn replay(&self, core: &Core, mut full: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>) -> Result<u64> {
+        let keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = core.keyspaces().into_iter().map(|k| (k.id, k)).collect();
+        // The last sequence number of the log alone; records ascend, so that no entry comes twice.
+        let mut in_log = 0;
+        let mut failure: Option<Error> = None;
+        let repairs = self.mode == RecoveryMode::Repair;
+        let outcome = recover(&core.volume, &self.logs, self.mode, &mut |position, bytes| {
+            let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
+            let record = match decoded.and_then(|record| follows(in_log, record, position)) {
+                Ok(record) => record,
+                Err(_) if repairs => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            in_log = apply(&keyspaces, &record, position.file);
+            for keyspace in keyspaces.values() {
                 let slot = Arc::clone(&keyspace.view.load().active);
-                slot.reserve((operation.key.len() + operation.value.len()) as u64, position.file);
-                match operation.kind {
-                    KeyKind::RangeDelete => {
-                        slot.memtable.insert_range_tombstone(operation.key, operation.value, sequence);
-                    }
-                    kind => slot.memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
+                if slot.bytes() >= keyspace.options.memtable_bytes
+                    && let Err(error) = full(keyspace, &slot)
+                {
+                    failure = Some(error);
+                    return Err(StorageError::Invalid("recovery stopped".to_owned()));
                 }
             }
-            sequence += 1;
+            Ok(())
+        });
+        if let Some(error) = failure {
+            return Err(error);
         }
-        last = last.max(sequence.saturating_sub(1));
-        for keyspace in keyspaces.values() {
+        let report = outcome?;
+        if let (Some(closed), false) = (self.state.closed, repairs) {
+            check_closed(&report, closed)?;
+        }
+        Ok(self.state.last_sequence.max(in_log))
+    }
+
+    /// Replays, and has memtables written as tables when they are full and at the end.
+    fn replay_and_flush(
+        &self,
+        core: &Core,
+        mut flush: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>,
+    ) -> Result<u64> {
+        let last = self.replay(core, &mut flush)?;
+        for keyspace in core.keyspaces() {
             let slot = Arc::clone(&keyspace.view.load().active);
-            if slot.bytes() >= keyspace.options.memtable_bytes
-                && let Err(error) = full(keyspace, &slot)
-            {
-                failure = Some(error);
-                return Err(StorageError::Invalid("recovery stopped".to_owned()));
+            if !slot.is_empty() {
+                flush(&keyspace, &slot)?;
             }
         }
-        Ok(())
-    });
-    match (outcome, failure) {
-        (_, Some(error)) => Err(error),
-        (outcome, None) => {
-            outcome?;
-            Ok(last)
-        }
+        Ok(last)
     }
 }
 
-/// Replays, and writes memtables as tables when they are full and at the end.
-fn replay_and_flush(
-    core: &Core,
-    logs: &[u64],
-    last_sequence: u64,
-    mut flush: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>,
-) -> Result<u64> {
-    let last = replay(core, logs, last_sequence, &mut flush)?;
-    for keyspace in core.keyspaces() {
-        let slot = Arc::clone(&keyspace.view.load().active);
-        if !slot.is_empty() {
-            flush(&keyspace, &slot)?;
-        }
+/// Lets a record pass that is newer than all before it.
+pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -> situ_storage::Result<Record<'_>> {
+    if record.first <= last {
+        let expected = format!("a sequence number above {last}");
+        return Err(record_error(position, &expected, record.first));
     }
-    debug_assert!(core.keyspaces().iter().all(|k| k.view.load().version.levels.len() == LEVELS));
-    Ok(last)
+    Ok(record)
+}
+
+/// Puts a record's operations into memory; returns the last sequence number.
+fn apply(keyspaces: &BTreeMap<u32, Arc<KeyspaceCore>>, record: &Record<'_>, file: u64) -> u64 {
+    let mut sequence = record.first;
+    for operation in &record.operations {
+        if let Some(keyspace) = keyspaces.get(&operation.keyspace)
+            && file >= keyspace.log_number.load(Ordering::Relaxed)
+        {
+            let slot = Arc::clone(&keyspace.view.load().active);
+            slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
+            match operation.kind {
+                KeyKind::RangeDelete => {
+                    slot.memtable.insert_range_tombstone(operation.key, operation.value, sequence);
+                }
+                kind => slot.memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
+            }
+        }
+        sequence += 1;
+    }
+    sequence.saturating_sub(1).max(record.first.saturating_sub(1))
+}
+
+/// Whether a log whose store was closed in order is whole. `closed` is its last file.
+pub(crate) fn check_closed(report: &RecoveryReport, closed: u64) -> situ_storage::Result<()> {
+    let (offset, found) = match &report.tail {
+        Tail::Closed => return Ok(()),
+        Tail::Empty => (0, "no page".to_owned()),
+        Tail::Open { file, page, reason } => {
+            (u64::from(*page) * PAGE_BYTES as u64, format!("an end in page {page} of log file {file} ({reason})"))
+        }
+    };
+    let file = match &report.tail {
+        Tail::Open { file, .. } => *file,
+        _ => closed,
+    };
+    let expected = format!("a closing mark in log file {closed}, as the store was closed in order");
+    Err(StorageError::corruption(FileName::Log(file), offset, "end of the log", expected, found))
 }

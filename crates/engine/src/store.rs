@@ -143,6 +143,7 @@ impl Inner {
         // Even after a failure: what can be made durable is.
         let closed = core.log.as_ref().map_or(Ok(()), |log| log.close().map_err(Error::from));
         let closed = core.failure().map_or(closed, Err);
+        let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
         core.wake_all();
         *lock(&self.lock) = None;
         closed
@@ -431,6 +432,17 @@ impl Store {
     /// The store takes no writes, or background work fails (a full disk).
     pub fn wait_idle(&self) -> Result<()> {
         self.core().wait_idle()
+    }
+
+    /// Checks what must hold of an open store at any moment: the versions' invariants, that each table in them and each
+    /// log file that memory depends on exists in its length, and that no number is ahead of the store's own. Costs one
+    /// listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is closed.
+    ///
+    /// # Errors
+    /// The first thing that does not hold; the volume cannot be listed.
+    pub fn check(&self) -> Result<()> {
+        self.core().check_open()?;
+        self.core().check()
     }
 
     /// Counters and latencies since the store was opened.

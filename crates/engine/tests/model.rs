@@ -4,8 +4,9 @@
 mod common;
 
 use common::*;
-use situ_engine::{Durability, Keyspace, Snapshot, Store, StoreBuilder, WriteBatch};
+use situ_engine::{Durability, Keyspace, Snapshot, Store, StoreBuilder, WriteBatch, verify};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
+use situ_storage::Volume;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -85,7 +86,10 @@ impl World {
             }
             962..972 => self.create_or_drop(),
             972..977 => self.reopen(),
-            977..987 => compare(&keyspace, &self.models[name], None, &what),
+            977..987 => {
+                compare(&keyspace, &self.models[name], None, &what);
+                self.store.check().unwrap_or_else(|error| panic!("{what}: {error}"));
+            }
             _ => {
                 let key = key(&mut self.rng, KEYS);
                 let future = keyspace.put_async(&key, b"async", durability).unwrap();
@@ -179,6 +183,9 @@ fn play(seed: u64, steps: usize) {
         world.snapshots.clear();
         world.reopen();
         world.store.close().unwrap();
+        let report =
+            verify(&(Arc::new(world.volume.clone()) as Arc<dyn Volume>), &executor.env(), &mut |_| {}).unwrap();
+        assert!(report.is_sound() && report.warnings.is_empty(), "{report}");
     });
 }
 

@@ -23,6 +23,23 @@ pub enum FileName {
     Identity,
     /// `000056.tmp`: unfinished, removed at open.
     Temporary(u64),
+    /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
+    Damaged(u64),
+}
+
+impl FileName {
+    /// The number in the name, if it has one.
+    pub fn number(self) -> Option<u64> {
+        match self {
+            FileName::Log(n)
+            | FileName::Spare(n)
+            | FileName::Table(n)
+            | FileName::Manifest(n)
+            | FileName::Temporary(n)
+            | FileName::Damaged(n) => Some(n),
+            FileName::Current | FileName::Lock | FileName::Identity => None,
+        }
+    }
 }
 
 impl fmt::Display for FileName {
@@ -36,6 +53,7 @@ impl fmt::Display for FileName {
             FileName::Lock => f.write_str("LOCK"),
             FileName::Identity => f.write_str("IDENTITY"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
+            FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
         }
     }
 }
@@ -63,6 +81,7 @@ impl FromStr for FileName {
                     Some((digits, "spare")) => FileName::Spare(number(digits)?),
                     Some((digits, "table")) => FileName::Table(number(digits)?),
                     Some((digits, "tmp")) => FileName::Temporary(number(digits)?),
+                    Some((digits, "damaged")) => FileName::Damaged(number(digits)?),
                     _ => return Err(NotAFileName),
                 },
             },
@@ -96,6 +115,7 @@ mod tests {
             FileName::Lock,
             FileName::Identity,
             FileName::Temporary(0),
+            FileName::Damaged(34),
         ] {
             assert_eq!(name.to_string().parse(), Ok(name));
         }

@@ -33,8 +33,11 @@ pub fn small_options(rng: &mut Rng) -> Options {
 }
 
 pub fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {
-    // Long common prefixes now and then, and keys that are prefixes of others.
-    let n = rng.below(keys);
+    key_number(rng.below(keys))
+}
+
+/// The key with this number. Long common prefixes now and then, and keys that are prefixes of others.
+pub fn key_number(n: u64) -> Vec<u8> {
     match n % 4 {
         0 => format!("k{n}").into_bytes(),
         1 => format!("a rather long common prefix of many keys/{n:04}").into_bytes(),
