@@ -325,6 +325,7 @@ impl Keyspace {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
             memtable_bytes: view.memtable_bytes(),
+            memtable_entries: in_memory,
             tables: files().count(),
             table_bytes: view.version.bytes(),
             approximate_keys: entries.saturating_sub(deletions.saturating_mul(2)),
@@ -381,6 +382,8 @@ pub struct KeyspaceProperties {
     pub memtables: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
+    /// Entries in memtables, tombstones included: what is in the log and in no table.
+    pub memtable_entries: u64,
     /// Tables.
     pub tables: usize,
     /// Bytes of tables.

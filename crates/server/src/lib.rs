@@ -56,5 +56,5 @@ mod stripe;
 
 pub use engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
-pub use server::{MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};
+pub use server::{CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};
 pub use store::{META_KEYSPACE, StoreEngine, stored_rule};

@@ -185,6 +185,33 @@ pub enum StopSignal {
     Terminate,
 }
 
+/// The signals that a server obeys, caught from the moment this is made: none of them has its deadly default any more.
+#[derive(Debug)]
+pub struct CaughtSignals(Signals);
+
+impl CaughtSignals {
+    /// Catches SIGHUP, SIGINT and SIGTERM.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn catch() -> io::Result<CaughtSignals> {
+        Signals::new([SIGHUP, SIGINT, SIGTERM]).map(CaughtSignals)
+    }
+
+    /// Blocks until SIGINT or SIGTERM. Each SIGHUP calls `on_hangup` (to reopen a log file, say) and goes on.
+    pub fn wait(&mut self, mut on_hangup: impl FnMut()) -> StopSignal {
+        loop {
+            for signal in self.0.wait() {
+                match signal {
+                    SIGINT => return StopSignal::Interrupt,
+                    SIGTERM => return StopSignal::Terminate,
+                    _ => on_hangup(),
+                }
+            }
+        }
+    }
+}
+
 /// A running server. Dropping it stops it with a deadline of one second.
 pub struct Server {
     inboxes: Vec<Arc<Inbox>>,
@@ -326,17 +353,8 @@ impl Server {
     ///
     /// # Errors
     /// The signals cannot be caught.
-    pub fn wait_for_signal(&self, mut on_hangup: impl FnMut()) -> io::Result<StopSignal> {
-        let mut signals = Signals::new([SIGHUP, SIGINT, SIGTERM])?;
-        loop {
-            for signal in signals.wait() {
-                match signal {
-                    SIGINT => return Ok(StopSignal::Interrupt),
-                    SIGTERM => return Ok(StopSignal::Terminate),
-                    _ => on_hangup(),
-                }
-            }
-        }
+    pub fn wait_for_signal(&self, on_hangup: impl FnMut()) -> io::Result<StopSignal> {
+        Ok(CaughtSignals::catch()?.wait(on_hangup))
     }
 
     /// Stops: no new connections, commands that were read are finished and answered, then everything is closed.

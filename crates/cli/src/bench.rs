@@ -1,0 +1,52 @@
+//! `bench`: workloads on Situ, and reports of results.
+
+use crate::DONE;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::{BenchCommand, BenchTask};
+use crate::output::Output;
+use situ_bench::{Error, SituFactory};
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+
+pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
+    match &command.task {
+        Some(BenchTask::Report(options)) => {
+            situ_bench::report::write_report(options).map_err(|error| failed("cannot write the report", &error))?;
+            if out.is_json() {
+                out.object(&serde_json::json!({ "report": options.output.display().to_string() }))?;
+            } else {
+                out.line(format!("wrote {}", options.output.display()))?;
+            }
+        }
+        None => {
+            let factory = SituFactory::new(command.store.options());
+            let result = situ_bench::run(&command.workload, &factory)
+                .map_err(|error| failed("the benchmark stopped", &error))?;
+            if let Some(path) = &command.output {
+                save(path, &result).map_err(|why| Failure::new(format!("cannot write {}", path.display()), why))?;
+            }
+            if out.is_json() {
+                out.object(&result)?;
+            } else {
+                out.bytes(situ_bench::table::render(&result).as_bytes())?;
+            }
+        }
+    }
+    DONE
+}
+
+fn save(path: &Path, result: &situ_bench::BenchResult) -> Result<(), String> {
+    let file = File::create(path).map_err(|error| error.to_string())?;
+    let mut writer = BufWriter::new(file);
+    serde_json::to_writer_pretty(&mut writer, result).map_err(|error| error.to_string())?;
+    writer.into_inner().map_err(|error| error.to_string())?.sync_all().map_err(|error| error.to_string())
+}
+
+fn failed(what: &str, error: &Error) -> Failure {
+    let failure = Failure::new(what, error);
+    match error {
+        Error::Options(_) => failure.ending(Exit::Usage),
+        _ => failure,
+    }
+}

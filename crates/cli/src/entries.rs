@@ -1,0 +1,120 @@
+//! `get`, `put`, `delete`, `scan`.
+
+use crate::DONE;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::{DeleteOptions, GetOptions, PutOptions, ScanOptions};
+use crate::output::Output;
+use crate::store::{Readable, Writable, durability, given};
+use crate::text::{Encoding, JsonEntry, bytes_entry};
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::io::Read;
+
+pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
+    let encoding = options.encoding.encoding();
+    let key = given(&options.key, encoding, "the key")?;
+    let readable = Readable::open(&options.target, options.stored)?;
+    let found = readable
+        .keyspace
+        .get(&key)
+        .map_err(|error| Failure::store("cannot read the key", &readable.directory, &error))?;
+    let shown = found.as_deref().and_then(|value| readable.shown(value));
+    if out.is_json() {
+        out.object(&Answer { fields: &[("found", shown.is_some())], key: &key, value: shown, encoding })?;
+    } else if let Some(value) = shown {
+        out.bytes(&encoding.encode(value))?;
+        if !options.no_newline {
+            out.bytes(b"\n")?;
+        }
+    } else {
+        eprintln!("situ: there is no key {} in keyspace {:?}", encoding.show(&key), options.target.keyspace);
+    }
+    Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
+}
+
+pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
+    let encoding = options.encoding.encoding();
+    let key = given(&options.key, encoding, "the key")?;
+    let value = match &options.value {
+        Some(value) => given(value, encoding, "the value")?,
+        None => read_value(encoding)?,
+    };
+    let writable = Writable::open(&options.target.data, true)?;
+    let keyspace = writable.keyspace(&options.target.keyspace, true)?;
+    if !options.stored {
+        writable.refuse_items(&keyspace)?;
+    }
+    keyspace
+        .put_with(&key, &value, durability(options.sync))
+        .map_err(|error| writable.failure("cannot write the key", &error))?;
+    writable.close()?;
+    if out.is_json() {
+        out.object(&Answer { fields: &[("written", true)], key: &key, value: None, encoding })?;
+    }
+    DONE
+}
+
+fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    let mut value = Vec::new();
+    // One byte more than fits tells a value that is too long from one that just fits.
+    let read = std::io::stdin().lock().take(2 * situ::VALUE_BYTES_MAX as u64 + 2).read_to_end(&mut value);
+    read.map_err(|error| Failure::new("cannot read the value from standard input", error))?;
+    if encoding != Encoding::Text {
+        value.truncate(value.trim_ascii_end().len());
+    }
+    encoding.decode(&value).map_err(|why| Failure::usage(format!("cannot read the value on standard input: {why}")))
+}
+
+pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
+    let encoding = options.encoding.encoding();
+    let key = given(&options.key, encoding, "the key")?;
+    let writable = Writable::open(&options.target.data, false)?;
+    let keyspace = writable.keyspace(&options.target.keyspace, false)?;
+    keyspace
+        .delete_with(&key, durability(options.sync))
+        .map_err(|error| writable.failure("cannot delete the key", &error))?;
+    writable.close()?;
+    if out.is_json() {
+        out.object(&Answer { fields: &[("deleted", true)], key: &key, value: None, encoding })?;
+    }
+    DONE
+}
+
+pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
+    let encoding = options.encoding.encoding();
+    let readable = Readable::open(&options.target, options.stored)?;
+    readable.walk(&options.range, encoding, options.reverse, |key, value| {
+        let value = (!options.keys).then_some(value);
+        if out.is_json() {
+            return out.object(&JsonEntry { key, value, encoding });
+        }
+        let mut line = encoding.show(key);
+        if let Some(value) = value {
+            line.push('\t');
+            line.push_str(&encoding.show(value));
+        }
+        out.line(line)
+    })?;
+    DONE
+}
+
+/// What happened to one key.
+struct Answer<'a> {
+    fields: &'a [(&'a str, bool)],
+    key: &'a [u8],
+    value: Option<&'a [u8]>,
+    encoding: Encoding,
+}
+
+impl Serialize for Answer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for (name, value) in self.fields {
+            map.serialize_entry(name, value)?;
+        }
+        bytes_entry(&mut map, "key", self.key, self.encoding)?;
+        if let Some(value) = self.value {
+            bytes_entry(&mut map, "value", value, self.encoding)?;
+        }
+        map.end()
+    }
+}

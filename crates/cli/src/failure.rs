@@ -1,0 +1,104 @@
+//! What the program says when it cannot do what was asked: what failed, why, and what to do next.
+
+use situ::storage;
+use std::fmt::Display;
+use std::io;
+use std::path::Path;
+
+/// How the program ends. The numbers are its exit codes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did what was asked.
+    Done = 0,
+    /// It could not.
+    Failed = 1,
+    /// It was asked something that makes no sense.
+    Usage = 2,
+    /// `get` found no such key.
+    NotFound = 3,
+    /// The store is damaged.
+    Damage = 4,
+}
+
+/// How every command ends.
+pub(crate) type Outcome = Result<Exit, Failure>;
+
+/// See the module.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// `None` for a reader of stdout that went away: there is nobody to tell.
+    text: Option<String>,
+    exit: Exit,
+}
+
+impl Failure {
+    /// "`what`: `why`", without more advice than `why` has.
+    pub(crate) fn new(what: impl Display, why: impl Display) -> Failure {
+        Failure { text: Some(format!("{what}: {why}")), exit: Exit::Failed }
+    }
+
+    /// Adds what to do next.
+    pub(crate) fn cure(mut self, cure: impl Display) -> Failure {
+        if let Some(text) = &mut self.text {
+            text.push_str(&format!("; {cure}"));
+        }
+        self
+    }
+
+    /// Ends with another code.
+    pub(crate) fn ending(mut self, exit: Exit) -> Failure {
+        self.exit = exit;
+        self
+    }
+
+    /// The arguments make no sense together.
+    pub(crate) fn usage(why: impl Display) -> Failure {
+        Failure { text: Some(format!("{why}")), exit: Exit::Usage }
+    }
+
+    /// A write to stdout failed.
+    pub(crate) fn stdout(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure { text: None, exit: Exit::Done },
+            _ => Failure::new("cannot write to standard output", error),
+        }
+    }
+
+    /// An operation on the store in `directory` failed.
+    pub(crate) fn store(what: impl Display, directory: &Path, error: &situ::Error) -> Failure {
+        let shown = directory.display();
+        match error {
+            situ::Error::Storage(storage::Error::Locked { .. }) => {
+                Failure::new(what, "another process has the store open for writing")
+                    .cure("stop that one first (is it a `situ serve`?); get, scan, dump and inspect work beside it")
+            }
+            error if error.is_corruption() => Failure::new(what, error)
+                .cure(format!(
+                    "`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest"
+                ))
+                .ending(Exit::Damage),
+            situ::Error::Storage(storage::Error::NotFound { .. }) => {
+                Failure::new(what, error).cure(no_store(directory))
+            }
+            situ::Error::Existence(text) if text.contains("damaged") => Failure::new(what, error).ending(Exit::Damage),
+            situ::Error::Existence(_) => Failure::new(what, error).cure(no_store(directory)),
+            error => Failure::new(what, error),
+        }
+    }
+
+    /// What to print on stderr, if anything.
+    pub(crate) fn text(&self) -> Option<&str> {
+        self.text.as_deref()
+    }
+
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+}
+
+fn no_store(directory: &Path) -> String {
+    let shown = directory.display();
+    format!(
+        "name another directory, or make a store there with `situ serve {shown}` or `situ put --data {shown} KEY VALUE`"
+    )
+}

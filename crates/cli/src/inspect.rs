@@ -1,0 +1,44 @@
+//! `inspect`: what a store consists of.
+//!
+//! ```text
+//! inspect            the whole: keyspaces, levels, tables, logs      tree.rs
+//! inspect --table N  one table: its properties and blocks            table.rs
+//! inspect --log N    one log file: its pages                         log.rs
+//! ```
+//!
+//! A store that cannot be opened is shown file by file, each with what it says of itself or why it cannot be read.
+
+mod files;
+mod log;
+mod table;
+mod tree;
+
+use crate::failure::{Failure, Outcome};
+use crate::options::InspectOptions;
+use crate::output::Output;
+use crate::store::try_open_to_read;
+use situ::storage::DirectoryVolume;
+
+/// Columns of what is drawn.
+const COLUMNS: usize = 100;
+
+pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
+    let directory = options.directory.path();
+    let volume = || {
+        DirectoryVolume::open(&directory)
+            .map_err(|error| Failure::store("cannot look into the store", &directory, &error.into()))
+    };
+    if let Some(number) = options.table {
+        return table::show(&volume()?, &directory, number, out);
+    }
+    if let Some(number) = options.log {
+        return log::show(&volume()?, &directory, number, out);
+    }
+    match try_open_to_read(&directory) {
+        Ok(store) => tree::show(&store, &volume()?, options.all, out),
+        Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
+            files::show(&volume()?, &error, out)
+        }
+        Err(error) => Err(Failure::store("cannot look into the store", &directory, &error)),
+    }
+}

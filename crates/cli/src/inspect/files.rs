@@ -1,0 +1,81 @@
+//! A store that cannot be opened, file by file: what each says of itself, or why it cannot be read.
+
+use super::{log, table};
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::Output;
+use crate::text;
+use serde::Serialize;
+use situ::storage::{DirectoryVolume, FileName, Volume};
+
+#[derive(Serialize)]
+struct Report {
+    location: String,
+    sound: bool,
+    /// Why the store cannot be opened.
+    why: String,
+    files: Vec<FileReport>,
+}
+
+#[derive(Serialize)]
+struct FileReport {
+    name: String,
+    bytes: u64,
+    readable: bool,
+    /// What is in it, or what is wrong with it.
+    note: String,
+}
+
+pub(super) fn show(volume: &DirectoryVolume, error: &situ::Error, out: &mut Output) -> Outcome {
+    let listed = volume.list();
+    let mut listed =
+        listed.map_err(|error| Failure::store("cannot look into the store", volume.directory(), &error.into()))?;
+    listed.sort_by_key(|file| file.name);
+    let files = listed.iter().map(|file| look_at(volume, file.name, file.bytes)).collect();
+    let report = Report { location: volume.location(), sound: false, why: error.to_string(), files };
+    if out.is_json() {
+        out.object(&report)?;
+    } else {
+        draw(&report, volume, out)?;
+    }
+    Ok(Exit::Damage)
+}
+
+fn look_at(volume: &DirectoryVolume, name: FileName, bytes: u64) -> FileReport {
+    let (readable, note) = match name {
+        FileName::Table(number) => match table::open(volume, number) {
+            Ok(table) => {
+                let properties = table.properties();
+                let keys = [properties.smallest_key(), properties.largest_key()];
+                let [first, last] = keys.map(|key| key.map_or(String::new(), |key| text::shorten(key.user, 16)));
+                let entries = text::count(properties.entries);
+                (true, format!("{entries} entries of keyspace number {}, {first}…{last}", properties.keyspace_id))
+            }
+            Err(error) => (false, error.to_string()),
+        },
+        FileName::Log(number) => match log::gather(volume, number) {
+            Ok(report) => (!report.damaged, report.describe()),
+            Err(error) => (false, error.to_string()),
+        },
+        FileName::Manifest(_) => (true, "which tables make up which keyspace".to_owned()),
+        FileName::Current => (true, "names the manifest in force".to_owned()),
+        FileName::Lock => (true, "held by the process that writes".to_owned()),
+        FileName::Identity => (true, "says that this is a store".to_owned()),
+        FileName::Spare(_) => (true, "a log file kept for later".to_owned()),
+        FileName::Temporary(_) => (true, "unfinished; removed at the next open".to_owned()),
+        _ => (true, String::new()),
+    };
+    FileReport { name: name.to_string(), bytes, readable, note }
+}
+
+fn draw(report: &Report, volume: &DirectoryVolume, out: &mut Output) -> Result<(), Failure> {
+    out.line(format!("Store in {}", report.location))?;
+    out.line(format!("It cannot be opened: {}", report.why))?;
+    out.line("")?;
+    for file in &report.files {
+        let mark = if file.readable { ' ' } else { '✗' };
+        out.line(format!("{mark} {:<16} {:>9}  {}", file.name, text::bytes(file.bytes), file.note))?;
+    }
+    out.line("")?;
+    let shown = volume.directory().display();
+    out.line(format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest."))
+}

@@ -1,0 +1,318 @@
+//! A whole store as a tree: keyspaces, levels, tables.
+//!
+//! Each table has a bar that shows which part of its keyspace's keys it holds, so that overlaps and gaps are seen at a
+//! glance. Keys are placed by their first eight bytes behind what all have in common.
+
+use super::{COLUMNS, table};
+use crate::DONE;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::output::Output;
+use crate::text;
+use serde::Serialize;
+use situ::storage::{DirectoryVolume, FileName, Volume};
+use situ::{Store, TableProperties};
+
+/// Tables shown of each level unless all are asked for.
+const TABLES_SHOWN: usize = 8;
+/// Columns of the bar of keys.
+const KEY_BAR: usize = 24;
+/// Columns of the bar of sizes.
+const SIZE_BAR: usize = 30;
+
+#[derive(Serialize)]
+struct StoreReport {
+    location: String,
+    sound: bool,
+    last_sequence: u64,
+    table_bytes: u64,
+    log_bytes: u64,
+    log_files: Vec<File>,
+    keyspaces: Vec<KeyspaceReport>,
+}
+
+#[derive(Serialize)]
+struct File {
+    name: String,
+    bytes: u64,
+}
+
+#[derive(Serialize)]
+struct KeyspaceReport {
+    name: String,
+    approximate_keys: u64,
+    /// Entries that the log holds and no table.
+    log_entries: u64,
+    table_bytes: u64,
+    levels: Vec<LevelReport>,
+}
+
+#[derive(Serialize)]
+struct LevelReport {
+    level: usize,
+    bytes: u64,
+    tables: Vec<TableReport>,
+}
+
+#[derive(Serialize)]
+struct TableReport {
+    number: u64,
+    bytes: u64,
+    entries: u64,
+    deletions: u64,
+    range_deletions: u64,
+    raw_bytes: u64,
+    smallest_sequence: u64,
+    largest_sequence: u64,
+    created_unix_s: u64,
+    /// Keys from here, escaped like `scan` shows them.
+    begin: String,
+    /// Keys below this.
+    end: String,
+    /// Why it cannot be opened, if it cannot.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    damage: Option<String>,
+    #[serde(skip)]
+    span: (Vec<u8>, Vec<u8>),
+}
+
+impl From<TableProperties> for TableReport {
+    fn from(table: TableProperties) -> TableReport {
+        TableReport {
+            number: table.number,
+            bytes: table.bytes,
+            entries: table.entries,
+            deletions: table.deletions,
+            range_deletions: table.range_deletions,
+            raw_bytes: table.raw_bytes,
+            smallest_sequence: table.smallest_sequence,
+            largest_sequence: table.largest_sequence,
+            created_unix_s: table.created_unix_s,
+            begin: text::escape(&table.begin),
+            end: text::escape(&table.end),
+            damage: None,
+            span: (table.begin, table.end),
+        }
+    }
+}
+
+pub(super) fn show(store: &Store, volume: &DirectoryVolume, all: bool, out: &mut Output) -> Outcome {
+    let report = gather(store, volume)?;
+    if out.is_json() {
+        out.object(&report)?;
+    } else {
+        draw(&report, all, out)?;
+    }
+    if report.sound {
+        return DONE;
+    }
+    let shown = volume.directory().display();
+    let advice =
+        format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest");
+    Err(Failure::new("the store is damaged", "tables cannot be opened").cure(advice).ending(Exit::Damage))
+}
+
+fn gather(store: &Store, volume: &DirectoryVolume) -> Result<StoreReport, Failure> {
+    let failed = |error: situ::Error| Failure::store("cannot look into the store", volume.directory(), &error);
+    let files = volume.list().map_err(|error| failed(error.into()))?;
+    let mut log_files: Vec<File> = files
+        .iter()
+        .filter(|file| matches!(file.name, FileName::Log(_) | FileName::Spare(_)))
+        .map(|file| File { name: file.name.to_string(), bytes: file.bytes })
+        .collect();
+    log_files.sort_by(|a, b| a.name.cmp(&b.name));
+    let (mut keyspaces, mut sound) = (Vec::new(), true);
+    for name in store.keyspace_names() {
+        let keyspace = store.keyspace(&name).map_err(failed)?;
+        let properties = keyspace.properties();
+        let mut levels: Vec<LevelReport> = properties
+            .levels
+            .iter()
+            .enumerate()
+            .map(|(level, found)| LevelReport { level, bytes: found.bytes, tables: Vec::new() })
+            .collect();
+        for table in keyspace.tables() {
+            if let Some(level) = levels.get_mut(table.level) {
+                let mut table = TableReport::from(table);
+                table.damage = table::open(volume, table.number).err().map(|error| error.to_string());
+                sound &= table.damage.is_none();
+                level.tables.push(table);
+            }
+        }
+        keyspaces.push(KeyspaceReport {
+            name,
+            approximate_keys: properties.approximate_keys,
+            log_entries: properties.memtable_entries,
+            table_bytes: properties.table_bytes,
+            levels,
+        });
+    }
+    let properties = store.properties();
+    Ok(StoreReport {
+        location: properties.location,
+        sound,
+        last_sequence: properties.last_sequence,
+        table_bytes: properties.table_bytes,
+        log_bytes: log_files.iter().map(|file| file.bytes).sum(),
+        log_files,
+        keyspaces,
+    })
+}
+
+fn draw(report: &StoreReport, all: bool, out: &mut Output) -> Result<(), Failure> {
+    let tables = report.keyspaces.iter().flat_map(|k| &k.levels).map(|l| l.tables.len() as u64).sum();
+    out.line(format!("Store in {}", report.location))?;
+    out.line(format!(
+        "{}, {} in {}, {} in {}, last write {}",
+        text::plural(report.keyspaces.len() as u64, "keyspace"),
+        text::bytes(report.table_bytes),
+        text::plural(tables, "table"),
+        text::bytes(report.log_bytes),
+        text::plural(report.log_files.len() as u64, "log file"),
+        report.last_sequence
+    ))?;
+    for keyspace in &report.keyspaces {
+        draw_keyspace(keyspace, all, out)?;
+    }
+    Ok(())
+}
+
+fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Result<(), Failure> {
+    out.line("")?;
+    out.line(format!(
+        "{}   about {}, {} in tables, {} in the log alone",
+        text::shorten(keyspace.name.as_bytes(), 40),
+        text::plural(keyspace.approximate_keys, "key"),
+        text::bytes(keyspace.table_bytes),
+        text::plural_of(keyspace.log_entries, "entry", "entries")
+    ))?;
+    let levels: Vec<&LevelReport> = keyspace.levels.iter().filter(|level| !level.tables.is_empty()).collect();
+    if levels.is_empty() {
+        return out.line("└─ no tables yet");
+    }
+    let largest = levels.iter().map(|level| level.bytes).max().unwrap_or(1);
+    let spans = || levels.iter().flat_map(|level| &level.tables).map(|table| &table.span);
+    let scale = Scale::over(spans());
+    let prefix = scale.hidden_prefix(spans());
+    if let Some(prefix) = prefix {
+        out.line(format!("│  all keys begin with {}", text::shorten(prefix, COLUMNS - 24)))?;
+    }
+    let hidden = prefix.map_or(0, <[u8]>::len);
+    for (at, level) in levels.iter().enumerate() {
+        let (branch, stem) = if at + 1 == levels.len() { ("└─", "   ") } else { ("├─", "│  ") };
+        out.line(format!(
+            "{branch} level {}  {:>10}  {:>12}  {}",
+            level.level,
+            text::bytes(level.bytes),
+            text::plural(level.tables.len() as u64, "table"),
+            size_bar(level.bytes, largest)
+        ))?;
+        let shown = if all { level.tables.len() } else { TABLES_SHOWN };
+        for table in level.tables.iter().take(shown) {
+            out.line(draw_table(table, &scale, hidden, stem))?;
+            if let Some(damage) = &table.damage {
+                out.line(format!("{stem}        ✗ {damage}"))?;
+            }
+        }
+        if level.tables.len() > shown {
+            out.line(format!("{stem} … {} more; --all shows them", level.tables.len() - shown))?;
+        }
+    }
+    Ok(())
+}
+
+fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> String {
+    let age = text::age(text::now_unix_s().saturating_sub(table.created_unix_s));
+    let fixed = format!(
+        "{stem} {:06} {:>9} {:>15} {age:>7}  {}  ",
+        table.number,
+        text::bytes(table.bytes),
+        text::plural_of(table.entries, "entry", "entries"),
+        scale.bar(&table.span)
+    );
+    let room = COLUMNS.saturating_sub(fixed.chars().count() + 1);
+    let (begin, end) = (&table.span.0[hidden..], &table.span.1[hidden..]);
+    // The end is the first key behind: of a table with one key, the key and a zero.
+    match end.strip_suffix(&[0]) == Some(begin) {
+        true => format!("{fixed}{}", text::shorten(begin, room)),
+        false => format!("{fixed}{}…{}", text::shorten(begin, room / 2), text::shorten(end, room / 2)),
+    }
+}
+
+fn size_bar(bytes: u64, largest: u64) -> String {
+    const EIGHTHS: [&str; 8] = ["", "▏", "▎", "▍", "▌", "▋", "▊", "▉"];
+    let eighths = (bytes as f64 / largest.max(1) as f64 * (SIZE_BAR * 8) as f64).round().max(1.0) as usize;
+    "█".repeat(eighths / 8) + EIGHTHS[eighths % 8]
+}
+
+/// Where keys lie between the first and the last of a keyspace.
+struct Scale {
+    common: usize,
+    first: u64,
+    last: u64,
+}
+
+impl Scale {
+    fn over<'a>(spans: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)>) -> Scale {
+        let mut bounds: Option<(&[u8], &[u8])> = None;
+        for (begin, end) in spans {
+            let (first, last) = bounds.unwrap_or((begin, end));
+            bounds = Some((first.min(begin), last.max(end)));
+        }
+        let (first, last) = bounds.unwrap_or_default();
+        let common = first.iter().zip(last).take_while(|(a, b)| a == b).count();
+        Scale { common, first: number(first, common), last: number(last, common) }
+    }
+
+    /// What all keys begin with, where it is long enough to be in the way and leaves something of every key.
+    fn hidden_prefix<'a>(&self, mut spans: impl Iterator<Item = &'a (Vec<u8>, Vec<u8>)> + Clone) -> Option<&'a [u8]> {
+        let hides_all = spans.clone().any(|(begin, end)| begin.len().min(end.len()) <= self.common);
+        let first = spans.next()?;
+        (self.common >= 6 && !hides_all).then(|| &first.0[..self.common])
+    }
+
+    fn column(&self, key: &[u8]) -> f64 {
+        let at = number(key, self.common).saturating_sub(self.first) as f64;
+        at / self.last.saturating_sub(self.first).max(1) as f64 * KEY_BAR as f64
+    }
+
+    fn bar(&self, (begin, end): &(Vec<u8>, Vec<u8>)) -> String {
+        let from = (self.column(begin).floor() as usize).min(KEY_BAR - 1);
+        let to = (self.column(end).ceil() as usize).clamp(from + 1, KEY_BAR);
+        format!("{}{}{}", "·".repeat(from), "━".repeat(to - from), "·".repeat(KEY_BAR - to))
+    }
+}
+
+/// The eight bytes of `key` behind its first `skip`, as a number in key order.
+fn number(key: &[u8], skip: usize) -> u64 {
+    let mut bytes = [0; 8];
+    for (to, from) in bytes.iter_mut().zip(key.iter().skip(skip)) {
+        *to = *from;
+    }
+    u64::from_be_bytes(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bars_show_where_keys_lie() {
+        let span = |begin: &str, end: &str| (begin.as_bytes().to_vec(), end.as_bytes().to_vec());
+        let spans = [span("user0", "user5"), span("user5", "user:")];
+        let scale = Scale::over(spans.iter());
+        assert_eq!(scale.bar(&spans[0]), "━".repeat(12) + &"·".repeat(12));
+        assert_eq!(scale.bar(&spans[1]), "·".repeat(12) + &"━".repeat(12));
+        // One key alone still has a mark.
+        let alone = [span("a", "a\0")];
+        assert_eq!(Scale::over(alone.iter()).bar(&alone[0]).matches('━').count(), 1);
+        assert!(scale.bar(&span("user9", "user9\0")).contains('━'));
+    }
+
+    #[test]
+    fn sizes_fill_the_bar_in_proportion() {
+        assert_eq!(size_bar(100, 100).chars().count(), SIZE_BAR);
+        assert_eq!(size_bar(50, 100).chars().count(), SIZE_BAR / 2);
+        assert_eq!(size_bar(0, 100), "▏");
+        assert_eq!(size_bar(0, 0), "▏");
+    }
+}

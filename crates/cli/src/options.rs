@@ -1,0 +1,331 @@
+//! The command line.
+
+use crate::text::{EncodingOptions, parse_bytes};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use situ_bench::report::ReportOptions;
+use situ_bench::{BenchOptions, SituSettings};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 get found nothing, 4 damage was found.";
+
+/// An ordered, durable key-value store.
+#[derive(Debug, Parser)]
+#[command(name = "situ", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+pub(crate) struct Program {
+    /// Answer in JSON: one object, or one a line
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Serve(ServeOptions),
+    Get(GetOptions),
+    Put(PutOptions),
+    Delete(DeleteOptions),
+    Scan(ScanOptions),
+    Load(LoadOptions),
+    Dump(DumpOptions),
+    Inspect(InspectOptions),
+    Compact(CompactOptions),
+    Bench(Box<BenchCommand>),
+}
+
+/// Which store, and which part of it.
+#[derive(Debug, Args)]
+pub(crate) struct Target {
+    /// Directory of the store
+    #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
+    pub(crate) data: PathBuf,
+    /// Keyspace to work on
+    #[arg(short, long, value_name = "NAME", default_value = "default")]
+    pub(crate) keyspace: String,
+}
+
+/// A store given as an argument.
+#[derive(Debug, Args)]
+pub(crate) struct Directory {
+    /// Directory of the store [default: situ-data]
+    #[arg(value_name = "DIR", conflicts_with = "data")]
+    directory: Option<PathBuf>,
+    /// The same as DIR, as other commands have it
+    #[arg(short, long, value_name = "DIR")]
+    data: Option<PathBuf>,
+}
+
+impl Directory {
+    pub(crate) fn path(&self) -> PathBuf {
+        self.directory.clone().or_else(|| self.data.clone()).unwrap_or_else(|| PathBuf::from("situ-data"))
+    }
+}
+
+/// Serve the store to memcached clients, and its metrics over HTTP.
+///
+/// Speaks memcached's text protocol, classic and meta. Items are kept until they are deleted, expire or are flushed.
+/// SIGTERM and SIGINT end it cleanly; SIGHUP opens the log file anew, for logrotate.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
+                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log"
+)]
+pub(crate) struct ServeOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Address to serve; may be given several times
+    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211")]
+    pub(crate) listen: Vec<SocketAddr>,
+    /// Unix socket to serve as well
+    #[arg(long, value_name = "PATH")]
+    pub(crate) unix_socket: Option<PathBuf>,
+    /// Address of /metrics (Prometheus) and /healthz
+    #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
+    pub(crate) http: SocketAddr,
+    /// Serve no metrics
+    #[arg(long, conflicts_with = "http")]
+    pub(crate) no_http: bool,
+    /// Answer a write when it would survive power failure, not only the end of the process
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Memory for cached blocks, indexes and filters; up to 256M for memtables come on top
+    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_bytes)]
+    pub(crate) memory: u64,
+    /// Event loops [default: one for each core]
+    #[arg(short, long, value_name = "NUMBER")]
+    pub(crate) threads: Option<usize>,
+    /// Connections at a time; one more is told so and closed
+    #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240)]
+    pub(crate) max_connections: usize,
+    /// Close connections that have been silent for so many seconds; 0 never
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    pub(crate) idle_timeout_s: u64,
+    /// Largest value
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_bytes)]
+    pub(crate) max_value: u64,
+    /// File for messages [default: stderr]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) log_file: Option<PathBuf>,
+}
+
+/// Show the value of a key.
+///
+/// The value is written as it is, and a newline. Exit code 3 if there is no such key. In a store that was served to
+/// memcached clients, items are shown without their header; expired ones are not there.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ get greeting\n  situ get --data /var/lib/situ --json greeting\n  \
+                        situ get -n picture > picture.png")]
+pub(crate) struct GetOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    pub(crate) key: OsString,
+    /// Write no newline behind the value
+    #[arg(short, long)]
+    pub(crate) no_newline: bool,
+    /// Show values as they are stored, memcached items with their header
+    #[arg(long)]
+    pub(crate) stored: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// Set a key to a value. Makes the store, and the keyspace, if there is none.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ put greeting hello\n  situ put --sync picture < picture.png\n  \
+                        situ put --hex 00ff c0ffee")]
+pub(crate) struct PutOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    pub(crate) key: OsString,
+    /// The value; standard input if it is not given
+    pub(crate) value: Option<OsString>,
+    /// Return when it survives power failure
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Write into a keyspace of memcached items although the value is none
+    #[arg(long)]
+    pub(crate) stored: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// Remove a key. It is no error if there is no such key.
+#[derive(Debug, Args)]
+pub(crate) struct DeleteOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    pub(crate) key: OsString,
+    /// Return when it survives power failure
+    #[arg(long)]
+    pub(crate) sync: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// Which entries.
+#[derive(Debug, Args)]
+pub(crate) struct Range {
+    /// Only keys that begin with this
+    #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<OsString>,
+    /// Begin at this key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// End before this key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// At most so many
+    #[arg(short = 'n', long, value_name = "NUMBER")]
+    pub(crate) limit: Option<u64>,
+}
+
+/// List keys and values in key order: one line each, a tab between them.
+///
+/// Control characters, and bytes that are no UTF-8, are shown as \xNN. With --json, one object a line.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ scan --prefix user: --limit 10\n  situ scan --reverse -n 1\n  \
+                        situ scan --from a --to b --keys --json")]
+pub(crate) struct ScanOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) range: Range,
+    /// Last key first
+    #[arg(short, long)]
+    pub(crate) reverse: bool,
+    /// Keys alone
+    #[arg(long)]
+    pub(crate) keys: bool,
+    /// Show values as they are stored, memcached items with their header
+    #[arg(long)]
+    pub(crate) stored: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// How entries lie in a file.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// {"key": ..., "value": ...} a line; key_base64 and value_base64 for what is no UTF-8
+    Jsonl,
+    /// Two columns, key and value, with a header
+    Csv,
+    /// As csv, with tabs
+    Tsv,
+}
+
+/// Put all entries of a file into the store.
+///
+/// The position in the file is kept in the store, in the same batch as the entries, so that --resume goes on exactly
+/// where an interrupted load ended. Lines that cannot be read are reported by number.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ load people.jsonl\n  situ load --keyspace people --format csv < people.csv\n  \
+                        situ load --resume huge.tsv --skip-bad 10"
+)]
+pub(crate) struct LoadOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    /// File to read; - is standard input
+    #[arg(default_value = "-")]
+    pub(crate) file: PathBuf,
+    /// Format of the file [default: by its name, or jsonl]
+    #[arg(short, long)]
+    pub(crate) format: Option<Format>,
+    /// Entries in one batch; a batch also ends at 1 MiB
+    #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
+    pub(crate) batch: u32,
+    /// Go on where an interrupted load of this file ended
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Go on after so many bad lines; one more ends the load with exit code 1
+    #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+    pub(crate) skip_bad: u64,
+    /// Make each batch survive power failure before the next
+    #[arg(long)]
+    pub(crate) sync: bool,
+    /// Write into a keyspace of memcached items although the values are none
+    #[arg(long)]
+    pub(crate) stored: bool,
+}
+
+/// Write entries to a file that `load` can read.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ dump > all.jsonl\n  situ dump -o people.csv --keyspace people\n  \
+                        situ dump --prefix user: | head")]
+pub(crate) struct DumpOptions {
+    #[command(flatten)]
+    pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) range: Range,
+    /// File to write; - is standard output. An existing file is replaced when the dump is whole
+    #[arg(short, long, value_name = "FILE", default_value = "-")]
+    pub(crate) output: PathBuf,
+    /// Format of the file [default: by its name, or jsonl]
+    #[arg(short, long)]
+    pub(crate) format: Option<Format>,
+    /// Write values as they are stored, memcached items with their header
+    #[arg(long)]
+    pub(crate) stored: bool,
+    #[command(flatten)]
+    pub(crate) encoding: EncodingOptions,
+}
+
+/// Show what a store consists of: keyspaces, levels, tables, logs.
+///
+/// Reads beside a running server. Of a damaged store it shows what can be read, and ends with exit code 4.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ inspect\n  situ inspect /var/lib/situ --all\n  situ inspect --table 12\n  \
+                        situ inspect --log 30 --json")]
+pub(crate) struct InspectOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Show all tables, not only the first of each level
+    #[arg(short, long)]
+    pub(crate) all: bool,
+    /// Show one table's properties
+    #[arg(long, value_name = "NUMBER", conflicts_with = "log")]
+    pub(crate) table: Option<u64>,
+    /// Show one log file's pages
+    #[arg(long, value_name = "NUMBER")]
+    pub(crate) log: Option<u64>,
+}
+
+/// Rewrite tables so that deleted and overwritten entries give their space back.
+///
+/// The store does this by itself as it is written; this does all of it now.
+#[derive(Debug, Args)]
+pub(crate) struct CompactOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Only this keyspace [default: all]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) keyspace: Option<String>,
+}
+
+/// Measure the store with db_bench's and YCSB's workloads.
+///
+/// Makes a store of its own in --directory and removes it at the end, unless told to --keep it.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Examples:\n  situ bench --keys 100k\n  situ bench --workloads ycsb-load,ycsb-a --threads 4 \
+                        --output a.json\n  situ bench report a.json b.json")]
+pub(crate) struct BenchCommand {
+    #[command(subcommand)]
+    pub(crate) task: Option<BenchTask>,
+    #[command(flatten)]
+    pub(crate) workload: BenchOptions,
+    #[command(flatten)]
+    pub(crate) store: SituSettings,
+    /// File for the result as JSON, for `situ bench report`
+    #[arg(short, long, value_name = "FILE")]
+    pub(crate) output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum BenchTask {
+    /// Make one page of HTML from results
+    Report(ReportOptions),
+}

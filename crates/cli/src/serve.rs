@@ -1,0 +1,209 @@
+//! `serve`: the store to memcached clients.
+//!
+//! 1. Signals are caught, the log file and the store are opened, the addresses are taken; each failure says what to do.
+//! 2. Where everything is is printed, with commands to try.
+//! 3. SIGHUP opens the log file anew. SIGTERM or SIGINT end the server: commands that were read are answered, then
+//!    the store is closed, which makes everything durable.
+
+use crate::DONE;
+use crate::failure::{Failure, Outcome};
+use crate::options::ServeOptions;
+use crate::output::Output;
+use crate::store::durability;
+use crate::text;
+use serde::Serialize;
+use situ::{Listener, Options, StoreEvent};
+use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StoreEngine};
+use std::fs::File;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+/// How long clients may take to collect their last answers.
+const STOP_DEADLINE: Duration = Duration::from_secs(10);
+
+pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
+    let directory = options.directory.path();
+    let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
+    let messages = Arc::new(Messages::open(options.log_file.clone())?);
+    let mut store_options = Options::default();
+    store_options.durability = durability(options.sync);
+    store_options.cache_bytes = options.memory;
+    store_options.listener = Some(Arc::clone(&messages) as _);
+    let engine = StoreEngine::open(&directory, store_options).map_err(|error| {
+        Failure::store(format!("cannot open the store in {}", directory.display()), &directory, &error)
+    })?;
+    let engine = Arc::new(engine);
+    let server =
+        Server::start(&server_options(options), Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
+    let place = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
+    messages.line(&format!("serving {}", place.display()));
+    let listening = Listening {
+        event: "listening",
+        directory: place.display().to_string(),
+        durability: if options.sync { "synced" } else { "buffered" },
+        addresses: server.addresses().to_vec(),
+        unix_socket: options.unix_socket.clone(),
+        http: server.http_address(),
+        process: std::process::id(),
+    };
+    let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner(&directory).as_bytes()) };
+    // A reader that went away is no reason to stop serving.
+    let _ = shown.and_then(|()| out.finish());
+    let signal = signals.wait(|| messages.reopen());
+    messages.line(&format!("{signal:?}: finishing what was read"));
+    server.stop(STOP_DEADLINE);
+    let closed = engine.store().close();
+    closed.map_err(|error| Failure::store("cannot close the store", &directory, &error))?;
+    messages.line("stopped; everything is durable");
+    DONE
+}
+
+fn server_options(options: &ServeOptions) -> ServerOptions {
+    ServerOptions {
+        listen: options.listen.clone(),
+        unix_socket: options.unix_socket.clone(),
+        http: (!options.no_http).then_some(options.http),
+        threads: options.threads.unwrap_or(0),
+        max_connections: options.max_connections,
+        idle_timeout_seconds: options.idle_timeout_s,
+        max_value_bytes: usize::try_from(options.max_value).unwrap_or(usize::MAX),
+        ..ServerOptions::default()
+    }
+}
+
+fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
+    let what = "cannot start the server";
+    match &error {
+        StartError::Listen { address, source } if source.kind() == io::ErrorKind::AddrInUse => {
+            let option = if *address == options.http.to_string() { "--http" } else { "--listen" };
+            let taken: Option<SocketAddr> = address.parse().ok();
+            let other = taken.map_or("another".to_owned(), |mut other| {
+                other.set_port(other.port().checked_add(10).unwrap_or(0));
+                other.to_string()
+            });
+            Failure::new(what, format!("another process serves {address} (`ss -ltnp` shows which)"))
+                .cure(format!("stop that one, or say {option} {other}"))
+        }
+        error => Failure::new(what, error),
+    }
+}
+
+/// Where the server can be reached.
+#[derive(Debug, Serialize)]
+struct Listening {
+    event: &'static str,
+    directory: String,
+    durability: &'static str,
+    addresses: Vec<SocketAddr>,
+    unix_socket: Option<PathBuf>,
+    http: Option<SocketAddr>,
+    process: u32,
+}
+
+impl Listening {
+    fn banner(&self, directory: &Path) -> String {
+        let survives = match self.durability {
+            "synced" => "a write is answered when it survives power failure",
+            _ => "a write is answered when it survives this process; --sync waits for the disk",
+        };
+        let mut text = format!("Situ {} is serving.\n\n", env!("CARGO_PKG_VERSION"));
+        let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<10} {value}\n"));
+        row("data", &self.directory);
+        row("durability", survives);
+        for address in &self.addresses {
+            row("memcached", &address.to_string());
+        }
+        if let Some(path) = &self.unix_socket {
+            row("memcached", &path.display().to_string());
+        }
+        if let Some(http) = self.http {
+            row("metrics", &format!("http://{http}/metrics"));
+            row("health", &format!("http://{http}/healthz"));
+        }
+        text.push_str("\nTry, in another terminal:\n\n");
+        if let Some(address) = self.addresses.first() {
+            let (host, port) = (address.ip(), address.port());
+            text.push_str(&format!(
+                "  printf 'set greeting 0 0 5\\r\\nhello\\r\\nget greeting\\r\\nquit\\r\\n' | nc {host} {port}\n"
+            ));
+        }
+        if let Some(http) = self.http {
+            text.push_str(&format!("  curl -s http://{http}/metrics | grep situ_store\n"));
+        }
+        text.push_str(&format!("  situ inspect {}\n\nCtrl-C stops it.\n", directory.display()));
+        text
+    }
+}
+
+/// Where messages go: a file that can be opened anew, or stderr.
+struct Messages {
+    path: Option<PathBuf>,
+    file: Mutex<Option<File>>,
+}
+
+impl Messages {
+    fn open(path: Option<PathBuf>) -> Result<Messages, Failure> {
+        let file = path.as_deref().map(append_to).transpose();
+        let file = file.map_err(|error| {
+            let shown = path.as_deref().unwrap_or(Path::new("")).display();
+            Failure::new(format!("cannot open the log file {shown}"), error)
+                .cure("--log-file takes a file that this user may write")
+        })?;
+        Ok(Messages { path, file: Mutex::new(file) })
+    }
+
+    fn line(&self, text: &str) {
+        let line = format!("{} {text}\n", text::utc(text::now_unix_s()));
+        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        // A message that cannot be written must not stop the server; there is nobody else to tell.
+        let _ = match file.as_mut() {
+            Some(file) => file.write_all(line.as_bytes()),
+            None => io::stderr().write_all(line.as_bytes()),
+        };
+    }
+
+    /// Goes on in a new file under the same name; in the old one if that cannot be opened.
+    fn reopen(&self) {
+        let Some(path) = &self.path else { return };
+        match append_to(path) {
+            Ok(file) => {
+                *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+                self.line("log file opened anew");
+            }
+            Err(error) => self.line(&format!("cannot open {} anew, going on in the old file: {error}", path.display())),
+        }
+    }
+}
+
+fn append_to(path: &Path) -> io::Result<File> {
+    File::options().append(true).create(true).open(path)
+}
+
+impl Listener for Messages {
+    fn event(&self, event: &StoreEvent) {
+        match event {
+            StoreEvent::Flushed { keyspace, bytes, duration, .. } => {
+                self.line(&format!("{keyspace}: flushed {} in {duration:.1?}", text::bytes(*bytes)));
+            }
+            StoreEvent::Compacted { keyspace, from_level, to_level, reason, bytes_read, bytes_written, duration } => {
+                self.line(&format!(
+                    "{keyspace}: compacted level {from_level} into {to_level} ({reason}): read {}, wrote {}, {duration:.1?}",
+                    text::bytes(*bytes_read),
+                    text::bytes(*bytes_written)
+                ));
+            }
+            StoreEvent::Slowed { bytes_per_s: 0, reason } => self.line(&format!("writers are free again ({reason})")),
+            StoreEvent::Slowed { bytes_per_s, reason } => {
+                self.line(&format!("writers are held to {}/s: {reason}", text::bytes(*bytes_per_s)));
+            }
+            StoreEvent::JobFailed { job, error } => {
+                self.line(&format!("{job} failed and will be tried again: {error}"))
+            }
+            StoreEvent::Failed { error } => self.line(&format!("the store takes no more writes: {error}")),
+            other => self.line(&format!("{other:?}")),
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! Keys, values and numbers as text, both ways.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD as BASE64;
+use clap::Args;
+use serde::ser::{Serialize, SerializeMap, Serializer};
+use std::fmt::Write as _;
+
+/// How keys and values are written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// UTF-8 as it is.
+    Text,
+    /// Two digits a byte.
+    Hex,
+    /// RFC 4648 with padding.
+    Base64,
+}
+
+/// The options that choose an [`Encoding`].
+#[derive(Debug, Clone, Copy, Args)]
+pub(crate) struct EncodingOptions {
+    /// Keys and values are hexadecimal, given and shown
+    #[arg(long, conflicts_with = "base64")]
+    hex: bool,
+    /// Keys and values are base64, given and shown
+    #[arg(long)]
+    base64: bool,
+}
+
+impl EncodingOptions {
+    pub(crate) fn encoding(self) -> Encoding {
+        match (self.hex, self.base64) {
+            (true, _) => Encoding::Hex,
+            (_, true) => Encoding::Base64,
+            _ => Encoding::Text,
+        }
+    }
+}
+
+impl Encoding {
+    /// The bytes that `text` stands for.
+    ///
+    /// # Errors
+    /// What is wrong with the text, in words.
+    pub(crate) fn decode(self, text: &[u8]) -> Result<Vec<u8>, String> {
+        match self {
+            Encoding::Text => Ok(text.to_vec()),
+            Encoding::Hex => decode_hex(text),
+            Encoding::Base64 => BASE64.decode(text).map_err(|error| format!("not base64: {error}")),
+        }
+    }
+
+    /// `bytes` as a line's part: control characters and bytes that are no UTF-8 are escaped in [`Encoding::Text`].
+    pub(crate) fn show(self, bytes: &[u8]) -> String {
+        match self {
+            Encoding::Text => escape(bytes),
+            _ => String::from_utf8_lossy(&self.encode(bytes)).into_owned(),
+        }
+    }
+
+    /// The opposite of [`decode`](Encoding::decode).
+    pub(crate) fn encode(self, bytes: &[u8]) -> Vec<u8> {
+        match self {
+            Encoding::Text => bytes.to_vec(),
+            Encoding::Hex => encode_hex(bytes).into_bytes(),
+            Encoding::Base64 => BASE64.encode(bytes).into_bytes(),
+        }
+    }
+
+    /// What a field's name ends in when it is written so.
+    pub(crate) fn suffix(self) -> &'static str {
+        match self {
+            Encoding::Text => "",
+            Encoding::Hex => "_hex",
+            Encoding::Base64 => "_base64",
+        }
+    }
+}
+
+fn encode_hex(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        // Writing to a String cannot fail.
+        let _ = write!(text, "{byte:02x}");
+    }
+    text
+}
+
+fn decode_hex(text: &[u8]) -> Result<Vec<u8>, String> {
+    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
+    if !text.len().is_multiple_of(2) {
+        return Err("not hexadecimal: an odd number of digits".to_owned());
+    }
+    let pairs = text.as_chunks::<2>().0;
+    pairs
+        .iter()
+        .enumerate()
+        .map(|(at, [high, low])| match (digit(*high), digit(*low)) {
+            (Some(high), Some(low)) => Ok(high << 4 | low),
+            _ => Err(format!("not hexadecimal at digit {}", 2 * at + 1)),
+        })
+        .collect()
+}
+
+/// Text on one line, from which the bytes can be read back: `\n`, `\t`, `\r`, `\\` and `\xNN`.
+pub(crate) fn escape(bytes: &[u8]) -> String {
+    let mut text = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\\' => text.push_str("\\\\"),
+                '\n' => text.push_str("\\n"),
+                '\r' => text.push_str("\\r"),
+                '\t' => text.push_str("\\t"),
+                c if c.is_control() => {
+                    let mut buffer = [0; 4];
+                    for byte in c.encode_utf8(&mut buffer).bytes() {
+                        let _ = write!(text, "\\x{byte:02x}");
+                    }
+                }
+                c => text.push(c),
+            }
+        }
+        for byte in chunk.invalid() {
+            let _ = write!(text, "\\x{byte:02x}");
+        }
+    }
+    text
+}
+
+/// `bytes` escaped, cut to `columns` with an ellipsis.
+pub(crate) fn shorten(bytes: &[u8], columns: usize) -> String {
+    // A character has at most four bytes, so this many suffice to fill the columns.
+    clip(&escape(&bytes[..bytes.len().min(4 * columns + 4)]), columns)
+}
+
+/// `text` cut to `columns` with an ellipsis.
+pub(crate) fn clip(text: &str, columns: usize) -> String {
+    match text.char_indices().nth(columns) {
+        None => text.to_owned(),
+        Some(_) => text.chars().take(columns.saturating_sub(1)).chain(['…']).collect(),
+    }
+}
+
+/// Adds a field of bytes to a JSON object: text under its name if it can be, otherwise with the encoding's suffix.
+pub(crate) fn bytes_entry<M: SerializeMap>(
+    map: &mut M,
+    name: &str,
+    bytes: &[u8],
+    encoding: Encoding,
+) -> Result<(), M::Error> {
+    match (encoding, std::str::from_utf8(bytes)) {
+        (Encoding::Text, Ok(text)) => map.serialize_entry(name, text),
+        (Encoding::Hex, _) => map.serialize_entry(&format!("{name}_hex"), &encode_hex(bytes)),
+        _ => map.serialize_entry(&format!("{name}_base64"), &BASE64.encode(bytes)),
+    }
+}
+
+/// An entry as a JSON object.
+pub(crate) struct JsonEntry<'a> {
+    pub(crate) key: &'a [u8],
+    /// `None` shows the key alone.
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) encoding: Encoding,
+}
+
+impl Serialize for JsonEntry<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        bytes_entry(&mut map, "key", self.key, self.encoding)?;
+        if let Some(value) = self.value {
+            bytes_entry(&mut map, "value", value, self.encoding)?;
+        }
+        map.end()
+    }
+}
+
+/// Reads a size such as `4096`, `64k`, `256MiB` or `1.5G`; units are powers of 1024.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        other => return Err(format!("{other:?} is no unit of size; use k, M, G or T, as in 256M")),
+    };
+    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no size; write for example 256M"))?;
+    let bytes = number * (1u64 << shift) as f64;
+    if (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
+}
+
+/// `1.20 GiB`.
+pub(crate) fn bytes(count: u64) -> String {
+    situ_bench::table::bytes(count as f64)
+}
+
+/// `1.20 M`.
+pub(crate) fn count(count: u64) -> String {
+    situ_bench::table::count(count as f64)
+}
+
+/// "1 table", "2 tables".
+pub(crate) fn plural(number: u64, one: &str) -> String {
+    plural_of(number, one, &format!("{one}s"))
+}
+
+/// "1 entry", "2 entries".
+pub(crate) fn plural_of(number: u64, one: &str, many: &str) -> String {
+    match number {
+        1 => format!("1 {one}"),
+        _ => format!("{} {many}", count(number)),
+    }
+}
+
+/// Seconds in the unit that suits them: `3 h`.
+pub(crate) fn age(seconds: u64) -> String {
+    match seconds {
+        0..120 => format!("{seconds} s"),
+        120..7200 => format!("{} min", seconds / 60),
+        7200..172_800 => format!("{} h", seconds / 3600),
+        _ => format!("{} d", seconds / 86_400),
+    }
+}
+
+/// A time since 1970 as `2026-11-20T17:05:00Z`.
+pub(crate) fn utc(unix_seconds: u64) -> String {
+    let (days, second) = (unix_seconds / 86_400, unix_seconds % 86_400);
+    // Civil date from days, over eras of 400 years that begin on the first of March.
+    let shifted = days + 719_468;
+    let (era, day_of_era) = (shifted / 146_097, shifted % 146_097);
+    let year_of_era = (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month_from_march = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month_from_march + 2) / 5 + 1;
+    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
+    let year = year_of_era + era * 400 + u64::from(month <= 2);
+    let (hour, minute, second) = (second / 3600, second / 60 % 60, second % 60);
+    format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
+}
+
+/// Seconds since 1970.
+pub(crate) fn now_unix_s() -> u64 {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bytes_survive_every_encoding() {
+        let all: Vec<u8> = (0..=255).collect();
+        for encoding in [Encoding::Text, Encoding::Hex, Encoding::Base64] {
+            assert_eq!(encoding.decode(&encoding.encode(&all)).as_ref(), Ok(&all), "{encoding:?}");
+        }
+        assert!(decode_hex(b"abc").is_err() && decode_hex(b"zz").is_err());
+        assert!(Encoding::Base64.decode(b"a").is_err());
+    }
+
+    #[test]
+    fn shown_text_stays_on_its_line() {
+        assert_eq!(escape("a\tb\n\\\u{7f}é".as_bytes()), "a\\tb\\n\\\\\\x7fé");
+        assert_eq!(escape(b"\xff\x00"), "\\xff\\x00");
+        assert_eq!(shorten("äöüß".as_bytes(), 3), "äö…");
+        assert_eq!(shorten(b"abc", 3), "abc");
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("1.5k"), Ok(1536));
+        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
+        assert!(parse_bytes("12x").is_err() && parse_bytes("").is_err() && parse_bytes("-1").is_err());
+    }
+
+    #[test]
+    fn dates_are_right_at_their_edges() {
+        assert_eq!(utc(0), "1970-01-01T00:00:00Z");
+        assert_eq!(utc(951_782_399), "2000-02-28T23:59:59Z");
+        assert_eq!(utc(951_782_400), "2000-02-29T00:00:00Z");
+        assert_eq!(utc(1_735_689_599), "2024-12-31T23:59:59Z");
+    }
+}

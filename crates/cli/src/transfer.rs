@@ -1,0 +1,25 @@
+//! Entries between files and stores: `load` and `dump`.
+
+mod dump;
+mod load;
+mod records;
+
+pub(crate) use dump::dump;
+pub(crate) use load::load;
+
+use crate::options::Format;
+use std::path::Path;
+
+/// The format that was asked for, or that the file's name says.
+fn format_of(asked: Option<Format>, path: &Path) -> Format {
+    asked.unwrap_or_else(|| match path.extension().and_then(|extension| extension.to_str()) {
+        Some("csv") => Format::Csv,
+        Some("tsv" | "tab") => Format::Tsv,
+        _ => Format::Jsonl,
+    })
+}
+
+/// Whether the path stands for standard input or output.
+fn is_dash(path: &Path) -> bool {
+    path.as_os_str() == "-"
+}

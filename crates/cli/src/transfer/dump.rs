@@ -1,0 +1,185 @@
+//! `dump`: entries into a file that `load` can read back, byte for byte.
+//!
+//! A file is written under another name first and takes its own when it is whole and durable.
+
+use super::{format_of, is_dash};
+use crate::DONE;
+use crate::failure::{Failure, Outcome};
+use crate::options::{DumpOptions, Format};
+use crate::output::Output;
+use crate::store::Readable;
+use crate::text::{self, Encoding, JsonEntry};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::Serialize;
+use std::fs::File;
+use std::io::{self, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+/// Entries between two looks at the progress bar.
+const BAR_EVERY: u64 = 1024;
+
+#[derive(Debug, Serialize)]
+struct Summary {
+    file: String,
+    dumped: u64,
+    bytes: u64,
+}
+
+pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
+    let readable = Readable::open(&options.target, options.stored)?;
+    if readable.has_items() {
+        eprintln!(
+            "situ: values are memcached items: expired ones are left out, the others written without flags and \
+             expiration times; --stored writes them whole"
+        );
+    }
+    let format = format_of(options.format, &options.output);
+    if is_dash(&options.output) {
+        let to = |error: &io::Error| Failure::stdout(error);
+        write_entries(&readable, options, format, out, &to)?;
+        return DONE;
+    }
+    let target = &options.output;
+    let to = |error: &io::Error| {
+        Failure::new(format!("cannot write {}", target.display()), error).cure("the file of that name is as it was")
+    };
+    let partial = Partial::create(target).map_err(|error| to(&error))?;
+    let mut counted = Counted { inner: BufWriter::with_capacity(256 << 10, &partial.file), bytes: 0 };
+    let dumped = write_entries(&readable, options, format, &mut counted, &to)?;
+    counted.flush().map_err(|error| to(&error))?;
+    let bytes = counted.bytes;
+    drop(counted);
+    partial.finish(target).map_err(|error| to(&error))?;
+    let summary = Summary { file: target.display().to_string(), dumped, bytes };
+    if out.is_json() {
+        out.object(&summary)?;
+    } else {
+        let entries = if dumped == 1 { "entry" } else { "entries" };
+        out.line(format!("wrote {dumped} {entries}, {}, to {}", text::bytes(bytes), summary.file))?;
+    }
+    DONE
+}
+
+fn write_entries(
+    readable: &Readable,
+    options: &DumpOptions,
+    format: Format,
+    to: &mut dyn Write,
+    failed: &dyn Fn(&io::Error) -> Failure,
+) -> Result<u64, Failure> {
+    let encoding = options.encoding.encoding();
+    let delimiter = match format {
+        Format::Jsonl => None,
+        Format::Csv => Some(b','),
+        Format::Tsv => Some(b'\t'),
+    };
+    let bar = bar(readable.keyspace.properties().approximate_keys);
+    let mut sink = match delimiter {
+        None => Sink::Json(to),
+        Some(delimiter) => {
+            let mut writer = csv::WriterBuilder::new().delimiter(delimiter).buffer_capacity(64 << 10).from_writer(to);
+            let name = |name: &str| format!("{name}{}", encoding.suffix());
+            writer.write_record([name("key"), name("value")]).map_err(|error| failed(&io_error(error)))?;
+            Sink::Csv(Box::new(writer))
+        }
+    };
+    let mut entries = 0;
+    let dumped = readable.walk(&options.range, encoding, false, |key, value| {
+        entries += 1;
+        if entries % BAR_EVERY == 0 {
+            bar.set_position(entries);
+        }
+        sink.write(key, value, encoding).map_err(|error| failed(&error))
+    });
+    bar.finish_and_clear();
+    let dumped = dumped?;
+    sink.finish().map_err(|error| failed(&error))?;
+    Ok(dumped)
+}
+
+enum Sink<'a> {
+    Json(&'a mut dyn Write),
+    Csv(Box<csv::Writer<&'a mut dyn Write>>),
+}
+
+impl Sink<'_> {
+    fn write(&mut self, key: &[u8], value: &[u8], encoding: Encoding) -> io::Result<()> {
+        match self {
+            Sink::Json(to) => {
+                serde_json::to_writer(&mut **to, &JsonEntry { key, value: Some(value), encoding })?;
+                to.write_all(b"\n")
+            }
+            Sink::Csv(writer) => writer.write_record([encoding.encode(key), encoding.encode(value)]).map_err(io_error),
+        }
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Sink::Json(to) => to.flush(),
+            Sink::Csv(mut writer) => writer.flush(),
+        }
+    }
+}
+
+/// The system's error in a CSV error, so that a broken pipe is still known as one.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    }
+}
+
+/// A file that is not there yet under its own name; removed if it is given up.
+struct Partial {
+    path: PathBuf,
+    file: File,
+}
+
+impl Partial {
+    fn create(target: &Path) -> io::Result<Partial> {
+        let mut name = target.as_os_str().to_owned();
+        name.push(format!(".{}.partial", std::process::id()));
+        let path = PathBuf::from(name);
+        Ok(Partial { file: File::create_new(&path)?, path })
+    }
+
+    fn finish(self, target: &Path) -> io::Result<()> {
+        self.file.sync_all()?;
+        std::fs::rename(&self.path, target)?;
+        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        File::open(parent)?.sync_all()
+    }
+}
+
+impl Drop for Partial {
+    fn drop(&mut self) {
+        // Renamed already, or given up; either way nobody wants to hear of it.
+        let _ = std::fs::remove_file(&self.path);
+    }
+}
+
+struct Counted<W> {
+    inner: W,
+    bytes: u64,
+}
+
+impl<W: Write> Write for Counted<W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        let written = self.inner.write(bytes)?;
+        self.bytes += written as u64;
+        Ok(written)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.inner.flush()
+    }
+}
+
+/// Progress on stderr, if that is a terminal. The number of entries is an estimate.
+fn bar(entries: u64) -> ProgressBar {
+    let bar = ProgressBar::new(entries);
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
+    // The template is a constant and good.
+    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,286 @@
+//! `load`: a file into the store, at most once each line.
+//!
+//! Entries are gathered into batches. Each batch also says, in the keyspace [`MARKS`], up to which place of which file it
+//! goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
+//! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file
+//! that has changed is not resumed. Standard input has no name and cannot be resumed.
+
+use super::records::{Input, Place, Record, Records};
+use super::{format_of, is_dash};
+use crate::DONE;
+use crate::failure::{Failure, Outcome};
+use crate::options::LoadOptions;
+use crate::output::Output;
+use crate::store::{Writable, durability};
+use crate::text;
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use serde::{Deserialize, Serialize};
+use situ::{Keyspace, WriteBatch};
+use std::fs::File;
+use std::io::{self, Read, Seek};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::Instant;
+use xxhash_rust::xxh3::xxh3_64;
+
+/// Where loads keep their places.
+const MARKS: &str = "situ.load";
+/// A batch ends here, however few entries it has.
+const BATCH_BYTES: usize = 1 << 20;
+/// So much of a file is hashed to tell it from another one of the same name and size.
+const HEAD_BYTES: u64 = 64 << 10;
+
+/// How far a load of a file has come, as it is stored.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+struct Mark {
+    /// Size of the file.
+    bytes: u64,
+    /// Hash of its head.
+    head: u64,
+    offset: u64,
+    line: u64,
+    loaded: u64,
+    skipped: u64,
+    done: bool,
+}
+
+/// Which file a load reads.
+struct Identity {
+    key: Vec<u8>,
+    bytes: u64,
+    head: u64,
+}
+
+/// What a load did.
+#[derive(Debug, Serialize)]
+struct Summary<'a> {
+    file: String,
+    keyspace: &'a str,
+    /// Entries of this run.
+    loaded: u64,
+    /// Lines that this run skipped.
+    skipped: u64,
+    /// The line at which it went on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    resumed_at_line: Option<u64>,
+    /// Entries of all runs.
+    loaded_in_all: u64,
+    seconds: f64,
+}
+
+pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
+    let started = Instant::now();
+    let (input, identity) = open(&options.file, &options.target.keyspace)?;
+    if options.resume && identity.is_none() {
+        return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
+    }
+    let writable = Writable::open(&options.target.data, true)?;
+    let keyspace = writable.keyspace(&options.target.keyspace, true)?;
+    if !options.stored {
+        writable.refuse_items(&keyspace)?;
+    }
+    let mark = Mark {
+        bytes: identity.as_ref().map_or(0, |identity| identity.bytes),
+        head: identity.as_ref().map_or(0, |identity| identity.head),
+        offset: Place::START.offset,
+        line: Place::START.line,
+        loaded: 0,
+        skipped: 0,
+        done: false,
+    };
+    let mut load = Load {
+        options,
+        bar: bar(identity.as_ref().map(|identity| identity.bytes)),
+        marks: match identity {
+            Some(identity) => Some((writable.keyspace(MARKS, true)?, identity.key)),
+            None => None,
+        },
+        writable: &writable,
+        keyspace: &keyspace,
+        batch: WriteBatch::new(),
+        mark,
+    };
+    if options.resume {
+        load.find_mark()?;
+    }
+    let before = load.mark.clone();
+    let outcome = if before.done { Ok(()) } else { load.run(input) };
+    load.bar.finish_and_clear();
+    let after = load.mark;
+    // Even after a failure: what was loaded is kept, and made durable.
+    writable.close()?;
+    outcome?;
+    let summary = Summary {
+        file: options.file.display().to_string(),
+        keyspace: &options.target.keyspace,
+        loaded: after.loaded - before.loaded,
+        skipped: after.skipped - before.skipped,
+        resumed_at_line: (options.resume && before.offset > 0).then_some(before.line),
+        loaded_in_all: after.loaded,
+        seconds: started.elapsed().as_secs_f64(),
+    };
+    if out.is_json() {
+        out.object(&summary)?;
+    } else {
+        out.line(summary.describe())?;
+    }
+    DONE
+}
+
+impl Summary<'_> {
+    fn describe(&self) -> String {
+        let mut text = format!(
+            "loaded {} into {:?} in {:.1} s",
+            match self.loaded {
+                1 => "1 entry".to_owned(),
+                n => format!("{n} entries"),
+            },
+            self.keyspace,
+            self.seconds
+        );
+        if self.skipped > 0 {
+            text.push_str(&format!(", skipped {}", text::plural(self.skipped, "bad line")));
+        }
+        if let Some(line) = self.resumed_at_line {
+            text.push_str(&format!(", went on at line {line}; {} in all", self.loaded_in_all));
+        }
+        text
+    }
+}
+
+/// A load under way.
+struct Load<'a> {
+    options: &'a LoadOptions,
+    writable: &'a Writable,
+    keyspace: &'a Keyspace,
+    /// Where the place is kept, and under which key.
+    marks: Option<(Keyspace, Vec<u8>)>,
+    batch: WriteBatch,
+    mark: Mark,
+    bar: ProgressBar,
+}
+
+impl Load<'_> {
+    /// Takes up the place of an earlier load of the same file.
+    fn find_mark(&mut self) -> Result<(), Failure> {
+        let Some((marks, key)) = &self.marks else { return Ok(()) };
+        let what = "cannot resume";
+        let found = marks.get(key).map_err(|error| self.writable.failure(what, &error))?;
+        let Some(found) = found else {
+            eprintln!("situ: no earlier load of this file is known; beginning at its first line");
+            return Ok(());
+        };
+        let mark: Mark = serde_json::from_slice(&found)
+            .map_err(|error| Failure::new(what, format!("the place that was kept cannot be read: {error}")))?;
+        if (mark.bytes, mark.head) != (self.mark.bytes, self.mark.head) {
+            let why = format!(
+                "the file has changed since: it had {} bytes, now it has {}, or it begins otherwise",
+                mark.bytes, self.mark.bytes
+            );
+            return Err(Failure::new(what, why).cure("load it from its beginning, without --resume"));
+        }
+        self.mark = mark;
+        Ok(())
+    }
+
+    fn run(&mut self, input: Input) -> Result<(), Failure> {
+        let shown = self.options.file.display();
+        let failed = |error: io::Error| Failure::new(format!("cannot read {shown}"), error);
+        let start = Place { offset: self.mark.offset, line: self.mark.line };
+        let mut records =
+            Records::new(input, format_of(self.options.format, &self.options.file), start).map_err(failed)?;
+        let mut bad = 0;
+        let mut gathered = 0;
+        loop {
+            let before = records.place();
+            let Some(numbered) = records.read().map_err(failed)? else { break };
+            if let Ok((key, value)) = &numbered.record
+                && gathered > 0
+                && self.batch.bytes() + key.len() + value.len() > BATCH_BYTES
+            {
+                self.commit(before, gathered)?;
+                gathered = 0;
+            }
+            let put = |(key, value): Record| self.batch.put(self.keyspace, &key, &value).map_err(|e| e.to_string());
+            match numbered.record.and_then(put) {
+                Ok(()) => gathered += 1,
+                Err(why) => {
+                    self.bar.suspend(|| eprintln!("situ: {shown}, line {}: {why}", numbered.line));
+                    if bad == self.options.skip_bad {
+                        self.commit(before, gathered)?;
+                        return Err(self.too_many_bad(numbered.line));
+                    }
+                    bad += 1;
+                    self.mark.skipped += 1;
+                }
+            }
+            if gathered >= u64::from(self.options.batch) {
+                self.commit(records.place(), gathered)?;
+                gathered = 0;
+            }
+        }
+        self.mark.done = true;
+        self.commit(records.place(), gathered)
+    }
+
+    fn too_many_bad(&self, line: u64) -> Failure {
+        let what = format!("stopped at line {line}, with {} loaded", text::plural(self.mark.loaded, "line"));
+        let why = match self.options.skip_bad {
+            0 => "the line cannot be read".to_owned(),
+            limit => format!("more than {limit} lines cannot be read"),
+        };
+        Failure::new(what, why).cure("mend the file and load it again, or go on with --resume --skip-bad NUMBER")
+    }
+
+    /// Writes what was gathered together with the place it goes up to.
+    fn commit(&mut self, place: Place, gathered: u64) -> Result<(), Failure> {
+        let what = "cannot write a batch";
+        self.mark.loaded += gathered;
+        (self.mark.offset, self.mark.line) = (place.offset, place.line);
+        if let Some((marks, key)) = &self.marks {
+            let mark = serde_json::to_vec(&self.mark).map_err(|error| Failure::new(what, error))?;
+            self.batch.put(marks, key, &mark).map_err(|error| self.writable.failure(what, &error))?;
+        }
+        let batch = std::mem::take(&mut self.batch);
+        let written = self.writable.store.write_with(batch, durability(self.options.sync));
+        written.map_err(|error| self.writable.failure(what, &error))?;
+        self.bar.set_position(if self.marks.is_some() { place.offset } else { self.mark.loaded });
+        self.bar.set_message(format!("{} entries", text::count(self.mark.loaded)));
+        Ok(())
+    }
+}
+
+fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failure> {
+    if is_dash(path) {
+        return Ok((Input::Stdin(io::stdin()), None));
+    }
+    let shown = path.display();
+    let failed = |error: io::Error| Failure::new(format!("cannot read {shown}"), error);
+    let mut file = File::open(path).map_err(failed)?;
+    let metadata = file.metadata().map_err(failed)?;
+    if metadata.is_dir() {
+        return Err(Failure::new(format!("cannot read {shown}"), "it is a directory"));
+    }
+    if !metadata.is_file() {
+        // A pipe with a name: what was read is gone.
+        return Ok((Input::File(file), None));
+    }
+    let mut head = Vec::new();
+    file.by_ref().take(HEAD_BYTES).read_to_end(&mut head).map_err(failed)?;
+    file.rewind().map_err(failed)?;
+    let absolute = path.canonicalize().map_err(failed)?;
+    let key = [keyspace.as_bytes(), b"\0", absolute.as_os_str().as_bytes()].concat();
+    let identity = Identity { key, bytes: metadata.len(), head: xxh3_64(&head) };
+    Ok((Input::File(file), Some(identity)))
+}
+
+/// Progress on stderr, if that is a terminal.
+fn bar(bytes: Option<u64>) -> ProgressBar {
+    let (bar, template) = match bytes {
+        Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go"),
+        None => (ProgressBar::new_spinner(), "{spinner} {msg}, {elapsed}"),
+    };
+    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+    // The templates are constants and good.
+    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+}

@@ -1,0 +1,214 @@
+//! Reading records from JSON lines, CSV and TSV, with positions to go on from.
+//!
+//! A record that cannot be read is a value with a reason, not an error: the reader stands behind it and goes on. Where
+//! a reader stands is a byte offset, at which a new reader can begin.
+//!
+//! CSV and TSV are RFC 4180 with any bytes inside fields. A first row `key,value` is a header; `key_hex`, `key_base64`
+//! and the same for `value` say how all rows are encoded. Without a header, the columns are key and value as they are.
+
+use crate::options::Format;
+use crate::text::Encoding;
+use csv::ByteRecord;
+use serde::Deserialize;
+use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
+
+/// A JSON line may be this long: the longest value in base64, with room.
+const LINE_BYTES_MAX: u64 = 2 << 30;
+
+/// Some programs begin text files with it.
+const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
+
+/// A key and its value.
+pub(super) type Record = (Vec<u8>, Vec<u8>);
+
+/// What a reader reads from; only files can be positioned.
+pub(super) enum Input {
+    File(std::fs::File),
+    Stdin(io::Stdin),
+}
+
+impl Read for Input {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Input::File(file) => file.read(into),
+            Input::Stdin(stdin) => stdin.lock().read(into),
+        }
+    }
+}
+
+/// A place between two records.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Place {
+    /// Bytes before it.
+    pub(super) offset: u64,
+    /// The number of the line that begins there, the first being 1.
+    pub(super) line: u64,
+}
+
+impl Place {
+    pub(super) const START: Place = Place { offset: 0, line: 1 };
+}
+
+/// One record, or why it is none, with the number of its first line.
+pub(super) struct Numbered {
+    pub(super) line: u64,
+    pub(super) record: Result<Record, String>,
+}
+
+/// Reads records of one format.
+pub(super) enum Records {
+    Json { input: BufReader<Input>, place: Place, line: Vec<u8> },
+    Csv { reader: Box<csv::Reader<Input>>, base: Place, encodings: [Encoding; 2], record: ByteRecord },
+}
+
+impl Records {
+    /// Begins at `start`. `input` is positioned there already, if it is not the beginning.
+    pub(super) fn new(mut input: Input, format: Format, start: Place) -> io::Result<Records> {
+        let delimiter = match format {
+            Format::Jsonl => {
+                seek(&mut input, start)?;
+                return Ok(Records::Json {
+                    input: BufReader::with_capacity(256 << 10, input),
+                    place: start,
+                    line: Vec::new(),
+                });
+            }
+            Format::Csv => b',',
+            Format::Tsv => b'\t',
+        };
+        let builder = |input| {
+            let mut builder = csv::ReaderBuilder::new();
+            builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(256 << 10);
+            Box::new(builder.from_reader(input))
+        };
+        let mut reader = builder(input);
+        let mut record = ByteRecord::new();
+        let mut encodings = [Encoding::Text; 2];
+        let more = reader.read_byte_record(&mut record).map_err(io::Error::other)?;
+        let header = header(&record);
+        if let Some(found) = header {
+            encodings = found;
+        }
+        if start.offset > 0 {
+            // The header has been read for what it says; the rest begins elsewhere.
+            let mut input = reader.into_inner();
+            seek(&mut input, start)?;
+            return Ok(Records::Csv { reader: builder(input), base: start, encodings, record: ByteRecord::new() });
+        }
+        if header.is_some() || !more {
+            record.clear();
+        }
+        Ok(Records::Csv { reader, base: Place::START, encodings, record })
+    }
+
+    /// The next record; `None` at the end.
+    pub(super) fn read(&mut self) -> io::Result<Option<Numbered>> {
+        match self {
+            Records::Json { input, place, line } => loop {
+                line.clear();
+                let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
+                if read == 0 {
+                    return Ok(None);
+                }
+                if read as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
+                    return Err(io::Error::other(format!("line {} has more than 2 GiB", place.line)));
+                }
+                let number = place.line;
+                place.offset += read as u64;
+                place.line += 1;
+                let text = match number {
+                    1 => line.strip_prefix(BYTE_ORDER_MARK).unwrap_or(line),
+                    _ => line,
+                };
+                let text = text.trim_ascii();
+                if !text.is_empty() {
+                    return Ok(Some(Numbered { line: number, record: from_json(text) }));
+                }
+            },
+            Records::Csv { reader, base, encodings, record } => {
+                // The first row has been read already if it was no header.
+                if record.is_empty() && !reader.read_byte_record(record).map_err(io::Error::other)? {
+                    return Ok(None);
+                }
+                let line = record.position().map_or(0, csv::Position::line) + base.line - 1;
+                let found = from_row(record, *encodings);
+                record.clear();
+                Ok(Some(Numbered { line, record: found }))
+            }
+        }
+    }
+
+    /// Where the next record begins.
+    pub(super) fn place(&self) -> Place {
+        match self {
+            Records::Json { place, .. } => *place,
+            Records::Csv { reader, base, .. } => {
+                let position = reader.position();
+                Place { offset: base.offset + position.byte(), line: base.line + position.line() - 1 }
+            }
+        }
+    }
+}
+
+fn seek(input: &mut Input, start: Place) -> io::Result<()> {
+    match input {
+        Input::File(file) if start.offset > 0 => file.seek(SeekFrom::Start(start.offset)).map(drop),
+        _ => Ok(()),
+    }
+}
+
+/// A JSON object's fields. Anything else is refused: a value in a field that nobody reads would be lost in silence.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct JsonRecord {
+    key: Option<String>,
+    key_base64: Option<String>,
+    key_hex: Option<String>,
+    value: Option<String>,
+    value_base64: Option<String>,
+    value_hex: Option<String>,
+}
+
+fn from_json(line: &[u8]) -> Result<Record, String> {
+    let record: JsonRecord = serde_json::from_slice(line).map_err(|error| {
+        // The line's number is ours; the parser only ever sees line 1.
+        format!("not a record: {}", error.to_string().replace(" at line 1 column ", ", column "))
+    })?;
+    let key = one_of("key", record.key, record.key_base64, record.key_hex)?;
+    let value = one_of("value", record.value, record.value_base64, record.value_hex)?;
+    Ok((key, value))
+}
+
+fn one_of(name: &str, text: Option<String>, base64: Option<String>, hex: Option<String>) -> Result<Vec<u8>, String> {
+    match (text, base64, hex) {
+        (Some(text), None, None) => Ok(text.into_bytes()),
+        (None, Some(text), None) => {
+            Encoding::Base64.decode(text.as_bytes()).map_err(|why| format!("{name}_base64: {why}"))
+        }
+        (None, None, Some(text)) => Encoding::Hex.decode(text.as_bytes()).map_err(|why| format!("{name}_hex: {why}")),
+        (None, None, None) => Err(format!("no {name}: expected one of {name}, {name}_base64 and {name}_hex")),
+        _ => Err(format!("more than one of {name}, {name}_base64 and {name}_hex")),
+    }
+}
+
+/// What a header says of the two columns; `None` if the row is no header.
+fn header(row: &ByteRecord) -> Option<[Encoding; 2]> {
+    let column = |at: usize, name: &str| {
+        let suffix = row.get(at)?.strip_prefix(name.as_bytes())?;
+        [Encoding::Text, Encoding::Hex, Encoding::Base64].into_iter().find(|e| e.suffix().as_bytes() == suffix)
+    };
+    if row.len() != 2 {
+        return None;
+    }
+    Some([column(0, "key")?, column(1, "value")?])
+}
+
+fn from_row(row: &ByteRecord, encodings: [Encoding; 2]) -> Result<Record, String> {
+    if row.len() != 2 {
+        return Err(format!("expected 2 columns, key and value, found {}", row.len()));
+    }
+    let field = |at: usize, name: &str| {
+        encodings[at].decode(row.get(at).unwrap_or_default()).map_err(|why| format!("{name}: {why}"))
+    };
+    Ok((field(0, "key")?, field(1, "value")?))
+}

@@ -1,0 +1,141 @@
+//! `get`, `put`, `delete`, `scan`, `compact`, and how the program fails.
+
+mod common;
+
+use common::{Serving, program, situ, situ_fed};
+use std::io::Read;
+use std::process::Stdio;
+
+#[test]
+fn what_is_put_is_got_until_it_is_deleted() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    assert_eq!(situ(at, &["put", "greeting", "hello"]).done().text(), "");
+    assert_eq!(situ(at, &["get", "greeting"]).done().text(), "hello\n");
+    assert_eq!(situ(at, &["get", "-n", "greeting"]).done().text(), "hello");
+    let got = situ(at, &["get", "greeting", "--json"]).done().json();
+    assert_eq!(got, serde_json::json!({ "found": true, "key": "greeting", "value": "hello" }));
+    situ(at, &["delete", "greeting"]).done();
+    let missing = situ(at, &["get", "greeting"]);
+    assert_eq!((missing.code, missing.text().as_str()), (3, ""));
+    assert!(missing.stderr.contains("there is no key greeting"), "{}", missing.stderr);
+    let missing = situ(at, &["--json", "get", "greeting"]);
+    assert_eq!((missing.code, missing.json()["found"].as_bool()), (3, Some(false)));
+}
+
+#[test]
+fn any_bytes_go_in_and_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let all: Vec<u8> = (0..=255).collect();
+    situ_fed(at, &["put", "--sync", "all"], &all).done();
+    assert_eq!(situ(at, &["get", "-n", "all"]).done().stdout, all);
+    situ(at, &["put", "--hex", "00ff", "c0ffee"]).done();
+    assert_eq!(situ(at, &["get", "--hex", "00FF"]).done().text(), "c0ffee\n");
+    assert_eq!(situ(at, &["get", "--base64", "AP8="]).done().text(), "wP/u\n");
+    let got = situ(at, &["get", "--base64", "AP8=", "--json"]).done().json();
+    assert_eq!((got["key_base64"].as_str(), got["value_base64"].as_str()), (Some("AP8="), Some("wP/u")));
+    assert_eq!(situ_fed(at, &["put", "--hex", "01"], b"0a0b\n").done().code, 0);
+    assert_eq!(situ(at, &["get", "--hex", "01"]).done().text(), "0a0b\n");
+    let wrong = situ(at, &["get", "--hex", "0x"]);
+    assert_eq!(wrong.code, 2);
+    assert!(wrong.stderr.contains("not hexadecimal at digit 1"), "{}", wrong.stderr);
+}
+
+#[test]
+fn scans_are_in_order_and_in_bounds() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for (key, value) in [("user:1", "ada"), ("user:2", "two\nlines"), ("visit", "1"), ("admin", "root")] {
+        situ(at, &["put", key, value]).done();
+    }
+    let scan = |arguments: &[&str]| situ(at, &[&["scan"], arguments].concat()).done().text();
+    assert_eq!(scan(&[]), "admin\troot\nuser:1\tada\nuser:2\ttwo\\nlines\nvisit\t1\n");
+    assert_eq!(scan(&["--prefix", "user:", "--keys"]), "user:1\nuser:2\n");
+    assert_eq!(scan(&["--reverse", "-n", "2", "--keys"]), "visit\nuser:2\n");
+    assert_eq!(scan(&["--from", "b", "--to", "user:2", "--keys"]), "user:1\n");
+    let objects = situ(at, &["scan", "--json", "--prefix", "user:2"]).done().json_lines();
+    assert_eq!(objects, [serde_json::json!({ "key": "user:2", "value": "two\nlines" })]);
+}
+
+#[test]
+fn keyspaces_are_apart_and_made_by_writing() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "default"]).done();
+    situ(at, &["put", "--keyspace", "other", "k", "other"]).done();
+    assert_eq!(situ(at, &["get", "k"]).done().text(), "default\n");
+    assert_eq!(situ(at, &["get", "-k", "other", "k"]).done().text(), "other\n");
+    let missing = situ(at, &["get", "-k", "othr", "k"]);
+    assert_eq!(missing.code, 1);
+    assert!(missing.stderr.contains("the store has: default, other"), "{}", missing.stderr);
+}
+
+#[test]
+fn compaction_says_what_it_did() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "1"]).done();
+    situ(at, &["put", "k", "2"]).done();
+    let done = situ(at, &["compact", "situ-data", "--json"]).done().json();
+    assert_eq!((done["keyspace"].as_str(), done["tables"].as_u64()), (Some("default"), Some(1)));
+    assert!(situ(at, &["compact"]).done().text().starts_with("default: "));
+    assert_eq!(situ(at, &["get", "k"]).done().text(), "2\n");
+}
+
+#[test]
+fn failures_say_what_and_why_and_what_next() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let missing = situ(at, &["get", "k"]);
+    assert_eq!(missing.code, 1);
+    for part in ["situ: cannot open the store in situ-data:", "situ-data does not exist", "`situ serve situ-data`"] {
+        assert!(missing.stderr.contains(part), "{part} in {}", missing.stderr);
+    }
+    assert_eq!(situ(at, &["get"]).code, 2);
+    assert_eq!(situ(at, &["frobnicate"]).code, 2);
+    assert!(situ(at, &["delete", "k"]).stderr.contains("does not exist"));
+    assert!(!at.join("situ-data").exists(), "a command that does not create has created a store");
+}
+
+#[test]
+fn writers_exclude_each_other_and_readers_work_beside_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "-k", "other", "k", "v"]).done();
+    let serving = Serving::start(at, &[]);
+    assert!(serving.ask("set a 5 0 1\r\nx\r\nset gone 0 -1 1\r\nx\r\nquit\r\n").starts_with("STORED"));
+    for arguments in [&["put", "k", "v"][..], &["delete", "k"], &["compact"], &["load", "/dev/null"]] {
+        let refused = situ(at, arguments);
+        assert_eq!(refused.code, 1, "{arguments:?}");
+        assert!(refused.stderr.contains("another process has the store open"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("get, scan, dump and inspect work beside it"), "{}", refused.stderr);
+    }
+    assert_eq!(situ(at, &["get", "-k", "other", "k"]).done().text(), "v\n");
+    // Items are shown as clients see them, or as they are stored.
+    assert_eq!(situ(at, &["scan"]).done().text(), "a\tx\n");
+    assert_eq!(situ(at, &["get", "gone"]).code, 3);
+    assert_eq!(situ(at, &["get", "-n", "--stored", "a"]).done().stdout.len(), 23);
+    assert_eq!(situ(at, &["dump", "--json"]).done().text(), "{\"key\":\"a\",\"value\":\"x\"}\n");
+    situ(at, &["inspect"]).done();
+    drop(serving);
+    let refused = situ(at, &["put", "k", "v"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("memcached items"), "{}", refused.stderr);
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_failure() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let lines: String = (0..50_000).map(|n| format!("{{\"key\":\"{n:06}\",\"value\":\"{n}\"}}\n")).collect();
+    situ_fed(at, &["load"], lines.as_bytes()).done();
+    for arguments in [&["scan"][..], &["dump"], &["scan", "--json"], &["dump", "--format", "csv"]] {
+        let mut child = program(at).args(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut some = [0; 10];
+        child.stdout.take().unwrap().read_exact(&mut some).unwrap();
+        let mut said = String::new();
+        child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+        assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "{arguments:?}");
+    }
+}

@@ -1,0 +1,103 @@
+//! `inspect` of sound and of damaged stores; `bench`.
+
+mod common;
+
+use common::{situ, situ_fed};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn filled(at: &Path) {
+    let lines: String = (0..5000).map(|n| format!("{{\"key\":\"person:{n:05}\",\"value\":\"{n}\"}}\n")).collect();
+    situ_fed(at, &["load", "-k", "people"], lines.as_bytes()).done();
+    situ(at, &["put", "a", "b"]).done();
+    situ(at, &["compact"]).done();
+    situ(at, &["put", "a", "c"]).done();
+}
+
+fn file(at: &Path, extension: &str) -> (u64, PathBuf) {
+    let files = fs::read_dir(at.join("situ-data")).unwrap().map(|entry| entry.unwrap().path());
+    let path = files
+        .filter(|path| path.extension().is_some_and(|e| e == extension))
+        .max_by_key(|path| (fs::metadata(path).unwrap().len(), path.clone()));
+    let path = path.unwrap();
+    (path.file_stem().unwrap().to_str().unwrap().parse().unwrap(), path)
+}
+
+#[test]
+fn a_sound_store_is_drawn_within_a_hundred_columns() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    filled(at);
+    let text = situ(at, &["inspect"]).done().text();
+    assert!(
+        text.contains("2 keyspaces") && text.contains("level 6") && text.contains("all keys begin with person:0"),
+        "{text}"
+    );
+    assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
+    let report = situ(at, &["inspect", "situ-data", "--json"]).done().json();
+    assert_eq!(report["sound"], true);
+    let people = &report["keyspaces"][1];
+    assert_eq!((people["name"].as_str(), people["approximate_keys"].as_u64()), (Some("people"), Some(5000)));
+    let table = &people["levels"][6]["tables"][0];
+    assert_eq!((table["entries"].as_u64(), table["begin"].as_str()), (Some(5000), Some("person:00000")));
+
+    let number = table["number"].to_string();
+    let one = situ(at, &["inspect", "--table", &number, "--json"]).done().json();
+    assert_eq!((one["entries"].as_u64(), one["largest_key"].as_str()), (Some(5000), Some("person:04999")));
+    assert!(one["block_bytes_max"].as_u64() > Some(0) && one["data_blocks"].as_u64() > Some(1));
+    assert!(situ(at, &["inspect", "--table", &number]).done().text().contains("first key  person:00000"));
+    // One file holds the last record, the other is prepared for more.
+    let logs = report["log_files"].as_array().unwrap().iter().map(|file| file["name"].as_str().unwrap());
+    let numbers: Vec<&str> = logs.filter_map(|name| name.strip_suffix(".log")).collect();
+    let shown = numbers.iter().map(|log| situ(at, &["inspect", "--log", log, "--json"]).done().json());
+    let used: Vec<_> = shown.filter(|log| log["used_bytes"].as_u64() > Some(0)).collect();
+    assert_eq!(used.len(), 1, "{used:?}");
+    assert_eq!((used[0]["damaged"].as_bool(), used[0]["closed"].as_bool()), (Some(false), Some(true)), "{used:?}");
+    assert!(numbers.iter().any(|log| situ(at, &["inspect", "--log", log]).done().text().contains("  good")));
+    let missing = situ(at, &["inspect", "--table", "999999"]);
+    assert!(missing.code == 1 && missing.stderr.contains("there is no such table"), "{}", missing.stderr);
+    assert_eq!(situ(at, &["inspect", "--log", "999999"]).code, 1);
+    assert_eq!(situ(at, &["inspect", "elsewhere"]).code, 1);
+}
+
+#[test]
+fn a_damaged_store_is_shown_as_far_as_it_goes() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    filled(at);
+    let (number, path) = file(at, "table");
+    let mut bytes = fs::read(&path).unwrap();
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let shown = situ(at, &["inspect"]);
+    assert_eq!(shown.code, 4);
+    assert!(shown.text().contains("✗") && shown.text().contains("default"), "{}", shown.text());
+    assert!(shown.stderr.contains("situ verify") && shown.stderr.contains("situ repair"), "{}", shown.stderr);
+    let report = situ(at, &["inspect", "--json"]);
+    assert_eq!((report.code, report.json()["sound"].as_bool()), (4, Some(false)));
+    assert_eq!(situ(at, &["inspect", "--table", &number.to_string()]).code, 4);
+    let read = situ(at, &["scan", "-k", "people"]);
+    assert_eq!(read.code, 4);
+    assert!(read.stderr.contains(".table is damaged at byte"), "{}", read.stderr);
+
+    fs::remove_file(at.join("situ-data/CURRENT")).unwrap();
+    let shown = situ(at, &["inspect"]);
+    assert_eq!(shown.code, 4);
+    assert!(shown.text().contains("It cannot be opened") && shown.text().contains("✗ "), "{}", shown.text());
+    let report = situ(at, &["inspect", "--json"]).json();
+    let unreadable: Vec<_> = report["files"].as_array().unwrap().iter().filter(|f| f["readable"] == false).collect();
+    assert_eq!(unreadable.len(), 1, "{report}");
+}
+
+#[test]
+fn a_benchmark_runs_and_is_reported() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let result = situ(at, &["bench", "--keys", "2000", "--output", "r.json", "--json"]).done().json();
+    assert_eq!(result["phases"].as_array().map(Vec::len), Some(2), "{result}");
+    assert!(situ(at, &["bench", "--keys", "1000", "--workloads", "fillseq"]).done().text().contains("fillseq"));
+    situ(at, &["bench", "report", "r.json", "--output", "r.html"]).done();
+    assert!(fs::read_to_string(at.join("r.html")).unwrap().contains("<svg"));
+    assert_eq!(situ(at, &["bench", "--keys", "0"]).code, 2);
+}

@@ -1,0 +1,130 @@
+//! `serve`: what was acknowledged outlives SIGKILL, signals are obeyed, conflicts are explained.
+
+mod common;
+
+use common::{Serving, situ};
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::time::Duration;
+
+#[test]
+fn promise_1_what_was_acknowledged_outlives_sigkill() {
+    for options in [&[][..], &["--sync"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut acknowledged: HashMap<String, u64> = HashMap::new();
+        for round in 0..3 {
+            let mut serving = Serving::start(directory.path(), options);
+            let writers: Vec<_> = (0..4)
+                .map(|writer| {
+                    let mut connection = serving.connect();
+                    std::thread::spawn(move || {
+                        let mut acknowledged = HashMap::new();
+                        for n in 0.. {
+                            let value = round * 1_000_000 + n;
+                            let set = format!("set key{writer}-{} 0 0 10\r\n{value:010}\r\n", n % 500);
+                            let mut answer = String::new();
+                            if connection.get_mut().write_all(set.as_bytes()).is_err()
+                                || connection.read_line(&mut answer).unwrap_or(0) == 0
+                            {
+                                // The set in flight may be there or not; the one before it must.
+                                return (writer, n % 500, value, acknowledged);
+                            }
+                            assert_eq!(answer, "STORED\r\n");
+                            acknowledged.insert(format!("key{writer}-{}", n % 500), value);
+                        }
+                        unreachable!("the server was killed")
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(300));
+            serving.signal(Signal::KILL);
+            serving.wait();
+            let mut in_flight = HashMap::new();
+            for writer in writers {
+                let (writer, key, value, theirs) = writer.join().unwrap();
+                acknowledged.extend(theirs);
+                in_flight.insert(format!("key{writer}-{key}"), value);
+            }
+            assert!(acknowledged.len() > 4, "too little was written to show anything");
+            let serving = Serving::start(directory.path(), options);
+            let mut connection = serving.connect();
+            for (key, value) in &mut acknowledged {
+                connection.get_mut().write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+                let mut answer = [(); 3].map(|()| String::new());
+                connection.read_line(&mut answer[0]).unwrap();
+                assert_ne!(answer[0], "END\r\n", "{key} is gone");
+                for line in &mut answer[1..] {
+                    connection.read_line(line).unwrap();
+                }
+                let found: u64 = answer[1].trim().parse().unwrap();
+                assert!(found == *value || in_flight.get(key) == Some(&found), "{key}: {found} for {value}");
+                *value = found;
+            }
+        }
+    }
+}
+
+#[test]
+fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["--log-file", "situ.log", "--unix-socket", "s.sock", "my data"]);
+    assert_eq!(serving.ask("set a 0 0 1\r\nx\r\nget a\r\nquit\r\n"), "STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+    let mut local = UnixStream::connect(at.join("s.sock")).unwrap();
+    local.write_all(b"get a\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    local.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "VALUE a 0 1\r\nx\r\nEND\r\n");
+    let mut http = TcpStream::connect(serving.http).unwrap();
+    http.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    answer.clear();
+    http.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    fs::rename(at.join("situ.log"), at.join("situ.log.1")).unwrap();
+    serving.signal(Signal::HUP);
+    for _ in 0..1000 {
+        if fs::read_to_string(at.join("situ.log")).is_ok_and(|text| text.contains("anew")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    assert!(fs::read_to_string(at.join("situ.log.1")).unwrap().contains("serving"));
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    assert!(log.contains("log file opened anew") && log.contains("stopped; everything is durable"), "{log}");
+    assert!(!at.join("s.sock").exists());
+    assert_eq!(situ(at, &["get", "-d", "my data", "a"]).done().text(), "x\n");
+    let mut serving = Serving::start(at, &["--data", "my data"]);
+    serving.signal(Signal::INT);
+    assert_eq!(serving.wait(), Some(0));
+}
+
+#[test]
+fn conflicts_are_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let _taken = TcpListener::bind(taken).unwrap();
+    let address = taken.to_string();
+    let busy = situ(at, &["serve", "--listen", &address, "--no-http"]);
+    assert_eq!(busy.code, 1);
+    let says = format!("situ: cannot start the server: another process serves {address}");
+    assert!(busy.stderr.contains(&says) && busy.stderr.contains("say --listen 127.0.0.1:"), "{}", busy.stderr);
+    let busy = situ(at, &["serve", "--listen", "127.0.0.1:0", "--http", &address]);
+    assert!(busy.code == 1 && busy.stderr.contains("say --http 127.0.0.1:"), "{}", busy.stderr);
+
+    let _serving = Serving::start(at, &[]);
+    let locked = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http"]);
+    assert_eq!(locked.code, 1);
+    assert!(locked.stderr.contains("another process has the store open"), "{}", locked.stderr);
+    assert_eq!(situ(at, &["serve", "--listen", "nonsense"]).code, 2);
+    assert_eq!(situ(at, &["serve", "--memory", "12 parsecs"]).code, 2);
+    let huge = situ(at, &["serve", "other", "--no-http", "--listen", "127.0.0.1:0", "--max-value", "2G"]);
+    assert!(huge.code == 1 && huge.stderr.contains("max_value_bytes"), "{}", huge.stderr);
+}

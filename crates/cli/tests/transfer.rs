@@ -1,0 +1,178 @@
+//! `load` and `dump`.
+
+mod common;
+
+use common::{program, situ, situ_fed};
+use std::fs;
+use std::process::Stdio;
+use std::time::Duration;
+
+/// Entries that are hard on formats: separators, quotes, line ends, control characters, bytes that are no UTF-8.
+fn hard_entries() -> Vec<(Vec<u8>, Vec<u8>)> {
+    let mut entries: Vec<(Vec<u8>, Vec<u8>)> = vec![
+        (b"a,b".to_vec(), b"say \"hi\"".to_vec()),
+        (b"empty".to_vec(), b"".to_vec()),
+        (b"key".to_vec(), b"value".to_vec()),
+        (b"line\nbreak\r\n".to_vec(), b"\r".to_vec()),
+        (b"tab\there".to_vec(), b"\\n\\t\0".to_vec()),
+        ("grüße \u{1f980}".as_bytes().to_vec(), "\u{feff}".as_bytes().to_vec()),
+        (b"\xff\xfe".to_vec(), (0..=255).collect()),
+    ];
+    entries.extend((0..=255u8).map(|byte| (vec![b'b', byte], vec![byte; 3])));
+    entries.sort();
+    entries
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+#[test]
+fn every_format_gives_back_every_byte() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let entries = hard_entries();
+    let input: String =
+        entries.iter().map(|(k, v)| format!("{{\"key_hex\":\"{}\",\"value_hex\":\"{}\"}}\n", hex(k), hex(v))).collect();
+    let loaded = situ_fed(at, &["load", "--json"], input.as_bytes()).done().json();
+    assert_eq!(loaded["loaded"].as_u64(), Some(entries.len() as u64));
+    let all = |data: &str| situ(at, &["scan", "--hex", "-d", data]).done().text();
+    let expected: String = entries.iter().map(|(k, v)| format!("{}\t{}\n", hex(k), hex(v))).collect();
+    assert_eq!(all("situ-data"), expected);
+    let mut stores = 0;
+    for format in ["jsonl", "csv", "tsv"] {
+        for encoding in [None, Some("--hex"), Some("--base64")] {
+            let through_files = || {
+                let file = format!("out{}.{format}", encoding.unwrap_or(""));
+                let store = format!("{file}.store");
+                let mut dump = vec!["dump", "-o", &file];
+                dump.extend(encoding);
+                let told = situ(at, &dump).done().text();
+                assert!(told.starts_with(&format!("wrote {} entries", entries.len())), "{told}");
+                situ(at, &["load", "-d", &store, &file]).done();
+                all(&store)
+            };
+            assert_eq!(through_files(), expected, "{format} {encoding:?} by files");
+            let mut dump = vec!["dump", "--format", format];
+            dump.extend(encoding);
+            let piped = situ(at, &dump).done().stdout;
+            let store = format!("piped{stores}");
+            stores += 1;
+            situ_fed(at, &["load", "-d", &store, "--format", format, "--batch", "7"], &piped).done();
+            assert_eq!(all(&store), expected, "{format} {encoding:?} by pipes");
+        }
+    }
+    assert!(!fs::read_dir(at).unwrap().any(|f| f.unwrap().file_name().to_string_lossy().contains("partial")));
+}
+
+#[test]
+fn a_file_without_a_header_is_data_and_ranges_are_kept() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ_fed(at, &["load", "--format", "csv"], b"ada,1815\ngrace,1906\r\nada,1816\n").done();
+    assert_eq!(situ(at, &["scan"]).done().text(), "ada\t1816\ngrace\t1906\n");
+    assert_eq!(situ(at, &["dump", "--prefix", "g", "--format", "tsv"]).done().text(), "key\tvalue\ngrace\t1906\n");
+    assert_eq!(situ_fed(at, &["load", "--format", "csv", "--json"], b"").done().json()["loaded"], 0);
+    assert_eq!(situ_fed(at, &["load", "--json"], b"\n\n").done().json()["loaded"], 0);
+}
+
+#[test]
+fn bad_lines_are_named_and_counted() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let lines = b"{\"key\":\"a\",\"value\":\"1\"}\nnonsense\n{\"key\":\"\",\"value\":\"x\"}\n{\"key\":\"b\",\"value\":\"2\"}\n\
+                  {\"key\":\"c\",\"value\":\"3\",\"ttl\":1}\n{\"key\":\"d\",\"value_base64\":\"?\"}\n{\"key\":\"e\",\"value\":\"5\"}\n";
+    fs::write(at.join("bad.jsonl"), lines).unwrap();
+    let stopped = situ(at, &["load", "bad.jsonl", "--skip-bad", "3"]);
+    assert_eq!(stopped.code, 1);
+    for part in [
+        "line 2: not a record",
+        "line 3: a key has at least one byte",
+        "line 5: not a record: unknown field `ttl`",
+        "line 6: value_base64: not base64",
+        "stopped at line 6, with 2 lines loaded: more than 3 lines cannot be read",
+    ] {
+        assert!(stopped.stderr.contains(part), "{part} in {}", stopped.stderr);
+    }
+    assert_eq!(situ(at, &["scan"]).done().text(), "a\t1\nb\t2\n");
+    let resumed = situ(at, &["load", "bad.jsonl", "--resume", "--skip-bad", "1", "--json"]).done().json();
+    assert_eq!((resumed["loaded"].as_u64(), resumed["skipped"].as_u64()), (Some(1), Some(1)));
+    assert_eq!((resumed["resumed_at_line"].as_u64(), resumed["loaded_in_all"].as_u64()), (Some(6), Some(3)));
+    assert_eq!(situ(at, &["scan", "--keys"]).done().text(), "a\nb\ne\n");
+
+    fs::write(at.join("bad.csv"), "key_hex,value\n00,a\n0,b\n01,\"two\nlines\"\n02,c,d\n").unwrap();
+    let done = situ(at, &["load", "-k", "csv", "bad.csv", "--skip-bad", "2"]).done();
+    assert!(done.stderr.contains("line 3: key: not hexadecimal"), "{}", done.stderr);
+    assert!(done.stderr.contains("line 6: expected 2 columns, key and value, found 3"), "{}", done.stderr);
+    assert_eq!(situ(at, &["scan", "-k", "csv", "--hex"]).done().text(), "00\t61\n01\t74776f0a6c696e6573\n");
+}
+
+#[test]
+fn a_load_that_is_killed_goes_on_where_it_was() {
+    const LINES: usize = 400_000;
+    for (format, name) in [("jsonl", "many.jsonl"), ("csv", "many.csv")] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        let contents: String = match format {
+            "jsonl" => (0..LINES).map(|n| format!("{{\"key\":\"{n:07}\",\"value\":\"value {n}\"}}\n")).collect(),
+            _ => "key,value\n".to_owned() + &(0..LINES).map(|n| format!("{n:07},value {n}\n")).collect::<String>(),
+        };
+        fs::write(at.join(name), &contents).unwrap();
+        let (mut kills, mut milliseconds) = (0, 150);
+        let summary = loop {
+            let mut command = program(at);
+            command.args(["load", "--resume", "--json", "--batch", "50", name]);
+            let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+            std::thread::sleep(Duration::from_millis(milliseconds));
+            if kills < 4 && child.try_wait().unwrap().is_none() {
+                // Soon, and at a different moment each time.
+                child.kill().unwrap();
+                kills += 1;
+                milliseconds += 37;
+            } else {
+                milliseconds = 0;
+                kills += 100;
+            }
+            let output = child.wait_with_output().unwrap();
+            if output.status.success() {
+                break serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap();
+            }
+            assert!(kills < 100, "a load that was left alone failed: {output:?}");
+        };
+        assert!(kills > 100, "it ended before it could be killed once");
+        assert_eq!(summary["loaded_in_all"].as_u64(), Some(LINES as u64), "{summary}");
+        assert_eq!(situ(at, &["dump", "--format", format]).done().text(), contents, "{format}");
+        // Once more: all of it is there already.
+        let again = situ(at, &["load", "--resume", "--json", name]).done().json();
+        assert_eq!((again["loaded"].as_u64(), again["loaded_in_all"].as_u64()), (Some(0), Some(LINES as u64)));
+    }
+}
+
+#[test]
+fn a_changed_file_is_not_resumed() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("f.csv"), "a,1\nb\n").unwrap();
+    assert_eq!(situ(at, &["load", "f.csv"]).code, 1);
+    fs::write(at.join("f.csv"), "a,1\nb,2\n").unwrap();
+    let refused = situ(at, &["load", "--resume", "f.csv"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("the file has changed since"), "{}", refused.stderr);
+    situ(at, &["load", "f.csv"]).done();
+    assert_eq!(situ(at, &["scan"]).done().text(), "a\t1\nb\t2\n");
+    let nothing = situ(at, &["load", "--resume"]);
+    assert_eq!(nothing.code, 2);
+    assert!(situ(at, &["load", "missing.csv"]).stderr.contains("cannot read missing.csv"));
+}
+
+#[test]
+fn a_dump_that_fails_leaves_the_old_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "v"]).done();
+    fs::write(at.join("old.csv"), "precious").unwrap();
+    assert_eq!(situ(at, &["dump", "-o", "old.csv", "--hex", "--from", "xyz"]).code, 2);
+    assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
+    assert_eq!(situ(at, &["dump", "-o", "no/such/place.csv"]).code, 1);
+    assert_eq!(fs::read_dir(at).unwrap().count(), 2);
+}
