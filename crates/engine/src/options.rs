@@ -106,7 +106,8 @@ impl fmt::Debug for Options {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
-    /// A memtable is flushed when it has grown to this size. Default: 64 MiB.
+    /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 1 MiB, of which the
+    /// last may be only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
     /// Memtables in memory, the active one included; writers wait when all are full. Default: 4.
     pub memtables_max: usize,

@@ -55,13 +55,4 @@ fn share(debt: u64) -> f64 {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_share_grows_with_the_debt() {
-        assert_eq!(share(0), SHARE_MIN);
-        assert!(share(100) < share(400));
-        assert_eq!((share(500), share(1000)), (1.0, 1.0));
-    }
-}
+mod tests;

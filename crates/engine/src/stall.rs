@@ -137,17 +137,4 @@ fn allowed(share: f64, drained_bytes_per_s: f64) -> Option<f64> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_budget_falls_smoothly_with_the_debt() {
-        assert_eq!(allowed(0.49, 1e8), None);
-        assert_eq!(allowed(0.9, 0.0), None);
-        let rates: Vec<f64> = (50..=100).map(|p| allowed(f64::from(p) / 100.0, 1e8).unwrap()).collect();
-        assert!((rates[0] / 2e8 - 1.0).abs() < 1e-9 && (rates[50] / 2.5e7 - 1.0).abs() < 1e-9);
-        assert!(rates.windows(2).all(|w| w[1] < w[0] && w[1] > w[0] * 0.9), "a step in {rates:?}");
-        assert_eq!(allowed(5.0, 1e8), allowed(1.0, 1e8));
-        assert_eq!(allowed(1.0, 1.0), Some(RATE_MIN_BYTES_PER_S));
-    }
-}
+mod tests;

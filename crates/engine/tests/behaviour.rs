@@ -1,0 +1,321 @@
+//! What the public interface promises beside plain reads and writes: futures, filters, events, sizes, and the life of
+//! keyspaces, iterators and snapshots.
+
+mod common;
+
+use common::*;
+use situ_engine::{
+    CompactionFilter, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions, Store,
+    StoreBuilder, StoreEvent,
+};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
+use std::future::Future;
+use std::pin::pin;
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Wake, Waker};
+use std::thread::Thread;
+use std::time::Duration;
+
+struct Unpark(Thread);
+
+impl Wake for Unpark {
+    fn wake(self: Arc<Self>) {
+        self.0.unpark();
+    }
+}
+
+fn wait<T>(future: impl Future<Output = T>) -> T {
+    let waker = Waker::from(Arc::new(Unpark(std::thread::current())));
+    let mut future = pin!(future);
+    loop {
+        if let Poll::Ready(value) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
+            return value;
+        }
+        std::thread::park_timeout(Duration::from_secs(20));
+    }
+}
+
+fn small() -> Options {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 64 << 10;
+    options.keyspace.level_base_bytes = 64 << 10;
+    options.keyspace.table_bytes = 32 << 10;
+    options.cache_bytes = 64 << 10;
+    options
+}
+
+fn with_store(options: Options, test: impl FnOnce(&Store)) {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), options).unwrap();
+    test(&store);
+    store.close().unwrap();
+}
+
+#[test]
+fn ten_thousand_synced_writes_can_be_under_way() {
+    with_store(small(), |store| {
+        let begin = |n: u32| store.put_async(&n.to_be_bytes(), &n.to_le_bytes(), Durability::Synced).unwrap();
+        let futures: Vec<_> = (0..10_000).map(begin).collect();
+        // The order in which they are asked does not matter.
+        for future in futures.into_iter().rev() {
+            wait(future).unwrap();
+        }
+        for n in 0..10_000u32 {
+            assert_eq!(store.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&n.to_le_bytes()[..]));
+        }
+        let syncs = store.properties().log_syncs;
+        assert!(syncs < 5000, "{syncs} syncs for ten thousand writes: they do not share");
+    });
+}
+
+#[test]
+fn ten_thousand_reads_can_be_under_way() {
+    with_store(small(), |store| {
+        for n in 0..10_000u32 {
+            store.put(&n.to_be_bytes(), &[n as u8; 40]).unwrap();
+        }
+        store.flush().unwrap();
+        let begin = |n: u32| store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let futures: Vec<_> = (0..10_100).map(begin).collect();
+        for (n, future) in futures.into_iter().enumerate() {
+            let expected = (n < 10_000).then(|| vec![n as u8; 40]);
+            assert_eq!(wait(future).unwrap().as_deref(), expected.as_deref(), "key {n}");
+        }
+    });
+}
+
+#[test]
+fn a_write_takes_place_though_its_future_is_dropped() {
+    with_store(small(), |store| {
+        for n in 0..1000u32 {
+            drop(store.put_async(&n.to_be_bytes(), b"v", Durability::Synced).unwrap());
+            drop(store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap());
+        }
+        // Writes are applied in order: when a later one is done, so are all earlier ones.
+        store.default_keyspace().put_with(b"last", b"v", Durability::Synced).unwrap();
+        assert!((0..1000u32).all(|n| store.get(&n.to_be_bytes()).unwrap().is_some()));
+    });
+}
+
+#[test]
+fn futures_outlive_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), small()).unwrap();
+    store.put(b"k", b"v").unwrap();
+    store.flush().unwrap();
+    let writes: Vec<_> =
+        (0..500u32).map(|n| store.put_async(&n.to_be_bytes(), b"v", Durability::Synced).unwrap()).collect();
+    let reads: Vec<_> = (0..500).map(|_| store.get_async(b"k", &ReadOptions::default()).unwrap()).collect();
+    store.close().unwrap();
+    for write in writes {
+        assert!(matches!(wait(write), Ok(()) | Err(Error::Closed)));
+    }
+    for read in reads {
+        assert!(matches!(wait(read), Ok(Some(_)) | Err(Error::Closed)));
+    }
+    assert!(matches!(store.put_async(b"k", b"v", Durability::Synced), Err(Error::Closed)));
+    assert!(matches!(store.get_async(b"k", &ReadOptions::default()), Err(Error::Closed)));
+    assert!(matches!(store.get(b"k"), Err(Error::Closed)));
+}
+
+/// Removes keys that begin with "old", changes values of keys that begin with "new".
+struct Renew;
+
+impl CompactionFilter for Renew {
+    fn name(&self) -> &str {
+        "renew"
+    }
+
+    fn decide(&self, _now_unix: Duration, _level: u32, key: &[u8], value: &[u8]) -> Decision {
+        match key {
+            [b'o', b'l', b'd', ..] => Decision::Remove,
+            [b'n', b'e', b'w', ..] => Decision::Change([b"renewed ", value].concat()),
+            _ => Decision::Keep,
+        }
+    }
+}
+
+#[test]
+fn a_compaction_filter_removes_and_changes_but_not_what_a_snapshot_sees() {
+    let mut options = small();
+    options.keyspace.compaction_filter = Some(Arc::new(Renew));
+    with_store(options, |store| {
+        for key in [b"old 1", b"new 1", b"any 1"] {
+            store.put(key, b"value").unwrap();
+        }
+        let snapshot = store.snapshot().unwrap();
+        store.default_keyspace().compact(None, None).unwrap();
+        let all = |snapshot| contents(store.default_keyspace(), snapshot);
+        assert_eq!(all(None).len(), 3, "what a snapshot sees is not the filter's");
+        drop(snapshot);
+        store.default_keyspace().compact(None, None).unwrap();
+        let expected = [(&b"any 1"[..], &b"value"[..]), (b"new 1", b"renewed value")];
+        assert_eq!(all(None), expected.map(|(k, v)| (k.to_vec(), v.to_vec())).into());
+    });
+}
+
+#[derive(Default)]
+struct Recorder {
+    events: Mutex<Vec<StoreEvent>>,
+}
+
+impl Listener for Recorder {
+    fn event(&self, event: &StoreEvent) {
+        self.events.lock().unwrap().push(event.clone());
+    }
+}
+
+impl Recorder {
+    fn take(&self) -> Vec<StoreEvent> {
+        std::mem::take(&mut self.events.lock().unwrap())
+    }
+}
+
+#[test]
+fn a_listener_hears_of_flushes_compactions_and_failures() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let volume = SimVolume::new(&executor.env(), FaultPlan::none(), 1);
+        let recorder = Arc::new(Recorder::default());
+        let mut options = small();
+        options.listener = Some(Arc::clone(&recorder) as Arc<_>);
+        let store = StoreBuilder::new(options).env(executor.env()).open_volume(Arc::new(volume.clone())).unwrap();
+        store.put(b"k", b"v").unwrap();
+        store.flush().unwrap();
+        let events = recorder.take();
+        let [StoreEvent::Flushed { keyspace, table: Some(table), bytes, .. }] = &events[..] else {
+            panic!("{events:?}");
+        };
+        let tables = store.default_keyspace().tables();
+        assert_eq!((&keyspace[..], *table, *bytes), ("default", tables[0].number, tables[0].bytes));
+        store.default_keyspace().compact(None, None).unwrap();
+        let events = recorder.take();
+        assert!(
+            matches!(&events[..], [StoreEvent::Compacted { from_level: 0, reason, .. }] if reason == "asked for"),
+            "{events:?}"
+        );
+        // A table that cannot be written, then a log.
+        let rule = |operation, kind| Rule::new(Fault::Io).on(&[operation]).files(&[kind]);
+        volume.set_faults(FaultPlan::none().with(rule(Operation::Create, FileKind::Table)));
+        store.put(b"k", b"w").unwrap();
+        store.flush().unwrap_err();
+        let events = recorder.take();
+        assert!(matches!(&events[0], StoreEvent::JobFailed { job, .. } if job == "flush"), "{events:?}");
+        assert!(store.statistics().job_failures > 0);
+        volume.set_faults(FaultPlan::none().with(rule(Operation::WritePages, FileKind::Log)));
+        store.put(b"k", b"x").unwrap_err();
+        let failed = |event: &StoreEvent| matches!(event, StoreEvent::Failed { .. });
+        assert_eq!(recorder.take().iter().filter(|event| failed(event)).count(), 1);
+        store.close().unwrap_err();
+    });
+}
+
+#[test]
+fn approximate_bytes_are_about_right() {
+    let mut options = small();
+    options.keyspace.compression = vec![situ_engine::Compression::None];
+    with_store(options, |store| {
+        let mut rng = Rng::new(1);
+        for n in 0..4000u32 {
+            let mut value = [0; 100];
+            rng.fill(&mut value);
+            store.put(&n.to_be_bytes(), &value).unwrap();
+        }
+        store.default_keyspace().compact(None, None).unwrap();
+        let keyspace = store.default_keyspace();
+        let bytes = |from: u32, to: u32| keyspace.approximate_bytes(&from.to_be_bytes(), &to.to_be_bytes()).unwrap();
+        let total = keyspace.properties().table_bytes;
+        assert!((total * 9 / 10..=total).contains(&bytes(0, 5000)), "{} of {total}", bytes(0, 5000));
+        for (from, to) in [(0, 2000), (1000, 3000), (2000, 4000), (100, 3900)] {
+            let expected = total as f64 * f64::from(to - from) / 4000.0;
+            let found = bytes(from, to) as f64;
+            assert!(
+                (0.8..1.2).contains(&(found / expected)),
+                "{found} bytes in {from}..{to}, about {expected} expected"
+            );
+        }
+        assert!(bytes(5000, 6000) == 0 && bytes(2000, 2000) <= 8 << 10);
+        assert_eq!(bytes(3000, 1000), 0, "an empty range");
+    });
+}
+
+#[test]
+fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
+    with_store(small(), |store| {
+        let keyspace = store.create_keyspace("doomed", small().keyspace).unwrap();
+        let mut model = Model::new();
+        for n in 0..3000u32 {
+            keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+            model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 50]);
+        }
+        let mut iterator = keyspace.iter(ReadOptions::default()).unwrap();
+        iterator.seek_to_first().unwrap();
+        store.drop_keyspace("doomed").unwrap();
+        assert!(matches!(keyspace.get(b"k"), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.put(b"k", b"v"), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.flush(), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.iter(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
+        // A new one of the same name is another one.
+        let other = store.create_keyspace("doomed", KeyspaceOptions::default()).unwrap();
+        other.put(b"k", b"v").unwrap();
+        store.flush().unwrap();
+        for (key, value) in &model {
+            assert_eq!(iterator.key().zip(iterator.value()), Some((&key[..], &value[..])));
+            iterator.next().unwrap();
+        }
+        assert!(!iterator.valid());
+        drop(iterator);
+        assert_eq!(contents(&other, None).len(), 1);
+    });
+}
+
+#[test]
+fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), small()).unwrap();
+    let tables = || {
+        let names = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name());
+        names.filter(|name| name.to_string_lossy().ends_with(".table")).count()
+    };
+    let keyspace = store.create_keyspace("doomed", small().keyspace).unwrap();
+    for n in 0..3000u32 {
+        keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+    }
+    keyspace.flush().unwrap();
+    store.wait_idle().unwrap();
+    let iterator = keyspace.iter(ReadOptions::default()).unwrap();
+    store.drop_keyspace("doomed").unwrap();
+    assert!(tables() > 0, "an iterator still reads them");
+    drop(iterator);
+    store.put(b"k", b"v").unwrap();
+    store.flush().unwrap();
+    store.close().unwrap();
+    assert_eq!(tables(), 1);
+}
+
+#[test]
+fn a_snapshot_survives_compactions_and_holds_back_no_more_than_it_must() {
+    with_store(small(), |store| {
+        let write = |round: u8| {
+            for n in 0..500u32 {
+                store.put(&n.to_be_bytes(), &[round; 100]).unwrap();
+            }
+        };
+        write(1);
+        let snapshot = store.snapshot().unwrap();
+        let before = contents(store.default_keyspace(), Some(&snapshot));
+        (2..10).for_each(write);
+        store.default_keyspace().delete_range(&0u32.to_be_bytes(), &250u32.to_be_bytes()).unwrap();
+        store.default_keyspace().compact(None, None).unwrap();
+        compare(store.default_keyspace(), &before, Some(&snapshot), "after a compaction");
+        let entries = |store: &Store| store.default_keyspace().tables().iter().map(|t| t.entries).sum::<u64>();
+        // The snapshot's version of each key, and the newest of those that are left.
+        assert!((750..=760).contains(&entries(store)), "{} entries", entries(store));
+        assert_eq!(store.properties().snapshots, 1);
+        drop(snapshot);
+        assert_eq!(store.properties().snapshots, 0);
+        store.default_keyspace().compact(None, None).unwrap();
+        assert!((250..=251).contains(&entries(store)), "{} entries", entries(store));
+        assert_eq!(contents(store.default_keyspace(), None).len(), 250);
+    });
+}
