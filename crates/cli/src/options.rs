@@ -31,6 +31,7 @@ pub(crate) enum Command {
     Load(LoadOptions),
     Dump(DumpOptions),
     Inspect(InspectOptions),
+    Verify(VerifyOptions),
     Compact(CompactOptions),
     Bench(Box<BenchCommand>),
 }
@@ -291,6 +292,15 @@ pub(crate) struct InspectOptions {
     /// Show one log file's pages
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
+}
+
+/// Read and check every byte of a store.
+///
+/// Nothing is changed. Nobody else may write to the store meanwhile. Exit code 4 if anything is damaged.
+#[derive(Debug, Args)]
+pub(crate) struct VerifyOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
 }
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.

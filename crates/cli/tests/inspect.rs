@@ -36,6 +36,9 @@ fn a_sound_store_is_drawn_within_a_hundred_columns() {
     assert!(text.lines().all(|line| line.chars().count() <= 100), "{text}");
     let report = situ(at, &["inspect", "situ-data", "--json"]).done().json();
     assert_eq!(report["sound"], true);
+    assert!(situ(at, &["verify"]).done().text().ends_with("all is sound\n"));
+    let verified = situ(at, &["verify", "--json"]).done().json();
+    assert_eq!((verified["sound"].as_bool(), verified["entries"].as_u64()), (Some(true), Some(5002)));
     let people = &report["keyspaces"][1];
     assert_eq!((people["name"].as_str(), people["approximate_keys"].as_u64()), (Some("people"), Some(5000)));
     let table = &people["levels"][6]["tables"][0];
@@ -77,6 +80,12 @@ fn a_damaged_store_is_shown_as_far_as_it_goes() {
     let report = situ(at, &["inspect", "--json"]);
     assert_eq!((report.code, report.json()["sound"].as_bool()), (4, Some(false)));
     assert_eq!(situ(at, &["inspect", "--table", &number.to_string()]).code, 4);
+    let found = situ(at, &["verify"]);
+    assert_eq!(found.code, 4);
+    assert!(found.text().contains(&format!("✗ situ-data/{number:06}.table, byte ")), "{}", found.text());
+    let found = situ(at, &["verify", "--json"]);
+    assert_eq!((found.code, found.json()["sound"].as_bool()), (4, Some(false)));
+    assert!(!found.json()["damages"].as_array().unwrap().is_empty());
     let read = situ(at, &["scan", "-k", "people"]);
     assert_eq!(read.code, 4);
     assert!(read.stderr.contains(".table is damaged at byte"), "{}", read.stderr);
