@@ -10,16 +10,37 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 /// The environment variable that makes [`for_each_seed`] run one seed only.
 pub const SEED_VARIABLE: &str = "SITU_SIM_SEED";
 
+/// The environment variable that makes [`for_each_seed`] run so many times as many seeds.
+pub const ROUNDS_VARIABLE: &str = "SITU_SIM_ROUNDS";
+
+/// The environment variable that moves the seeds of all rounds but the first, so that each long run tries new ones.
+pub const FROM_VARIABLE: &str = "SITU_SIM_FROM";
+
+/// Rounds are so far apart that their seeds do not meet.
+const ROUND_SEEDS: u64 = 1 << 20;
+
+fn variable(name: &str) -> Option<u64> {
+    let text = std::env::var(name).ok()?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{name}={text} is not a number")))
+}
+
 /// Calls `test` with `count` seeds derived from `first`; with the environment variable `SITU_SIM_SEED` set, with that
-/// one only.
+/// one only; with `SITU_SIM_ROUNDS`, with so many times as many.
 ///
 /// # Panics
-/// As `test` does, having printed the seed and how to replay it. When `SITU_SIM_SEED` is not a number.
+/// As `test` does, having printed the seed and how to replay it. When one of the variables is not a number.
 pub fn for_each_seed(first: u64, count: u64, mut test: impl FnMut(u64)) {
-    let replay = std::env::var(SEED_VARIABLE).ok();
-    let seeds = match &replay {
-        None => (0..count).map(|n| first.wrapping_add(n)).collect(),
-        Some(text) => vec![text.parse::<u64>().unwrap_or_else(|_| panic!("{SEED_VARIABLE}={text} is not a number"))],
+    let seeds: Box<dyn Iterator<Item = u64>> = match variable(SEED_VARIABLE) {
+        Some(seed) => Box::new(std::iter::once(seed)),
+        None => {
+            let from = variable(FROM_VARIABLE).unwrap_or(0);
+            let rounds = variable(ROUNDS_VARIABLE).unwrap_or(1);
+            let first_of = move |round: u64| match round {
+                0 => first,
+                _ => first.wrapping_add(from.wrapping_add(round).wrapping_mul(ROUND_SEEDS)),
+            };
+            Box::new((0..rounds).flat_map(move |round| (0..count).map(move |n| first_of(round).wrapping_add(n))))
+        }
     };
     for seed in seeds {
         if let Err(payload) = catch_unwind(AssertUnwindSafe(|| test(seed))) {

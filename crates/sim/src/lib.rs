@@ -45,7 +45,7 @@ mod volume;
 
 pub use clock::SimClock;
 pub use executor::SimExecutor;
-pub use explore::{CrashPoints, SEED_VARIABLE, crash_everywhere, for_each_seed};
+pub use explore::{CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_everywhere, for_each_seed};
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use rng::Rng;
 pub use trace::Trace;
