@@ -1,7 +1,7 @@
 //! The log's files on the volume: the next one made ready, old ones recycled or removed.
 //!
-//! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves filling a
-//! new one with zeros. The pages of its earlier life carry another file number and read as not written.
+//! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves a
+//! new one and filling it with zeros. The pages of its earlier life carry another file number and read as not written.
 //!
 //! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
 //! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.

@@ -226,7 +226,7 @@ impl Log {
     }
 
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
-    /// ready. Renames a spare, or creates a file and fills it with zeros, on the calling thread.
+    /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
     /// The number must be higher than the current file's and unused; a prepared file of another number is given up.
     ///

@@ -7,8 +7,12 @@
 //! 21,000 durable pages a second that way, and 10,000 with `write` + `fdatasync`). The kernel keeps both coherent.
 //! Where direct I/O is not supported, durable writes are `pwrite` + `fdatasync`.
 //!
-//! A new page file is filled with zeros before it is used durably: writing into merely allocated extents costs a
-//! journal commit per page. **Failure**: an error of `fsync` is final for that file; it is never tried again, because
+//! The room of a page file is reserved when it is made. Before a durable write enters room that was never written, a
+//! megabyte behind it is filled with zeros: writing durably into merely reserved room costs a journal commit per page,
+//! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers only
+//! what lies behind every write so far, and whoever writes there waits for it.
+//!
+//! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
 
 use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
@@ -19,7 +23,8 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 
 /// Appended bytes collect up to this many before they are handed to the system.
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
@@ -117,13 +122,20 @@ impl Volume for DirectoryVolume {
             OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(|e| fail("create", e))?;
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
         let reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e));
-        if let Err(error) = reserved {
-            // The half-made file must not take the room that is missing.
-            let _ = fs::remove_file(&path);
-            return Err(error);
-        }
+        let is_reserved = match reserved {
+            Ok(is_reserved) => is_reserved,
+            Err(error) => {
+                // The half-made file must not take the room that is missing.
+                let _ = fs::remove_file(&path);
+                return Err(error);
+            }
+        };
         sync_directory(&self.directory)?;
-        Ok(Arc::new(DirectoryPageFile::new(file, &path)?))
+        let mut pages = DirectoryPageFile::new(file, &path)?;
+        if is_reserved {
+            pages.untouched_from = AtomicU64::new(0);
+        }
+        Ok(Arc::new(pages))
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
@@ -219,26 +231,26 @@ struct FileLock {
 
 impl Lock for FileLock {}
 
-fn reserve(file: &File, bytes: u64) -> io::Result<()> {
+/// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they had
+/// to be written.
+fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     match fallocate(file, FallocateFlags::empty(), 0, bytes) {
         Ok(()) => {}
-        // Some file systems cannot reserve; the zeros below do it there.
-        Err(Errno::OPNOTSUPP) => file.set_len(bytes)?,
+        Err(Errno::OPNOTSUPP) => {
+            let zeros = vec![0; ZERO_PIECE_BYTES];
+            let mut at = 0;
+            while at < bytes {
+                let piece = (bytes - at).min(ZERO_PIECE_BYTES as u64);
+                file.write_all_at(&zeros[..piece as usize], at)?;
+                at += piece;
+            }
+            file.sync_all()?;
+            return Ok(false);
+        }
         Err(e) => return Err(e.into()),
     }
-    let zeros = vec![0; ZERO_PIECE_BYTES];
-    let mut at = 0;
-    while at < bytes {
-        let piece = (bytes - at).min(ZERO_PIECE_BYTES as u64);
-        file.write_all_at(&zeros[..piece as usize], at)?;
-        at += piece;
-    }
     file.sync_all()?;
-    // Zeros written a megabyte at a time lie in the page cache as large folios, and for each page that is then written
-    // into one the kernel goes over the folio's whole list of blocks: 2 us a page (ext4, Linux 6.18). Dropped, they come
-    // back page by page as they are written.
-    let _ = fadvise(file, 0, None, Advice::DontNeed);
-    Ok(())
+    Ok(true)
 }
 
 struct FileWriter {
@@ -343,13 +355,58 @@ struct DirectoryPageFile {
     direct: Option<File>,
     path: String,
     pages: u64,
+    /// Behind this offset nothing was ever written, neither pages nor zeros. Moved forward under `filling` only.
+    untouched_from: AtomicU64,
+    filling: Mutex<()>,
 }
 
 impl DirectoryPageFile {
     fn new(cached: File, path: &Path) -> Result<DirectoryPageFile> {
         let bytes = cached.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
         let direct = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok();
-        Ok(DirectoryPageFile { cached, direct, path: shown(path), pages: bytes / PAGE_BYTES as u64 })
+        Ok(DirectoryPageFile {
+            cached,
+            direct,
+            path: shown(path),
+            pages: bytes / PAGE_BYTES as u64,
+            // A file that existed before was written before, as far as anybody knows.
+            untouched_from: AtomicU64::new(u64::MAX),
+            filling: Mutex::new(()),
+        })
+    }
+
+    /// To be called before a write that ends at `end`: afterwards no fill touches its pages.
+    fn touch(&self, end: u64, durable: bool) -> Result<()> {
+        if end <= self.untouched_from.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        if end <= self.untouched_from.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let mut touched = end;
+        let left = (self.pages * PAGE_BYTES as u64).saturating_sub(end);
+        if durable && left > 0 {
+            let zeros = Buffer::new(left.min(ZERO_PIECE_BYTES as u64) as usize);
+            self.write_bytes(&zeros, end, true)?;
+            touched += zeros.len() as u64;
+        }
+        self.untouched_from.store(touched, Ordering::Release);
+        Ok(())
+    }
+
+    fn write_bytes(&self, bytes: &[u8], offset: u64, durable: bool) -> Result<()> {
+        let fail = |op, e| Error::io(op, &self.path, e);
+        if let (true, Some(direct)) = (durable, &self.direct) {
+            match self.write_direct(direct, bytes, offset) {
+                // The flag or the alignment is not supported here: the plain way below always works.
+                Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
+                Err(e) => return Err(fail("write", e.into())),
+                Ok(()) => return Ok(()),
+            }
+        }
+        self.cached.write_all_at(bytes, offset).map_err(|e| fail("write", e))?;
+        if durable { self.sync() } else { Ok(()) }
     }
 
     fn write_direct(&self, file: &File, mut bytes: &[u8], mut offset: u64) -> Result<(), Errno> {
@@ -386,17 +443,8 @@ impl PageFile for DirectoryPageFile {
         let bytes = &buffer[..count * PAGE_BYTES];
         assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
         let offset = first * PAGE_BYTES as u64;
-        let fail = |op, e| Error::io(op, &self.path, e);
-        if let (true, Some(direct)) = (durable, &self.direct) {
-            match self.write_direct(direct, bytes, offset) {
-                // The flag or the alignment is not supported here: the plain way below always works.
-                Err(Errno::INVAL | Errno::OPNOTSUPP) => {}
-                Err(e) => return Err(fail("write", e.into())),
-                Ok(()) => return Ok(()),
-            }
-        }
-        self.cached.write_all_at(bytes, offset).map_err(|e| fail("write", e))?;
-        if durable { self.sync() } else { Ok(()) }
+        self.touch(offset + bytes.len() as u64, durable)?;
+        self.write_bytes(bytes, offset, durable)
     }
 
     fn sync(&self) -> Result<()> {

@@ -45,6 +45,50 @@ fn pages_written_either_way_read_back() {
     file.sync().unwrap();
 }
 
+/// Durable and buffered writers in each other's way, each with pages of its own, across many fills. A fill that reached
+/// into a page which somebody writes would leave zeros there.
+#[test]
+fn fills_never_touch_what_is_written() {
+    let (_directory, volume) = volume();
+    let pages = 4 * ZERO_PIECE_BYTES / PAGE_BYTES;
+    let file = volume.create_pages(FileName::Log(1), (pages * PAGE_BYTES) as u64).unwrap();
+    let threads = 4;
+    std::thread::scope(|scope| {
+        for thread in 0..threads {
+            let file = &file;
+            scope.spawn(move || {
+                let mut buffer = Buffer::new(PAGE_BYTES);
+                for page in (thread..pages).step_by(threads) {
+                    buffer.fill(page as u8 | 1);
+                    file.write(page as u64, &buffer, 1, (page / threads) % 3 == 0).unwrap();
+                }
+            });
+        }
+    });
+    let mut read = vec![0; pages * PAGE_BYTES];
+    file.read_at(0, &mut read).unwrap();
+    for (page, bytes) in read.chunks(PAGE_BYTES).enumerate() {
+        assert!(bytes.iter().all(|byte| *byte == page as u8 | 1), "page {page}");
+    }
+}
+
+#[test]
+fn a_new_page_file_reads_as_zeros_and_has_its_room() {
+    let (directory, volume) = volume();
+    let bytes = 3 * ZERO_PIECE_BYTES as u64;
+    let file = volume.create_pages(FileName::Log(1), bytes).unwrap();
+    let mut buffer = Buffer::new(PAGE_BYTES);
+    buffer.fill(7);
+    file.write(5, &buffer, 1, true).unwrap();
+    let mut read = vec![1; bytes as usize];
+    file.read_at(0, &mut read).unwrap();
+    let written = 5 * PAGE_BYTES..6 * PAGE_BYTES;
+    assert!(read.iter().enumerate().all(|(at, byte)| *byte == if written.contains(&at) { 7 } else { 0 }));
+    let entry = fs::metadata(directory.path().join(FileName::Log(1).to_string())).unwrap();
+    let room = std::os::unix::fs::MetadataExt::blocks(&entry) * 512;
+    assert!(room >= bytes, "{room} bytes of {bytes} are taken");
+}
+
 #[test]
 fn a_second_opener_is_told_so() {
     let (_directory, volume) = volume();
