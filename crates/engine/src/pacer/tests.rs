@@ -17,8 +17,7 @@ fn paced(bound: u64, debt: f64, bytes: u64) -> Duration {
     executor.run(|| {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
-        let mut options = Options::default();
-        options.compaction_bytes_per_s_max = bound;
+        let options = Options { compaction_bytes_per_s_max: bound, ..Options::default() };
         let core = open(Arc::new(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
         core.pacer.set_debt(debt);
         let started = core.env.clock.now();
