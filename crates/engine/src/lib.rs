@@ -23,6 +23,9 @@ mod edit;
 mod error;
 mod flush;
 mod future;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod iter;
 mod keyspace;
 mod listener;

@@ -38,6 +38,9 @@ mod durable;
 mod engine;
 mod event_loop;
 mod execute;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod http;
 mod inbox;
 mod item;

@@ -1,0 +1,350 @@
+//! Promise 6 under arbitrary bytes: one function for each decoder, for fuzzers (`fuzz/`) and for the seeded tests beside
+//! this module. Only there with the feature `fuzzing` and in tests.
+//!
+//! Each function takes any bytes, decodes them every way there is, and panics if a decoder panics, does not end, or
+//! contradicts itself. Checksums would keep a fuzzer out of nearly everything; so the lowest bit of the first byte asks
+//! for them to be put right first.
+
+use crate::batch::Record;
+use crate::edit::Edit;
+use crate::manifest;
+use crate::open::State;
+use crate::version::TableSource;
+use situ_device::{Env, PAGE_BYTES};
+use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
+use situ_sim::{FaultPlan, SimVolume};
+use situ_storage::{FileName, Volume};
+use situ_table::format::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};
+use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::{BlockCache, KeyRef, MAX_SEQUENCE, ReadOptions, Table, Trailer, hash_key};
+use std::sync::Arc;
+
+/// A malformed index may point to the same block many times; a walk is long enough after so many entries.
+const WALK_ENTRIES_MAX: usize = 20_000;
+const LOG_FILES_MAX: usize = 4;
+
+/// What the functions of this module are called.
+pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+    ("log", log),
+    ("table", table),
+    ("manifest", manifest_file),
+    ("edit", edit),
+    ("record", record),
+    ("range_tombstones", range_tombstones),
+];
+
+fn volume() -> SimVolume {
+    SimVolume::new(&Env::system(), FaultPlan::none(), 0)
+}
+
+fn put_checksum(bytes: &mut [u8], over: std::ops::Range<usize>, at: usize) {
+    let Some(covered) = bytes.get(over) else { return };
+    let checksum = crc32c::crc32c(covered).to_le_bytes();
+    if let Some(place) = bytes.get_mut(at..at + 4) {
+        place.copy_from_slice(&checksum);
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> usize {
+    bytes.get(at..at + 4).map_or(0, |b| u32::from_le_bytes([b[0], b[1], b[2], b[3]]) as usize)
+}
+
+/// Puts the checksums of a log page right (`docs/formats/log.md`).
+fn seal_page(page: &mut [u8]) {
+    let used = |page: &[u8], at| u32_at(page, at) & 0xffff;
+    let (all, durable) = (used(page, 20), used(page, 28));
+    put_checksum(page, 48..48 + durable, 32);
+    put_checksum(page, 48..48 + all, 36);
+    put_checksum(page, 0..44, 44);
+}
+
+/// Puts the checksums of a table's header, footer and the blocks that the footer names right (`docs/formats/table.md`).
+fn seal_table(bytes: &mut [u8]) {
+    put_checksum(bytes, 0..12, 12);
+    let Some(footer) = bytes.len().checked_sub(FOOTER_BYTES) else { return };
+    for handle in (0..4).map(|n| footer + 12 * n) {
+        let (offset, length) = (u32_at(bytes, handle), u32_at(bytes, handle + 8));
+        let end = offset.saturating_add(length).saturating_add(BLOCK_TRAILER_BYTES);
+        if u32_at(bytes, handle + 4) == 0 && end <= footer {
+            put_checksum(bytes, offset..end - 4, end - 4);
+        }
+    }
+    put_checksum(bytes, footer..footer + 68, footer + 68);
+}
+
+/// One to four log files. The first byte says how many and whether to seal them; the pages are dealt out evenly.
+pub fn log(data: &[u8]) {
+    let Some((control, bytes)) = data.split_first() else { return };
+    let count = 1 + usize::from(control >> 1) % LOG_FILES_MAX;
+    let mut bytes = bytes.to_vec();
+    bytes.resize(bytes.len().next_multiple_of(PAGE_BYTES), 0);
+    if control & 1 == 1 {
+        bytes.chunks_mut(PAGE_BYTES).for_each(seal_page);
+    }
+    let simulated = volume();
+    let share = (bytes.len() / PAGE_BYTES).div_ceil(count).max(1) * PAGE_BYTES;
+    let mut numbers = Vec::new();
+    for (number, contents) in (5..).zip(bytes.chunks(share)) {
+        simulated.set_contents(FileName::Log(number), contents);
+        numbers.push(number);
+    }
+    let volume: Arc<dyn Volume> = Arc::new(simulated);
+    for number in &numbers {
+        inspect(&*volume, *number).expect("the file exists").for_each(drop);
+    }
+    let read = |mode| {
+        let mut records: Vec<(RecordPosition, Vec<u8>)> = Vec::new();
+        let report = recover(&volume, &numbers, mode, &mut |position, body| {
+            records.push((position, body.to_vec()));
+            Ok(())
+        });
+        (report, records)
+    };
+    let (strict, found) = read(RecoveryMode::Strict);
+    let (repaired, salvaged) = read(RecoveryMode::Repair);
+    if let Ok(report) = &strict {
+        assert!(repaired.is_ok_and(|r| r.lost.is_empty()), "repair finds damage where a strict recovery finds none");
+        assert_eq!(found, salvaged, "repair of a sound log gives other records");
+        assert_eq!(report.records, found.len() as u64);
+    }
+    assert!(found.windows(2).all(|pair| pair[0].0 < pair[1].0), "records out of order");
+    found.iter().chain(&salvaged).for_each(|(_, body)| record(body));
+}
+
+/// The file of one table.
+pub fn table(data: &[u8]) {
+    let Some((control, bytes)) = data.split_first() else { return };
+    let mut bytes = bytes.to_vec();
+    if control & 1 == 1 {
+        seal_table(&mut bytes);
+    }
+    let volume = volume();
+    volume.set_contents(FileName::Table(1), &bytes);
+    let reader = volume.open(FileName::Table(1)).expect("the file exists");
+    let Ok(table) = Table::open(reader, 1, BlockCache::new(1 << 16)) else { return };
+    let sound = table.verify(&mut |_| {}).is_ok();
+    // Without the checksums of data blocks, what is in them is arbitrary too.
+    for verify_checksums in [true, false] {
+        let options = ReadOptions { fill_cache: false, verify_checksums };
+        let mut cursor = table.cursor(options);
+        let mut forward = Vec::new();
+        let mut whole = cursor.first().is_ok();
+        while whole && cursor.valid() && forward.len() < WALK_ENTRIES_MAX {
+            forward.push((cursor.key().user.to_vec(), cursor.key().trailer, cursor.value().to_vec()));
+            whole = cursor.next().is_ok();
+        }
+        if sound {
+            assert!(whole, "a table that verifies cannot be read");
+            assert_eq!(table.properties().entries, forward.len() as u64);
+        }
+        let mut backward = 0;
+        let mut whole = cursor.last().is_ok();
+        while whole && cursor.valid() && backward < WALK_ENTRIES_MAX {
+            if sound {
+                let (key, trailer, value) = &forward[forward.len() - 1 - backward];
+                assert_eq!((cursor.key(), cursor.value()), (KeyRef::new(key, *trailer), &value[..]));
+            }
+            backward += 1;
+            whole = cursor.prev().is_ok();
+        }
+        assert!(!sound || backward == forward.len());
+        for (key, trailer, value) in forward.iter().step_by(1 + forward.len() / 64) {
+            let found = table.get(key, trailer.sequence(), hash_key(key), &options);
+            if sound {
+                let found = found.expect("a sound table").expect("the entry was just seen");
+                assert_eq!((found.trailer, &found.value[..]), (*trailer, &value[..]));
+            }
+            let _ = cursor.seek(KeyRef::new(key, *trailer));
+            let _ = cursor.seek_before(KeyRef::new(key, Trailer::NEWEST));
+            let _ = table.approximate_offset(key);
+        }
+    }
+    let mut sequential = table.sequential_cursor(1 << 16);
+    let mut going = sequential.first().is_ok();
+    for _ in 0..WALK_ENTRIES_MAX {
+        if !going || !sequential.valid() {
+            break;
+        }
+        going = sequential.next().is_ok();
+    }
+    table.block_boundaries().take(WALK_ENTRIES_MAX).for_each(drop);
+    drop(FragmentedTombstones::new(table.range_tombstones()));
+}
+
+/// The file of a manifest. With the lowest bit of the first byte set, what follows are the payloads of frames, each behind
+/// its length in two bytes.
+pub fn manifest_file(data: &[u8]) {
+    let Some((control, bytes)) = data.split_first() else { return };
+    let bytes = if control & 1 == 1 { framed(bytes) } else { bytes.to_vec() };
+    let Ok((edits, end)) = manifest::decode("the manifest", &bytes) else { return };
+    assert!(end <= bytes.len());
+    let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0)));
+    if let Ok(state) = State::replay(edits, &source) {
+        state.keyspaces.values().for_each(|k| k.version.check().expect("a version that was checked"));
+    }
+    let volume = volume();
+    volume.set_contents(FileName::Manifest(1), &bytes);
+    let _ = manifest::read(&volume, 1);
+    volume.set_contents(FileName::Current, &bytes);
+    let _ = manifest::current(&volume);
+}
+
+fn framed(mut payloads: &[u8]) -> Vec<u8> {
+    let mut file = manifest::MAGIC.to_vec();
+    file.extend_from_slice(&manifest::FORMAT_VERSION.to_le_bytes());
+    file.extend_from_slice(&[0; 4]);
+    put_checksum(&mut file, 0..12, 12);
+    while let Some((length, rest)) = payloads.split_first_chunk::<2>() {
+        let (payload, rest) = rest.split_at(usize::from(u16::from_le_bytes(*length)).min(rest.len()));
+        let start = file.len();
+        file.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+        file.extend_from_slice(&crc32c::crc32c(payload).to_le_bytes());
+        file.extend_from_slice(&[0; 4]);
+        put_checksum(&mut file, start..start + 8, start + 8);
+        file.extend_from_slice(payload);
+        payloads = rest;
+    }
+    file
+}
+
+/// One version edit.
+pub fn edit(data: &[u8]) {
+    if let Ok(edit) = Edit::decode(data) {
+        assert_eq!(Edit::decode(&edit.encode()).as_ref(), Ok(&edit), "an edit differs after encoding");
+    }
+}
+
+/// One record of the log: a write batch.
+pub fn record(data: &[u8]) {
+    if let Ok(record) = Record::decode(data) {
+        assert!(record.first <= MAX_SEQUENCE);
+        assert!(record.operations.iter().all(|operation| !operation.key.is_empty()));
+    }
+}
+
+/// Range tombstones cut into fragments, against the definition. Each takes six bytes: begin, end, sequence number.
+pub fn range_tombstones(data: &[u8]) {
+    let key = |bytes: &[u8]| bytes.iter().copied().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
+    let all: Vec<RangeTombstone> = data
+        .chunks_exact(6)
+        .take(64)
+        .map(|b| RangeTombstone {
+            begin: key(&b[..2]),
+            end: key(&b[2..4]),
+            sequence: u64::from(b[4]) | u64::from(b[5]) << 8,
+        })
+        .collect();
+    let fragments = FragmentedTombstones::new(&all);
+    let again = fragments.to_list();
+    for probe in all.iter().flat_map(|t| [&t.begin, &t.end]).take(64) {
+        for snapshot in [0, 100, MAX_SEQUENCE] {
+            let covers = |t: &&RangeTombstone| t.begin <= *probe && *probe < t.end && t.sequence <= snapshot;
+            let expected = all.iter().filter(covers).map(|t| t.sequence).max();
+            assert_eq!(fragments.covering(probe, snapshot), expected, "{probe:?} at {snapshot}");
+            assert_eq!(FragmentedTombstones::new(&again).covering(probe, snapshot), expected);
+        }
+        let clipped = fragments.clip(Some(probe), None);
+        assert_eq!(clipped.covering(probe, MAX_SEQUENCE), fragments.covering(probe, MAX_SEQUENCE));
+    }
+}
+
+/// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins.
+///
+/// # Panics
+/// There is no such target.
+pub fn corpus(target: &str) -> Vec<Vec<u8>> {
+    let volume = volume();
+    let store = sample_store(&volume);
+    let files = |wanted: fn(FileName) -> bool| -> Vec<Vec<u8>> {
+        let names = volume.list().expect("a sound volume").into_iter().map(|f| f.name);
+        names.filter(|name| wanted(*name)).filter_map(|name| volume.contents(name)).collect()
+    };
+    let with_control = |control: u8, bytes: &[u8]| [&[control], bytes].concat();
+    let edits = || -> Vec<Vec<u8>> {
+        let manifests = files(|name| matches!(name, FileName::Manifest(_)));
+        let decoded = manifests.iter().filter_map(|m| manifest::decode("sample", m).ok());
+        decoded.flat_map(|(edits, _)| edits).map(|edit| edit.encode()).collect()
+    };
+    let found = match target {
+        "log" => {
+            let trim = |mut log: Vec<u8>| {
+                log.truncate(8 * PAGE_BYTES);
+                log
+            };
+            let logs: Vec<Vec<u8>> = files(|name| matches!(name, FileName::Log(_))).into_iter().map(trim).collect();
+            let mut inputs: Vec<Vec<u8>> = logs.iter().map(|log| with_control(1, log)).collect();
+            inputs.push(with_control(2 * (logs.len().max(1) as u8 - 1), &logs.concat()));
+            inputs
+        }
+        "table" => {
+            let tables = files(|name| matches!(name, FileName::Table(_)));
+            tables.iter().flat_map(|table| [with_control(0, table), with_control(1, table)]).collect()
+        }
+        "manifest" => {
+            let mut inputs: Vec<Vec<u8>> =
+                files(|name| matches!(name, FileName::Manifest(_))).iter().map(|m| with_control(0, m)).collect();
+            let payloads: Vec<Vec<u8>> =
+                edits().iter().map(|edit| [&(edit.len() as u16).to_le_bytes()[..], edit].concat()).collect();
+            inputs.push(with_control(1, &payloads.concat()));
+            inputs
+        }
+        "edit" => edits(),
+        "record" => sample_records(&volume),
+        "range_tombstones" => {
+            vec![b"a\0c\0\x05\0b\0d\0\x03\0aabb\x09\x01".to_vec(), b"a\0b\0\x01\0b\0c\0\x01\0".to_vec()]
+        }
+        other => panic!("there is no target {other:?}"),
+    };
+    drop(store);
+    found
+}
+
+/// A store with a few of everything: several tables, log files, keyspaces, compressions, tombstones.
+fn sample_store(volume: &SimVolume) -> crate::Store {
+    let mut options = crate::Options::default();
+    options.keyspace.memtable_bytes = 8 << 10;
+    options.keyspace.block_bytes = 256;
+    options.keyspace.compression = vec![crate::Compression::None, crate::Compression::Lz4];
+    options.compaction_threads = 1;
+    let builder = crate::StoreBuilder::new(options).env(Env::system());
+    let store = builder.open_volume(Arc::new(volume.clone())).expect("a sound volume");
+    let fill = || -> crate::Result<()> {
+        let other = store.create_keyspace("other", crate::KeyspaceOptions::default())?;
+        for n in 0..200u32 {
+            store.put(format!("key {n:04}").as_bytes(), &vec![n as u8; n as usize])?;
+            other.put(&n.to_be_bytes(), b"value")?;
+        }
+        store.delete(b"key 0007")?;
+        store.delete_range(b"key 0010", b"key 0020")?;
+        store.flush()?;
+        store.default_keyspace().compact(None, None)?;
+        for n in 0..50u32 {
+            store.delete_range(&n.to_be_bytes(), &(n + 3).to_be_bytes())?;
+            other.put(&n.to_be_bytes(), &[1; 300])?;
+        }
+        store.sync()
+    };
+    fill().expect("a sound volume");
+    store
+}
+
+fn sample_records(volume: &SimVolume) -> Vec<Vec<u8>> {
+    let mut numbers = Vec::new();
+    for file in volume.list().expect("a sound volume") {
+        if let FileName::Log(number) = file.name {
+            numbers.push(number);
+        }
+    }
+    let mut records = Vec::new();
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let _ = recover(&shared, &numbers, RecoveryMode::Repair, &mut |_, body| {
+        records.push(body.to_vec());
+        Ok(())
+    });
+    records
+}
+
+const _: () = assert!(HEADER_BYTES == 16, "seal_table knows where the header's checksum is");
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,19 @@
+//! Writes the inputs that the real encoders make to `corpus/<target>/`, where the fuzzers begin.
+
+use std::fs;
+use std::path::Path;
+
+fn main() -> std::io::Result<()> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("corpus");
+    let put = |target: &str, inputs: Vec<Vec<u8>>| -> std::io::Result<()> {
+        fs::create_dir_all(root.join(target))?;
+        for (number, input) in inputs.iter().enumerate() {
+            fs::write(root.join(target).join(format!("real-{number}")), input)?;
+        }
+        Ok(())
+    };
+    for (name, _) in situ_engine::fuzzing::TARGETS {
+        put(name, situ_engine::fuzzing::corpus(name))?;
+    }
+    put("memcached_request", situ_server::fuzzing::corpus())
+}
