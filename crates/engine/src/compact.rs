@@ -244,6 +244,11 @@ impl Core {
         let result = self.compact_range_alone(keyspace, begin, end);
         self.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         self.work.notify();
+        // Whoever compacts wants room back.
+        if let (Ok(()), Some(log)) = (&result, &self.log) {
+            self.bury();
+            log.drop_spares()?;
+        }
         result
     }
 

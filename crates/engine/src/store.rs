@@ -141,7 +141,7 @@ impl Inner {
         while core.carry_detached() {}
         core.bury();
         // Even after a failure: what can be made durable is.
-        let closed = core.log.as_ref().map_or(Ok(()), |log| log.close().map_err(Error::from));
+        let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         let closed = core.failure().map_or(closed, Err);
         let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
         core.wake_all();

@@ -196,6 +196,20 @@ impl Files {
         }
     }
 
+    /// Removes all spares.
+    pub(crate) fn drop_spares(&self) -> Result<()> {
+        loop {
+            let Some(spare) = self.list().spares.pop() else { return Ok(()) };
+            match self.volume.remove(FileName::Spare(spare.number)) {
+                Ok(()) | Err(Error::NotFound { .. }) => {}
+                Err(error) => {
+                    self.list().spares.push(spare);
+                    return Err(error);
+                }
+            }
+        }
+    }
+
     /// Bytes of old files and spares.
     pub(crate) fn bytes(&self) -> u64 {
         let list = self.list();

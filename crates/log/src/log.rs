@@ -308,6 +308,14 @@ impl Log {
         self.commit(Lsn(end), Durability::Synced)
     }
 
+    /// Gives the room of spare files back, for times when little is written. The next files are made anew.
+    ///
+    /// # Errors
+    /// The volume refuses; the call can be made again.
+    pub fn drop_spares(&self) -> Result<()> {
+        self.files.drop_spares()
+    }
+
     /// Why the log takes no more records: the first write or sync that failed. It stays so until reopened, because
     /// nothing is known about what the disk holds.
     pub fn failed(&self) -> Option<Error> {
