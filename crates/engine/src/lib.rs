@@ -37,6 +37,7 @@ mod options;
 mod pacer;
 mod picker;
 mod read;
+mod repair;
 mod snapshot;
 mod stall;
 mod stats;
@@ -56,6 +57,7 @@ pub use options::{
     BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, VALUE_BYTES_MAX,
 };
 pub use read::Value;
+pub use repair::{LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory};
 pub use situ_compaction::{CompactionFilter, Decision};
 pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;

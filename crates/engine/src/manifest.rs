@@ -135,6 +135,26 @@ pub(crate) fn read(volume: &dyn Volume, number: u64) -> Result<Found> {
     Ok(Found { edits, bytes: bytes as u64, whole_bytes: end as u64 })
 }
 
+/// The edits of a damaged manifest that can still be read, in order; the frames between them are skipped.
+pub(crate) fn readable_edits(volume: &dyn Volume, number: u64) -> Result<Vec<Edit>> {
+    let reader = volume.open(FileName::Manifest(number))?;
+    let mut contents = vec![0; usize::try_from(reader.bytes()).unwrap_or(usize::MAX).min(4 * EDIT_BYTES_MAX)];
+    reader.read_at(0, &mut contents)?;
+    let mut rest = contents.get(HEADER_BYTES..).unwrap_or_default();
+    let mut edits = Vec::new();
+    while !rest.is_empty() {
+        let found = frame(rest).ok().and_then(|(payload, behind)| Some((Edit::decode(payload).ok()?, behind)));
+        match found {
+            Some((edit, behind)) => {
+                edits.push(edit);
+                rest = behind;
+            }
+            None => rest = &rest[1..],
+        }
+    }
+    Ok(edits)
+}
+
 /// Takes a manifest's bytes apart: its edits, and where the last whole one ends.
 pub(crate) fn decode(path: &str, contents: &[u8]) -> Result<(Vec<Edit>, usize)> {
     let Some((header, mut rest)) = contents.split_at_checked(HEADER_BYTES) else {

@@ -437,7 +437,12 @@ impl Verifier<'_> {
 }
 
 /// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.
-fn differences(state: &State, id: u32, meta: &TableMeta, table: &Table) -> Vec<(&'static str, String, String)> {
+pub(crate) fn differences(
+    state: &State,
+    id: u32,
+    meta: &TableMeta,
+    table: &Table,
+) -> Vec<(&'static str, String, String)> {
     let properties = table.properties();
     let mut wrong = Vec::new();
     let numbers = [

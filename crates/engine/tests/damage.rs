@@ -5,8 +5,11 @@ mod common;
 
 use common::*;
 use situ_device::Env;
-use situ_engine::{Durability, Error, Options, ReadOptions, Store, StoreBuilder, VerifyReport, WriteBatch, verify};
-use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
+use situ_engine::{
+    Durability, Error, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport,
+    WriteBatch, repair, verify,
+};
+use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -15,6 +18,14 @@ const KEYS: u64 = 150;
 const NAMES: [&str; 3] = ["default", "second", "third"];
 
 type Models = BTreeMap<&'static str, Model>;
+
+/// A store that has been closed, and what is in it.
+struct Built {
+    volume: SimVolume,
+    models: Models,
+    /// When each key was changed last: the sequence number.
+    changed: BTreeMap<(&'static str, Vec<u8>), u64>,
+}
 
 fn options(seed: u64) -> Options {
     small_options(&mut Rng::new(seed))
@@ -32,7 +43,7 @@ fn check(env: &Env, volume: &SimVolume) -> VerifyReport {
 }
 
 /// A store with three keyspaces, several levels, range tombstones, and something that is only in the log.
-fn build(env: &Env, seed: u64) -> (SimVolume, Models) {
+fn build(env: &Env, seed: u64) -> Built {
     let mut rng = Rng::new(seed ^ 0x5a17);
     let volume = SimVolume::new(env, FaultPlan::none(), seed);
     let store = StoreBuilder::new(options(seed)).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap();
@@ -40,6 +51,7 @@ fn build(env: &Env, seed: u64) -> (SimVolume, Models) {
     for name in &NAMES[1..] {
         store.create_keyspace(name, options(seed).keyspace).unwrap();
     }
+    let mut changed = BTreeMap::new();
     for step in 0..900 {
         let name = NAMES[rng.index(3)];
         let keyspace = store.keyspace(name).unwrap();
@@ -50,10 +62,14 @@ fn build(env: &Env, seed: u64) -> (SimVolume, Models) {
             0..2 => {
                 keyspace.delete_range(&one, &other).unwrap();
                 model.retain(|key, _| key < &one || key >= &other);
+                let at = store.properties().last_sequence;
+                let inside = (0..KEYS).map(key_number).filter(|key| &one <= key && key < &other);
+                changed.extend(inside.map(|key| ((name, key), at)));
             }
             2..15 => {
                 keyspace.delete_with(&one, durability).unwrap();
                 model.remove(&one);
+                changed.insert((name, one), store.properties().last_sequence);
             }
             15..25 => {
                 let mut batch = WriteBatch::new();
@@ -62,11 +78,14 @@ fn build(env: &Env, seed: u64) -> (SimVolume, Models) {
                     models.get_mut(name).unwrap().insert(other.clone(), one.clone());
                 }
                 store.write_with(batch, durability).unwrap();
+                let first = store.properties().last_sequence - 2;
+                changed.extend((first..).zip(NAMES).map(|(at, name)| ((name, other.clone()), at)));
             }
             _ => {
                 let value = value(&mut rng);
                 keyspace.put_with(&one, &value, durability).unwrap();
-                model.insert(one, value);
+                model.insert(one.clone(), value);
+                changed.insert((name, one), store.properties().last_sequence);
             }
         }
         if step == 400 {
@@ -75,7 +94,7 @@ fn build(env: &Env, seed: u64) -> (SimVolume, Models) {
     }
     store.wait_idle().unwrap();
     store.close().unwrap();
-    (volume, models)
+    Built { volume, models, changed }
 }
 
 /// Whatever can be read of a keyspace is right; errors are allowed. False if there was one.
@@ -152,7 +171,7 @@ fn a_sound_store_is_found_sound() {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
-            let (volume, models) = build(&env, seed);
+            let Built { volume, models, .. } = build(&env, seed);
             let report = check(&env, &volume);
             assert!(report.is_sound() && report.warnings.is_empty(), "{report}");
             // Log files that were released last may be left over; tables never are.
@@ -169,7 +188,7 @@ fn promise_6_rot_anywhere_is_found_and_named_and_gives_no_wrong_data() {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
-            let (volume, models) = build(&env, seed);
+            let Built { volume, models, .. } = build(&env, seed);
             let mut rng = Rng::new(seed);
             for (name, bytes) in files(&volume) {
                 let tries = if matches!(name, FileName::Log(_)) { 16 } else { 8 };
@@ -192,7 +211,7 @@ fn promise_6_files_cut_short_or_missing_are_found_and_give_no_wrong_data() {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
-            let (volume, models) = build(&env, seed);
+            let Built { volume, models, .. } = build(&env, seed);
             let mut rng = Rng::new(seed);
             for (name, bytes) in files(&volume) {
                 let copy = volume.crash_keep_all();
@@ -207,5 +226,219 @@ fn promise_6_files_cut_short_or_missing_are_found_and_give_no_wrong_data() {
                 }
             }
         });
+    });
+}
+
+fn image(volume: &SimVolume) -> BTreeMap<FileName, Vec<u8>> {
+    let names = files(volume).into_iter().map(|(name, _)| name).filter(|name| *name != FileName::Lock);
+    names.map(|name| (name, volume.contents(name).unwrap())).collect()
+}
+
+/// Whatever is not as it was before is in one of the reports.
+fn check_losses(store: &Store, built: &Built, reports: &[&RepairReport], what: &str) {
+    for (name, model) in &built.models {
+        // Without a manifest the names are lost, and numbers remain.
+        let named = store.keyspace(name).is_ok();
+        let now = if named { (*name).to_owned() } else { numbered(name) };
+        let found = match store.keyspace(&now) {
+            Ok(keyspace) => contents(&keyspace, None),
+            Err(_) => Model::new(),
+        };
+        for n in 0..KEYS {
+            let key = key_number(n);
+            let changed = built.changed.get(&(*name, key.clone())).copied().unwrap_or(0);
+            let excused = reports.iter().any(|report| {
+                report.lost_ranges.iter().any(|l| l.keyspace == now && l.contains(&key))
+                    || report.lost_writes.iter().any(|l| l.contains(changed))
+            });
+            assert!(
+                found.get(&key) == model.get(&key) || excused,
+                "{what}: {name}, key {} is lost in silence (sequence {changed})\n{reports:#?}",
+                key.escape_ascii()
+            );
+        }
+    }
+}
+
+/// Repairs a damaged store and checks what holds of every repair.
+fn check_repair(env: &Env, volume: &SimVolume, built: &Built, seed: u64, what: &str) -> RepairReport {
+    let shared: Arc<dyn Volume> = Arc::new(volume.clone());
+    let options = |dry_run| RepairOptions { dry_run, options: options(seed) };
+    let before = image(volume);
+    let foretold = repair(&shared, env, options(true)).unwrap_or_else(|e| panic!("{what}: dry run: {e}"));
+    assert!(image(volume) == before, "{what}: the dry run changed something");
+    let report = repair(&shared, env, options(false)).unwrap_or_else(|e| panic!("{what}: {e}"));
+    assert_eq!(foretold.damages, report.damages, "{what}");
+    assert_eq!((&foretold.lost_ranges, &foretold.lost_writes), (&report.lost_ranges, &report.lost_writes), "{what}");
+    assert_eq!(foretold.keyspaces, report.keyspaces, "{what}");
+    for (name, to) in &report.set_aside {
+        assert_eq!(Some(&volume.contents(*to).unwrap()), before.get(name), "{what}: {name} was not kept");
+    }
+
+    let verified = check(env, volume);
+    assert!(verified.is_sound(), "{what}: {verified}\nafter {report}");
+    let again = repair(&shared, env, options(false)).unwrap();
+    assert!(again.was_sound, "{what}: not repaired at once: {again}");
+
+    let store = open(env, volume, seed).unwrap_or_else(|error| panic!("{what}: {error}\nafter {report}"));
+    for idle in [false, true] {
+        if idle {
+            store.put(b"new", b"life").unwrap();
+            store.flush().unwrap();
+            store.default_keyspace().compact(None, None).unwrap();
+            store.delete(b"new").unwrap();
+        }
+        check_losses(&store, built, &[&report], what);
+    }
+    store.close().unwrap();
+    assert!(check(env, volume).is_sound(), "{what}: later");
+    report
+}
+
+fn numbered(name: &'static str) -> String {
+    let id = NAMES.iter().position(|other| *other == name).unwrap();
+    if id == 0 { name.to_owned() } else { format!("keyspace-{id}") }
+}
+
+#[test]
+fn promise_6_a_repaired_store_opens_and_lacks_only_what_the_report_says() {
+    for_each_seed(300, 6, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let mut rng = Rng::new(seed);
+            for (name, bytes) in files(&built.volume) {
+                for turn in 0..5 {
+                    let copy = built.volume.crash_keep_all();
+                    let what = match turn {
+                        0 => {
+                            copy.remove(name).unwrap();
+                            format!("{name} is missing")
+                        }
+                        1 => {
+                            let mut contents = copy.contents(name).unwrap();
+                            contents.truncate(rng.below(bytes.max(1)) as usize);
+                            copy.set_contents(name, &contents);
+                            format!("{name} cut to {}", contents.len())
+                        }
+                        _ => {
+                            let end = if rng.chance(0.5) { bytes.max(1) } else { bytes.clamp(1, 9000) };
+                            let at = rng.below(end);
+                            copy.rot(name, at, rng.below(8) as u8);
+                            format!("{name}, rot at {at}")
+                        }
+                    };
+                    let report = check_repair(&env, &copy, &built, seed, &what);
+                    if !matches!(name, FileName::Manifest(_)) {
+                        assert_eq!(report.keyspaces, NAMES, "{what}");
+                    }
+                }
+            }
+        });
+    });
+}
+
+#[test]
+fn without_current_or_manifest_or_log_the_rest_is_whole() {
+    for_each_seed(400, 6, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let kind = |kind: fn(FileName) -> bool| {
+                let copy = built.volume.crash_keep_all();
+                files(&copy).iter().filter(|(name, _)| kind(*name)).for_each(|(name, _)| copy.remove(*name).unwrap());
+                copy
+            };
+            let copy = kind(|name| name == FileName::Current);
+            let report = check_repair(&env, &copy, &built, seed, "no CURRENT");
+            assert!(report.nothing_lost() && !report.rebuilt && report.keyspaces == NAMES, "{report}");
+
+            let copy = kind(|name| matches!(name, FileName::Current | FileName::Manifest(_)));
+            let report = check_repair(&env, &copy, &built, seed, "no CURRENT, no manifest");
+            assert!(report.nothing_lost() && report.rebuilt, "{report}");
+
+            let copy = kind(|name| matches!(name, FileName::Log(_)));
+            let report = check_repair(&env, &copy, &built, seed, "no log");
+            assert!(report.lost_ranges.is_empty() && !report.lost_writes.is_empty() && !report.rebuilt, "{report}");
+        });
+    });
+}
+
+#[test]
+fn several_damages_at_once_are_repaired_truthfully() {
+    for_each_seed(500, 12, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let mut rng = Rng::new(seed);
+            for turn in 0..8 {
+                let copy = built.volume.crash_keep_all();
+                let mut what = format!("turn {turn}");
+                let all = files(&copy);
+                for _ in 0..1 + rng.below(5) {
+                    let (name, bytes) = all[rng.index(all.len())];
+                    if matches!(name, FileName::Manifest(_) | FileName::Current | FileName::Lock) {
+                        continue;
+                    }
+                    let at = rng.below(bytes.max(1));
+                    copy.rot(name, at, rng.below(8) as u8);
+                    what.push_str(&format!(", {name} at {at}"));
+                }
+                check_repair(&env, &copy, &built, seed, &what);
+            }
+        });
+    });
+}
+
+/// A repair that a power failure stops anywhere can be made again, and loses no more than it would have alone.
+#[test]
+fn a_crash_in_a_repair_costs_nothing() {
+    for_each_seed(600, 6, |seed| {
+        let executor = SimExecutor::new(seed);
+        let (damaged, built, foretold) = executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let mut rng = Rng::new(seed);
+            let copy = built.volume.crash_keep_all();
+            let all = files(&copy);
+            for _ in 0..3 {
+                let (name, bytes) = all[rng.index(all.len())];
+                if matches!(name, FileName::Table(_) | FileName::Log(_)) {
+                    copy.rot(name, rng.below(bytes.max(1)), 1);
+                }
+            }
+            // Every other time, all is to be rebuilt from the tables.
+            let lost =
+                |name| matches!(name, FileName::Current) || (seed % 2 == 0 && matches!(name, FileName::Manifest(_)));
+            all.iter().filter(|(name, _)| lost(*name)).for_each(|(name, _)| copy.remove(*name).unwrap());
+            let options = RepairOptions { dry_run: true, options: options(seed) };
+            let foretold = repair(&(Arc::new(copy.clone()) as Arc<dyn Volume>), &env, options).unwrap();
+            (image(&copy), built, foretold)
+        });
+        let fix = |env: &Env, volume: &SimVolume| {
+            let options = RepairOptions { dry_run: false, options: options(seed) };
+            repair(&(Arc::new(volume.clone()) as Arc<dyn Volume>), env, options)
+        };
+        let points = CrashPoints { points_max: 30, images_per_point: 2, ..CrashPoints::default() };
+        let images = crash_everywhere(
+            seed,
+            &points,
+            |env, volume| {
+                damaged.iter().for_each(|(name, bytes)| volume.set_contents(*name, bytes));
+                fix(env, volume).is_ok()
+            },
+            |env, volume, finished| {
+                let report = fix(env, &volume).unwrap();
+                assert!(report.was_sound || !finished, "{report}");
+                assert!(check(env, &volume).is_sound(), "{report}");
+                let store = open(env, &volume, seed).unwrap();
+                check_losses(&store, &built, &[&foretold, &report], "after a crash");
+                store.close().unwrap();
+            },
+        );
+        assert!(images > 20, "{images}");
     });
 }

@@ -1,0 +1,540 @@
+//! Making a damaged store usable again, and saying exactly what is lost.
+//!
+//! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
+//!    Each table is verified. The log is read with its damaged records left out.
+//! 2. If nothing is wrong, nothing is done.
+//! 3. *Tables.* With a manifest, sound tables stay where they are. Of a damaged one, every sound block is written to a
+//!    new table that takes its place in its level; missing ones are left out.
+//! 4. *Rebuild.* Without a manifest nobody knows which level a table was in, and file numbers or sequence numbers of
+//!    tables do not tell which of two versions is newer when both are in tables that compactions have written. So all
+//!    tables of a keyspace are merged, entry by entry, into one sorted run for the deepest level. Names of keyspaces come
+//!    from what can be read of any manifest; others are called `keyspace-N`.
+//! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
+//!    manifest is put in force.
+//! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
+//!
+//! **Invariants.** After a repair the store opens, and `verify` finds it sound. A key whose value is not that of the
+//! damaged store's last moment lies in a reported range, or was written last by a reported write.
+//!
+//! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
+//!
+//! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
+//! tried again (unfinished tables have temporary names); after it the store is repaired, and a crash only costs what
+//! was to be set aside and had not been yet.
+//!
+//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
+//! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
+//! may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
+//!
+//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of deeper
+//! levels have wide, overlapping ranges of them, so that an older version of a key may come first.
+
+mod logs;
+mod report;
+mod tables;
+
+use crate::open::{
+    DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove,
+};
+use crate::options::Options;
+use crate::verify::{Damage, damage_of, differences};
+use crate::version::{Added, Removed, TableMeta, TableSource, Version};
+use crate::{Error, Result, manifest};
+use logs::LogSurvey;
+use situ_device::Env;
+use situ_log::RecoveryMode;
+use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::{BlockCache, Table};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tables::{Place, Yard, meta_of};
+
+pub use report::{LossKind, LostRange, LostWrites, RepairReport};
+
+/// How to repair.
+#[derive(Debug, Clone, Default)]
+pub struct RepairOptions {
+    /// Only say what a repair would do and what would be lost; change nothing. Default false.
+    pub dry_run: bool,
+    /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
+    /// the store is opened with.
+    pub options: Options,
+}
+
+/// Repairs the store in a directory; see [`repair`].
+///
+/// # Errors
+/// As [`repair`]; the directory cannot be opened.
+pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
+    let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(directory.as_ref())?);
+    repair(&volume, &Env::system(), options)
+}
+
+/// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
+/// lost. A sound store is left as it is. See `repair.rs` for what is done and what it costs.
+///
+/// # Errors
+/// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
+pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+    let _lock = if options.dry_run { None } else { Some(volume.lock()?) };
+    let files = volume.list()?;
+    if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
+        return Err(Error::Existence(format!("there is no store in {}", volume.location())));
+    }
+    let store_options = options.options.bounded();
+    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(store_options.cache_bytes)));
+    let yard = Yard {
+        volume: Arc::clone(volume),
+        env: env.clone(),
+        source,
+        next_file: AtomicU64::new(0),
+        options: store_options.keyspace.clone(),
+        dry_run: options.dry_run,
+    };
+    let mut repair = Repair {
+        volume: Arc::clone(volume),
+        files,
+        yard,
+        report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
+        aside: BTreeSet::new(),
+    };
+    let state = repair.state()?;
+    let plan = repair.survey(state)?;
+    if repair.is_sound() {
+        repair.report.was_sound = true;
+        return Ok(repair.report);
+    }
+    if options.dry_run {
+        repair.report.set_aside = repair.aside.iter().map(|name| (*name, *name)).collect();
+        return Ok(repair.report);
+    }
+    repair.finish(plan, env, store_options)?;
+    Ok(repair.report)
+}
+
+/// What the rest of the repair begins with.
+enum Basis {
+    /// A manifest describes it.
+    Manifest(State),
+    /// Names, keyspaces that were dropped, tables that were replaced: as far as damaged manifests can be read.
+    Fragments(Fragments),
+}
+
+#[derive(Debug, Default)]
+struct Fragments {
+    names: BTreeMap<u32, String>,
+    dropped: HashSet<u32>,
+    replaced: HashSet<u64>,
+    next_keyspace: u32,
+    last_sequence: u64,
+}
+
+/// The state to build on.
+struct Plan {
+    state: State,
+    logs: Vec<u64>,
+    /// All these logs can be set aside rather than removed.
+    keep_logs: bool,
+}
+
+struct Repair {
+    volume: Arc<dyn Volume>,
+    files: Vec<FileMeta>,
+    yard: Yard,
+    report: RepairReport,
+    /// Files to set aside at the end.
+    aside: BTreeSet<FileName>,
+}
+
+/// Whether a failure is about what lies on the disk, and not about who asks or with what program.
+fn is_damage(error: &StorageError) -> bool {
+    match error {
+        StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
+        StorageError::Io { source, .. } => source.kind() != std::io::ErrorKind::PermissionDenied,
+        _ => false,
+    }
+}
+
+impl Repair {
+    fn path(&self, name: FileName) -> String {
+        format!("{}/{name}", self.volume.location())
+    }
+
+    /// Notes a damage; an error that is none ends the repair.
+    fn damage(&mut self, name: FileName, error: StorageError) -> Result<()> {
+        if !is_damage(&error) {
+            return Err(error.into());
+        }
+        let damage: Damage = damage_of(&self.path(name), error);
+        if !self.report.damages.contains(&damage) {
+            self.report.damages.push(damage);
+        }
+        Ok(())
+    }
+
+    fn is_sound(&self) -> bool {
+        self.report.damages.is_empty() && self.report.nothing_lost()
+    }
+
+    fn numbers(&self, number: fn(FileName) -> Option<u64>) -> Vec<u64> {
+        self.files.iter().filter_map(|f| number(f.name)).collect()
+    }
+
+    fn tables_found(&self) -> Vec<u64> {
+        self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
+    }
+
+    /// Step 1: the manifest.
+    fn state(&mut self) -> Result<Basis> {
+        let manifests = self.numbers(|name| if let FileName::Manifest(number) = name { Some(number) } else { None });
+        let candidates = match manifest::current(&*self.volume) {
+            Ok(Some(number)) => vec![number],
+            Ok(None) => {
+                let error = StorageError::NotFound { path: self.path(FileName::Current) };
+                self.damage(FileName::Current, error)?;
+                manifests.clone()
+            }
+            Err(error) => {
+                self.damage(FileName::Current, error)?;
+                manifests.clone()
+            }
+        };
+        let mut best: Option<((usize, std::cmp::Reverse<u64>), State)> = None;
+        for number in candidates {
+            match self.read_manifest(number) {
+                Ok((state, rank)) if best.as_ref().is_none_or(|(other, _)| rank < *other) => best = Some((rank, state)),
+                Ok(_) => {}
+                Err(error) => {
+                    self.damage(FileName::Manifest(number), error)?;
+                    self.aside.insert(FileName::Manifest(number));
+                }
+            }
+        }
+        if let Some((_, state)) = best {
+            return Ok(Basis::Manifest(state));
+        }
+        self.report.rebuilt = true;
+        let mut fragments = Fragments::default();
+        for number in manifests {
+            self.aside.insert(FileName::Manifest(number));
+            match manifest::readable_edits(&*self.volume, number) {
+                Ok(edits) => fragments.take(edits),
+                Err(error) => self.damage(FileName::Manifest(number), error)?,
+            }
+        }
+        Ok(Basis::Fragments(fragments))
+    }
+
+    /// The state of a manifest, with a rank: fewest missing files first, then the youngest.
+    fn read_manifest(&mut self, number: u64) -> situ_storage::Result<(State, (usize, std::cmp::Reverse<u64>))> {
+        let name = FileName::Manifest(number);
+        let wrong = |offset, what: &str, expected: &str, found: String| {
+            StorageError::corruption(format!("{}/{name}", self.volume.location()), offset, what, expected, found)
+        };
+        let found = manifest::read(&*self.volume, number)?;
+        let (whole, torn) = (found.whole_bytes, found.whole_bytes < found.bytes);
+        let state = State::replay(found.edits, &self.yard.source).map_err(|text| wrong(0, "edits", "a state", text))?;
+        let missing = state.missing_files(&self.files);
+        // Files that are missing while others are too many: the manifest has lost its last edits.
+        let in_force = state.tables();
+        let strangers = self.tables_found().iter().filter(|number| !in_force.contains(number)).count();
+        if !missing.is_empty() && (torn || strangers > 0) {
+            let found = format!("one in which {} files are missing and {strangers} are not named", missing.len());
+            return Err(wrong(whole, "last edits", "a state that fits the files", found));
+        }
+        let rank = (missing.len(), std::cmp::Reverse(state.next_file));
+        Ok((state, rank))
+    }
+
+    /// Steps 1 to 4 for tables and logs.
+    fn survey(&mut self, basis: Basis) -> Result<Plan> {
+        let (mut state, known) = match basis {
+            Basis::Manifest(state) => (state, None),
+            Basis::Fragments(fragments) => {
+                let state = State {
+                    next_keyspace: fragments.next_keyspace,
+                    last_sequence: fragments.last_sequence,
+                    ..State::default()
+                };
+                (state, Some(fragments))
+            }
+        };
+        let mut head_missing = false;
+        for missing in state.missing_files(&self.files) {
+            head_missing |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
+            let error = missing.error(&*self.volume);
+            self.damage(missing.name, error)?;
+        }
+        state.pass_numbers_of(&self.files);
+        self.yard.next_file.store(state.next_file, Ordering::Relaxed);
+        let logs = needed_logs(&state, self.files.iter().map(|f| f.name));
+        let log = self.logs(&state, &logs, head_missing || (known.is_some() && logs.is_empty()))?;
+        match known {
+            None => self.tables(&mut state)?,
+            Some(fragments) => self.rebuild(&mut state, &fragments, &log)?,
+        }
+        state.next_file = self.yard.next_file.load(Ordering::Relaxed);
+        self.report.keyspaces = state.keyspaces.values().map(|k| k.name.clone()).collect();
+        let keep_logs = !self.report.lost_writes.is_empty();
+        if keep_logs {
+            self.aside.extend(logs.iter().map(|number| FileName::Log(*number)));
+        }
+        Ok(Plan { state, logs, keep_logs })
+    }
+
+    fn logs(&mut self, state: &State, logs: &[u64], head_missing: bool) -> Result<LogSurvey> {
+        let mut survey = logs::survey(&self.volume, logs, state.closed, head_missing)?;
+        self.report.log_records = survey.records;
+        for (file, error) in std::mem::take(&mut survey.damages) {
+            self.damage(FileName::Log(file), error)?;
+            if logs.contains(&file) {
+                self.aside.insert(FileName::Log(file));
+            }
+        }
+        self.report.lost_writes = survey.lost.clone();
+        Ok(survey)
+    }
+
+    /// Step 3: the tables of a state that is known.
+    fn tables(&mut self, state: &mut State) -> Result<()> {
+        let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>)> = BTreeMap::new();
+        for (id, keyspace) in &state.keyspaces {
+            for (level, file) in keyspace.version.files() {
+                let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
+                let judged = file.table().and_then(|table| {
+                    table.verify(&mut |_| {})?;
+                    differences(state, *id, meta, table).into_iter().next().map_or(Ok(()), |(what, expected, found)| {
+                        Err(StorageError::corruption(table.path(), 0, what, expected, found))
+                    })
+                });
+                let Err(error) = judged else {
+                    self.report.tables_kept += 1;
+                    continue;
+                };
+                let (removed, added) = changes.entry(*id).or_default();
+                removed.push(Removed { level, number: meta.number });
+                if matches!(error, StorageError::NotFound { .. }) {
+                    // The listing has been compared with the manifest; this damage is told already.
+                    self.report.tables_lost += 1;
+                    let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
+                    self.report.lost_ranges.push(lost);
+                    continue;
+                }
+                self.damage(name, error)?;
+                self.aside.insert(name);
+                let place = Place { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
+                let mut remains = self.yard.salvage(meta.number, &place)?;
+                remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
+                self.report.lost_ranges.append(&mut remains.lost);
+                self.count(remains.usable);
+                for error in remains.damages {
+                    self.damage(name, error)?;
+                }
+                added.extend(remains.table.map(|meta| Added { level, meta }));
+            }
+        }
+        for (id, (removed, added)) in changes {
+            if let Some(keyspace) = state.keyspaces.get_mut(&id) {
+                let version = keyspace.version.apply(&removed, &added, &self.yard.source);
+                keyspace.version = version.map_err(|text| {
+                    StorageError::corruption(&keyspace.name, 0, "repaired version", "one that fits", text)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, usable: u64) {
+        if usable > 0 {
+            self.report.tables_salvaged += 1;
+        } else {
+            self.report.tables_lost += 1;
+        }
+    }
+
+    /// Step 4.
+    fn rebuild(&mut self, state: &mut State, known: &Fragments, log: &LogSurvey) -> Result<()> {
+        let mut names = known.names.clone();
+        let mut found: Vec<(u32, TableMeta)> = Vec::new();
+        // Damaged tables that do not say which keyspace they are of.
+        let mut nameless: Vec<u64> = Vec::new();
+        for number in self.tables_found() {
+            let name = FileName::Table(number);
+            self.aside.insert(name);
+            if known.replaced.contains(&number) {
+                self.report.notes.push(format!("{name} had been replaced by a compaction and was not used"));
+                continue;
+            }
+            let sound = self.open_table(number);
+            let id = match &sound {
+                Ok(table) => Some(table.properties().keyspace_id),
+                Err(_) => self.yard.properties(number)?.map(|properties| properties.keyspace_id),
+            };
+            if id.is_some_and(|id| known.dropped.contains(&id)) {
+                self.report.notes.push(format!("{name} belonged to a keyspace that was dropped and was not used"));
+                continue;
+            }
+            match (sound, id) {
+                (Ok(table), Some(id)) => {
+                    self.report.tables_kept += 1;
+                    found.extend(meta_of(number, &table).map(|meta| (id, meta)));
+                }
+                (Err(error), id) => {
+                    self.damage(name, error)?;
+                    match id {
+                        Some(id) => found.extend(self.rescue(number, id, &name_of(id, &names))?.map(|meta| (id, meta))),
+                        None => nameless.push(number),
+                    }
+                }
+                (Ok(_), None) => {}
+            }
+        }
+        let ids =
+            found.iter().map(|(id, _)| id).chain(&log.keyspaces).chain(names.keys()).chain([&DEFAULT_KEYSPACE_ID]);
+        let mut ids: BTreeSet<u32> = ids.copied().filter(|id| !known.dropped.contains(id)).collect();
+        for number in nameless {
+            // Mixed into a keyspace that it does not belong to, it would do more harm than good.
+            let behind = ids.last().map_or(0, |id| id.saturating_add(1));
+            let id = behind.max(known.next_keyspace);
+            let name = format!("table-{number:06}");
+            for other in &ids {
+                let lost = LostRange::of(&name_of(*other, &names), number, LossKind::Entries, None);
+                self.report.lost_ranges.push(lost);
+            }
+            if let Some(meta) = self.rescue(number, id, &name)? {
+                let note = format!("table {number} does not say which keyspace it is of; what is left is in {name:?}");
+                self.report.notes.push(note);
+                names.insert(id, name);
+                found.push((id, meta));
+                ids.insert(id);
+            }
+        }
+        let originals: HashSet<u64> = self.tables_found().into_iter().collect();
+        let temporary: Vec<u64> =
+            found.iter().map(|(_, meta)| meta.number).filter(|number| !originals.contains(number)).collect();
+        for id in ids {
+            let metas: Vec<TableMeta> =
+                found.iter().filter(|(other, _)| *other == id).map(|(_, meta)| meta.clone()).collect();
+            let newest = metas.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
+            state.last_sequence = state.last_sequence.max(newest);
+            let added = if self.yard.dry_run || metas.is_empty() { Vec::new() } else { self.yard.merge(id, metas)? };
+            let name = name_of(id, &names);
+            let version = Version::empty().apply(&[], &added, &self.yard.source);
+            let version =
+                version.map_err(|text| StorageError::corruption(&name, 0, "rebuilt version", "one that fits", text))?;
+            state.keyspaces.insert(id, KeyspaceState { name, version, log_number: 0 });
+            state.next_keyspace = state.next_keyspace.max(id.saturating_add(1));
+        }
+        temporary.into_iter().try_for_each(|number| self.yard.discard(number))
+    }
+
+    /// The table, if it is sound.
+    fn open_table(&self, number: u64) -> situ_storage::Result<Arc<Table>> {
+        let reader = self.volume.open(FileName::Table(number))?;
+        // A cache of its own: numbers of tables in the store's cache belong to the store.
+        let table = Table::open(reader, number, BlockCache::new(0))?;
+        table.verify(&mut |_| {})?;
+        Ok(table)
+    }
+
+    /// What is left of a damaged table that no manifest describes.
+    fn rescue(&mut self, number: u64, id: u32, keyspace: &str) -> Result<Option<TableMeta>> {
+        let remains = self.yard.salvage(number, &Place { keyspace, id, level: 0, span: None })?;
+        self.report.lost_ranges.extend(remains.lost);
+        self.count(remains.usable);
+        for error in remains.damages {
+            self.damage(FileName::Table(number), error)?;
+        }
+        Ok(remains.table)
+    }
+
+    /// Steps 5 and 6.
+    fn finish(&mut self, plan: Plan, env: &Env, mut options: Options) -> Result<()> {
+        let Plan { mut state, logs, keep_logs } = plan;
+        let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
+        state.keyspaces.entry(DEFAULT_KEYSPACE_ID).or_insert_with(default);
+        state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
+        // Whoever listens to the store is not told of its repair.
+        options.listener = None;
+        let tables = state.tables();
+        let strangers: Vec<u64> = self.tables_found().into_iter().filter(|n| !tables.contains(n)).collect();
+        self.aside.extend(strangers.into_iter().map(FileName::Table));
+        // The names of new tables, before a manifest relies on them.
+        self.volume.sync_names()?;
+        let keyspaces = KeyspaceChoices::new();
+        let ground = Ground {
+            volume: Arc::clone(&self.volume),
+            env: env.clone(),
+            options,
+            keyspaces: &keyspaces,
+            source: Arc::clone(&self.yard.source),
+            state,
+            logs: logs.clone(),
+            mode: RecoveryMode::Repair,
+        };
+        let (core, manifest_number) = ground.build()?;
+        self.set_aside(|| core.new_number())?;
+        for file in &self.files {
+            let old = match file.name {
+                FileName::Manifest(number) => number != manifest_number,
+                FileName::Log(number) => !keep_logs && logs.contains(&number),
+                _ => false,
+            };
+            if old {
+                remove(&*self.volume, file.name)?;
+            }
+        }
+        self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
+        self.volume.sync_names()?;
+        if let Some(log) = &core.log {
+            log.close()?;
+        }
+        core.note_closed()
+    }
+
+    fn set_aside(&mut self, new_number: impl Fn() -> u64) -> Result<()> {
+        for name in std::mem::take(&mut self.aside) {
+            let there = |name| self.files.iter().any(|f| f.name == name);
+            if !there(name) {
+                continue;
+            }
+            let own = name.number().map(FileName::Damaged).filter(|to| !there(*to));
+            let to = own.unwrap_or_else(|| FileName::Damaged(new_number()));
+            self.volume.rename(name, to)?;
+            self.report.set_aside.push((name, to));
+        }
+        Ok(())
+    }
+}
+
+fn name_of(id: u32, names: &BTreeMap<u32, String>) -> String {
+    if let Some(name) = names.get(&id) {
+        return name.clone();
+    }
+    let plain = if id == DEFAULT_KEYSPACE_ID { DEFAULT_KEYSPACE.to_owned() } else { format!("keyspace-{id}") };
+    let taken = names.values().any(|name| *name == plain);
+    if taken { format!("{plain}-recovered") } else { plain }
+}
+
+impl Fragments {
+    fn take(&mut self, edits: Vec<crate::edit::Edit>) {
+        for edit in edits {
+            self.next_keyspace = self.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
+            self.last_sequence = self.last_sequence.max(edit.last_sequence.unwrap_or(0));
+            self.names.extend(edit.created);
+            for (_, removed) in edit.removed {
+                self.replaced.insert(removed.number);
+            }
+            // Moved to another level.
+            for (_, added) in edit.added {
+                self.replaced.remove(&added.meta.number);
+            }
+            for id in edit.dropped {
+                self.dropped.insert(id);
+                self.names.remove(&id);
+            }
+        }
+    }
+}
