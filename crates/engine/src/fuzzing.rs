@@ -13,10 +13,10 @@ use crate::version::TableSource;
 use situ_device::{Env, PAGE_BYTES};
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
 use situ_sim::{FaultPlan, SimVolume};
-use situ_storage::{FileName, Volume};
+use situ_storage::{FileName, Reader, Volume};
 use situ_table::format::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
-use situ_table::{BlockCache, KeyRef, MAX_SEQUENCE, ReadOptions, Table, Trailer, hash_key};
+use situ_table::{BlockCache, KeyRef, MAX_SEQUENCE, ReadOptions, Salvaged, Table, Trailer, hash_key, salvage};
 use std::sync::Arc;
 
 /// A malformed index may point to the same block many times; a walk is long enough after so many entries.
@@ -121,8 +121,17 @@ pub fn table(data: &[u8]) {
     let volume = volume();
     volume.set_contents(FileName::Table(1), &bytes);
     let reader = volume.open(FileName::Table(1)).expect("the file exists");
-    let Ok(table) = Table::open(reader, 1, BlockCache::new(1 << 16)) else { return };
+    let salvaged = salvaged(&*reader);
+    let Ok(table) = Table::open(reader, 1, BlockCache::new(1 << 16)) else {
+        assert!(!salvaged.damages.is_empty(), "a table that cannot be opened is called sound");
+        return;
+    };
     let sound = table.verify(&mut |_| {}).is_ok();
+    if sound {
+        assert!(salvaged.damages.is_empty() && salvaged.lost.is_empty(), "damages in a sound table: {salvaged:?}");
+        assert_eq!(table.properties().entries, salvaged.entries);
+        assert_eq!(salvaged.range_tombstones.as_deref(), Some(table.range_tombstones()));
+    }
     // Without the checksums of data blocks, what is in them is arbitrary too.
     for verify_checksums in [true, false] {
         let options = ReadOptions { fill_cache: false, verify_checksums };
@@ -171,12 +180,29 @@ pub fn table(data: &[u8]) {
     drop(FragmentedTombstones::new(table.range_tombstones()));
 }
 
+/// What can be got out of the table; checks that keys ascend.
+fn salvaged(reader: &dyn Reader) -> Salvaged {
+    let mut last: Option<Vec<u8>> = None;
+    let result = salvage(reader, &mut |key, _| {
+        assert!(last.as_deref().and_then(KeyRef::decode).is_none_or(|last| last < key), "salvaged keys out of order");
+        last = Some(key.to_vec());
+        Ok(())
+    });
+    result.expect("only the receiver fails, and it does not")
+}
+
 /// The file of a manifest. With the lowest bit of the first byte set, what follows are the payloads of frames, each behind
 /// its length in two bytes.
 pub fn manifest_file(data: &[u8]) {
     let Some((control, bytes)) = data.split_first() else { return };
     let bytes = if control & 1 == 1 { framed(bytes) } else { bytes.to_vec() };
+    let readable = {
+        let volume = volume();
+        volume.set_contents(FileName::Manifest(1), &bytes);
+        manifest::readable_edits(&volume, 1).expect("a volume without faults")
+    };
     let Ok((edits, end)) = manifest::decode("the manifest", &bytes) else { return };
+    assert!(readable.starts_with(&edits), "a whole edit is not found when damaged ones are skipped");
     assert!(end <= bytes.len());
     let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0)));
     if let Ok(state) = State::replay(edits, &source) {

@@ -7,7 +7,7 @@ use common::*;
 use situ_device::Env;
 use situ_engine::{
     Durability, Error, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport,
-    WriteBatch, repair, verify,
+    WriteBatch, repair, repair_directory, verify, verify_directory,
 };
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
 use situ_storage::{FileName, Volume};
@@ -441,4 +441,44 @@ fn a_crash_in_a_repair_costs_nothing() {
         );
         assert!(images > 20, "{images}");
     });
+}
+
+#[test]
+fn a_store_in_a_directory_is_verified_and_repaired() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path();
+    let missing = repair_directory(path, RepairOptions::default());
+    assert!(matches!(missing, Err(Error::Existence(_))), "{missing:?}");
+
+    let store = Store::open(path, Options::default()).unwrap();
+    for n in 0..2000u32 {
+        store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+    }
+    store.flush().unwrap();
+    store.put(b"only in the log", b"kept").unwrap();
+    let locked = repair_directory(path, RepairOptions::default());
+    assert!(locked.is_err_and(|error| error.to_string().contains("open in another process")));
+    store.close().unwrap();
+    assert!(verify_directory(path, &mut |_| {}).unwrap().is_sound());
+
+    let table = std::fs::read_dir(path).unwrap().map(|entry| entry.unwrap().path());
+    let table = table.filter(|path| path.extension().is_some_and(|e| e == "table")).max().unwrap();
+    let mut bytes = std::fs::read(&table).unwrap();
+    bytes[5000] ^= 1;
+    std::fs::write(&table, bytes).unwrap();
+    let mut steps = 0;
+    let found = verify_directory(path, &mut |_| steps += 1).unwrap();
+    assert_eq!(found.damages.len(), 1, "{found}");
+    assert!(found.damages[0].file == table.display().to_string() && steps > 0, "{found}");
+
+    let report = repair_directory(path, RepairOptions::default()).unwrap();
+    assert!(report.lost_ranges.len() == 1 && report.lost_writes.is_empty(), "{report}");
+    assert!(table.with_extension("damaged").exists());
+    assert!(verify_directory(path, &mut |_| {}).unwrap().is_sound());
+    let store = Store::open(path, Options::default()).unwrap();
+    assert_eq!(store.get(b"only in the log").unwrap().as_deref(), Some(&b"kept"[..]));
+    let kept = (0..2000u32).filter(|n| store.get(&n.to_be_bytes()).unwrap().is_some()).count();
+    let reported = (0..2000u32).filter(|n| report.lost_ranges[0].contains(&n.to_be_bytes())).count();
+    assert!(kept < 2000 && kept + reported >= 2000 && reported < 100, "{kept} kept, {reported} reported lost");
+    store.close().unwrap();
 }
