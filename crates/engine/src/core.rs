@@ -412,8 +412,10 @@ impl ManifestBaton<'_> {
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
             if error.is_no_space() {
-                // Number 0 is no table's: it marks the doubt even if the edit adds none.
-                let added = edit.added.iter().map(|(_, added)| added.meta.number);
+                // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it
+                // marks the doubt even if the edit adds none.
+                let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
+                let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
                 lock(&core.doubtful).extend(added.chain([0]));
             } else {
                 core.fail(error.clone());
