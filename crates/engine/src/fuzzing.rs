@@ -23,8 +23,11 @@ use std::sync::Arc;
 const WALK_ENTRIES_MAX: usize = 20_000;
 const LOG_FILES_MAX: usize = 4;
 
-/// What the functions of this module are called.
-pub const TARGETS: [(&str, fn(&[u8])); 6] = [
+/// A name and the function that takes any bytes.
+pub type Target = (&'static str, fn(&[u8]));
+
+/// The functions of this module.
+pub const TARGETS: [Target; 6] = [
     ("log", log),
     ("table", table),
     ("manifest", manifest_file),

@@ -10,6 +10,7 @@ use situ_engine::{Durability, Error, Keyspace, ReadOptions, Result, Store, Store
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::Error as StorageError;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const KEYS: u64 = 80;
@@ -324,4 +325,116 @@ fn promise_6_a_lying_disk_gives_errors_or_right_data() {
             }
         });
     });
+}
+
+const WRITERS: usize = 3;
+
+/// What each writer was told.
+#[derive(Default)]
+struct Counts {
+    acknowledged: [AtomicU64; WRITERS],
+    synced: [AtomicU64; WRITERS],
+}
+
+/// Writes number after number; each write carries the numbers that all writers had been acknowledged before it began.
+fn write_numbers(store: &Store, counts: &Counts, writer: usize, seed: u64) {
+    let mut rng = Rng::new(seed + 77 * writer as u64);
+    for n in 1..=60u64 {
+        let knew: Vec<String> = counts.acknowledged.iter().map(|n| n.load(Ordering::SeqCst).to_string()).collect();
+        let mut batch = WriteBatch::new();
+        let keyspace = store.default_keyspace();
+        batch
+            .put(keyspace, format!("writer {writer}").as_bytes(), format!("{n} {}", knew.join(" ")).as_bytes())
+            .unwrap();
+        batch.put(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
+        let synced = rng.chance(0.4);
+        let durability = if synced { Durability::Synced } else { Durability::Buffered };
+        match store.write_with(batch, durability) {
+            Ok(()) => {
+                counts.acknowledged[writer].store(n, Ordering::SeqCst);
+                if synced {
+                    counts.synced[writer].store(n, Ordering::SeqCst);
+                }
+            }
+            Err(Error::Failed { .. }) => return,
+            Err(error) => assert!(is_promised(&error), "{error:?}"),
+        }
+        if rng.chance(0.05)
+            && let Err(error) = store.flush()
+        {
+            assert!(is_promised(&error), "{error:?}");
+        }
+    }
+}
+
+/// Several writers under faults: what survives is still without holes, and has all that was synced.
+#[test]
+fn promise_1_2_7_writers_that_fail_together_leave_no_holes() {
+    for_each_seed(20_000, 150, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let mut rng = Rng::new(seed);
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let store = open(&env, &volume, &mut rng).unwrap();
+            let plan = honest_plan(&mut rng);
+            let what = format!("{plan:?}");
+            volume.set_faults(plan);
+            let counts = Arc::new(Counts::default());
+            let jobs: Vec<_> = (0..WRITERS)
+                .map(|writer| {
+                    let (store, counts) = (store.clone(), Arc::clone(&counts));
+                    let job = move || write_numbers(&store, &counts, writer, seed);
+                    env.executor.spawn(&format!("writer {writer}"), Box::new(job)).unwrap()
+                })
+                .collect();
+            // Some crash while they write, some when all is over.
+            let crashes = rng.chance(0.5);
+            if crashes && rng.chance(0.5) {
+                env.clock.sleep(Duration::from_micros(rng.below(3000)));
+                // What was told to writers up to now is what the image must have.
+                let told: Vec<u64> = counts.synced.iter().map(|n| n.load(Ordering::SeqCst)).collect();
+                let image = volume.crash(rng.next_u64());
+                check_numbers(&open(&env, &image, &mut rng).unwrap(), &told, &what);
+            }
+            jobs.iter().for_each(|job| job.join().unwrap());
+            let told = |of: &[AtomicU64; WRITERS]| of.iter().map(|n| n.load(Ordering::SeqCst)).collect::<Vec<_>>();
+            let (image, told) = if crashes {
+                (volume.crash(rng.next_u64()), told(&counts.synced))
+            } else {
+                let failed = store.properties().failure.is_some();
+                let failed = store.close().is_err() || failed;
+                (volume.on(&env), told(if failed { &counts.synced } else { &counts.acknowledged }))
+            };
+            check_numbers(&open(&env, &image, &mut rng).unwrap_or_else(|e| panic!("{what}: {e}")), &told, &what);
+        });
+    });
+}
+
+/// Every writer has at least what it was told, and all that any surviving write knew of survives.
+fn check_numbers(store: &Store, told: &[u64], what: &str) {
+    let read = |writer: usize| -> Vec<u64> {
+        match store.get(format!("writer {writer}").as_bytes()).unwrap() {
+            None => vec![0; 1 + WRITERS],
+            Some(text) => std::str::from_utf8(&text).unwrap().split(' ').map(|n| n.parse().unwrap()).collect(),
+        }
+    };
+    let found: Vec<Vec<u64>> = (0..WRITERS).map(read).collect();
+    for writer in 0..WRITERS {
+        assert!(found[writer][0] >= told[writer], "{what}: writer {writer} has {:?}, was told {told:?}", found[writer]);
+        for other in 0..WRITERS {
+            let (knew, survived) = (found[writer][1 + other], found[other][0]);
+            assert!(
+                survived >= knew,
+                "{what}: writer {writer} knew write {knew} of writer {other}, of which {survived} survived"
+            );
+        }
+        if found[writer][0] > 0 {
+            assert!(
+                store.get(format!("{writer}/{}", found[writer][0]).as_bytes()).unwrap().is_some(),
+                "{what}: half a batch"
+            );
+        }
+    }
+    store.close().unwrap();
 }
