@@ -59,7 +59,8 @@ simulate: cargo
 
 fuzz: cargo
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
-	@cd fuzz; for target in $$(cargo +nightly fuzz list); do \
+	@cd fuzz; cargo run --example corpus; \
+	for target in $$(cargo +nightly fuzz list); do \
 	  echo "== $$target"; cargo +nightly fuzz run "$$target" -- -max_total_time=$(SECONDS_EACH); done
 
 bench: build

@@ -55,6 +55,7 @@ fn run(program: Program) -> Outcome {
         Command::Dump(options) => transfer::dump(&options, &mut out),
         Command::Inspect(options) => inspect::inspect(&options, &mut out),
         Command::Verify(options) => maintain::verify(&options, &mut out),
+        Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
         Command::Bench(options) => bench::bench(&options, &mut out),
     }?;

@@ -1,16 +1,16 @@
-//! Work on a whole store: `compact`, `verify`.
+//! Work on a whole store: `compact`, `verify`, `repair`.
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{CompactOptions, VerifyOptions};
+use crate::options::{CompactOptions, RepairOptions, VerifyOptions};
 use crate::output::Output;
 use crate::store::Writable;
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use situ::VerifyReport;
 use situ::device::Env;
 use situ::storage::{self, DirectoryVolume, Lock, Volume};
+use situ::{Damage, LossKind, RepairReport, VerifyReport};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
@@ -88,6 +88,13 @@ struct Damaged {
     found: String,
 }
 
+impl From<Damage> for Damaged {
+    fn from(damage: Damage) -> Damaged {
+        let Damage { file, offset, what, expected, found } = damage;
+        Damaged { file, offset, what, expected, found }
+    }
+}
+
 impl From<VerifyReport> for Verified {
     fn from(report: VerifyReport) -> Verified {
         Verified {
@@ -95,17 +102,7 @@ impl From<VerifyReport> for Verified {
             files: report.files,
             bytes: report.bytes,
             entries: report.entries,
-            damages: report
-                .damages
-                .into_iter()
-                .map(|damage| Damaged {
-                    file: damage.file,
-                    offset: damage.offset,
-                    what: damage.what,
-                    expected: damage.expected,
-                    found: damage.found,
-                })
-                .collect(),
+            damages: report.damages.into_iter().map(Damaged::from).collect(),
             damages_left_out: report.damages_left_out,
             warnings: report.warnings,
             orphans: report.orphans.iter().map(ToString::to_string).collect(),
@@ -145,14 +142,8 @@ fn keep_writers_out(volume: &dyn Volume) -> storage::Result<Option<Box<dyn Lock>
 }
 
 fn tell(verified: &Verified, directory: &Path, out: &mut Output) -> Result<(), Failure> {
-    for damage in verified.damages.iter().take(DAMAGES_SHOWN) {
-        let Damaged { file, offset, what, expected, found } = damage;
-        out.line(format!("✗ {file}, byte {offset}, {what}: expected {expected}, found {found}"))?;
-    }
+    tell_damages(&verified.damages, verified.damages_left_out, out)?;
     let damages = verified.damages.len() as u64 + verified.damages_left_out;
-    if damages > DAMAGES_SHOWN as u64 {
-        out.line(format!("… {} more; --json has them", damages - DAMAGES_SHOWN as u64))?;
-    }
     for warning in &verified.warnings {
         out.line(format!("! {warning}"))?;
     }
@@ -175,6 +166,149 @@ fn tell(verified: &Verified, directory: &Path, out: &mut Output) -> Result<(), F
         out.line(format!("`situ repair --dry-run {shown}` says what can be saved, `situ repair {shown}` saves it."))?;
     }
     Ok(())
+}
+
+fn tell_damages(damages: &[Damaged], left_out: u64, out: &mut Output) -> Result<(), Failure> {
+    for damage in damages.iter().take(DAMAGES_SHOWN) {
+        let Damaged { file, offset, what, expected, found } = damage;
+        out.line(format!("✗ {file}, byte {offset}, {what}: expected {expected}, found {found}"))?;
+    }
+    match (damages.len().saturating_sub(DAMAGES_SHOWN)) as u64 + left_out {
+        0 => Ok(()),
+        more => out.line(format!("… {more} more; --json has them")),
+    }
+}
+
+#[derive(Serialize)]
+struct Repaired {
+    dry_run: bool,
+    was_sound: bool,
+    nothing_lost: bool,
+    rebuilt: bool,
+    keyspaces: Vec<String>,
+    tables_kept: u64,
+    tables_salvaged: u64,
+    tables_lost: u64,
+    log_records: u64,
+    damages: Vec<Damaged>,
+    lost_ranges: Vec<LostKeys>,
+    lost_writes: Vec<LostSequences>,
+    set_aside: Vec<SetAside>,
+    notes: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct LostKeys {
+    keyspace: String,
+    table: u64,
+    what: &'static str,
+    /// Escaped like `scan` shows keys.
+    begin: String,
+    /// The first key behind; null: up to the last key there is.
+    end: Option<String>,
+}
+
+#[derive(Serialize)]
+struct LostSequences {
+    first: Option<u64>,
+    last: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct SetAside {
+    was: String,
+    is: String,
+}
+
+impl From<RepairReport> for Repaired {
+    fn from(report: RepairReport) -> Repaired {
+        let lost_keys = report.lost_ranges.iter().map(|lost| LostKeys {
+            keyspace: lost.keyspace.clone(),
+            table: lost.table,
+            what: match lost.kind {
+                LossKind::RangeDeletions => "range deletions",
+                _ => "entries",
+            },
+            begin: text::escape(&lost.begin),
+            end: lost.end.as_deref().map(text::escape),
+        });
+        let lost_writes = report.lost_writes.iter().map(|lost| LostSequences { first: lost.first, last: lost.last });
+        let set_aside = report.set_aside.iter().map(|(was, is)| SetAside { was: was.to_string(), is: is.to_string() });
+        Repaired {
+            dry_run: report.dry_run,
+            was_sound: report.was_sound,
+            nothing_lost: report.nothing_lost(),
+            rebuilt: report.rebuilt,
+            tables_kept: report.tables_kept,
+            tables_salvaged: report.tables_salvaged,
+            tables_lost: report.tables_lost,
+            log_records: report.log_records,
+            lost_ranges: lost_keys.collect(),
+            lost_writes: lost_writes.collect(),
+            set_aside: set_aside.collect(),
+            keyspaces: report.keyspaces,
+            damages: report.damages.into_iter().map(Damaged::from).collect(),
+            notes: report.notes,
+        }
+    }
+}
+
+pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
+    let directory = options.directory.path();
+    let how = situ::RepairOptions { dry_run: options.dry_run, ..Default::default() };
+    let report = situ::repair_directory(&directory, how)
+        .map_err(|error| Failure::store("cannot repair the store", &directory, &error))?;
+    let repaired = Repaired::from(report);
+    if out.is_json() {
+        out.object(&repaired)?;
+    } else {
+        tell_repair(&repaired, out)?;
+    }
+    // What is lost was lost before: a repair that ran did its work. A dry run says that there is work.
+    Ok(if repaired.dry_run && !repaired.was_sound { Exit::Damage } else { Exit::Done })
+}
+
+fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
+    if repaired.was_sound {
+        return out.line("The store is sound: there is nothing to repair.");
+    }
+    tell_damages(&repaired.damages, 0, out)?;
+    let would = if repaired.dry_run { "would be" } else { "were" };
+    out.line(format!(
+        "{} {would} kept, {} salvaged in part, {} lost; {} {would} replayed from the log",
+        text::plural(repaired.tables_kept, "table"),
+        repaired.tables_salvaged,
+        repaired.tables_lost,
+        text::plural(repaired.log_records, "record")
+    ))?;
+    if repaired.rebuilt {
+        out.line("The manifest is of no use; the levels are built anew from the tables that are there.")?;
+    }
+    for LostKeys { keyspace, table, what, begin, end } in &repaired.lost_ranges {
+        let end = end.as_deref().map_or("the last key".to_owned(), |end| text::clip(end, 30));
+        let begin = text::clip(begin, 30);
+        out.line(format!("lost: {what} of keyspace {keyspace:?}, keys from {begin} to {end} (table {table})"))?;
+    }
+    for LostSequences { first, last } in &repaired.lost_writes {
+        let number = |number: &Option<u64>, or: &str| number.map_or(or.to_owned(), |number| number.to_string());
+        let (first, last) = (number(first, "an unknown one"), number(last, "the end of the log"));
+        out.line(format!("lost: writes that were in the log alone, sequence numbers {first} to {last}"))?;
+    }
+    for SetAside { was, is } in &repaired.set_aside {
+        match repaired.dry_run {
+            true => out.line(format!("{was} would be set aside"))?,
+            false => out.line(format!("{was} was set aside as {is}"))?,
+        }
+    }
+    for note in &repaired.notes {
+        out.line(format!("! {note}"))?;
+    }
+    out.line(match (repaired.dry_run, repaired.nothing_lost) {
+        (true, true) => "Nothing was changed. A repair would lose nothing.",
+        (true, false) => "Nothing was changed. A repair would lose what is listed, and save the rest.",
+        (false, true) => "Repaired. Nothing is lost.",
+        (false, false) => "Repaired. What is listed as lost is lost; everything else is there.",
+    })
 }
 
 /// Progress on stderr, if that is a terminal.

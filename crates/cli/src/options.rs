@@ -32,6 +32,7 @@ pub(crate) enum Command {
     Dump(DumpOptions),
     Inspect(InspectOptions),
     Verify(VerifyOptions),
+    Repair(RepairOptions),
     Compact(CompactOptions),
     Bench(Box<BenchCommand>),
 }
@@ -301,6 +302,20 @@ pub(crate) struct InspectOptions {
 pub(crate) struct VerifyOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
+}
+
+/// Make a damaged store usable again, and say exactly what is lost.
+///
+/// What is sound is kept; of damaged tables, every sound block. Nothing is deleted: what could not be used whole is set
+/// aside under another name. A sound store is left as it is. Exit code 4 if --dry-run finds something to repair.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ repair --dry-run\n  situ repair /var/lib/situ --json")]
+pub(crate) struct RepairOptions {
+    #[command(flatten)]
+    pub(crate) directory: Directory,
+    /// Only say what would be done and lost
+    #[arg(long)]
+    pub(crate) dry_run: bool,
 }
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.

@@ -105,7 +105,9 @@ fn writers_exclude_each_other_and_readers_work_beside_them() {
     situ(at, &["put", "-k", "other", "k", "v"]).done();
     let serving = Serving::start(at, &[]);
     assert!(serving.ask("set a 5 0 1\r\nx\r\nset gone 0 -1 1\r\nx\r\nquit\r\n").starts_with("STORED"));
-    for arguments in [&["put", "k", "v"][..], &["delete", "k"], &["compact"], &["verify"], &["load", "/dev/null"]] {
+    for arguments in
+        [&["put", "k", "v"][..], &["delete", "k"], &["compact"], &["verify"], &["repair"], &["load", "/dev/null"]]
+    {
         let refused = situ(at, arguments);
         assert_eq!(refused.code, 1, "{arguments:?}");
         assert!(refused.stderr.contains("another process has the store open"), "{}", refused.stderr);

@@ -100,6 +100,47 @@ fn a_damaged_store_is_shown_as_far_as_it_goes() {
 }
 
 #[test]
+fn a_repair_saves_what_it_can_and_says_what_is_lost() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    filled(at);
+    let sound = situ(at, &["repair"]).done().text();
+    assert_eq!(sound, "The store is sound: there is nothing to repair.\n");
+    let (number, path) = file(at, "table");
+    let mut bytes = fs::read(&path).unwrap();
+    let middle = bytes.len() / 3;
+    bytes[middle] ^= 1;
+    fs::write(&path, bytes).unwrap();
+    let dry = situ(at, &["repair", "--dry-run", "--json"]);
+    assert_eq!(dry.code, 4);
+    let dry = dry.json();
+    assert_eq!((dry["dry_run"].as_bool(), dry["tables_salvaged"].as_u64()), (Some(true), Some(1)), "{dry}");
+    assert_eq!(situ(at, &["verify"]).code, 4, "a dry run has changed something");
+    let words = situ(at, &["repair", "--dry-run"]);
+    assert!(words.code == 4 && words.text().contains("Nothing was changed."), "{words:?}");
+
+    let done = situ(at, &["repair", "--json"]).done().json();
+    assert_eq!((done["nothing_lost"].as_bool(), &done["lost_ranges"]), (Some(false), &dry["lost_ranges"]));
+    assert_eq!(done["set_aside"][0]["was"], format!("{number:06}.table"));
+    situ(at, &["verify"]).done();
+    let kept = situ(at, &["scan", "-k", "people", "--keys"]).done().text();
+    let lost = &done["lost_ranges"][0];
+    let (begin, end) = (lost["begin"].as_str().unwrap(), lost["end"].as_str().unwrap());
+    for n in 0..5000 {
+        let key = format!("person:{n:05}");
+        let is_lost = begin <= key.as_str() && key.as_str() < end;
+        assert!(is_lost || kept.contains(&key), "{key} is neither there nor told lost ({begin} to {end})");
+    }
+    assert_eq!(situ(at, &["get", "a"]).done().text(), "c\n");
+
+    // Without a manifest the tables are found by their names.
+    fs::remove_file(at.join("situ-data/CURRENT")).unwrap();
+    let words = situ(at, &["repair"]).done().text();
+    assert!(words.contains("Repaired."), "{words}");
+    assert_eq!(situ(at, &["scan", "-k", "people", "--keys"]).done().text(), kept);
+}
+
+#[test]
 fn a_benchmark_runs_and_is_reported() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

@@ -51,7 +51,7 @@ fn every_command_explains_itself() {
         .filter_map(|line| line.strip_prefix("  ")?.split(' ').next())
         .filter(|n| !n.is_empty())
         .collect();
-    assert!(names.len() >= 11, "{names:?}");
+    assert!(names.len() >= 13, "{names:?}");
     for name in names.iter().filter(|name| **name != "help") {
         let help = common::situ(directory.path(), &[name, "--help"]).done().text();
         assert!(help.contains("Usage: situ"), "{name}: {help}");

@@ -62,6 +62,7 @@ fn look_at(volume: &DirectoryVolume, name: FileName, bytes: u64) -> FileReport {
         FileName::Identity => (true, "says that this is a store".to_owned()),
         FileName::Spare(_) => (true, "a log file kept for later".to_owned()),
         FileName::Temporary(_) => (true, "unfinished; removed at the next open".to_owned()),
+        FileName::Damaged(_) => (true, "set aside by a repair; nothing reads it".to_owned()),
         _ => (true, String::new()),
     };
     FileReport { name: name.to_string(), bytes, readable, note }
