@@ -175,6 +175,8 @@ pub(crate) fn open(
 /// A file that the state needs and the volume does not have, or has in another length.
 pub(crate) struct Missing {
     pub(crate) name: FileName,
+    /// "file", or what of it is wrong.
+    pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
 }
@@ -183,7 +185,7 @@ impl Missing {
     pub(crate) fn error(&self, volume: &dyn Volume) -> StorageError {
         let path = format!("{}/{}", volume.location(), self.name);
         let expected = format!("{} (situ repair can go on without it)", self.expected);
-        StorageError::corruption(path, 0, "file", expected, &self.found)
+        StorageError::corruption(path, 0, self.what, expected, &self.found)
     }
 }
 
@@ -194,12 +196,12 @@ impl State {
         let mut missing = Vec::new();
         for (_, file) in self.keyspaces.values().flat_map(|k| k.version.files()) {
             let (name, bytes) = (FileName::Table(file.meta.number), file.meta.bytes);
-            let found = match lengths.get(&name) {
+            let (what, found) = match lengths.get(&name) {
                 Some(found) if *found == bytes => continue,
-                Some(found) => format!("{found} bytes"),
-                None => "no such file".to_owned(),
+                Some(found) => ("file length", format!("{found} bytes")),
+                None => ("file", "no such file".to_owned()),
             };
-            missing.push(Missing { name, expected: format!("{bytes} bytes, as the manifest says"), found });
+            missing.push(Missing { name, what, expected: format!("{bytes} bytes, as the manifest says"), found });
         }
         // The first log file still needed exists from before an edit says so until after one says otherwise.
         let first = self.keyspaces.values().map(|k| k.log_number).min();
@@ -207,7 +209,7 @@ impl State {
             let name = FileName::Log(number);
             if !lengths.contains_key(&name) && !missing.iter().any(|m| m.name == name) {
                 let expected = "a log file, as the manifest says".to_owned();
-                missing.push(Missing { name, expected, found: "no such file".to_owned() });
+                missing.push(Missing { name, what: "file", expected, found: "no such file".to_owned() });
             }
         }
         missing

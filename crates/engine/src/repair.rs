@@ -37,7 +37,7 @@ use crate::open::{
     DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove,
 };
 use crate::options::Options;
-use crate::verify::{Damage, damage_of, differences};
+use crate::verify::{Damage, damage_of, differences, is_known};
 use crate::version::{Added, Removed, TableMeta, TableSource, Version};
 use crate::{Error, Result, manifest};
 use logs::LogSurvey;
@@ -168,7 +168,7 @@ impl Repair {
             return Err(error.into());
         }
         let damage: Damage = damage_of(&self.path(name), error);
-        if !self.report.damages.contains(&damage) {
+        if !is_known(&self.report.damages, &damage) {
             self.report.damages.push(damage);
         }
         Ok(())

@@ -161,6 +161,11 @@ pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
     }
 }
 
+/// Whether a damage of the same place has been told; two steps may find it.
+pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
+    damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
+}
+
 impl Verifier<'_> {
     fn tell(&mut self, at: impl fmt::Display, more: u64) {
         let bytes_done = self.report.bytes + more;
@@ -172,8 +177,7 @@ impl Verifier<'_> {
     }
 
     fn add(&mut self, damage: Damage) {
-        let known = |d: &Damage| d.file == damage.file && d.offset == damage.offset && d.what == damage.what;
-        if self.report.damages.iter().any(known) {
+        if is_known(&self.report.damages, &damage) {
             return;
         }
         if self.report.damages.len() < DAMAGES_MAX {
