@@ -8,13 +8,14 @@ DATA ?= situ-data
 SECONDS_EACH ?= 60
 ROUNDS ?= 20
 
-.PHONY: help run build test cargo packages fuzz simulate bench
+.PHONY: help run build test cargo packages fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
+	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
 
 cargo:
@@ -49,9 +50,19 @@ test: packages
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
-	cargo test --workspace --no-fail-fast --locked 2>&1 | tee "$$log" || code=$$?; \
+	$(MAKE) --no-print-directory loom 2>&1 | tee "$$log" || code=$$?; \
+	cargo test --workspace --no-fail-fast --locked 2>&1 | tee -a "$$log" || code=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6 } END { printf "%d passed, %d failed\n", passed, failed }' "$$log"; \
 	rm -f "$$log"; exit $$code
+
+# Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part.
+loom: cargo
+	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
+	  cargo test --locked -p situ-engine --lib memtable::model
+
+miri: cargo
+	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
+	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-engine --lib memtable
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked \

@@ -210,5 +210,7 @@ fn height_of(seed: u64, ordinal: usize) -> usize {
 
 #[cfg(all(test, not(loom), not(miri)))]
 mod measure;
+#[cfg(all(test, loom))]
+mod model;
 #[cfg(all(test, not(loom)))]
 mod tests;
