@@ -85,20 +85,17 @@ fn settings_reach_the_store() {
 }
 
 #[test]
-fn bytes_written_are_those_of_log_flushes_and_compactions() {
+fn the_details_tell_what_log_flushes_and_compactions_wrote() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let store = SituFactory::new(settings().options()).open(directory.path()).expect("open");
     let value = [7; 1000];
-    let user_bytes = 1000 * (8 + 1000);
+    let user_bytes = f64::from(1000 * (8 + 1000));
     (0..1000).for_each(|number| store.put(&key(number), &value, false).expect("put"));
-    let logged = store.stats().expect("stats").detail["log_bytes_written"];
-    assert!(logged >= f64::from(user_bytes), "{logged} bytes logged of {user_bytes} written");
     store.compact_all().expect("compact");
     let stats = store.stats().expect("stats");
-    let parts = ["log_bytes_written", "flush_bytes_written", "compaction_bytes_written"];
-    let sum: f64 = parts.iter().map(|name| stats.detail[*name]).sum();
-    assert_eq!(stats.disk_bytes_written, Some(sum as u64));
-    assert!(stats.detail["flush_bytes_written"] >= f64::from(user_bytes));
+    assert!(stats.detail["log_pages_written"] >= user_bytes / 4096.0);
+    assert!(stats.detail["flush_bytes_written"] >= user_bytes);
+    assert!(stats.memory_bytes.is_some_and(|bytes| bytes > 0));
 }
 
 struct Channel(mpsc::Sender<(u64, Option<usize>)>);
@@ -166,5 +163,4 @@ fn workloads_run_with_requests_outstanding() {
     };
     let result = crate::run(&options, &SituFactory::new(settings().options())).expect("run");
     assert!(result.phases.iter().all(|phase| phase.operations_per_second > 0.0));
-    assert!(result.phases[0].write_amplification.is_some_and(|amplification| amplification > 1.0));
 }
