@@ -114,7 +114,30 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// A reader starts again so often when files change under it.
+const READ_ATTEMPTS_MAX: usize = 5;
+
 pub(crate) fn open(
+    volume: Arc<dyn Volume>,
+    env: Env,
+    options: Options,
+    keyspaces: &KeyspaceChoices,
+    read_only: bool,
+) -> Result<Opened> {
+    // A writer may put another manifest in force, and give up log files, between two steps of a reader. What a reader
+    // takes for damage is damage if it finds it again and again.
+    let mut attempts = if read_only { READ_ATTEMPTS_MAX } else { 1 };
+    loop {
+        attempts -= 1;
+        let result = open_once(Arc::clone(&volume), env.clone(), options.clone(), keyspaces, read_only);
+        match result {
+            Err(Error::Storage(StorageError::Corruption(_) | StorageError::NotFound { .. })) if attempts > 0 => {}
+            result => return result,
+        }
+    }
+}
+
+fn open_once(
     volume: Arc<dyn Volume>,
     env: Env,
     options: Options,

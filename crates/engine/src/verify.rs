@@ -10,7 +10,7 @@
 //! 5. The sound tables of each keyspace against each other: one merge over all levels, in which the versions of a key
 //!    must descend from newer levels to older ones.
 //!
-//! **Cost**: every table is read twice, past the cache, the log three times. Memory: a manifest, the entries' blocks of
+//! **Cost**: every table is read twice, past the cache, the log twice. Memory: a manifest, the entries' blocks of
 //! one table per level-0 table and level, and a bounded number of damages.
 //!
 //! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows damages that
