@@ -12,7 +12,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 get fou
 
 /// An ordered, durable key-value store.
 #[derive(Debug, Parser)]
-#[command(name = "situ", version, about, max_term_width = 100, after_help = EXIT_CODES)]
+#[command(name = "situ", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Program {
     /// Answer in JSON: one object, or one a line
     #[arg(long, global = true)]
