@@ -16,8 +16,8 @@ mod tree;
 use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
-use crate::store::try_open_to_read;
 use situ::storage::DirectoryVolume;
+use situ::{Options, Store};
 
 /// Columns of what is drawn.
 const COLUMNS: usize = 100;
@@ -34,7 +34,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     if let Some(number) = options.log {
         return log::show(&volume()?, &directory, number, out);
     }
-    match try_open_to_read(&directory) {
+    match Store::open_read_only(&directory, Options::default()) {
         Ok(store) => tree::show(&store, &volume()?, options.all, out),
         Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
             files::show(&volume()?, &error, out)

@@ -1,47 +1,26 @@
 //! Opening stores as commands need them.
 //!
 //! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the state
-//! of the moment they begin. Files may vanish under such an open while the server replaces them; it is tried again then.
+//! of the moment they begin.
 
 use crate::failure::{Exit, Failure};
 use crate::text::now_unix_s;
-use situ::{Durability, Error, Keyspace, Options, ReadOptions, Store, StoreBuilder};
+use situ::{Durability, Error, Keyspace, Options, ReadOptions, Store};
 use situ_server::{ExpiryRule, ItemView, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use crate::options::{Range, Target};
 use crate::text::Encoding;
-
-/// How often a read-only open is tried beside a server that replaces files.
-const ATTEMPTS: u32 = 4;
 
 /// Opens the store to read.
 ///
 /// # Errors
 /// As [`Failure::store`].
 pub(crate) fn open_to_read(directory: &Path) -> Result<Store, Failure> {
-    try_open_to_read(directory)
+    Store::open_read_only(directory, Options::default())
         .map_err(|error| Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error))
-}
-
-/// Opens the store to read, as the engine says it.
-///
-/// # Errors
-/// The engine's.
-pub(crate) fn try_open_to_read(directory: &Path) -> situ::Result<Store> {
-    let mut attempt = 1;
-    loop {
-        match StoreBuilder::new(Options::default()).read_only().open(directory) {
-            Err(Error::Storage(_)) if attempt < ATTEMPTS && directory.join("CURRENT").exists() => {
-                attempt += 1;
-                std::thread::sleep(Duration::from_millis(30));
-            }
-            opened => return opened,
-        }
-    }
 }
 
 /// A store open for writing; [`close`](Writable::close) says if anything went wrong at the end.
