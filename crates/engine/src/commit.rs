@@ -367,7 +367,7 @@ impl Core {
         }
         self.rotate_locked(commit)?;
         let last = commit.last_sequence();
-        let fresh = Slot::new(commit.next_sequence);
+        let fresh = Slot::new(commit.next_sequence, keyspace.options.memtable_bytes);
         keyspace.view.rcu(|view| {
             let mut view = (**view).clone();
             view.active.seal(last);

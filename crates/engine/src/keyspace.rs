@@ -33,11 +33,13 @@ pub(crate) struct KeyspaceCore {
 
 impl KeyspaceCore {
     pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
-        let view = View { active: Slot::new(u64::from(id)), sealed: Vec::new(), version: Arc::new(version) };
+        let options = options.bounded();
+        let active = Slot::new(u64::from(id), options.memtable_bytes);
+        let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
         Arc::new(KeyspaceCore {
             id,
             name,
-            options: options.bounded(),
+            options,
             view: ArcSwap::from_pointee(view),
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),

@@ -3,8 +3,8 @@
 //! # How it works
 //!
 //! Point entries (puts, tombstones, value handles) are nodes of a concurrent, insert-only skiplist
-//! (`skiplist.rs`) in an arena (`arena.rs`); a node holds its key and value itself (`node.rs`). Range tombstones lie beside
-//! it (`range_tombstones.rs`).
+//! (`skiplist.rs`) in an arena (`arena.rs`); a node holds its key and value itself (`node.rs`). A filter beside it spares most
+//! searches for what is not there (`filter.rs`). Range tombstones lie beside it, too (`range_tombstones.rs`).
 //!
 //! A memtable only grows. It does not refuse entries: its owner watches [`Memtable::used_bytes`] and turns to a new one.
 //! All memory is given back when the last reference, a cursor's included, is dropped.
@@ -30,6 +30,7 @@
 
 mod arena;
 mod cursor;
+mod filter;
 mod node;
 mod range_tombstones;
 mod skiplist;
@@ -38,8 +39,9 @@ mod sync;
 use std::sync::Arc;
 
 use situ_table::range_del::RangeTombstone;
-use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer};
+use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer, hash_key};
 
+use filter::Filter;
 use node::{HEIGHT_MAX, Target};
 use range_tombstones::RangeTombstones;
 use skiplist::SkipList;
@@ -52,6 +54,7 @@ pub struct Memtable {
     id: u64,
     seed: u64,
     list: SkipList,
+    filter: Filter,
     range_tombstones: RangeTombstones,
     counters: OwnCacheLine<Counters>,
 }
@@ -68,12 +71,14 @@ struct Counters {
 
 impl Memtable {
     /// An empty memtable, which takes a few tens of kilobytes. `id` is for the owner (a number in creation order, say);
-    /// `seed` decides the shape of the skiplist and nothing that can be seen.
-    pub fn new(id: u64, seed: u64) -> Arc<Memtable> {
+    /// `seed` decides the shape of the skiplist and nothing that can be seen. `expected_bytes` is what its owner will let
+    /// it grow to, about; it sizes the filter.
+    pub fn new(id: u64, seed: u64, expected_bytes: u64) -> Arc<Memtable> {
         Arc::new(Memtable {
             id,
             seed,
             list: SkipList::new(),
+            filter: Filter::new(expected_bytes),
             range_tombstones: RangeTombstones::new(),
             counters: OwnCacheLine(Counters {
                 entries: AtomicUsize::new(0),
@@ -105,7 +110,10 @@ impl Memtable {
         }
         let ordinal = counters.entries.fetch_add(1, Ordering::Relaxed);
         counters.include(trailer.sequence());
+        let hash = hash_key(key);
+        self.filter.prefetch(hash);
         self.list.insert(KeyRef::new(key, trailer), value, height_of(self.seed, ordinal));
+        self.filter.insert(hash);
     }
 
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
@@ -119,9 +127,12 @@ impl Memtable {
     }
 
     /// The newest point version of `key` at or below `snapshot`: its trailer and value. A tombstone is a version.
-    /// Logarithmic time, no allocation.
+    /// `key_hash` is [`hash_key`] of `key`. Logarithmic time, no allocation; mostly one cache miss if the key is not there.
     #[inline]
-    pub fn get(&self, key: &[u8], snapshot: SequenceNumber) -> Option<(Trailer, &[u8])> {
+    pub fn get(&self, key: &[u8], key_hash: u64, snapshot: SequenceNumber) -> Option<(Trailer, &[u8])> {
+        if !self.filter.may_contain(key_hash) {
+            return None;
+        }
         let target = Target::new(KeyRef::new(key, Trailer::seek(snapshot)));
         let node = self.list.first_at_or_behind(&target)?;
         let found = node.key();
@@ -176,9 +187,10 @@ impl Memtable {
         self.list.arena().used_bytes() + self.range_tombstones.bytes()
     }
 
-    /// Bytes taken from the system: `used_bytes` and the free rest of the arena's chunks. Two atomic loads.
+    /// Bytes taken from the system: `used_bytes`, the free rest of the arena's chunks, and the filter, whose pages are the
+    /// system's until keys come. Two atomic loads.
     pub fn allocated_bytes(&self) -> usize {
-        self.list.arena().allocated_bytes() + self.range_tombstones.bytes()
+        self.list.arena().allocated_bytes() + self.filter.bytes() + self.range_tombstones.bytes()
     }
 }
 

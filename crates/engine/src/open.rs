@@ -308,7 +308,7 @@ impl Ground<'_> {
             let version = keyspace.view.load().version.apply(&[], &added, source);
             let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);
             keyspace.view.store(Arc::new(View {
-                active: Slot::new(slot.memtable.entries() as u64),
+                active: Slot::new(slot.memtable.entries() as u64, keyspace.options.memtable_bytes),
                 sealed: Vec::new(),
                 version,
             }));

@@ -106,7 +106,7 @@ impl fmt::Debug for Options {
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
-    /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 1 MiB, of which the
+    /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 2 MiB, of which the
     /// last may be only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
     /// Memtables in memory, the active one included; writers wait when all are full. Default: 4.

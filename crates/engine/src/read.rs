@@ -69,6 +69,7 @@ impl<const N: usize> PartialEq<&[u8; N]> for Value {
 /// A search for one key as of one sequence number.
 pub(crate) struct Lookup<'a> {
     pub(crate) key: &'a [u8],
+    hash: u64,
     pub(crate) sequence: u64,
     pub(crate) options: TableReadOptions,
     /// The newest range tombstone met so far that covers the key.
@@ -84,7 +85,7 @@ enum Answer {
 
 impl<'a> Lookup<'a> {
     pub(crate) fn new(key: &'a [u8], sequence: u64, options: TableReadOptions) -> Lookup<'a> {
-        Lookup { key, sequence, options, cover: 0 }
+        Lookup { key, hash: hash_key(key), sequence, options, cover: 0 }
     }
 
     pub(crate) fn run(&mut self, view: &View) -> Result<Option<Value>> {
@@ -113,7 +114,7 @@ impl<'a> Lookup<'a> {
             if let Some(tombstones) = slot.tombstones() {
                 self.cover(&tombstones);
             }
-            if let Some((trailer, value)) = slot.memtable.get(self.key, self.sequence) {
+            if let Some((trailer, value)) = slot.memtable.get(self.key, self.hash, self.sequence) {
                 return self.judge(trailer, || Value::copied(value));
             }
             if self.cover > 0 {
@@ -128,16 +129,15 @@ impl<'a> Lookup<'a> {
         if version.levels.iter().all(|level| level.files.is_empty()) {
             return Ok(Answer::NotHere);
         }
-        let hash = hash_key(self.key);
         for file in version.levels[0].files.iter().filter(|f| f.meta.span.contains(self.key)) {
-            match self.table(file, hash)? {
+            match self.table(file)? {
                 Answer::NotHere => {}
                 answer => return Ok(answer),
             }
         }
         for level in version.levels.iter().skip(1) {
             if let Some(file) = level.find(self.key) {
-                match self.table(file, hash)? {
+                match self.table(file)? {
                     Answer::NotHere => {}
                     answer => return Ok(answer),
                 }
@@ -146,13 +146,13 @@ impl<'a> Lookup<'a> {
         Ok(Answer::NotHere)
     }
 
-    fn table(&mut self, file: &Arc<TableFile>, hash: u64) -> Result<Answer> {
+    fn table(&mut self, file: &Arc<TableFile>) -> Result<Answer> {
         let table = file.table()?;
         if file.meta.range_deletions > 0 {
             let tombstones = file.tombstones()?;
             self.cover(tombstones);
         }
-        if let Some(entry) = table.get(self.key, self.sequence, hash, &self.options)? {
+        if let Some(entry) = table.get(self.key, self.sequence, self.hash, &self.options)? {
             return self.judge(entry.trailer, || Value(Bytes::InBlock(entry.value)));
         }
         Ok(if self.cover > 0 { Answer::Gone } else { Answer::NotHere })

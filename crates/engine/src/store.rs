@@ -304,7 +304,7 @@ impl Store {
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
             let empty = crate::view::View {
-                active: crate::view::Slot::new(0),
+                active: crate::view::Slot::new(0, 0),
                 sealed: Vec::new(),
                 version: Arc::new(Version::empty()),
             };

@@ -23,9 +23,10 @@ pub(crate) struct Slot {
 }
 
 impl Slot {
-    pub(crate) fn new(seed: u64) -> Arc<Slot> {
+    /// An empty memtable that will grow to `memtable_bytes`.
+    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<Slot> {
         Arc::new(Slot {
-            memtable: Memtable::new(seed, seed),
+            memtable: Memtable::new(seed, seed, memtable_bytes),
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(u64::MAX),

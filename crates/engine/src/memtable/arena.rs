@@ -11,6 +11,10 @@
 //!
 //! The first chunk is small: an idle keyspace costs [`CHUNK_BYTES_FIRST`].
 //!
+//! Chunks of the full size are mapped, aligned to their size, and the kernel is asked to back each with one huge page. A
+//! search in a memtable of 64 MiB touches some forty nodes on as many pages, more than the processor's TLB holds; with huge
+//! pages there are 32. Where the kernel has none to give, the chunk is as good as any other.
+//!
 //! # Invariants
 //!
 //! * A piece is aligned to [`ALIGNMENT`], belongs to one caller, and stays where it is until the arena is dropped.
@@ -39,8 +43,8 @@ use super::sync::{AtomicPtr, AtomicUsize, Mutex, Ordering, OwnCacheLine};
 /// The size of the first chunk: what an empty memtable costs.
 pub(super) const CHUNK_BYTES_FIRST: usize = 16 << 10;
 
-/// The size that chunks grow to.
-pub(super) const CHUNK_BYTES_MAX: usize = 1 << 20;
+/// The size that chunks grow to: a huge page of x86-64 and of most ARM systems.
+pub(super) const CHUNK_BYTES_MAX: usize = 2 << 20;
 
 /// What every piece is aligned to.
 pub(super) const ALIGNMENT: usize = 8;
@@ -65,18 +69,81 @@ struct Chunk(NonNull<ChunkHeader>);
 // SAFETY: a chunk is plain memory and an atomic; it is bound to no thread.
 unsafe impl Send for Chunk {}
 
+/// Memory for chunks of [`CHUNK_BYTES_MAX`] from the system itself: the allocator would neither align it nor give it
+/// back.
+#[cfg(all(target_os = "linux", not(miri), not(loom)))]
+mod mapped {
+    use super::CHUNK_BYTES_MAX;
+    use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous, munmap};
+    use std::ptr::{NonNull, null_mut};
+
+    /// Zeroed memory of [`CHUNK_BYTES_MAX`], aligned to as much; `None` if the system has none.
+    pub(super) fn map() -> Option<NonNull<u8>> {
+        // As much again, so that an aligned piece is inside wherever the system puts it.
+        // SAFETY: a new mapping at a place of the kernel's choice touches nothing that exists.
+        let start = unsafe {
+            mmap_anonymous(null_mut(), 2 * CHUNK_BYTES_MAX, ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE)
+        };
+        let start = start.ok()?.cast::<u8>();
+        let before = start.addr().wrapping_neg() & (CHUNK_BYTES_MAX - 1);
+        // SAFETY: both ranges, and what is left between them, are parts of the mapping just made, in whole pages; nobody
+        // knows of it yet. A failure leaves unused address space behind, which costs no memory.
+        unsafe {
+            let chunk = start.add(before);
+            if before > 0 {
+                let _ = munmap(start.cast(), before);
+            }
+            let _ = munmap(chunk.add(CHUNK_BYTES_MAX).cast(), CHUNK_BYTES_MAX - before);
+            // Advice: a kernel without huge pages refuses, and nothing is lost.
+            let _ = madvise(chunk.cast(), CHUNK_BYTES_MAX, Advice::LinuxHugepage);
+            NonNull::new(chunk)
+        }
+    }
+
+    /// Gives back what [`map`] returned.
+    ///
+    /// # Safety
+    /// `start` came from [`map`], and nothing in it is used from now on.
+    pub(super) unsafe fn unmap(start: *mut u8) {
+        // SAFETY: the caller's promise. It can only fail for ranges that are no mapping.
+        let _ = unsafe { munmap(start.cast(), CHUNK_BYTES_MAX) };
+    }
+}
+
 impl Chunk {
     fn layout(capacity: usize) -> Layout {
         Layout::from_size_align(capacity, CHUNK_ALIGNMENT).expect("a chunk is smaller than the address space")
     }
 
+    /// Memory for a chunk. Where it comes from is decided by its size alone, so that [`free`](Chunk::free) knows it.
+    fn allocate(capacity: usize) -> Option<NonNull<u8>> {
+        #[cfg(all(target_os = "linux", not(miri), not(loom)))]
+        if capacity == CHUNK_BYTES_MAX {
+            return mapped::map();
+        }
+        // SAFETY: the layout is not empty; it has room for the header at least.
+        NonNull::new(unsafe { alloc(Chunk::layout(capacity)) })
+    }
+
+    /// Gives memory back.
+    ///
+    /// # Safety
+    /// `start` came from [`allocate`](Chunk::allocate) with this very capacity, and nothing in it is used from now on.
+    unsafe fn free(start: *mut u8, capacity: usize) {
+        #[cfg(all(target_os = "linux", not(miri), not(loom)))]
+        if capacity == CHUNK_BYTES_MAX {
+            // SAFETY: chunks of this size were mapped.
+            return unsafe { mapped::unmap(start) };
+        }
+        // SAFETY: all others came from `alloc` with this very layout.
+        unsafe { dealloc(start, Chunk::layout(capacity)) };
+    }
+
     /// A chunk of `capacity` bytes, of which `used` are taken. `used` covers the header.
     fn new(capacity: usize, used: usize) -> Chunk {
         debug_assert!(CHUNK_ALIGNMENT <= used && used <= capacity);
-        let layout = Chunk::layout(capacity);
-        // SAFETY: the layout is not empty; it has room for the header at least.
-        let start = unsafe { alloc(layout) };
-        let Some(header) = NonNull::new(start.cast::<ChunkHeader>()) else { handle_alloc_error(layout) };
+        let Some(start) = Chunk::allocate(capacity) else { handle_alloc_error(Chunk::layout(capacity)) };
+        let header = start.cast::<ChunkHeader>();
         // SAFETY: the memory is fresh, large enough for the header and aligned for more than it needs.
         unsafe { header.write(ChunkHeader { used: AtomicUsize::new(used), capacity }) };
         Chunk(header)
@@ -100,8 +167,8 @@ impl Drop for Chunk {
             self.0.drop_in_place();
             capacity
         };
-        // SAFETY: the memory came from `alloc` with this very layout.
-        unsafe { dealloc(self.0.as_ptr().cast(), Chunk::layout(capacity)) };
+        // SAFETY: the memory came from `allocate` with this very capacity.
+        unsafe { Chunk::free(self.0.as_ptr().cast(), capacity) };
     }
 }
 

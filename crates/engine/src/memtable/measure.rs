@@ -8,7 +8,7 @@ use std::hint::black_box;
 use std::sync::Arc;
 use std::time::Instant;
 
-use situ_table::{Cursor, KeyKind, Trailer};
+use situ_table::{Cursor, KeyKind, Trailer, hash_key};
 
 use super::Memtable;
 
@@ -66,14 +66,14 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     other_order.sort_by_key(|number| scatter(u64::from(*number) ^ 0xface));
     let value = [7; 100];
 
-    let memtable = Memtable::new(1, 1);
+    let memtable = Memtable::new(1, 1, 64 << 20);
     let start = Started::now();
     for (sequence, number) in (1..).zip(0..ENTRIES as usize) {
         memtable.insert(&keys[number], Trailer::new(sequence, KeyKind::Put), &value);
     }
     report(&format!("{name}: sequential insert"), ENTRIES, start);
 
-    let memtable = Memtable::new(1, 1);
+    let memtable = Memtable::new(1, 1, 64 << 20);
     let start = Started::now();
     for (sequence, number) in (1..).zip(&order) {
         memtable.insert(&keys[*number as usize], Trailer::new(sequence, KeyKind::Put), &value);
@@ -82,7 +82,8 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
 
     let start = Started::now();
     for number in &other_order {
-        black_box(memtable.get(&keys[*number as usize], ENTRIES)).expect("every key was inserted");
+        let key = &keys[*number as usize];
+        black_box(memtable.get(key, hash_key(key), ENTRIES)).expect("every key was inserted");
     }
     report(&format!("{name}: random get"), ENTRIES, start);
 
@@ -105,7 +106,7 @@ fn measure(name: &str, key: impl Fn(u64) -> [u8; 16]) {
     report(&format!("{name}: drop, per entry"), ENTRIES, start);
 
     let threads = 2;
-    let memtable = Memtable::new(1, 1);
+    let memtable = Memtable::new(1, 1, 64 << 20);
     let start = Started::now();
     std::thread::scope(|scope| {
         for thread in 0..threads {
