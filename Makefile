@@ -8,7 +8,9 @@ DATA ?= situ-data
 SECONDS_EACH ?= 60
 ROUNDS ?= 20
 
-.PHONY: help run build test cargo packages fuzz simulate bench loom miri
+LOCKED_APART := crates/compare fuzz
+
+.PHONY: help run build test cargo packages locks fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -45,7 +47,14 @@ packages: cargo
 	  command -v gcc >/dev/null || { echo "without a C compiler, Zstandard cannot be built"; exit 1; }; \
 	fi
 
-test: packages
+# Two crates are workspaces of their own, and `make test` does not build them: their lock files must not be forgotten.
+locks: cargo
+	@for crate in $(LOCKED_APART); do \
+	  cargo update --quiet --workspace --locked --manifest-path $$crate/Cargo.toml \
+	    || { echo "$$crate/Cargo.lock is out of date: cargo update --workspace --manifest-path $$crate/Cargo.toml"; exit 1; }; \
+	done
+
+test: packages locks
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

@@ -1,11 +1,18 @@
 //! RocksDB as a store under test.
 //!
-//! Set: what [`StoreSettings`] names, and `max_background_jobs`, which RocksDB itself splits between flushes and compactions.
+//! Set: what [`StoreSettings`] names, and what Situ does by default and RocksDB only when asked:
+//! * as many threads: of `max_background_jobs`, RocksDB takes a quarter, at least one, for flushes, so one more than Situ's
+//!   compaction threads; `max_subcompactions` as many as those threads;
+//! * log files that are used again (`recycle_log_file_num`), which spares a synced write the change of the file's size;
+//! * the cache that its `db_bench` uses, HyperClockCache, which takes no lock.
+//!
 //! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
-//! spare one of the two copies of the C interface.
+//! spare one of the two copies of the C interface. It is built for the processor at hand (`.cargo/config.toml`): without
+//! that, its checksums are computed in software.
 
 use std::collections::BTreeMap;
+use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -21,6 +28,9 @@ use crate::settings::{Compression, StoreSettings};
 /// Version of the crate; it brings its own RocksDB.
 const VERSION: &str = "rocksdb 11.8.1 (crate 0.25.0)";
 
+/// As many log files as memtables, about, are waiting to be used again.
+const LOG_FILES_RECYCLED: usize = 4;
+
 pub(crate) struct RocksdbFactory {
     settings: StoreSettings,
 }
@@ -34,14 +44,17 @@ impl RocksdbFactory {
         let settings = &self.settings;
         let mut table = BlockBasedOptions::default();
         table.set_block_size(settings.block_bytes as usize);
-        table.set_block_cache(&Cache::new_lru_cache(settings.cache_bytes as usize));
+        // An estimated charge of 0: its own choice.
+        table.set_block_cache(&Cache::new_hyper_clock_cache(settings.cache_bytes as usize, 0));
         table.set_bloom_filter(f64::from(settings.bloom_bits_per_key), false);
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
         options.set_write_buffer_size(settings.memtable_bytes as usize);
         options.set_max_write_buffer_number(i32::try_from(settings.memtables_max).unwrap_or(i32::MAX));
-        options.set_max_background_jobs(i32::try_from(settings.background_threads).unwrap_or(i32::MAX));
+        options.set_max_background_jobs(i32::try_from(settings.background_threads + 1).unwrap_or(i32::MAX));
+        options.set_max_subcompactions(settings.background_threads);
+        options.set_recycle_log_file_num(LOG_FILES_RECYCLED);
         options.set_compression_type(match settings.compression {
             Compression::None => DBCompressionType::None,
             Compression::Lz4 => DBCompressionType::Lz4,
@@ -68,11 +81,13 @@ impl StoreFactory for RocksdbFactory {
         let rows = [
             ("write_buffer_size", settings.memtable_bytes.to_string()),
             ("max_write_buffer_number", settings.memtables_max.to_string()),
-            ("block_cache", format!("LRUCache of {}", settings.cache_bytes)),
+            ("block_cache", format!("HyperClockCache of {}", settings.cache_bytes)),
             ("block_size", settings.block_bytes.to_string()),
             ("filter_policy", format!("bloomfilter:{}:false", settings.bloom_bits_per_key)),
             ("compression", format!("{compression}, all levels")),
-            ("max_background_jobs", settings.background_threads.to_string()),
+            ("max_background_jobs", (settings.background_threads + 1).to_string()),
+            ("max_subcompactions", settings.background_threads.to_string()),
+            ("recycle_log_file_num", LOG_FILES_RECYCLED.to_string()),
             ("use_direct_reads", "false".to_owned()),
             ("use_direct_io_for_flush_and_compaction", "false".to_owned()),
             ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.to_owned()),
@@ -84,10 +99,20 @@ impl StoreFactory for RocksdbFactory {
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
         let options = self.options();
         let db = DB::open(&options, directory)?;
+        check_build(&fs::read_to_string(directory.join("LOG"))?)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         let statistics = self.settings.rocksdb_statistics;
         Ok(Arc::new(RocksdbStore { db, options, statistics, synced, buffered: WriteOptions::default() }))
+    }
+}
+
+/// A RocksDB that was built without the processor's checksum instructions is not what is to be measured.
+fn check_build(log: &str) -> Result<(), StoreFailure> {
+    match log.lines().find(|line| line.contains("Fast CRC32 supported:")) {
+        Some(line) if !line.contains("Not supported") => Ok(()),
+        Some(_) => Err("this RocksDB computes CRC32C in software; build it as .cargo/config.toml says".into()),
+        None => Err("this RocksDB's LOG does not say whether it has fast checksums".into()),
     }
 }
 
@@ -224,5 +249,18 @@ impl Store for RocksdbStore {
             }
         }
         Ok(stats)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_build_without_fast_checksums_is_refused() {
+        let line = |answer: &str| format!("Options:\n2026/11/21-11:00:00 1 Fast CRC32 supported: {answer}\nDMutex\n");
+        assert!(check_build(&line("Supported on x86")).is_ok());
+        assert!(check_build(&line("Not supported on x86")).unwrap_err().to_string().contains("software"));
+        assert!(check_build("").is_err());
     }
 }

@@ -41,7 +41,7 @@ pub(crate) struct StoreSettings {
     #[arg(long, value_enum, default_value_t)]
     pub(crate) compression: Compression,
 
-    /// Threads for flushes and compactions.
+    /// Threads for compactions; one more flushes.
     #[arg(long, default_value_t = 2)]
     pub(crate) background_threads: u32,
 
