@@ -6,6 +6,8 @@
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
 //!    unsent output is what bounds the memory of a client that sends and does not read.
 //! 3. Between commands a connection holds no buffers.
+//! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read and run,
+//!    to the end of its input, and the answers are dropped.
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
@@ -66,6 +68,8 @@ pub(crate) struct Connection<E: Engine> {
     pub(crate) parked: Option<Parked>,
     /// The socket may have more.
     pub(crate) readable: bool,
+    /// Nobody takes the answers: they are dropped instead of sent.
+    unheard: bool,
     /// No more is read or run; close when everything is sent.
     pub(crate) closing: bool,
     /// The server is stopping: run what was read, then close.
@@ -91,6 +95,7 @@ impl<E: Engine> Connection<E> {
             swallow: 0,
             parked: None,
             readable: false,
+            unheard: false,
             closing: false,
             draining: false,
             queued: false,
@@ -292,9 +297,17 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Sends what can be sent and unparks what that allows.
-    pub(crate) fn send(&mut self, executor: &Executor<E>, answers_max: usize) -> Result<Progress, Broken> {
+    pub(crate) fn send(&mut self, executor: &Executor<E>, answers_max: usize) -> Progress {
         let mut sent_bytes = 0;
-        let progress = self.session.output.send(&self.socket, &mut sent_bytes).map_err(|_| Broken)?;
+        let progress = match self.unheard {
+            true => self.session.output.discard(),
+            false => self.session.output.send(&self.socket, &mut sent_bytes).unwrap_or_else(|_| {
+                self.unheard = true;
+                // The end of the input may have been announced before; if it was not, it is soon.
+                self.readable = true;
+                self.session.output.discard()
+            }),
+        };
         executor.counters.add(Counter::BytesWritten, sent_bytes);
         let output = &self.session.output;
         match self.parked {
@@ -308,7 +321,7 @@ impl<E: Engine> Connection<E> {
             self.input = Vec::new();
             self.session.output.shrink();
         }
-        Ok(progress)
+        progress
     }
 
     /// True if there is something to run or read now.

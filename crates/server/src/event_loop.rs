@@ -12,7 +12,8 @@
 //! and a parked connection is simply not read. The first loop also owns the listeners and deals new connections out
 //! in turn.
 //!
-//! **Failure.** Any error on a socket ends that connection only. Out of descriptors, the listeners rest for a moment.
+//! **Failure.** Any error on a socket ends that connection only, and not before everything that its client sent is
+//! read and run: a client may say `noreply` and close at once. Out of descriptors, the listeners rest for a moment.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -192,17 +193,17 @@ impl<E: Engine> EventLoop<E> {
             LISTENER.. => self.accept((data - LISTENER) as usize),
             token => {
                 let Some(connection) = self.connection(token) else { return };
-                if flags.intersects(EventFlags::ERR | EventFlags::HUP) {
-                    self.close(token);
-                    return;
-                }
-                if flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
+                // A peer that hung up may have sent commands before. Reading finds them, and then the end; where the
+                // connection is parked, `readable` remembers that there is something to find.
+                let hung_up = flags.intersects(EventFlags::ERR | EventFlags::HUP);
+                if hung_up || flags.intersects(EventFlags::IN | EventFlags::RDHUP) {
                     connection.readable = true;
                     if connection.has_work() {
                         self.make_ready(token);
                     }
                 }
-                if flags.contains(EventFlags::OUT) {
+                // Sending finds out that nobody listens any more, which unparks what waits for the client to read.
+                if hung_up || flags.contains(EventFlags::OUT) {
                     self.dirty.push(token);
                 }
             }
@@ -283,7 +284,7 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The peer has stopped sending: answers that are under way are still sent.
+    /// The peer has stopped sending: answers that are under way are still sent, if anybody takes them.
     fn hang_up(&mut self, token: u64) {
         if let Some(connection) = self.connection(token) {
             connection.closing = true;
@@ -301,9 +302,8 @@ impl<E: Engine> EventLoop<E> {
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.parked.is_some();
         match connection.send(&self.executor, answers_max) {
-            Err(_) => self.close(token),
-            Ok(Progress::Empty) if connection.is_finished() => self.close(token),
-            Ok(_) => {
+            Progress::Empty if connection.is_finished() => self.close(token),
+            _ => {
                 let unparked = was_parked && connection.parked.is_none();
                 if connection.has_work() || unparked {
                     self.make_ready(token);

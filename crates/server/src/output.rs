@@ -219,6 +219,14 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
+    /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine answers.
+    pub(crate) fn discard(&mut self) -> Progress {
+        self.segments.retain(|segment| matches!(segment, Segment::Await(_)));
+        self.sent = 0;
+        self.pending_bytes = 0;
+        if self.segments.is_empty() { Progress::Empty } else { Progress::Waiting }
+    }
+
     /// Gives back memory that an idle connection has no use for.
     pub(crate) fn shrink(&mut self) {
         if self.segments.is_empty() {
