@@ -7,6 +7,7 @@ use crate::output::Output;
 use crate::store::{Readable, Writable, durability, given};
 use crate::text::{Encoding, JsonEntry, bytes_entry};
 use serde::ser::{Serialize, SerializeMap, Serializer};
+use situ::WriteBatch;
 use std::io::Read;
 
 pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
@@ -26,7 +27,15 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
             out.bytes(b"\n")?;
         }
     } else {
-        eprintln!("situ: there is no key {} in keyspace {:?}", encoding.show(&key), options.target.keyspace);
+        let elsewhere = match readable.is_item_elsewhere(&key)? {
+            true => "; a memcached item of that key is in --keyspace items",
+            false => "",
+        };
+        eprintln!(
+            "situ: there is no key {} in keyspace {:?}{elsewhere}",
+            encoding.show(&key),
+            readable.keyspace.name()
+        );
     }
     Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
 }
@@ -34,18 +43,22 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
 pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let key = given(&options.key, encoding, "the key")?;
+    let name = options.target.keyspace_to_write(options.stored)?;
     let value = match &options.value {
         Some(value) => given(value, encoding, "the value")?,
         None => read_value(encoding)?,
     };
     let writable = Writable::open(&options.target.data, true)?;
-    let keyspace = writable.keyspace(&options.target.keyspace, true)?;
-    if !options.stored {
-        writable.refuse_items(&keyspace)?;
+    let failed = |error: situ::Error| writable.failure("cannot write the key", &error);
+    let mut batch = WriteBatch::new();
+    if options.stored {
+        let mut items = writable.item_writer()?;
+        items.put(&mut batch, &key, &value).map_err(|why| Failure::new("cannot write the key", why))?;
+        items.seal(&mut batch).map_err(failed)?;
+    } else {
+        batch.put(&writable.keyspace(name, true)?, &key, &value).map_err(failed)?;
     }
-    keyspace
-        .put_with(&key, &value, durability(options.sync))
-        .map_err(|error| writable.failure("cannot write the key", &error))?;
+    writable.store.write_with(batch, durability(options.sync)).map_err(failed)?;
     writable.close()?;
     if out.is_json() {
         out.object(&Answer { fields: &[("written", true)], key: &key, value: None, encoding })?;
@@ -67,8 +80,9 @@ fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
 pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let key = given(&options.key, encoding, "the key")?;
+    let name = options.target.keyspace_to_delete_from(false)?;
     let writable = Writable::open(&options.target.data, false)?;
-    let keyspace = writable.keyspace(&options.target.keyspace, false)?;
+    let keyspace = writable.keyspace(name, false)?;
     keyspace
         .delete_with(&key, durability(options.sync))
         .map_err(|error| writable.failure("cannot delete the key", &error))?;

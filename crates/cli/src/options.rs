@@ -1,9 +1,11 @@
 //! The command line.
 
+use crate::failure::Failure;
 use crate::text::{EncodingOptions, parse_bytes};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
 use situ_bench::{BenchOptions, SituSettings};
+use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -43,9 +45,57 @@ pub(crate) struct Target {
     /// Directory of the store
     #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
     pub(crate) data: PathBuf,
-    /// Keyspace to work on
-    #[arg(short, long, value_name = "NAME", default_value = "default")]
-    pub(crate) keyspace: String,
+    /// Keyspace to work on; memcached items are in "items" [default: default]
+    #[arg(short, long, value_name = "NAME")]
+    keyspace: Option<String>,
+}
+
+impl Target {
+    /// The keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached items.
+    ///
+    /// # Errors
+    /// Memcached items were asked for where there are none.
+    pub(crate) fn keyspace(&self, stored: bool) -> Result<&str, Failure> {
+        match (self.keyspace.as_deref(), stored) {
+            (None, false) => Ok("default"),
+            (None, true) => Ok(ITEMS_KEYSPACE),
+            (Some(name), true) if name != ITEMS_KEYSPACE => Err(Failure::usage(format!(
+                "--stored is for memcached items, and these are in the keyspace {ITEMS_KEYSPACE:?}, not in {name:?}; \
+                 leave out --stored or --keyspace"
+            ))),
+            (Some(name), _) => Ok(name),
+        }
+    }
+
+    /// [`keyspace`](Target::keyspace), if its values are free to be written.
+    ///
+    /// # Errors
+    /// As above, or a server would take the values for damage.
+    pub(crate) fn keyspace_to_write(&self, stored: bool) -> Result<&str, Failure> {
+        match self.keyspace_to_delete_from(stored)? {
+            ITEMS_KEYSPACE if !stored => Err(Failure::new(
+                format!("cannot write to the keyspace {ITEMS_KEYSPACE:?}"),
+                "it holds memcached items, and a server would take plain values for damage",
+            )
+            .cure("write through `situ serve`, choose another --keyspace, or say --stored if the values are items")),
+            name => Ok(name),
+        }
+    }
+
+    /// [`keyspace`](Target::keyspace), if entries may vanish from it.
+    ///
+    /// # Errors
+    /// As above, or a server would miss the entries.
+    pub(crate) fn keyspace_to_delete_from(&self, stored: bool) -> Result<&str, Failure> {
+        match self.keyspace(stored)? {
+            META_KEYSPACE => Err(Failure::new(
+                format!("cannot write to the keyspace {META_KEYSPACE:?}"),
+                "it holds the records of `situ serve`",
+            )
+            .cure("choose another --keyspace")),
+            name => Ok(name),
+        }
+    }
 }
 
 /// A store given as an argument.
@@ -67,7 +117,8 @@ impl Directory {
 
 /// Serve the store to memcached clients, and its metrics over HTTP.
 ///
-/// Speaks memcached's text protocol, classic and meta. Items are kept until they are deleted, expire or are flushed.
+/// Speaks memcached's text protocol, classic and meta. Items are kept until they are deleted, expire or are flushed, in
+/// the keyspace "items"; other keyspaces are left alone. While it runs, other commands can read the store beside it.
 /// SIGTERM and SIGINT end it cleanly; SIGHUP opens the log file anew, for logrotate.
 #[derive(Debug, Args)]
 #[command(
@@ -114,11 +165,13 @@ pub(crate) struct ServeOptions {
 
 /// Show the value of a key.
 ///
-/// The value is written as it is, and a newline. Exit code 3 if there is no such key. In a store that was served to
-/// memcached clients, items are shown without their header; expired ones are not there.
+/// The value is written as it is, and a newline. Exit code 3 if there is no such key. What memcached clients have set is
+/// in --keyspace items, and shown without its header; expired and flushed items are not there.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ get greeting\n  situ get --data /var/lib/situ --json greeting\n  \
-                        situ get -n picture > picture.png")]
+#[command(
+    after_help = "Examples:\n  situ get greeting\n  situ get --data /var/lib/situ --keyspace items --json greeting\n  \
+                        situ get -n picture > picture.png"
+)]
 pub(crate) struct GetOptions {
     #[command(flatten)]
     pub(crate) target: Target,
@@ -126,7 +179,7 @@ pub(crate) struct GetOptions {
     /// Write no newline behind the value
     #[arg(short, long)]
     pub(crate) no_newline: bool,
-    /// Show values as they are stored, memcached items with their header
+    /// Show memcached items as they are stored, with their header; implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
@@ -146,7 +199,7 @@ pub(crate) struct PutOptions {
     /// Return when it survives power failure
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Write into a keyspace of memcached items although the value is none
+    /// The value is a memcached item with its header; implies --keyspace items. It gets a new cas id
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
@@ -200,7 +253,7 @@ pub(crate) struct ScanOptions {
     /// Keys alone
     #[arg(long)]
     pub(crate) keys: bool,
-    /// Show values as they are stored, memcached items with their header
+    /// Show memcached items as they are stored, with their header; implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
@@ -248,7 +301,7 @@ pub(crate) struct LoadOptions {
     /// Make each batch survive power failure before the next
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Write into a keyspace of memcached items although the values are none
+    /// The values are memcached items from `dump --stored`; implies --keyspace items. They get new cas ids
     #[arg(long)]
     pub(crate) stored: bool,
 }
@@ -268,7 +321,7 @@ pub(crate) struct DumpOptions {
     /// Format of the file [default: by its name, or jsonl]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
-    /// Write values as they are stored, memcached items with their header
+    /// Write memcached items as they are stored, with their header, for `load --stored`; implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]

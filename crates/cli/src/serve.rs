@@ -49,7 +49,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         http: server.http_address(),
         process: std::process::id(),
     };
-    let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner(&directory).as_bytes()) };
+    let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner().as_bytes()) };
     // A reader that went away is no reason to stop serving.
     let _ = shown.and_then(|()| out.finish());
     let signal = signals.wait(|| messages.reopen());
@@ -104,7 +104,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn banner(&self, directory: &Path) -> String {
+    fn banner(&self) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
@@ -133,8 +133,19 @@ impl Listening {
         if let Some(http) = self.http {
             text.push_str(&format!("  curl -s http://{http}/metrics | grep situ_store\n"));
         }
-        text.push_str(&format!("  situ inspect {}\n\nCtrl-C stops it.\n", directory.display()));
+        // The program need not be on the PATH, nor the other terminal in this directory.
+        let program = std::env::current_exe().map_or("situ".to_owned(), |path| path.display().to_string());
+        text.push_str(&format!("  {} inspect {}\n\nCtrl-C stops it.\n", shell(&program), shell(&self.directory)));
         text
+    }
+}
+
+/// `text` as a shell takes it for one word.
+fn shell(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+,:@%=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
     }
 }
 

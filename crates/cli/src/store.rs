@@ -6,7 +6,7 @@
 use crate::failure::{Exit, Failure};
 use crate::text::now_unix_s;
 use situ::{Durability, Error, Keyspace, Options, ReadOptions, Store};
-use situ_server::{ExpiryRule, ItemView, stored_rule};
+use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -62,18 +62,13 @@ impl Writable {
         Failure::store(what, &self.directory, error)
     }
 
-    /// Refuses to write plain values where a server expects items.
+    /// What memcached items are to be written with.
     ///
     /// # Errors
-    /// The keyspace holds memcached items.
-    pub(crate) fn refuse_items(&self, keyspace: &Keyspace) -> Result<(), Failure> {
-        let rule = stored_rule(&self.store, 0).map_err(|error| self.failure("cannot look at the store", &error))?;
-        if rule.is_none() || keyspace.name() != self.store.default_keyspace().name() {
-            return Ok(());
-        }
-        let why = "this keyspace holds memcached items, and a server would take plain values for damage";
-        Err(Failure::new("cannot write", why)
-            .cure("write through a server, choose another --keyspace, or say --stored if the values are items"))
+    /// A server's records cannot be read or made.
+    pub(crate) fn item_writer(&self) -> Result<ItemWriter, Failure> {
+        ItemWriter::open(&self.store, now_unix_s())
+            .map_err(|error| self.failure("cannot go on with the cas ids of the memcached items", &error))
     }
 
     /// Closes the store: everything is durable then.
@@ -107,38 +102,60 @@ pub(crate) fn durability(sync: bool) -> Durability {
 pub(crate) struct Readable {
     pub(crate) keyspace: Keyspace,
     pub(crate) directory: PathBuf,
+    /// What is dead, if values are memcached items.
     rule: Option<ExpiryRule>,
+    /// Items are shown with their header.
+    stored: bool,
     /// Closes when it is dropped.
-    _store: Store,
+    store: Store,
 }
 
 impl Readable {
-    /// Opens `target`. Unless `stored`, memcached items are shown as their clients see them.
+    /// Opens `target`. Memcached items are shown as their clients see them, or with their header if `stored`.
     ///
     /// # Errors
-    /// As [`open_to_read`] and [`keyspace`].
+    /// As [`Target::keyspace`], [`open_to_read`] and [`keyspace`]; or a server's records are damaged.
     pub(crate) fn open(target: &Target, stored: bool) -> Result<Readable, Failure> {
+        let name = target.keyspace(stored)?;
         let store = open_to_read(&target.data)?;
-        let keyspace = keyspace(&store, &target.keyspace)?;
-        let rule = match stored || keyspace.name() != store.default_keyspace().name() {
-            true => None,
-            false => stored_rule(&store, now_unix_s())
-                .map_err(|error| Failure::store("cannot read the server's records", &target.data, &error))?,
-        };
-        Ok(Readable { keyspace, directory: target.data.clone(), rule, _store: store })
+        let keyspace = keyspace(&store, name)?;
+        let mut readable = Readable { keyspace, directory: target.data.clone(), rule: None, stored, store };
+        if name == ITEMS_KEYSPACE {
+            readable.rule = readable.item_rule()?;
+        }
+        Ok(readable)
     }
 
-    /// Whether values are memcached items.
-    pub(crate) fn has_items(&self) -> bool {
-        self.rule.is_some()
+    fn item_rule(&self) -> Result<Option<ExpiryRule>, Failure> {
+        stored_rule(&self.store, now_unix_s())
+            .map_err(|error| Failure::store("cannot read the server's records", &self.directory, &error))
+    }
+
+    /// Whether values are memcached items that are shown without their header.
+    pub(crate) fn strips_items(&self) -> bool {
+        self.rule.is_some() && !self.stored
+    }
+
+    /// Whether a memcached client would find `key`, which is not in this keyspace.
+    ///
+    /// # Errors
+    /// The store cannot be read.
+    pub(crate) fn is_item_elsewhere(&self, key: &[u8]) -> Result<bool, Failure> {
+        if self.rule.is_some() {
+            return Ok(false);
+        }
+        let Some(rule) = self.item_rule()? else { return Ok(false) };
+        let item = keyspace(&self.store, ITEMS_KEYSPACE)?.get(key);
+        let item = item.map_err(|error| Failure::store("cannot read the key", &self.directory, &error))?;
+        Ok(item.is_some_and(|item| !rule.is_dead(&item)))
     }
 
     /// A value as it is to be shown; `None` for an item that is dead.
     pub(crate) fn shown<'a>(&self, value: &'a [u8]) -> Option<&'a [u8]> {
         match &self.rule {
             Some(rule) if rule.is_dead(value) => None,
-            Some(_) => Some(ItemView::of(value).map_or(value, |item| item.data)),
-            None => Some(value),
+            Some(_) if !self.stored => Some(ItemView::of(value).map_or(value, |item| item.data)),
+            _ => Some(value),
         }
     }
 

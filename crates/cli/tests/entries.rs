@@ -115,15 +115,35 @@ fn writers_exclude_each_other_and_readers_work_beside_them() {
     }
     assert_eq!(situ(at, &["get", "-k", "other", "k"]).done().text(), "v\n");
     // Items are shown as clients see them, or as they are stored.
-    assert_eq!(situ(at, &["scan"]).done().text(), "a\tx\n");
-    assert_eq!(situ(at, &["get", "gone"]).code, 3);
+    assert_eq!(situ(at, &["scan", "-k", "items"]).done().text(), "a\tx\n");
+    assert_eq!(situ(at, &["scan"]).done().text(), "");
+    let elsewhere = situ(at, &["get", "a"]);
+    assert_eq!(elsewhere.code, 3);
+    assert!(elsewhere.stderr.contains("a memcached item of that key is in --keyspace items"), "{}", elsewhere.stderr);
+    for arguments in [&["get", "gone"][..], &["get", "-k", "items", "gone"], &["get", "--stored", "gone"]] {
+        let gone = situ(at, arguments);
+        assert_eq!(gone.code, 3);
+        assert!(!gone.stderr.contains("of that key"), "{}", gone.stderr);
+    }
     assert_eq!(situ(at, &["get", "-n", "--stored", "a"]).done().stdout.len(), 23);
-    assert_eq!(situ(at, &["dump", "--json"]).done().text(), "{\"key\":\"a\",\"value\":\"x\"}\n");
+    assert_eq!(situ(at, &["dump", "-k", "items", "--json"]).done().text(), "{\"key\":\"a\",\"value\":\"x\"}\n");
     situ(at, &["inspect"]).done();
     drop(serving);
-    let refused = situ(at, &["put", "k", "v"]);
-    assert_eq!(refused.code, 1);
-    assert!(refused.stderr.contains("memcached items"), "{}", refused.stderr);
+    situ(at, &["put", "k", "v"]).done();
+    for (arguments, says) in [
+        (&["put", "-k", "items", "k", "v"][..], "a server would take plain values for damage"),
+        (&["load", "-k", "items", "/dev/null"], "say --stored if the values are items"),
+        (&["put", "--stored", "k", "v"], "the value is not a memcached item"),
+        (&["put", "-k", "memcached", "k", "v"], "it holds the records of `situ serve`"),
+        (&["delete", "-k", "memcached", "cas-limit"], "it holds the records of `situ serve`"),
+    ] {
+        let refused = situ(at, arguments);
+        assert_eq!(refused.code, 1, "{arguments:?}");
+        assert!(refused.stderr.contains(says), "{}", refused.stderr);
+    }
+    let nowhere = situ(at, &["scan", "--stored", "-k", "other"]);
+    assert_eq!(nowhere.code, 2);
+    assert!(nowhere.stderr.contains("leave out --stored or --keyspace"), "{}", nowhere.stderr);
 }
 
 #[test]

@@ -20,10 +20,33 @@ fn without_durations(text: &str) -> String {
 
 #[test]
 fn the_session_in_the_readme_is_what_happens() {
+    let directory = tempfile::tempdir().unwrap();
+    the_session_happens_in(directory.path());
+}
+
+/// `make run` and the session share a directory: once, the items of the one and the keys of the other excluded each
+/// other.
+#[test]
+fn the_session_happens_where_a_server_ran_and_a_server_runs_where_it_happened() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serve = |expected: &str| {
+        let mut serving = common::Serving::start(at, &[]);
+        assert_eq!(serving.ask("get greeting\r\nset greeting 0 0 5\r\nitem!\r\nquit\r\n"), expected);
+        serving.signal(rustix::process::Signal::INT);
+        assert_eq!(serving.wait(), Some(0));
+    };
+    serve("END\r\nSTORED\r\n");
+    the_session_happens_in(at);
+    serve("VALUE greeting 0 5\r\nitem!\r\nEND\r\nSTORED\r\n");
+    assert_eq!(common::situ(at, &["get", "greeting"]).done().text(), "hello\n");
+    assert_eq!(common::situ(at, &["get", "--keyspace", "items", "greeting"]).done().text(), "item!\n");
+}
+
+fn the_session_happens_in(directory: &Path) {
     let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../README.md")).unwrap();
     let block = readme.split("```console\n").nth(1).expect("the README has a session");
     let block = block.split("```").next().unwrap();
-    let directory = tempfile::tempdir().unwrap();
     let program = Path::new(env!("CARGO_BIN_EXE_situ"));
     let path = std::env::join_paths(
         std::iter::once(program.parent().unwrap().to_owned())
@@ -33,7 +56,7 @@ fn the_session_in_the_readme_is_what_happens() {
     let mut happened = String::new();
     for line in block.lines().filter_map(|line| line.strip_prefix("$ ")) {
         let mut shell = Command::new("sh");
-        shell.args(["-c", &format!("({line}) 2>&1")]).current_dir(directory.path()).env("PATH", &path);
+        shell.args(["-c", &format!("({line}) 2>&1")]).current_dir(directory).env("PATH", &path);
         let output = shell.output().unwrap();
         happened.push_str(&format!("$ {line}\n{}", String::from_utf8(output.stdout).unwrap()));
     }

@@ -2,13 +2,14 @@
 
 mod common;
 
-use common::{Serving, situ};
+use common::{Serving, program, situ};
 use rustix::process::Signal;
 use std::collections::HashMap;
 use std::fs;
-use std::io::{BufRead, Read, Write};
+use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::time::Duration;
 
 #[test]
@@ -99,10 +100,30 @@ fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
     let log = fs::read_to_string(at.join("situ.log")).unwrap();
     assert!(log.contains("log file opened anew") && log.contains("stopped; everything is durable"), "{log}");
     assert!(!at.join("s.sock").exists());
-    assert_eq!(situ(at, &["get", "-d", "my data", "a"]).done().text(), "x\n");
+    assert_eq!(situ(at, &["get", "-d", "my data", "-k", "items", "a"]).done().text(), "x\n");
     let mut serving = Serving::start(at, &["--data", "my data"]);
     serving.signal(Signal::INT);
     assert_eq!(serving.wait(), Some(0));
+}
+
+/// The banner said `situ inspect`, which no shell found after `make run`.
+#[test]
+fn the_banner_names_commands_that_work_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut command = program(at);
+    command.args(["serve", "it's here", "--listen", "127.0.0.1:0", "--no-http"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let banner: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .take_while(|line| !line.starts_with("Ctrl-C"))
+        .collect();
+    let inspect = banner.iter().find(|line| line.contains(" inspect ")).unwrap_or_else(|| panic!("{banner:?}"));
+    let output = Command::new("/bin/sh").args(["-c", inspect]).current_dir("/").env("PATH", "").output().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(output.status.success(), "{inspect}: {output:?}");
 }
 
 #[test]

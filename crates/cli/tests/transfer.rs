@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{program, situ, situ_fed};
+use common::{Serving, program, situ, situ_fed};
+use rustix::process::Signal;
 use std::fs;
 use std::process::Stdio;
 use std::time::Duration;
@@ -178,4 +179,47 @@ fn a_dump_that_fails_leaves_the_old_file() {
     assert_eq!(fs::read(at.join("old.csv")).unwrap(), b"precious");
     assert_eq!(situ(at, &["dump", "-o", "no/such/place.csv"]).code, 1);
     assert_eq!(fs::read_dir(at).unwrap().count(), 2);
+}
+
+/// Flushed items were written by `dump --stored`, and came back to life in the store they were loaded into, where the
+/// next flush did not reach them, and where a new item got a cas id that one of them had.
+#[test]
+fn items_move_between_stores_and_flushed_ones_stay_dead() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let sets = |names: std::ops::Range<u32>, prefix: &str| -> String {
+        names.map(|n| format!("set {prefix}{n} 7 0 2 noreply\r\n{n:02}\r\n")).collect()
+    };
+    let stop = |mut serving: Serving| {
+        serving.signal(Signal::TERM);
+        assert_eq!(serving.wait(), Some(0));
+    };
+    let serving = Serving::start(at, &["old"]);
+    let filled = sets(0..20, "k") + "flush_all\r\n" + &sets(0..20, "live") + "set expired 0 -1 1\r\nx\r\nquit\r\n";
+    assert_eq!(serving.ask(&filled), "OK\r\nSTORED\r\n");
+    stop(serving);
+    let dumped = situ(at, &["dump", "--stored", "-d", "old", "-o", "items.jsonl", "--json"]).done().json();
+    assert_eq!(dumped["dumped"].as_u64(), Some(20));
+    // One store is new, the other has been flushed more often than the first.
+    for (store, before) in [("new", ""), ("flushed", "set k0 0 0 1\r\nx\r\nflush_all\r\n")] {
+        if !before.is_empty() {
+            let serving = Serving::start(at, &[store]);
+            assert_eq!(serving.ask(&format!("{before}quit\r\n")), "STORED\r\nOK\r\n");
+            stop(serving);
+        }
+        situ(at, &["load", "--stored", "-d", store, "items.jsonl"]).done();
+        let serving = Serving::start(at, &[store]);
+        let get = "get k1 k15 live3\r\n";
+        let found = serving.ask(&format!("{get}set other 0 0 1\r\nx\r\ngets live19\r\ngets other\r\nquit\r\n"));
+        assert!(found.starts_with("VALUE live3 7 2\r\n03\r\nEND\r\nSTORED\r\n"), "{found}");
+        let cas: Vec<u64> =
+            found.lines().filter_map(|line| line.strip_prefix("VALUE ")?.split(' ').nth(3)?.parse().ok()).collect();
+        assert!(cas.len() == 2 && cas[0] < cas[1], "{found}");
+        assert_eq!(serving.ask(&format!("flush_all\r\n{get}quit\r\n")), "OK\r\nEND\r\n");
+        stop(serving);
+        assert_eq!(situ(at, &["dump", "--stored", "-d", store]).done().text(), "");
+    }
+    let plain = situ_fed(at, &["load", "--stored", "-d", "new"], b"{\"key\":\"k\",\"value\":\"v\"}\n");
+    assert_eq!(plain.code, 1);
+    assert!(plain.stderr.contains("line 1: the value is not a memcached item"), "{}", plain.stderr);
 }

@@ -20,7 +20,8 @@ use std::time::Duration;
 use crate::engine::{Done, Engine, EngineError};
 use crate::item::ExpiryRule;
 
-const LIMIT_KEY: &[u8] = b"cas-limit";
+/// The record of the cas id at which ids go on.
+pub(crate) const LIMIT_KEY: &[u8] = b"cas-limit";
 /// The record of the flush barrier.
 pub(crate) const FLUSH_KEY: &[u8] = b"flush-barrier";
 /// Ids per reservation: one small durable write per million stores.
@@ -39,7 +40,7 @@ pub(crate) struct Durable<E> {
     due: AtomicU64,
 }
 
-fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[u64; N], EngineError> {
+pub(crate) fn decode_words<const N: usize>(name: &str, bytes: &[u8]) -> Result<[u64; N], EngineError> {
     let mut words = [0; N];
     let (chunks, rest) = bytes.as_chunks::<8>();
     if chunks.len() != N || !rest.is_empty() {

@@ -9,7 +9,8 @@
 //!     +------------- output <------------+ <----- inbox <---- done -----+
 //! ```
 //!
-//! [`StoreEngine`] is the durable engine: a Situ store.
+//! [`StoreEngine`] is the durable engine: a Situ store. [`ItemWriter`] and [`stored_rule`] are for tools that write and
+//! read the items of a store that they do not serve.
 //!
 //! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
@@ -50,6 +51,7 @@ mod memory;
 mod meta;
 mod metrics;
 mod number;
+mod offline;
 mod output;
 mod parse;
 mod server;
@@ -59,5 +61,6 @@ mod stripe;
 
 pub use engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
+pub use offline::{ItemWriter, stored_rule};
 pub use server::{CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};
-pub use store::{META_KEYSPACE, StoreEngine, stored_rule};
+pub use store::{ITEMS_KEYSPACE, META_KEYSPACE, StoreEngine};

@@ -1,7 +1,8 @@
 //! The durable engine: a Situ store behind the [`Engine`] trait.
 //!
-//! Items lie in the keyspace `default`, as [`item`](crate::item) encodes them; the server's own records in
-//! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together.
+//! Items lie in [`ITEMS_KEYSPACE`], as [`item`](crate::item) encodes them; the server's own records in
+//! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together. All other
+//! keyspaces, `default` among them, are left to whoever else uses the store.
 //!
 //! A *buffered* write is done when [`Engine::write`] returns. A *synced* one becomes a future of the store, and whichever
 //! thread of the store finishes it polls it once more and calls the server's callback: no thread waits for a write.
@@ -20,15 +21,18 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 use situ::{
-    CompactionFilter, Decision, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, Store,
-    StoreBuilder, Value, WriteFuture,
+    CompactionFilter, Decision, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, ReadOptions,
+    Store, StoreBuilder, Value, WriteFuture,
 };
 
-use crate::durable::{FLUSH_KEY, stored_barrier};
+use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
 use crate::item::ExpiryRule;
 
-/// Where the server keeps its own records. A store that has this keyspace holds memcached items in `default`.
+/// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
+pub const ITEMS_KEYSPACE: &str = "items";
+
+/// Where the server keeps its own records.
 pub const META_KEYSPACE: &str = "memcached";
 
 /// Metadata is a few records that change rarely.
@@ -67,23 +71,26 @@ impl StoreEngine {
     /// Opens or creates the store in `directory`. Items are as durable as `options.durability` says.
     ///
     /// # Errors
-    /// As [`StoreBuilder::open`].
+    /// As [`StoreBuilder::open`]; or [`ITEMS_KEYSPACE`] holds entries without the record of their cas ids, so that ids
+    /// would be given out twice and a flush would not reach them.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> situ::Result<StoreEngine> {
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;
         let mut items = options.keyspace.clone();
         items.compaction_filter = Some(Arc::clone(&filter) as _);
-        let mut meta = KeyspaceOptions::default();
-        meta.memtable_bytes = META_MEMTABLE_BYTES;
         let store = StoreBuilder::new(options)
-            .keyspace("default", items)
-            .keyspace(META_KEYSPACE, meta.clone())
+            .keyspace(ITEMS_KEYSPACE, items.clone())
+            .keyspace(META_KEYSPACE, meta_options())
             .open(directory)?;
-        let meta = match store.keyspace(META_KEYSPACE) {
-            Err(Error::NoSuchKeyspace { .. }) => store.create_keyspace(META_KEYSPACE, meta),
-            found => found,
-        }?;
-        let items = store.default_keyspace().clone();
+        let items = found_or_made(&store, ITEMS_KEYSPACE, items)?;
+        let meta = found_or_made(&store, META_KEYSPACE, meta_options())?;
+        if !meta.contains(LIMIT_KEY)? && !is_empty(&items)? {
+            return Err(Error::Invalid(format!(
+                "the keyspace {ITEMS_KEYSPACE:?} holds entries, but not the record of the cas ids that a server gave \
+                 them; serve another directory, into which `situ load --stored` brings what `situ dump --stored` \
+                 writes here"
+            )));
+        }
         let engine = StoreEngine { store, items, meta, durability, filter };
         engine.filter.raise(engine.meta.get(FLUSH_KEY)?.as_deref());
         Ok(engine)
@@ -114,6 +121,26 @@ impl StoreEngine {
         }
         Ok(gathered)
     }
+}
+
+/// Options of [`META_KEYSPACE`].
+pub(crate) fn meta_options() -> KeyspaceOptions {
+    let mut options = KeyspaceOptions::default();
+    options.memtable_bytes = META_MEMTABLE_BYTES;
+    options
+}
+
+pub(crate) fn found_or_made(store: &Store, name: &str, options: KeyspaceOptions) -> situ::Result<Keyspace> {
+    match store.keyspace(name) {
+        Err(Error::NoSuchKeyspace { .. }) => store.create_keyspace(name, options),
+        found => found,
+    }
+}
+
+fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
+    let mut entries = keyspace.iter(ReadOptions::default())?;
+    entries.seek_to_first()?;
+    Ok(entries.key().is_none())
 }
 
 impl ItemFilter {
@@ -271,23 +298,6 @@ impl Engine for StoreEngine {
             out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
         }
         self.level_metrics(out);
-    }
-}
-
-/// Which items of a store are dead at `now_seconds` (Unix time), as its records say; `None` if it holds no memcached
-/// items. For tools that read a store without serving it.
-///
-/// # Errors
-/// The records cannot be read.
-pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<ExpiryRule>> {
-    match store.keyspace(META_KEYSPACE) {
-        Ok(meta) => {
-            let record = meta.get(FLUSH_KEY)?;
-            let barrier_cas = record.as_deref().and_then(stored_barrier).unwrap_or(0);
-            Ok(Some(ExpiryRule { now_seconds, barrier_cas }))
-        }
-        Err(Error::NoSuchKeyspace { .. }) => Ok(None),
-        Err(error) => Err(error),
     }
 }
 

@@ -7,8 +7,8 @@ use std::process::Command;
 use std::sync::Arc;
 use std::time::Duration;
 
-use situ::{Durability, Options};
-use situ_server::{ItemView, Server, ServerOptions, StoreEngine, stored_rule};
+use situ::{Durability, Options, Store, WriteBatch};
+use situ_server::{ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, stored_rule};
 
 fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server) {
     let mut options = Options::default();
@@ -136,9 +136,10 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     assert_eq!(client.ask("set expired 0 -1 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(client.ask("set kept 3 0 4\r\ndata\r\n"), "STORED\r\n");
     let store = engine.store();
+    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
     let keys = || {
         let mut keys = Vec::new();
-        let mut iterator = store.iter(Default::default()).unwrap();
+        let mut iterator = items.iter(Default::default()).unwrap();
         iterator.seek_to_first().unwrap();
         while let Some(key) = iterator.key() {
             keys.push(String::from_utf8(key.to_vec()).unwrap());
@@ -148,10 +149,10 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     };
     assert_eq!(keys(), ["expired", "flushed", "kept"]);
     store.flush().unwrap();
-    store.default_keyspace().compact(None, None).unwrap();
+    items.compact(None, None).unwrap();
     assert_eq!(keys(), ["kept"]);
     assert_eq!(client.value("kept").as_deref(), Some("data"));
-    let stored = store.get(b"kept").unwrap().unwrap();
+    let stored = items.get(b"kept").unwrap().unwrap();
     let item = ItemView::of(&stored).unwrap();
     assert_eq!((item.flags, item.expires, item.data), (3, 0, &b"data"[..]));
     let rule = stored_rule(store, 0).unwrap().unwrap();
@@ -170,8 +171,8 @@ fn metrics_and_health_tell_of_the_store() {
     assert!(fetch(http, "/healthz").starts_with("HTTP/1.1 200"));
     let page = fetch(http, "/metrics");
     for line in [
-        "situ_keyspace_level_tables{keyspace=\"default\",level=\"0\"} 1",
-        "situ_keyspace_keys{keyspace=\"default\"} 1",
+        "situ_keyspace_level_tables{keyspace=\"items\",level=\"0\"} 1",
+        "situ_keyspace_keys{keyspace=\"items\"} 1",
         "situ_store_failed 0",
         "# TYPE situ_store_flushes_total counter",
         "situ_store_latency_seconds{operation=\"flush\",quantile=\"0.5\"}",
@@ -186,4 +187,102 @@ fn metrics_and_health_tell_of_the_store() {
     assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
     assert!(client.ask("version\r\n").starts_with("VERSION"));
     server.stop(Duration::from_secs(5));
+}
+
+fn item(cas: u64, data: &[u8]) -> Vec<u8> {
+    let mut value = vec![1, 0, 0, 0, 0, 0];
+    value.extend_from_slice(&0u64.to_le_bytes());
+    value.extend_from_slice(&cas.to_le_bytes());
+    value.extend_from_slice(data);
+    value
+}
+
+/// Items that were written as they are, with the cas ids they brought along, stood outside what a server knows: a flush
+/// did not reach those with high ids, and in a store that had been flushed, those with low ids were dead at once.
+#[test]
+fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set before 0 0 1\r\nx\r\nset here 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.line(), "STORED\r\n");
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    stop(&engine, server);
+
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let mut writer = ItemWriter::open(&store, 0).unwrap();
+    let mut batch = WriteBatch::new();
+    writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
+    writer.put(&mut batch, b"high", &item(u64::MAX, b"h")).unwrap();
+    assert!(writer.put(&mut batch, b"plain", b"value").unwrap_err().contains("not a memcached item"));
+    assert!(writer.put(&mut batch, &[b'k'; 251], &item(1, b"x")).unwrap_err().contains("at most 250 bytes"));
+    writer.seal(&mut batch).unwrap();
+    store.write(batch).unwrap();
+    store.close().unwrap();
+
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    let values = |client: &mut Client| ["low", "high", "here"].map(|key| client.value(key));
+    assert_eq!(values(&mut client), [Some("l".to_owned()), Some("h".to_owned()), None]);
+    let cas = |client: &mut Client, key: &str| -> u64 {
+        let line = client.ask(&format!("gets {key}\r\n"));
+        client.line();
+        client.line();
+        line.trim().rsplit(' ').next().unwrap().parse().unwrap()
+    };
+    assert_eq!(client.ask("set new 0 0 1\r\nn\r\n"), "STORED\r\n");
+    let ids = ["low", "high", "new"].map(|key| cas(&mut client, key));
+    assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    assert_eq!(values(&mut client), [None, None, None]);
+    stop(&engine, server);
+}
+
+#[test]
+fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afterwards() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set old 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.ask("flush_all 1000\r\n"), "OK\r\n");
+    stop(&engine, server);
+
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
+    let stored = store.keyspace(ITEMS_KEYSPACE).unwrap().get(b"old").unwrap().unwrap();
+    assert!(!stored_rule(&store, now).unwrap().unwrap().is_dead(&stored));
+    assert!(stored_rule(&store, now + 2000).unwrap().unwrap().is_dead(&stored));
+    let mut writer = ItemWriter::open(&store, now + 2000).unwrap();
+    let mut batch = WriteBatch::new();
+    writer.put(&mut batch, b"new", &item(1, b"n")).unwrap();
+    writer.seal(&mut batch).unwrap();
+    store.write(batch).unwrap();
+    store.close().unwrap();
+
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!((client.value("old"), client.value("new").as_deref()), (None, Some("n")));
+    stop(&engine, server);
+}
+
+#[test]
+fn other_keyspaces_are_left_alone_and_entries_that_no_server_wrote_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    store.put(b"greeting", b"mine").unwrap();
+    store.close().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.value("greeting"), None);
+    assert_eq!(client.ask("set greeting 0 0 5\r\nhello\r\n"), "STORED\r\n");
+    assert_eq!(engine.store().get(b"greeting").unwrap().as_deref(), Some(&b"mine"[..]));
+    stop(&engine, server);
+
+    let other = tempfile::tempdir().unwrap();
+    let store = Store::open(other.path(), Options::default()).unwrap();
+    let items = store.create_keyspace(ITEMS_KEYSPACE, Default::default()).unwrap();
+    items.put(b"k", b"plain").unwrap();
+    store.close().unwrap();
+    let refused = StoreEngine::open(other.path(), Options::default()).err().unwrap().to_string();
+    assert!(refused.contains("not the record of the cas ids") && refused.contains("situ load --stored"), "{refused}");
 }

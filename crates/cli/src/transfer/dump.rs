@@ -1,5 +1,7 @@
 //! `dump`: entries into a file that `load` can read back, byte for byte.
 //!
+//! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
+//!
 //! A file is written under another name first and takes its own when it is whole and durable.
 
 use super::{format_of, is_dash};
@@ -27,10 +29,10 @@ struct Summary {
 
 pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     let readable = Readable::open(&options.target, options.stored)?;
-    if readable.has_items() {
+    if readable.strips_items() {
         eprintln!(
-            "situ: values are memcached items: expired ones are left out, the others written without flags and \
-             expiration times; --stored writes them whole"
+            "situ: values are memcached items: they are written without flags and expiration times; --stored writes them \
+             whole"
         );
     }
     let format = format_of(options.format, &options.output);

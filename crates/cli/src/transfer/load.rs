@@ -4,6 +4,9 @@
 //! goes: entries and place become durable together or not at all, so a load that was killed goes on with `--resume`
 //! without losing or repeating a line. A file is known by its path, its size and a hash of its first bytes; a file
 //! that has changed is not resumed. Standard input has no name and cannot be resumed.
+//!
+//! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each batch,
+//! too: see [`ItemWriter`].
 
 use super::records::{Input, Place, Record, Records};
 use super::{format_of, is_dash};
@@ -16,6 +19,7 @@ use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::{Deserialize, Serialize};
 use situ::{Keyspace, WriteBatch};
+use situ_server::ItemWriter;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
@@ -70,15 +74,14 @@ struct Summary<'a> {
 
 pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     let started = Instant::now();
-    let (input, identity) = open(&options.file, &options.target.keyspace)?;
+    let name = options.target.keyspace_to_write(options.stored)?;
+    let (input, identity) = open(&options.file, name)?;
     if options.resume && identity.is_none() {
         return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
     }
     let writable = Writable::open(&options.target.data, true)?;
-    let keyspace = writable.keyspace(&options.target.keyspace, true)?;
-    if !options.stored {
-        writable.refuse_items(&keyspace)?;
-    }
+    let items = if options.stored { Some(writable.item_writer()?) } else { None };
+    let keyspace = writable.keyspace(name, true)?;
     let mark = Mark {
         bytes: identity.as_ref().map_or(0, |identity| identity.bytes),
         head: identity.as_ref().map_or(0, |identity| identity.head),
@@ -97,6 +100,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         },
         writable: &writable,
         keyspace: &keyspace,
+        items,
         batch: WriteBatch::new(),
         mark,
     };
@@ -112,7 +116,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     outcome?;
     let summary = Summary {
         file: options.file.display().to_string(),
-        keyspace: &options.target.keyspace,
+        keyspace: name,
         loaded: after.loaded - before.loaded,
         skipped: after.skipped - before.skipped,
         resumed_at_line: (options.resume && before.offset > 0).then_some(before.line),
@@ -153,6 +157,8 @@ struct Load<'a> {
     options: &'a LoadOptions,
     writable: &'a Writable,
     keyspace: &'a Keyspace,
+    /// What writes memcached items, if the entries are some.
+    items: Option<ItemWriter>,
     /// Where the place is kept, and under which key.
     marks: Option<(Keyspace, Vec<u8>)>,
     batch: WriteBatch,
@@ -201,7 +207,10 @@ impl Load<'_> {
                 self.commit(before, gathered)?;
                 gathered = 0;
             }
-            let put = |(key, value): Record| self.batch.put(self.keyspace, &key, &value).map_err(|e| e.to_string());
+            let put = |(key, value): Record| match &mut self.items {
+                Some(items) => items.put(&mut self.batch, &key, &value),
+                None => self.batch.put(self.keyspace, &key, &value).map_err(|error| error.to_string()),
+            };
             match numbered.record.and_then(put) {
                 Ok(()) => gathered += 1,
                 Err(why) => {
@@ -240,6 +249,9 @@ impl Load<'_> {
         if let Some((marks, key)) = &self.marks {
             let mark = serde_json::to_vec(&self.mark).map_err(|error| Failure::new(what, error))?;
             self.batch.put(marks, key, &mark).map_err(|error| self.writable.failure(what, &error))?;
+        }
+        if let Some(items) = &mut self.items {
+            items.seal(&mut self.batch).map_err(|error| self.writable.failure(what, &error))?;
         }
         let batch = std::mem::take(&mut self.batch);
         let written = self.writable.store.write_with(batch, durability(self.options.sync));
