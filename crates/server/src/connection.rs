@@ -104,12 +104,7 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
-    pub(crate) fn serve(
-        &mut self,
-        executor: &mut Executor<E>,
-        scratch: &mut Vec<u8>,
-        answers_max: usize,
-    ) -> Result<(), Broken> {
+    pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
         if self.parked.is_some() || self.closing {
             return Ok(());
         }
@@ -118,7 +113,7 @@ impl<E: Engine> Connection<E> {
             // Left over from before parking.
             let input = std::mem::take(&mut self.input);
             let start = std::mem::take(&mut self.start);
-            let used = start + self.run(executor, &input[start..], answers_max)?;
+            let used = start + self.run(executor, &input[start..])?;
             self.keep(input, used);
             if self.parked.is_some() || self.closing {
                 return Ok(());
@@ -139,7 +134,7 @@ impl<E: Engine> Connection<E> {
             let beyond = body.data.len().saturating_sub(body.needed);
             let input = body.data.split_off(body.data.len() - beyond);
             if self.body_is_whole() {
-                let used = self.run(executor, &input, answers_max)?;
+                let used = self.run(executor, &input)?;
                 self.keep(input, used);
             }
             return Ok(());
@@ -148,7 +143,7 @@ impl<E: Engine> Connection<E> {
             scratch.clear();
             let got = read(&self.socket, spare_capacity(scratch));
             if received(got, &mut self.readable, executor)? {
-                let used = self.run(executor, scratch, answers_max)?;
+                let used = self.run(executor, scratch)?;
                 self.input.extend_from_slice(&scratch[used..]);
             }
         } else {
@@ -160,7 +155,7 @@ impl<E: Engine> Connection<E> {
             let got = read(&self.socket, spare_capacity(&mut self.input));
             if received(got, &mut self.readable, executor)? {
                 let input = std::mem::take(&mut self.input);
-                let used = self.run(executor, &input, answers_max)?;
+                let used = self.run(executor, &input)?;
                 self.keep(input, used);
             }
         }
@@ -181,20 +176,14 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Runs the commands in `input`; the number of bytes used up.
-    fn run(&mut self, executor: &mut Executor<E>, input: &[u8], answers_max: usize) -> Result<usize, Broken> {
+    fn run(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Result<usize, Broken> {
         self.active_seconds = executor.rule.now_seconds;
         let mut used = 0;
         loop {
-            if self.session.granted.is_none() {
-                if self.session.output.pending_bytes() >= executor.limits.output_bytes_max {
-                    self.parked = Some(Parked::Output);
-                    return Ok(used);
-                }
-                if self.session.output.awaiting() >= answers_max {
-                    executor.submit();
-                    self.parked = Some(Parked::Answers);
-                    return Ok(used);
-                }
+            if self.session.granted.is_none()
+                && let Some(outcome) = executor.limits.check(&self.session.output)
+            {
+                return Ok(self.stop(outcome, used, input.len()));
             }
             if self.body_is_whole() && !self.run_body(executor) {
                 return Ok(used);
@@ -289,6 +278,10 @@ impl<E: Engine> Connection<E> {
                 self.parked = Some(Parked::Output);
                 used
             }
+            Outcome::Busy => {
+                self.parked = Some(Parked::Answers);
+                used
+            }
             Outcome::Quit => {
                 self.closing = true;
                 all
@@ -297,7 +290,7 @@ impl<E: Engine> Connection<E> {
     }
 
     /// Sends what can be sent and unparks what that allows.
-    pub(crate) fn send(&mut self, executor: &Executor<E>, answers_max: usize) -> Progress {
+    pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
         let mut sent_bytes = 0;
         let progress = match self.unheard {
             true => self.session.output.discard(),
@@ -311,10 +304,8 @@ impl<E: Engine> Connection<E> {
         executor.counters.add(Counter::BytesWritten, sent_bytes);
         let output = &self.session.output;
         match self.parked {
-            Some(Parked::Output) if output.pending_bytes() <= executor.limits.output_bytes_max / 2 => {
-                self.parked = None
-            }
-            Some(Parked::Answers) if output.awaiting() <= answers_max / 2 => self.parked = None,
+            Some(Parked::Output) if executor.limits.has_drained(output) => self.parked = None,
+            Some(Parked::Answers) if executor.limits.has_been_answered(output) => self.parked = None,
             _ => {}
         }
         if self.input.is_empty() && self.parked.is_none() {

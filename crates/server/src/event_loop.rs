@@ -268,7 +268,6 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn serve(&mut self, token: u64) {
-        let answers_max = self.shared.limits.outstanding_answers_max;
         let slot = (token & 0xffff_ffff) as usize;
         // The connection is taken out while it runs, as it needs the executor, too.
         if self.connection(token).is_none() {
@@ -276,7 +275,7 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         connection.queued = false;
-        let result = connection.serve(&mut self.executor, &mut self.scratch, answers_max);
+        let result = connection.serve(&mut self.executor, &mut self.scratch);
         self.connections[slot] = Some(connection);
         match result {
             Ok(()) => self.dirty.push(token),
@@ -294,14 +293,13 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn send(&mut self, token: u64) {
-        let answers_max = self.shared.limits.outstanding_answers_max;
         let slot = (token & 0xffff_ffff) as usize;
         if self.connection(token).is_none() {
             return;
         }
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.parked.is_some();
-        match connection.send(&self.executor, answers_max) {
+        match connection.send(&self.executor) {
             Progress::Empty if connection.is_finished() => self.close(token),
             _ => {
                 let unparked = was_parked && connection.parked.is_none();

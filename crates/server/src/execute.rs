@@ -20,7 +20,7 @@ use crate::inbox::{Inbox, Message};
 use crate::item::{BINARY_KEY, ExpiryRule, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter, Counters};
 use crate::number::{parse_u64, push_decimal};
-use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
+use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Output, Reply, push_server_error};
 use crate::parse::{Request, Store, StoreMode, next_key};
 use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
@@ -28,6 +28,10 @@ use crate::stripe::{StripeIndex, Stripes};
 /// A batch that has grown to this is submitted before the turn ends.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCH_CHANGES_MAX: usize = 1024;
+/// Writes of one connection that may be under way, in bytes; a single one may be larger. As buffered writes are
+/// answered at the end of a turn, this bounds what one connection makes its loop write in a turn, too: commands of a
+/// few bytes can rewrite an item of a megabyte each.
+const WRITING_BYTES_MAX: usize = 4 << 20;
 
 /// What a command needs to know of its connection.
 pub(crate) struct Session<V> {
@@ -50,6 +54,8 @@ pub(crate) enum Outcome {
     Wait(StripeIndex),
     /// Run it again when output has drained.
     Full,
+    /// Run it again when the engine has answered.
+    Busy,
     /// Close the connection when everything is sent.
     Quit,
 }
@@ -74,6 +80,30 @@ impl<V: Deref<Target = [u8]>> Item<V> {
 pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
     pub(crate) output_bytes_max: usize,
+    pub(crate) outstanding_answers_max: usize,
+}
+
+impl Limits {
+    /// Why nothing more may be run for a connection now, if so.
+    pub(crate) fn check<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> Option<Outcome> {
+        if output.pending_bytes() >= self.output_bytes_max {
+            Some(Outcome::Full)
+        } else if output.awaiting() >= self.outstanding_answers_max || output.writing_bytes() >= WRITING_BYTES_MAX {
+            Some(Outcome::Busy)
+        } else {
+            None
+        }
+    }
+
+    /// True if enough has been sent to go on.
+    pub(crate) fn has_drained<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> bool {
+        output.pending_bytes() <= self.output_bytes_max / 2
+    }
+
+    /// True if enough has been answered by the engine to go on.
+    pub(crate) fn has_been_answered<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> bool {
+        output.awaiting() <= self.outstanding_answers_max / 2 && output.writing_bytes() <= WRITING_BYTES_MAX / 2
+    }
 }
 
 /// Runs the commands of one event loop.
@@ -203,12 +233,29 @@ impl<E: Engine> Executor<E> {
         key: &[u8],
         header: Header,
         [first, second]: [&[u8]; 2],
-        reply: Reply,
+        reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
-        let encoded = header.encode();
-        self.batch.put(key, &[&encoded, first, second]);
-        self.gathered(session, stripe, command, reply, on_failure);
+        let before = self.batch.byte_len();
+        self.batch.put(key, &[&header.encode(), first, second]);
+        self.gathered(session, stripe, command, before, reply, on_failure);
+    }
+
+    /// Gathers a put of `item` with another header, and keeps the place of an answer of `line` and the item's data.
+    #[expect(clippy::too_many_arguments, reason = "a change and its answer belong together")]
+    pub(crate) fn put_and_return(
+        &mut self,
+        session: &mut Session<E::Value>,
+        stripe: StripeIndex,
+        command: Option<Command>,
+        (key, header): (&[u8], Header),
+        item: Item<E::Value>,
+        line: Vec<u8>,
+        on_failure: OnFailure,
+    ) {
+        let before = self.batch.byte_len();
+        self.batch.put(key, &[&header.encode(), item.data()]);
+        self.gathered(session, stripe, command, before, Reply::Value(line, item.value, HEADER_BYTES), on_failure);
     }
 
     pub(crate) fn remove(
@@ -217,11 +264,12 @@ impl<E: Engine> Executor<E> {
         stripe: StripeIndex,
         command: Command,
         key: &[u8],
-        reply: Reply,
+        reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
+        let before = self.batch.byte_len();
         self.batch.delete(key);
-        self.gathered(session, stripe, Some(command), reply, on_failure);
+        self.gathered(session, stripe, Some(command), before, reply, on_failure);
     }
 
     fn gathered(
@@ -229,12 +277,14 @@ impl<E: Engine> Executor<E> {
         session: &mut Session<E::Value>,
         stripe: StripeIndex,
         command: Option<Command>,
-        reply: Reply,
+        batch_bytes_before: usize,
+        reply: Reply<E::Value>,
         on_failure: OnFailure,
     ) {
         self.owners.push((session.token, stripe));
-        let batch = self.batch_number;
-        session.output.append_await(Await { batch, reply, on_failure, command, started: session.started });
+        let (batch, started) = (self.batch_number, session.started);
+        let write_bytes = self.batch.byte_len() - batch_bytes_before;
+        session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started });
         if self.batch.byte_len() >= BATCH_BYTES_MAX || self.batch.len() >= BATCH_CHANGES_MAX {
             self.submit();
         }
@@ -345,8 +395,8 @@ impl<E: Engine> Executor<E> {
 
     fn get_and_touch(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool, expires: i32) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if session.output.pending_bytes() >= self.limits.output_bytes_max {
-                return Outcome::Full;
+            if let Some(outcome) = self.limits.check(&session.output) {
+                return outcome;
             }
             let stripe = match self.own(session, key) {
                 Ok(stripe) => stripe,
@@ -369,18 +419,17 @@ impl<E: Engine> Executor<E> {
             };
             self.counters.add(Counter::TouchHits, 1);
             self.access.fetched(key, self.rule.now_seconds);
-            let mut text = Vec::with_capacity(key.len() + item.value.len() + 64);
-            push_value_line(&mut text, key, &item.header, item.data().len(), with_cas);
-            text.extend_from_slice(item.data());
-            text.extend_from_slice(b"\r\n");
+            let mut line = Vec::new();
+            push_value_line(&mut line, key, &item.header, item.data().len(), with_cas);
             let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
             if header == item.header {
                 self.stripes.release(stripe);
-                session.output.append(|out| out.extend_from_slice(&text));
+                session.output.append(|out| out.extend_from_slice(&line));
+                session.output.append_value(item.value, HEADER_BYTES);
+                session.output.append(|out| out.extend_from_slice(b"\r\n"));
                 continue;
             }
-            let (reply, silent) = (Reply::Bytes(text), OnFailure::Silence);
-            self.put(session, stripe, None, key, header, [item.data(), b""], reply, silent);
+            self.put_and_return(session, stripe, None, (key, header), item, line, OnFailure::Silence);
         }
         session.resume = 0;
         self.answer(session, Command::GetAndTouch, |out| out.extend_from_slice(b"END\r\n"));
@@ -644,7 +693,7 @@ impl<E: Engine> Executor<E> {
         self.batch_number += 1;
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         let (command, started) = (Some(Command::FlushAll), session.started);
-        session.output.append_await(Await { batch, reply, on_failure, command, started });
+        session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
         let at = if delay > 0 { expires_at(delay, self.rule.now_seconds) } else { 0 };
         let at = if at > self.rule.now_seconds { at } else { 0 };
         let (inbox, connection) = (Arc::clone(&self.inbox), session.token);
@@ -681,7 +730,7 @@ pub(crate) enum Refusal {
     NotFound,
 }
 
-pub(crate) fn classic_reply(text: &'static [u8], noreply: bool) -> (Reply, OnFailure) {
+pub(crate) fn classic_reply<V>(text: &'static [u8], noreply: bool) -> (Reply<V>, OnFailure) {
     if noreply { (Reply::Static(b""), OnFailure::Silence) } else { (Reply::Static(text), OnFailure::Report) }
 }
 
@@ -728,7 +777,7 @@ fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas
 }
 
 fn push_value_line(out: &mut Vec<u8>, key: &[u8], header: &Header, length: usize, with_cas: bool) {
-    out.reserve(key.len() + length + 64);
+    out.reserve(key.len() + 64 + if length < COPY_BYTES_MAX { length } else { 0 });
     out.extend_from_slice(b"VALUE ");
     out.extend_from_slice(key);
     out.push(b' ');

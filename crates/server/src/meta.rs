@@ -106,22 +106,43 @@ impl<E: Engine> Executor<E> {
                 }
             },
         };
-        let data = old.as_ref().map(Item::data).unwrap_or_default();
-        let mut text = Vec::with_capacity(64 + key.len() + if meta.value { data.len() } else { 0 });
-        self.push_meta_hit(&mut text, key, meta, &mut header, data.len(), created);
-        if meta.value {
-            text.extend_from_slice(data);
-            text.extend_from_slice(b"\r\n");
-        }
+        let length = old.as_ref().map(Item::data).unwrap_or_default().len();
+        let mut line = Vec::with_capacity(64 + key.len());
+        self.push_meta_hit(&mut line, key, meta, &mut header, length, created);
         self.count_meta_hit(key, meta);
-        if old.as_ref().is_some_and(|item| item.header == header) {
-            self.stripes.release(stripe);
-            self.answer(session, Command::MetaGet, |out| out.extend_from_slice(&text));
-        } else {
-            let (reply, report) = (Reply::Bytes(text), OnFailure::Report);
-            self.put(session, stripe, Some(Command::MetaGet), key, header, [data, b""], reply, report);
+        match old {
+            Some(item) if item.header == header => {
+                self.stripes.release(stripe);
+                session.output.append(|out| out.extend_from_slice(&line));
+                self.finish_meta_hit(session, meta, item);
+            }
+            Some(item) if meta.value => {
+                let (command, report) = (Some(Command::MetaGet), OnFailure::Report);
+                self.put_and_return(session, stripe, command, (key, header), item, line, report);
+            }
+            old => {
+                if meta.value {
+                    // Created just now: its data is empty.
+                    line.extend_from_slice(b"\r\n");
+                }
+                let data = old.as_ref().map(Item::data).unwrap_or_default();
+                let (reply, report) = (Reply::Bytes(line), OnFailure::Report);
+                self.put(session, stripe, Some(Command::MetaGet), key, header, [data, b""], reply, report);
+            }
         }
         Outcome::Done
+    }
+
+    /// Ends the answer of an `mg` that hit, after its line.
+    fn finish_meta_hit(&self, session: &mut Session<E::Value>, meta: &Meta<'_>, item: Item<E::Value>) {
+        if meta.value {
+            session.output.append_value(item.value, HEADER_BYTES);
+        }
+        self.answer(session, Command::MetaGet, |out| {
+            if meta.value {
+                out.extend_from_slice(b"\r\n");
+            }
+        });
     }
 
     fn count_meta_hit(&self, key: &[u8], meta: &Meta<'_>) {
@@ -151,14 +172,7 @@ impl<E: Engine> Executor<E> {
         let mut header = item.header;
         session.output.append(|out| self.push_meta_hit(out, key, meta, &mut header, item.data().len(), false));
         self.count_meta_hit(key, meta);
-        if meta.value {
-            session.output.append_value(item.value, HEADER_BYTES);
-        }
-        self.answer(session, Command::MetaGet, |out| {
-            if meta.value {
-                out.extend_from_slice(b"\r\n");
-            }
-        });
+        self.finish_meta_hit(session, meta, item);
     }
 
     /// The answer line of an `mg` that hit; changes `header` as the flags ask.

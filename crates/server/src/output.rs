@@ -7,6 +7,9 @@
 //!
 //! Small values are copied next to their header line, which is cheaper than a vector element; values from
 //! [`COPY_BYTES_MAX`] are sent from where the engine holds them.
+//!
+//! **Bounded.** Three sums tell when to run nothing more: the bytes to be sent, those that still wait for a write
+//! included; the answers that wait for the engine; and the bytes of their writes.
 
 use std::collections::VecDeque;
 use std::io::IoSlice;
@@ -20,15 +23,28 @@ use crate::engine::EngineError;
 use crate::metrics::{Command, Counter, Counters};
 
 /// Values below this are copied.
-const COPY_BYTES_MAX: usize = 16 << 10;
+pub(crate) const COPY_BYTES_MAX: usize = 16 << 10;
 /// Elements per send.
 const SLICES_MAX: usize = 64;
 
 /// A prepared answer.
 #[derive(Debug)]
-pub(crate) enum Reply {
+pub(crate) enum Reply<V> {
     Static(&'static [u8]),
     Bytes(Vec<u8>),
+    /// A line, then the engine's value from an offset on and the end of its line. The value is not copied, so that
+    /// many of them waiting share what the engine holds.
+    Value(Vec<u8>, V, usize),
+}
+
+impl<V: Deref<Target = [u8]>> Reply<V> {
+    fn byte_len(&self) -> usize {
+        match self {
+            Reply::Static(text) => text.len(),
+            Reply::Bytes(text) => text.len(),
+            Reply::Value(line, value, offset) => line.len() + value.len().saturating_sub(*offset) + 2,
+        }
+    }
 }
 
 /// What a failed write looks like to the client.
@@ -42,9 +58,11 @@ pub(crate) enum OnFailure {
 
 /// A place kept for the answer of a command whose write is under way.
 #[derive(Debug)]
-pub(crate) struct Await {
+pub(crate) struct Await<V> {
     pub(crate) batch: u64,
-    pub(crate) reply: Reply,
+    pub(crate) reply: Reply<V>,
+    /// What the command put into the batch.
+    pub(crate) write_bytes: usize,
     pub(crate) on_failure: OnFailure,
     /// What is counted when the answer comes; `None` for a part of an answer.
     pub(crate) command: Option<Command>,
@@ -55,7 +73,7 @@ enum Segment<V> {
     Bytes(Vec<u8>),
     /// The engine's value from an offset on.
     Value(V, usize),
-    Await(Await),
+    Await(Await<V>),
 }
 
 /// How far a send came.
@@ -74,15 +92,17 @@ pub(crate) struct Output<V> {
     segments: VecDeque<Segment<V>>,
     /// Bytes of the first segment already sent.
     sent: usize,
-    /// Bytes that could not be sent yet.
+    /// Bytes that could not be sent yet, replies in places included.
     pending_bytes: usize,
     /// Places kept.
     awaiting: usize,
+    /// Bytes of the writes that places wait for.
+    writing_bytes: usize,
 }
 
 impl<V: Deref<Target = [u8]>> Output<V> {
     pub(crate) fn new() -> Output<V> {
-        Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0 }
+        Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0 }
     }
 
     /// Bytes held, sent or not yet allowed to be.
@@ -93,6 +113,11 @@ impl<V: Deref<Target = [u8]>> Output<V> {
     /// Answers that wait for the engine.
     pub(crate) fn awaiting(&self) -> usize {
         self.awaiting
+    }
+
+    /// Bytes of the writes that answers wait for.
+    pub(crate) fn writing_bytes(&self) -> usize {
+        self.writing_bytes
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -127,8 +152,10 @@ impl<V: Deref<Target = [u8]>> Output<V> {
     }
 
     /// Keeps a place.
-    pub(crate) fn append_await(&mut self, place: Await) {
+    pub(crate) fn append_await(&mut self, place: Await<V>) {
         self.awaiting += 1;
+        self.writing_bytes += place.write_bytes;
+        self.pending_bytes += place.reply.byte_len();
         self.segments.push_back(Segment::Await(place));
     }
 
@@ -139,13 +166,20 @@ impl<V: Deref<Target = [u8]>> Output<V> {
             match segment {
                 Segment::Await(place) if place.batch == batch => {
                     self.awaiting -= 1;
+                    self.writing_bytes -= place.write_bytes;
+                    self.pending_bytes = self.pending_bytes.saturating_sub(place.reply.byte_len());
                     if let Some(command) = place.command {
                         counters.answered(command, now.saturating_duration_since(place.started));
                     }
                     match (result, place.on_failure) {
-                        (Ok(()), _) => match &place.reply {
+                        (Ok(()), _) => match place.reply {
                             Reply::Static(text) => self.append(|bytes| bytes.extend_from_slice(text)),
-                            Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(text)),
+                            Reply::Bytes(text) => self.append(|bytes| bytes.extend_from_slice(&text)),
+                            Reply::Value(line, value, offset) => {
+                                self.append(|bytes| bytes.extend_from_slice(&line));
+                                self.append_value(value, offset);
+                                self.append(|bytes| bytes.extend_from_slice(b"\r\n"));
+                            }
                         },
                         (Err(_), OnFailure::Silence) => counters.add(Counter::WriteFailures, 1),
                         (Err(error), OnFailure::Report) => {
@@ -221,7 +255,13 @@ impl<V: Deref<Target = [u8]>> Output<V> {
 
     /// Drops what could be sent, now that nobody takes it. Places stay, so that they are counted when the engine answers.
     pub(crate) fn discard(&mut self) -> Progress {
-        self.segments.retain(|segment| matches!(segment, Segment::Await(_)));
+        self.segments.retain_mut(|segment| match segment {
+            Segment::Await(place) => {
+                place.reply = Reply::Static(b"");
+                true
+            }
+            _ => false,
+        });
         self.sent = 0;
         self.pending_bytes = 0;
         if self.segments.is_empty() { Progress::Empty } else { Progress::Waiting }

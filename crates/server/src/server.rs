@@ -55,8 +55,8 @@ pub struct ServerOptions {
     pub idle_timeout_seconds: u64,
     /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
     pub max_value_bytes: usize,
-    /// Unsent answers of one connection above which nothing more is read from it. Default: 1 MiB. A single value may
-    /// be larger.
+    /// Unsent answers of one connection, those that wait for a write included, above which nothing more is read from
+    /// it. Default: 1 MiB. A single value may be larger.
     pub max_output_bytes: usize,
     /// Commands of one connection whose writes may be under way at once. Default: 1024.
     pub max_outstanding_writes: usize,
@@ -140,7 +140,6 @@ impl WallClock {
 pub(crate) struct LoopLimits {
     pub(crate) connections_max: usize,
     pub(crate) idle_timeout_seconds: u64,
-    pub(crate) outstanding_answers_max: usize,
 }
 
 /// What all threads of a server share.
@@ -271,7 +270,6 @@ impl Server {
             limits: LoopLimits {
                 connections_max: options.max_connections,
                 idle_timeout_seconds: options.idle_timeout_seconds,
-                outstanding_answers_max: options.max_outstanding_writes,
             },
             started: Instant::now(),
             open: AtomicUsize::new(0),
@@ -306,7 +304,11 @@ impl Server {
                 stats: Arc::clone(&stats),
                 inbox,
                 loop_index,
-                limits: Limits { value_bytes_max: options.max_value_bytes, output_bytes_max: options.max_output_bytes },
+                limits: Limits {
+                    value_bytes_max: options.max_value_bytes,
+                    output_bytes_max: options.max_output_bytes,
+                    outstanding_answers_max: options.max_outstanding_writes,
+                },
                 rule: durable.rule(started_seconds),
                 batch: WriteBatch::default(),
                 owners: Vec::new(),

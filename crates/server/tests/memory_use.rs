@@ -46,6 +46,7 @@ fn resident_bytes() -> usize {
 fn memory_is_bounded_by_what_clients_cannot_change() {
     ten_thousand_idle_connections_cost_less_than_10_kb_each();
     a_client_that_does_not_read_is_not_read_either();
+    touching_retrievals_without_reading_are_bounded_too();
     an_announced_gigabyte_costs_nothing_until_it_comes();
 }
 
@@ -112,6 +113,69 @@ fn a_client_that_does_not_read_is_not_read_either() {
     for _ in 0..(sent / command.len()).min(40) {
         expect(&mut stream, &answer);
     }
+}
+
+/// Answers that waited for their write did not count as output, and held copies: 5,600 bytes of `mg T v` took 900 MB
+/// and kept the loop from its other clients for 2 s.
+fn touching_retrievals_without_reading_are_bounded_too() {
+    const KEYS: usize = 1000;
+    let server = Server::start(&ServerOptions { threads: 1, ..local() }, MemoryEngine::start(None)).unwrap();
+    let mut stream = connect(&server);
+    let value = vec![b'v'; 1_000_000];
+    stream.write_all(b"set big 0 0 1000000\r\n").unwrap();
+    stream.write_all(&value).unwrap();
+    ask(&mut stream, b"\r\n", b"STORED\r\n");
+    let value = vec![b'v'; 200_000];
+    for key in 0..KEYS {
+        stream.write_all(format!("set key{key} 0 0 200000\r\n").as_bytes()).unwrap();
+        stream.write_all(&value).unwrap();
+        ask(&mut stream, b"\r\n", b"STORED\r\n");
+    }
+    let keys: String = (0..KEYS).map(|key| format!(" key{key}")).collect();
+    let floods = [
+        ("mg big T1000 v\r\nmg big T1001 v\r\n".repeat(200), 128),
+        (format!("gat 1000{keys}\r\n"), 128),
+        // Nothing to send, much to write: bounded in time only.
+        ("mg big T1000\r\nmg big T1001\r\n".repeat(2000), 128),
+    ];
+    for (flood, megabytes) in floods {
+        let before = resident_bytes();
+        let mut streams: Vec<TcpStream> = (0..4).map(|_| connect(&server)).collect();
+        for stream in &mut streams {
+            stream.write_all(flood.as_bytes()).unwrap();
+        }
+        let name = &flood[..20];
+        let mut longest = Duration::ZERO;
+        let deadline = Instant::now() + Duration::from_millis(700);
+        let mut other = connect(&server);
+        while Instant::now() < deadline {
+            let begin = Instant::now();
+            ask(&mut other, b"get nothing\r\n", b"END\r\n");
+            longest = longest.max(begin.elapsed());
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let grown = resident_bytes().saturating_sub(before);
+        assert!(grown < megabytes << 20, "the server holds {grown} bytes for {name:?}");
+        assert!(longest < Duration::from_millis(300), "others waited {longest:?} for {name:?}");
+        println!("{name:?}: {grown} bytes, others waited {longest:?}");
+    }
+    // What was held back comes when the client reads.
+    stream.write_all(b"mg big T1000 v\r\nmg big T1001 v\r\n".repeat(20).as_slice()).unwrap();
+    let answer = [&b"VA 1000000\r\n"[..], &vec![b'v'; 1_000_000], b"\r\n"].concat();
+    for _ in 0..40 {
+        expect(&mut stream, &answer);
+    }
+    stream.write_all(format!("gats 2000{keys}\r\n").as_bytes()).unwrap();
+    for key in 0..KEYS {
+        expect(&mut stream, format!("VALUE key{key} 0 200000 ").as_bytes());
+        let mut byte = [0];
+        while byte != *b"\n" {
+            stream.read_exact(&mut byte).unwrap();
+        }
+        expect(&mut stream, &value);
+        expect(&mut stream, b"\r\n");
+    }
+    expect(&mut stream, b"END\r\n");
 }
 
 fn an_announced_gigabyte_costs_nothing_until_it_comes() {
