@@ -13,7 +13,8 @@
 //! in turn.
 //!
 //! **Failure.** Any error on a socket ends that connection only, and not before everything that its client sent is
-//! read and run: a client may say `noreply` and close at once. Out of descriptors, the listeners rest for a moment.
+//! read and run: a client may say `noreply` and close at once. Out of descriptors, one kept spare serves to
+//! take connections, say so and close them; without it, the listeners rest for a moment.
 
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
@@ -22,6 +23,7 @@ use std::time::{Duration, Instant};
 
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll::{self, EventData, EventFlags};
+use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
 
@@ -57,6 +59,8 @@ pub(crate) struct EventLoop<E: Engine> {
     epoll: OwnedFd,
     inbox: Arc<Inbox>,
     listeners: Vec<Listener>,
+    /// Given up for a moment when descriptors run out. `None` without listeners, or while none is to be had.
+    spare: Option<OwnedFd>,
     next_loop: usize,
     accept_again: Option<Instant>,
     connections: Vec<Option<Box<Connection<E>>>>,
@@ -80,12 +84,14 @@ impl<E: Engine> EventLoop<E> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         let inbox = Arc::clone(&executor.inbox);
         epoll::add(&epoll, inbox.wake_fd(), EventData::new_u64(WAKE), EventFlags::IN)?;
+        let spare = if listeners.is_empty() { None } else { Some(spare_descriptor()?) };
         let event_loop = EventLoop {
             shared,
             executor,
             epoll,
             inbox,
             listeners,
+            spare,
             next_loop: 0,
             accept_again: None,
             connections: Vec::new(),
@@ -317,7 +323,13 @@ impl<E: Engine> EventLoop<E> {
             match accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC) {
                 Ok(socket) => self.deal(socket, local),
                 Err(Errno::AGAIN) => return,
-                Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
+                Err(Errno::MFILE | Errno::NFILE) => {
+                    if !self.refuse_with_spare(index) {
+                        self.rest_listeners();
+                        return;
+                    }
+                }
+                Err(Errno::NOBUFS | Errno::NOMEM) => {
                     self.rest_listeners();
                     return;
                 }
@@ -325,6 +337,28 @@ impl<E: Engine> EventLoop<E> {
                 Err(_) => {}
             }
         }
+    }
+
+    /// Takes a connection in place of the spare descriptor, and refuses it; false if that does not work now.
+    fn refuse_with_spare(&mut self, index: usize) -> bool {
+        if self.spare.take().is_none() {
+            self.spare = spare_descriptor().ok();
+            return false;
+        }
+        let Some(listener) = self.listeners.get(index) else { return false };
+        let taken = accept_with(&listener.socket, SocketFlags::NONBLOCK | SocketFlags::CLOEXEC);
+        if let Ok(socket) = &taken {
+            self.refuse(socket);
+        }
+        let refused = taken.map(drop).is_ok();
+        self.spare = spare_descriptor().ok();
+        refused && self.spare.is_some()
+    }
+
+    fn refuse(&self, socket: &OwnedFd) {
+        self.executor.counters.add(Counter::ConnectionsRejected, 1);
+        // As memcached says it; whether the client still listens does not matter.
+        let _ = send(socket, b"ERROR Too many open connections\r\n", rustix::net::SendFlags::NOSIGNAL);
     }
 
     fn rest_listeners(&mut self) {
@@ -337,9 +371,7 @@ impl<E: Engine> EventLoop<E> {
 
     fn deal(&mut self, socket: OwnedFd, local: bool) {
         if !self.shared.try_open_connection() {
-            self.executor.counters.add(Counter::ConnectionsRejected, 1);
-            // As memcached says it; whether the client still listens does not matter.
-            let _ = send(&socket, b"ERROR Too many open connections\r\n", rustix::net::SendFlags::NOSIGNAL);
+            self.refuse(&socket);
             return;
         }
         let inboxes = &self.shared.inboxes;
@@ -409,4 +441,9 @@ impl<E: Engine> EventLoop<E> {
         let mut messages = Vec::new();
         self.take_messages(&mut messages);
     }
+}
+
+/// A descriptor that stands for nothing.
+fn spare_descriptor() -> std::io::Result<OwnedFd> {
+    Ok(eventfd(0, EventfdFlags::CLOEXEC)?)
 }

@@ -35,6 +35,7 @@ extern crate self as situ_server;
 mod access;
 mod base64;
 mod connection;
+mod descriptors;
 mod durable;
 mod engine;
 mod event_loop;

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
+use crate::descriptors;
 use crate::durable::Durable;
 use crate::engine::{Engine, EngineError, WriteBatch};
 use crate::event_loop::{EventLoop, Listener};
@@ -49,7 +50,9 @@ pub struct ServerOptions {
     pub http: Option<SocketAddr>,
     /// Event loops, each a thread. 0 takes one per core. Default: 0.
     pub threads: usize,
-    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Default: 10 240.
+    /// Connections at a time; one more is told so and closed. An idle one costs under 1 KB here. Held to what the
+    /// process's limit of open files leaves when a quarter is set aside for the engine: see
+    /// [`Server::connections_max`]. Default: 10 240.
     pub max_connections: usize,
     /// Connections without a command for this many seconds are closed; 0 never. Default: 0.
     pub idle_timeout_seconds: u64,
@@ -219,6 +222,8 @@ pub struct Server {
     http_stop: Arc<OwnedFd>,
     stop_at: Arc<Mutex<Option<Instant>>>,
     addresses: Vec<SocketAddr>,
+    connections_max: usize,
+    warnings: Vec<String>,
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
     clock: Arc<WallClock>,
@@ -242,6 +247,9 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
+        let open_files_max = descriptors::raise_limit();
+        let connections_max = descriptors::connections_max(open_files_max, options.max_connections, threads)
+            .map_err(StartError::Option)?;
         let (listeners, addresses) = listen(options)?;
         let http = match options.http {
             Some(address) => Some(listen_tcp(address)?),
@@ -258,7 +266,7 @@ impl Server {
         let stats = Arc::new(StatsSource {
             counters: counters.clone(),
             started_seconds,
-            settings: settings(options, threads, &addresses),
+            settings: settings(options, connections_max, threads, &addresses),
             baseline: Mutex::default(),
         });
         let stop_at = Arc::new(Mutex::new(None));
@@ -267,10 +275,7 @@ impl Server {
             inboxes: inboxes.clone(),
             counters: counters.clone(),
             clock: Arc::clone(&clock),
-            limits: LoopLimits {
-                connections_max: options.max_connections,
-                idle_timeout_seconds: options.idle_timeout_seconds,
-            },
+            limits: LoopLimits { connections_max, idle_timeout_seconds: options.idle_timeout_seconds },
             started: Instant::now(),
             open: AtomicUsize::new(0),
             stop_at: Arc::clone(&stop_at),
@@ -283,6 +288,8 @@ impl Server {
             http_stop: Arc::new(http_stop),
             stop_at,
             addresses,
+            connections_max,
+            warnings: warnings(options, connections_max, open_files_max),
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
             clock,
@@ -343,6 +350,17 @@ impl Server {
     /// The address of `/metrics` and `/healthz`.
     pub fn http_address(&self) -> Option<SocketAddr> {
         self.http_address
+    }
+
+    /// How many connections are served at a time: [`ServerOptions::max_connections`], or fewer where the process's
+    /// limit of open files is small.
+    pub fn connections_max(&self) -> usize {
+        self.connections_max
+    }
+
+    /// What is not as the options asked, and what to do about it; to be shown to whoever started the server.
+    pub fn warnings(&self) -> &[String] {
+        &self.warnings
     }
 
     /// Which stored items are dead now, for a compaction filter. Cheap; ask again for each compaction.
@@ -457,10 +475,27 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn settings(options: &ServerOptions, threads: usize, addresses: &[SocketAddr]) -> Vec<(&'static str, String)> {
+fn warnings(options: &ServerOptions, connections_max: usize, open_files_max: u64) -> Vec<String> {
+    let mut warnings = Vec::new();
+    if connections_max < options.max_connections {
+        warnings.push(format!(
+            "at most {connections_max} connections instead of {}: the limit of open files is {open_files_max}; raise it \
+             (`ulimit -n`, or LimitNOFILE of a systemd unit) or ask for fewer connections",
+            options.max_connections
+        ));
+    }
+    warnings
+}
+
+fn settings(
+    options: &ServerOptions,
+    connections_max: usize,
+    threads: usize,
+    addresses: &[SocketAddr],
+) -> Vec<(&'static str, String)> {
     let first = addresses.first();
     vec![
-        ("maxconns", options.max_connections.to_string()),
+        ("maxconns", connections_max.to_string()),
         ("tcpport", first.map_or(0, SocketAddr::port).to_string()),
         ("udpport", "0".to_owned()),
         ("inter", first.map_or_else(|| "NULL".to_owned(), |address| address.ip().to_string())),

@@ -25,6 +25,7 @@ use situ::{
     Store, StoreBuilder, Value, WriteFuture,
 };
 
+use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
 use crate::item::ExpiryRule;
@@ -68,12 +69,14 @@ impl CompactionFilter for ItemFilter {
 }
 
 impl StoreEngine {
-    /// Opens or creates the store in `directory`. Items are as durable as `options.durability` says.
+    /// Opens or creates the store in `directory`. Items are as durable as `options.durability` says. Raises the
+    /// process's soft limit of open files to the hard one: a store keeps its tables open.
     ///
     /// # Errors
     /// As [`StoreBuilder::open`]; or [`ITEMS_KEYSPACE`] holds entries without the record of their cas ids, so that ids
     /// would be given out twice and a flush would not reach them.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> situ::Result<StoreEngine> {
+        descriptors::raise_limit();
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;
         let mut items = options.keyspace.clone();
