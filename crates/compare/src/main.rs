@@ -1,6 +1,7 @@
 //! `compare`: the same workloads on several stores, with equal settings, in the same hour on the same machine.
 //!
-//! 1. For each repetition, each store in turn (A B A B ...): a drift of the machine falls on all alike.
+//! 1. For each repetition, each store in turn, and another one first in each (A B C, B C A, C A B, ...): a drift of the
+//!    machine falls on all alike, and so does what a run leaves behind for the next.
 //! 2. Each run is a child process of this one, in a fresh directory, so that peak memory, CPU time and bytes written are of
 //!    that run alone. Dirty pages of the run before are written back first.
 //! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median and
@@ -39,7 +40,7 @@ type Outcome<T> = Result<T, Box<dyn Error + Send + Sync>>;
 #[derive(Parser)]
 #[command(name = "compare", version)]
 struct Arguments {
-    /// Stores, in the order they take turns.
+    /// Stores, in the order they take turns; each repetition begins with the next one.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rocksdb,situ,fjall")]
     stores: Vec<StoreKind>,
 
@@ -120,9 +121,9 @@ fn compare(command: &Arguments) -> Outcome<()> {
     fs::create_dir(&command.output).map_err(|error| format!("{}: {error}", command.output.display()))?;
     let mut results = Vec::new();
     for repetition in 1..=command.repeat {
-        for store in &command.stores {
+        for store in turns(&command.stores, repetition) {
             eprintln!("{store}, run {repetition} of {}", command.repeat);
-            results.push(run_child(command, *store, repetition)?);
+            results.push(run_child(command, store, repetition)?);
         }
     }
     let baseline = command.baseline.to_string();
@@ -136,6 +137,14 @@ fn compare(command: &Arguments) -> Outcome<()> {
         print!("{}", summary.render());
     }
     Ok(())
+}
+
+/// The stores in the order of a repetition, the first being 1.
+fn turns(stores: &[StoreKind], repetition: u32) -> Vec<StoreKind> {
+    let mut turns = stores.to_vec();
+    let by = (repetition as usize - 1) % stores.len();
+    turns.rotate_left(by);
+    turns
 }
 
 fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<BenchResult> {
@@ -160,4 +169,17 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     // The run removed its store; the directory around it is empty.
     fs::remove_dir(&job.options.directory)?;
     Ok(BenchResult::read_json(&result)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_store_is_first_in_turn() {
+        let stores = [StoreKind::Rocksdb, StoreKind::Situ, StoreKind::Fjall];
+        let first: Vec<StoreKind> = (1..=4).map(|repetition| turns(&stores, repetition)[0]).collect();
+        assert_eq!(first, [StoreKind::Rocksdb, StoreKind::Situ, StoreKind::Fjall, StoreKind::Rocksdb]);
+        assert_eq!(turns(&stores, 3), [StoreKind::Fjall, StoreKind::Rocksdb, StoreKind::Situ]);
+    }
 }
