@@ -75,19 +75,19 @@ pub(crate) struct Connection<E: Engine> {
     /// The server is stopping: run what was read, then close.
     pub(crate) draining: bool,
     pub(crate) queued: bool,
-    /// Unix seconds of the last command.
-    pub(crate) active_seconds: u64,
+    /// When a byte was last received or sent.
+    pub(crate) active: Instant,
 }
 
 /// The connection is of no more use.
 pub(crate) struct Broken;
 
 impl<E: Engine> Connection<E> {
-    pub(crate) fn new(socket: OwnedFd, token: u64, now_seconds: u64) -> Connection<E> {
+    pub(crate) fn new(socket: OwnedFd, token: u64, now: Instant) -> Connection<E> {
         let output = Output::new();
         Connection {
             socket,
-            session: Session { token, output, granted: None, resume: 0, started: Instant::now() },
+            session: Session { token, output, granted: None, resume: 0, started: now },
             input: Vec::new(),
             start: 0,
             needed: 0,
@@ -99,7 +99,7 @@ impl<E: Engine> Connection<E> {
             closing: false,
             draining: false,
             queued: false,
-            active_seconds: now_seconds,
+            active: now,
         }
     }
 
@@ -127,12 +127,12 @@ impl<E: Engine> Connection<E> {
             let room = missing.min(BODY_STEP_BYTES.max(body.data.len()));
             body.data.reserve_exact(room);
             let got = read(&self.socket, spare_capacity(&mut body.data));
-            if !received(got, &mut self.readable, executor)? {
-                return Ok(());
-            }
             // The allocator may have given more room than was asked for.
             let beyond = body.data.len().saturating_sub(body.needed);
             let input = body.data.split_off(body.data.len() - beyond);
+            if !self.received(got, executor)? {
+                return Ok(());
+            }
             if self.body_is_whole() {
                 let used = self.run(executor, &input)?;
                 self.keep(input, used);
@@ -142,7 +142,7 @@ impl<E: Engine> Connection<E> {
         if self.input.is_empty() {
             scratch.clear();
             let got = read(&self.socket, spare_capacity(scratch));
-            if received(got, &mut self.readable, executor)? {
+            if self.received(got, executor)? {
                 let used = self.run(executor, scratch)?;
                 self.input.extend_from_slice(&scratch[used..]);
             }
@@ -153,13 +153,31 @@ impl<E: Engine> Connection<E> {
             }
             self.input.reserve(READ_BYTES.max(self.needed.saturating_sub(self.input.len())));
             let got = read(&self.socket, spare_capacity(&mut self.input));
-            if received(got, &mut self.readable, executor)? {
+            if self.received(got, executor)? {
                 let input = std::mem::take(&mut self.input);
                 let used = self.run(executor, &input)?;
                 self.keep(input, used);
             }
         }
         Ok(())
+    }
+
+    /// The outcome of a read: true if there are new bytes.
+    fn received(&mut self, got: rustix::io::Result<usize>, executor: &Executor<E>) -> Result<bool, Broken> {
+        match got {
+            Ok(0) => Err(Broken),
+            Ok(bytes) => {
+                executor.counters.add(Counter::BytesRead, bytes as u64);
+                self.active = executor.now;
+                Ok(true)
+            }
+            Err(Errno::AGAIN) => {
+                self.readable = false;
+                Ok(false)
+            }
+            Err(Errno::INTR) => Ok(false),
+            Err(_) => Err(Broken),
+        }
     }
 
     fn keep(&mut self, input: Vec<u8>, used: usize) {
@@ -177,7 +195,6 @@ impl<E: Engine> Connection<E> {
 
     /// Runs the commands in `input`; the number of bytes used up.
     fn run(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Result<usize, Broken> {
-        self.active_seconds = executor.rule.now_seconds;
         let mut used = 0;
         loop {
             if self.session.granted.is_none()
@@ -302,6 +319,9 @@ impl<E: Engine> Connection<E> {
             }),
         };
         executor.counters.add(Counter::BytesWritten, sent_bytes);
+        if sent_bytes > 0 {
+            self.active = executor.now;
+        }
         let output = &self.session.output;
         match self.parked {
             Some(Parked::Output) if executor.limits.has_drained(output) => self.parked = None,
@@ -323,27 +343,6 @@ impl<E: Engine> Connection<E> {
     /// True if the connection has ended and everything is sent.
     pub(crate) fn is_finished(&self) -> bool {
         (self.closing || (self.draining && self.parked.is_none())) && self.session.output.is_empty()
-    }
-}
-
-/// The outcome of a read: true if there are new bytes.
-fn received<E: Engine>(
-    got: rustix::io::Result<usize>,
-    readable: &mut bool,
-    executor: &Executor<E>,
-) -> Result<bool, Broken> {
-    match got {
-        Ok(0) => Err(Broken),
-        Ok(bytes) => {
-            executor.counters.add(Counter::BytesRead, bytes as u64);
-            Ok(true)
-        }
-        Err(Errno::AGAIN) => {
-            *readable = false;
-            Ok(false)
-        }
-        Err(Errno::INTR) => Ok(false),
-        Err(_) => Err(Broken),
     }
 }
 

@@ -44,6 +44,8 @@ const EVENTS_MAX: usize = 256;
 const ACCEPTS_MAX: usize = 64;
 /// Rest of the listeners when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
+/// How often idle connections are looked for.
+const SWEEP_EVERY: Duration = Duration::from_secs(1);
 
 /// A listening socket.
 pub(crate) struct Listener {
@@ -72,7 +74,8 @@ pub(crate) struct EventLoop<E: Engine> {
     dirty: Vec<u64>,
     scratch: Vec<u8>,
     stopping: bool,
-    swept_seconds: u64,
+    /// When idle connections were last looked for.
+    swept: Instant,
 }
 
 impl<E: Engine> EventLoop<E> {
@@ -102,7 +105,7 @@ impl<E: Engine> EventLoop<E> {
             dirty: Vec::new(),
             scratch: Vec::with_capacity(READ_BYTES),
             stopping: false,
-            swept_seconds: 0,
+            swept: Instant::now(),
         };
         event_loop.listen()?;
         Ok(event_loop)
@@ -156,6 +159,7 @@ impl<E: Engine> EventLoop<E> {
     }
 
     fn refresh_time(&mut self) {
+        self.executor.now = Instant::now();
         self.executor.rule = self.executor.durable.rule(self.shared.clock.unix_seconds());
     }
 
@@ -163,8 +167,8 @@ impl<E: Engine> EventLoop<E> {
         if self.stopping || self.accept_again.is_some() {
             return Some(Duration::from_millis(20));
         }
-        // Idle connections are looked for once a second; without that limit an idle loop sleeps for ever.
-        (self.shared.limits.idle_timeout_seconds > 0 && self.open > 0).then_some(Duration::from_secs(1))
+        // Without a limit for idleness an idle loop sleeps for ever.
+        (self.shared.limits.idle_timeout.is_some() && self.open > 0).then_some(SWEEP_EVERY)
     }
 
     fn periodic(&mut self) {
@@ -174,22 +178,30 @@ impl<E: Engine> EventLoop<E> {
                 self.rest_listeners();
             }
         }
-        let now = self.executor.rule.now_seconds;
-        let limit = self.shared.limits.idle_timeout_seconds;
-        if limit == 0 || now == self.swept_seconds {
-            return;
+        if let Some(limit) = self.shared.limits.idle_timeout
+            && self.executor.now.saturating_duration_since(self.swept) >= SWEEP_EVERY
+        {
+            self.swept = self.executor.now;
+            self.close_idle(limit);
         }
-        self.swept_seconds = now;
-        let idle: Vec<u64> = self
-            .connections
-            .iter()
-            .flatten()
-            .filter(|connection| connection.active_seconds + limit < now && connection.session.output.awaiting() == 0)
-            .map(|connection| connection.session.token)
-            .collect();
+    }
+
+    fn close_idle(&mut self, limit: Duration) {
+        let now = self.executor.now;
+        let is_idle = |connection: &Connection<E>| {
+            now.saturating_duration_since(connection.active) > limit && connection.session.output.awaiting() == 0
+        };
+        let connections = self.connections.iter().flatten();
+        let idle: Vec<u64> =
+            connections.filter(|connection| is_idle(connection)).map(|connection| connection.session.token).collect();
         for token in idle {
-            self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
-            self.close(token);
+            // The system reports a socket as writable again when a good part of its buffer is free, which takes a slow
+            // reader a while. Whether anything fits shows whether it reads.
+            self.send(token);
+            if self.connection(token).is_some_and(|connection| is_idle(connection)) {
+                self.executor.counters.add(Counter::ConnectionsIdleClosed, 1);
+                self.close(token);
+            }
         }
     }
 
@@ -402,7 +414,7 @@ impl<E: Engine> EventLoop<E> {
         let token = u64::from(self.generations[slot]) << 32 | slot as u64;
         let flags = EventFlags::IN | EventFlags::OUT | EventFlags::RDHUP | EventFlags::ET;
         let added = epoll::add(&self.epoll, &socket, EventData::new_u64(token), flags);
-        let connection = Connection::new(socket, token, self.executor.rule.now_seconds);
+        let connection = Connection::new(socket, token, self.executor.now);
         self.connections[slot] = Some(Box::new(connection));
         self.open += 1;
         if added.is_err() {

@@ -118,6 +118,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
     pub(crate) rule: ExpiryRule,
+    /// When this turn of the loop began, about.
+    pub(crate) now: Instant,
     pub(crate) batch: WriteBatch,
     /// Whose change, and the stripe that it holds.
     pub(crate) owners: Vec<(u64, StripeIndex)>,

@@ -54,7 +54,8 @@ pub struct ServerOptions {
     /// process's limit of open files leaves when a quarter is set aside for the engine: see
     /// [`Server::connections_max`]. Default: 10 240.
     pub max_connections: usize,
-    /// Connections without a command for this many seconds are closed; 0 never. Default: 0.
+    /// Connections on which no byte has moved either way for this many seconds are closed, unless the engine owes them
+    /// an answer; 0 never. Default: 0.
     pub idle_timeout_seconds: u64,
     /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
     pub max_value_bytes: usize,
@@ -142,7 +143,7 @@ impl WallClock {
 /// Limits that event loops obey.
 pub(crate) struct LoopLimits {
     pub(crate) connections_max: usize,
-    pub(crate) idle_timeout_seconds: u64,
+    pub(crate) idle_timeout: Option<Duration>,
 }
 
 /// What all threads of a server share.
@@ -275,7 +276,11 @@ impl Server {
             inboxes: inboxes.clone(),
             counters: counters.clone(),
             clock: Arc::clone(&clock),
-            limits: LoopLimits { connections_max, idle_timeout_seconds: options.idle_timeout_seconds },
+            limits: LoopLimits {
+                connections_max,
+                idle_timeout: (options.idle_timeout_seconds > 0)
+                    .then(|| Duration::from_secs(options.idle_timeout_seconds)),
+            },
             started: Instant::now(),
             open: AtomicUsize::new(0),
             stop_at: Arc::clone(&stop_at),
@@ -317,6 +322,7 @@ impl Server {
                     outstanding_answers_max: options.max_outstanding_writes,
                 },
                 rule: durable.rule(started_seconds),
+                now: Instant::now(),
                 batch: WriteBatch::default(),
                 owners: Vec::new(),
                 batch_number: 0,

@@ -248,6 +248,33 @@ fn limits_of_connections_and_idleness_are_enforced() {
     ask(&mut connect(&server), b"mn\r\n", b"MN\r\n");
 }
 
+/// Only commands used to count as activity: a value that took longer than the limit to arrive or to be read was cut off.
+#[test]
+fn a_transfer_that_moves_is_not_idle() {
+    const LENGTH: usize = 24 << 20;
+    const PIECES: usize = 40;
+    let options = ServerOptions { idle_timeout_seconds: 1, max_value_bytes: LENGTH, ..local() };
+    let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
+    let value: Vec<u8> = (0..LENGTH).map(|index| (index * 31 % 251) as u8).collect();
+    let (mut stream, mut idle) = (connect(&server), connect(&server));
+    ask(&mut idle, b"mn\r\n", b"MN\r\n");
+    stream.write_all(format!("set big 0 0 {LENGTH}\r\n").as_bytes()).unwrap();
+    for piece in value.chunks(LENGTH.div_ceil(PIECES)) {
+        stream.write_all(piece).unwrap();
+        std::thread::sleep(Duration::from_millis(75));
+    }
+    ask(&mut stream, b"\r\nget big\r\n", format!("STORED\r\nVALUE big 0 {LENGTH}\r\n").as_bytes());
+    for piece in value.chunks(LENGTH.div_ceil(PIECES)) {
+        expect(&mut stream, piece);
+        std::thread::sleep(Duration::from_millis(75));
+    }
+    expect(&mut stream, b"\r\nEND\r\n");
+    // The other one was closed meanwhile.
+    let mut end = Vec::new();
+    idle.read_to_end(&mut end).unwrap();
+    assert!(end.is_empty());
+}
+
 #[test]
 fn stopping_finishes_what_was_read_and_answers_it() {
     let engine = MemoryEngine::start(Some(Duration::from_millis(100)));

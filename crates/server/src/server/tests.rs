@@ -126,6 +126,25 @@ fn the_compaction_filter_rule_agrees_with_reads() {
 }
 
 #[test]
+fn idleness_is_measured_without_the_wall_clock() {
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        idle_timeout_seconds: 2,
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n");
+    server.advance_clock(1_000_000);
+    std::thread::sleep(Duration::from_millis(1500));
+    assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n", "a jump forward closes nobody");
+    server.advance_clock(-2_000_000);
+    let begin = Instant::now();
+    assert_eq!(stream.read(&mut [0]).unwrap(), 0, "a jump back keeps nobody");
+    assert!(begin.elapsed() > Duration::from_secs(1));
+}
+
+#[test]
 fn a_failing_engine_is_reported_and_the_protocol_stays_in_step() {
     let engine = MemoryEngine::start(None);
     let server = start(&engine);
