@@ -21,6 +21,7 @@ use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats}
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
 use situ_table::{KeyRef, TableCursor, Trailer};
+use std::borrow::Borrow;
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
 /// an output table.
@@ -57,16 +58,22 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
 ///
 /// # Errors
 /// See [`TaskError`](crate::TaskError).
-pub fn merge_sources<S: Source>(
+pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
     sources: Vec<S>,
-    tombstones: &[RangeTombstone],
+    tombstones: &[T],
     shared_prefix_bytes: usize,
     rules: &MergeRules,
     host: &dyn TaskHost,
 ) -> Result<TaskOutput> {
     assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
-    let tombstones =
-        FragmentedTombstones::new(tombstones).clip(rules.range.lower.as_deref(), rules.range.upper.as_deref());
+    let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
+    let in_range: Vec<&RangeTombstone> = tombstones
+        .iter()
+        .map(Borrow::borrow)
+        .filter(|t| lower.is_none_or(|lower| lower < t.end.as_slice()))
+        .filter(|t| upper.is_none_or(|upper| t.begin.as_slice() < upper))
+        .collect();
+    let tombstones = FragmentedTombstones::new(&in_range, &rules.snapshots).clip(lower, upper);
     let retained = Rules::retained(&tombstones, &rules.snapshots, &rules.below);
     let stream_rules = Rules {
         snapshots: &rules.snapshots,
@@ -77,7 +84,7 @@ pub fn merge_sources<S: Source>(
         output_level: rules.output_level,
         now_unix: rules.now_unix,
     };
-    let mut stats = TaskStats { range_tombstones_in: tombstones.sequence_count() as u64, ..TaskStats::default() };
+    let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
     let mut outputs = Outputs::new(host, rules, &retained);
     drive(&mut Merge::new(sources, shared_prefix_bytes), &stream_rules, &mut outputs, &mut stats)?;
     let tables = outputs.finish(&mut stats)?;

@@ -20,8 +20,8 @@
 //! 5. Where nothing lies below, a version in stripe 0 gets sequence number 0: everyone sees it, nothing is older, and
 //!    equal trailers compress well. Not so under a range tombstone of stripe 0 that is kept: it would hide the entry.
 //!
-//! Range tombstones are fragments: in each stripe a fragment keeps its newest sequence only, and in stripe 0 none if
-//! nothing lies below it.
+//! Range tombstones are fragments, which have one sequence for each stripe, its newest. The one of stripe 0 goes if nothing
+//! lies below the fragment.
 //!
 //! **Invariants**: for every live snapshot, and for the present, reading any key gives the same before and after.
 //! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
@@ -49,7 +49,7 @@ pub(crate) struct Rules<'a> {
     pub(crate) snapshots: &'a [SequenceNumber],
     /// Where older data lies.
     pub(crate) below: &'a [Vec<KeySpan>],
-    /// All range tombstones of the inputs.
+    /// The range tombstones of the inputs, fragmented for `snapshots`.
     pub(crate) tombstones: &'a FragmentedTombstones,
     /// Those of them that the outputs will hold: [`Rules::retained`].
     pub(crate) retained: &'a FragmentedTombstones,
@@ -62,16 +62,14 @@ pub(crate) struct Rules<'a> {
 }
 
 impl Rules<'_> {
-    /// Which range tombstones have work to do after the compaction.
+    /// Which range tombstones, fragmented for `snapshots`, have work to do after the compaction.
     pub(crate) fn retained(
         tombstones: &FragmentedTombstones,
         snapshots: &[SequenceNumber],
         below: &[Vec<KeySpan>],
     ) -> FragmentedTombstones {
         tombstones.retain(|fragment, sequence| {
-            let stripe = stripe_of(snapshots, sequence);
-            fragment.newest(stripe_top(snapshots, stripe)) == Some(sequence)
-                && (stripe > 0 || any_overlaps(below, fragment.begin, fragment.end))
+            stripe_of(snapshots, sequence) > 0 || any_overlaps(below, fragment.begin, fragment.end)
         })
     }
 }

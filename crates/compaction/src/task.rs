@@ -187,7 +187,7 @@ pub struct TaskStats {
     pub changed_by_filter: u64,
     /// Written with sequence number 0 instead of their own.
     pub sequences_zeroed: u64,
-    /// Range tombstones read: pairs of fragment and sequence within the task's range.
+    /// Range tombstones read that reach into the task's range.
     pub range_tombstones_in: u64,
     /// Range tombstones written; those that lie across a cut are counted on both sides.
     pub range_tombstones_out: u64,

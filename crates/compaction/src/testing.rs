@@ -353,7 +353,7 @@ impl MemoryHost {
                 all.entries.push(Entry { key: key.user.to_vec(), trailer: key.trailer, value });
                 cursor.next().unwrap();
             }
-            all.tombstones.extend_from_slice(table.range_tombstones());
+            all.tombstones.extend(table.range_tombstones().iter().map(|t| RangeTombstone::clone(t)));
         }
         all
     }

@@ -151,8 +151,7 @@ impl Core {
     pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &Slot, host: &Host) -> Result<Vec<OutputTable>> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
-        let tombstones: Vec<RangeTombstone> =
-            slot.memtable.range_tombstones().iter().map(|tombstone| (**tombstone).clone()).collect();
+        let tombstones: Vec<Arc<RangeTombstone>> = slot.memtable.range_tombstones().iter().cloned().collect();
         let version = Arc::clone(&keyspace.view.load().version);
         let unix = self.env.clock.unix();
         let rules = MergeRules {

@@ -15,7 +15,7 @@ use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
 use situ_sim::{FaultPlan, SimVolume};
 use situ_storage::{FileName, Reader, Volume};
 use situ_table::format::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};
-use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
+use situ_table::range_del::{FragmentedTombstones, RangeTombstone, TombstoneIndex};
 use situ_table::{BlockCache, KeyRef, MAX_SEQUENCE, ReadOptions, Salvaged, Table, Trailer, hash_key, salvage};
 use std::sync::Arc;
 
@@ -133,7 +133,8 @@ pub fn table(data: &[u8]) {
     if sound {
         assert!(salvaged.damages.is_empty() && salvaged.lost.is_empty(), "damages in a sound table: {salvaged:?}");
         assert_eq!(table.properties().entries, salvaged.entries);
-        assert_eq!(salvaged.range_tombstones.as_deref(), Some(table.range_tombstones()));
+        let tombstones = salvaged.range_tombstones.iter().flatten();
+        assert!(tombstones.eq(table.range_tombstones().iter().map(Arc::as_ref)));
     }
     // Without the checksums of data blocks, what is in them is arbitrary too.
     for verify_checksums in [true, false] {
@@ -180,7 +181,7 @@ pub fn table(data: &[u8]) {
         going = sequential.next().is_ok();
     }
     table.block_boundaries().take(WALK_ENTRIES_MAX).for_each(drop);
-    drop(FragmentedTombstones::new(table.range_tombstones()));
+    assert!(table.tombstone_index().len() <= table.range_tombstones().len());
 }
 
 /// What can be got out of the table; checks that keys ascend.
@@ -251,26 +252,29 @@ pub fn record(data: &[u8]) {
     }
 }
 
-/// Range tombstones cut into fragments, against the definition. Each takes six bytes: begin, end, sequence number.
+/// Range tombstones indexed and cut into fragments, against the definition. Each takes six bytes: begin, end, sequence number.
 pub fn range_tombstones(data: &[u8]) {
     let key = |bytes: &[u8]| bytes.iter().copied().take_while(|byte| *byte != 0).collect::<Vec<u8>>();
     let all: Vec<RangeTombstone> = data
         .chunks_exact(6)
-        .take(64)
+        .take(256)
         .map(|b| RangeTombstone {
             begin: key(&b[..2]),
             end: key(&b[2..4]),
             sequence: u64::from(b[4]) | u64::from(b[5]) << 8,
         })
         .collect();
-    let fragments = FragmentedTombstones::new(&all);
-    let again = fragments.to_list();
+    let snapshots = [0, 100];
+    let fragments = FragmentedTombstones::new(&all, &snapshots);
+    let again = FragmentedTombstones::new(&fragments.to_list(), &snapshots);
+    let index: TombstoneIndex = all.iter().cloned().map(Arc::new).collect();
     for probe in all.iter().flat_map(|t| [&t.begin, &t.end]).take(64) {
         for snapshot in [0, 100, MAX_SEQUENCE] {
             let covers = |t: &&RangeTombstone| t.begin <= *probe && *probe < t.end && t.sequence <= snapshot;
             let expected = all.iter().filter(covers).map(|t| t.sequence).max();
             assert_eq!(fragments.covering(probe, snapshot), expected, "{probe:?} at {snapshot}");
-            assert_eq!(FragmentedTombstones::new(&again).covering(probe, snapshot), expected);
+            assert_eq!(again.covering(probe, snapshot), expected);
+            assert_eq!(index.covering(probe, snapshot).map(|t| t.sequence), expected);
         }
         let clipped = fragments.clip(Some(probe), None);
         assert_eq!(clipped.covering(probe, MAX_SEQUENCE), fragments.covering(probe, MAX_SEQUENCE));

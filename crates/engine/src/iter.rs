@@ -16,7 +16,7 @@ use crate::options::ReadOptions;
 use crate::read::unexpected_kind;
 use crate::view::View;
 use crate::{Error, Result};
-use situ_table::range_del::FragmentedTombstones;
+use situ_table::range_del::TombstoneIndex;
 use situ_table::{Cursor, KeyKind, KeyRef, Trailer};
 use std::fmt;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use std::sync::Arc;
 /// Range tombstones of one source.
 pub(crate) struct RankedTombstones {
     pub(crate) rank: usize,
-    pub(crate) fragments: Arc<FragmentedTombstones>,
+    pub(crate) index: Arc<TombstoneIndex>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -310,9 +310,8 @@ impl Iter {
     /// The newest source whose range tombstone hides an entry, and where that tombstone ends.
     fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, Vec<u8>)> {
         self.tombstones.iter().take_while(|t| t.rank <= rank).find_map(|t| {
-            let covering = t.fragments.covering(user, self.sequence)?;
-            let end = t.fragments.fragment_at(user)?.end;
-            (covering > sequence).then(|| (t.rank, end.to_vec()))
+            let covering = t.index.covering(user, self.sequence)?;
+            (covering.sequence > sequence).then(|| (t.rank, covering.end.clone()))
         })
     }
 }

@@ -255,21 +255,22 @@ impl Keyspace {
         let mut sources = Vec::new();
         let mut tombstones: Vec<RankedTombstones> = Vec::new();
         for slot in view.slots() {
-            if let Some(fragments) = slot.tombstones() {
-                tombstones.push(RankedTombstones { rank: sources.len(), fragments });
+            if slot.memtable.has_range_tombstones() {
+                let index = slot.memtable.range_tombstones();
+                tombstones.push(RankedTombstones { rank: sources.len(), index });
             }
             sources.push(Source::Memtable(slot.memtable.cursor()));
         }
         let (level0, deeper) = view.version.levels.split_at(1);
         for file in level0.iter().flat_map(|level| &level.files) {
             if file.meta.range_deletions > 0 {
-                tombstones.push(RankedTombstones { rank: sources.len(), fragments: Arc::clone(file.tombstones()?) });
+                tombstones.push(RankedTombstones { rank: sources.len(), index: Arc::clone(file.tombstones()?) });
             }
             sources.push(Source::Table(Box::new(file.table()?.cursor(table_options))));
         }
         for level in deeper.iter().filter(|level| !level.files.is_empty()) {
             for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
-                tombstones.push(RankedTombstones { rank: sources.len(), fragments: Arc::clone(file.tombstones()?) });
+                tombstones.push(RankedTombstones { rank: sources.len(), index: Arc::clone(file.tombstones()?) });
             }
             sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
         }

@@ -38,7 +38,7 @@ mod sync;
 
 use std::sync::Arc;
 
-use situ_table::range_del::RangeTombstone;
+use situ_table::range_del::{RangeTombstone, TombstoneIndex};
 use situ_table::{KeyKind, KeyRef, SequenceNumber, Trailer, hash_key};
 
 use filter::Filter;
@@ -117,7 +117,7 @@ impl Memtable {
     }
 
     /// Adds a range tombstone: versions below `sequence` of the keys in `begin..end` are deleted. An empty range adds
-    /// nothing. Amortised constant time.
+    /// nothing. Amortised logarithmic time.
     pub fn insert_range_tombstone(&self, begin: &[u8], end: &[u8], sequence: SequenceNumber) {
         if begin >= end {
             return;
@@ -150,9 +150,9 @@ impl Memtable {
         self.range_tombstones.any()
     }
 
-    /// The range tombstones in the order of their insertion. Costs a reference count, and a copy of the list (not of
-    /// the keys) when it has changed since the last call.
-    pub fn range_tombstones(&self) -> Arc<Vec<Arc<RangeTombstone>>> {
+    /// The range tombstones, ready for lookup. Costs a reference count, and a few tens of them when there are more than at
+    /// the last call.
+    pub fn range_tombstones(&self) -> Arc<TombstoneIndex> {
         self.range_tombstones.all()
     }
 

@@ -8,7 +8,7 @@ use crate::version::TableFile;
 use crate::view::View;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
-use situ_table::range_del::FragmentedTombstones;
+use situ_table::range_del::TombstoneIndex;
 use situ_table::{KeyKind, ReadOptions as TableReadOptions, Trailer, ValueRef, hash_key};
 use std::fmt;
 use std::ops::Deref;
@@ -111,8 +111,8 @@ impl<'a> Lookup<'a> {
 
     fn memory(&mut self, view: &View) -> Result<Answer> {
         for slot in view.slots() {
-            if let Some(tombstones) = slot.tombstones() {
-                self.cover(&tombstones);
+            if slot.memtable.has_range_tombstones() {
+                self.cover(&slot.memtable.range_tombstones());
             }
             if let Some((trailer, value)) = slot.memtable.get(self.key, self.hash, self.sequence) {
                 return self.judge(trailer, || Value::copied(value));
@@ -158,9 +158,9 @@ impl<'a> Lookup<'a> {
         Ok(if self.cover > 0 { Answer::Gone } else { Answer::NotHere })
     }
 
-    fn cover(&mut self, tombstones: &FragmentedTombstones) {
-        if let Some(sequence) = tombstones.covering(self.key, self.sequence) {
-            self.cover = self.cover.max(sequence);
+    fn cover(&mut self, tombstones: &TombstoneIndex) {
+        if let Some(tombstone) = tombstones.covering(self.key, self.sequence) {
+            self.cover = self.cover.max(tombstone.sequence);
         }
     }
 

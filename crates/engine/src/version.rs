@@ -13,7 +13,7 @@
 use crate::options::LEVELS;
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName, Volume};
-use situ_table::range_del::FragmentedTombstones;
+use situ_table::range_del::TombstoneIndex;
 use situ_table::{BlockCache, Table};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,7 +79,6 @@ pub(crate) struct TableFile {
     pub(crate) meta: TableMeta,
     source: Arc<TableSource>,
     table: OnceLock<Arc<Table>>,
-    tombstones: OnceLock<Arc<FragmentedTombstones>>,
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
@@ -91,7 +90,6 @@ impl TableFile {
             meta,
             source: Arc::clone(source),
             table: OnceLock::new(),
-            tombstones: OnceLock::new(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
         })
@@ -122,9 +120,8 @@ impl TableFile {
     }
 
     /// The table's range tombstones, ready for lookup.
-    pub(crate) fn tombstones(&self) -> Result<&Arc<FragmentedTombstones>, StorageError> {
-        let table = self.table()?;
-        Ok(self.tombstones.get_or_init(|| Arc::new(FragmentedTombstones::new(table.range_tombstones()))))
+    pub(crate) fn tombstones(&self) -> Result<&Arc<TombstoneIndex>, StorageError> {
+        Ok(self.table()?.tombstone_index())
     }
 
     pub(crate) fn is_open(&self) -> bool {

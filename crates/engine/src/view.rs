@@ -2,10 +2,9 @@
 
 use crate::memtable::Memtable;
 use crate::version::Version;
-use situ_table::range_del::FragmentedTombstones;
 use std::fmt;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 
 /// "No log file yet": the memtable has never been written to.
 const NO_LOG: u64 = u64::MAX;
@@ -19,7 +18,6 @@ pub(crate) struct Slot {
     reserved_bytes: AtomicU64,
     /// The last sequence number handed out when the memtable was sealed; nothing above it is inside.
     last_sequence: AtomicU64,
-    fragments: Mutex<Option<(usize, Arc<FragmentedTombstones>)>>,
 }
 
 impl Slot {
@@ -30,7 +28,6 @@ impl Slot {
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
             last_sequence: AtomicU64::new(u64::MAX),
-            fragments: Mutex::new(None),
         })
     }
 
@@ -62,23 +59,6 @@ impl Slot {
 
     pub(crate) fn last_sequence(&self) -> u64 {
         self.last_sequence.load(Ordering::Acquire)
-    }
-
-    /// The memtable's range tombstones, ready for lookup; `None` if it has none. Built again only after a change.
-    pub(crate) fn tombstones(&self) -> Option<Arc<FragmentedTombstones>> {
-        if !self.memtable.has_range_tombstones() {
-            return None;
-        }
-        let raw = self.memtable.range_tombstones();
-        let mut cached = self.fragments.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((count, fragments)) = &*cached
-            && *count >= raw.len()
-        {
-            return Some(Arc::clone(fragments));
-        }
-        let fragments = Arc::new(FragmentedTombstones::new(raw.iter().map(Arc::as_ref)));
-        *cached = Some((raw.len(), Arc::clone(&fragments)));
-        Some(fragments)
     }
 }
 

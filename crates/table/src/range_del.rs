@@ -1,33 +1,40 @@
-//! Range tombstones, cut into fragments that can be searched.
+//! Range tombstones, cut into fragments for merges, and indexed as they are for readers.
 //!
 //! A range tombstone says "every version older than `sequence` of every key in `begin..end` is gone". Tombstones
-//! overlap as users please; asked for one key, a list of them would have to be walked whole. So they are *fragmented*:
+//! overlap as users please; asked for one key, a list of them would have to be walked whole. Readers search a
+//! [`TombstoneIndex`], which takes new ones at any time. A merge has all of them at once, walks them in key order, and
+//! knows which snapshots there are, so it *fragments* them:
 //!
 //! ```text
 //! tombstones      a──────────────f @5          fragments   a─c  {5}
 //!                       c────e @9                          c─e  {9, 5}
-//!                       c───────────g @2       (2 hides nothing that 5 does not, but an old snapshot sees only 2)
-//!                                              ...         e─f  {5, 2}   f─g {2}
+//!                       c───────────g @2                   e─f  {5}
+//! snapshots       7                                        f─g  {2}
 //! ```
 //!
 //! 1. Every begin and every end is a boundary; boundaries are sorted and made unique.
-//! 2. A sweep over the boundaries keeps the set of tombstones that are open; between two boundaries with the same open
-//!    set nothing changes, so each stretch with a non-empty set is one fragment, holding the set's sequences.
+//! 2. A sweep over the boundaries keeps the set of tombstones that are open. Each stretch between two boundaries where
+//!    any is open is a fragment. Of the open ones it gets the newest at or below each snapshot and the newest of all:
+//!    nobody can see a difference between these and the whole set. (In the picture 2 hides nothing from c to f that 5
+//!    does not hide from the same readers.)
 //! 3. A query finds the one fragment that can hold the key by binary search, then the largest sequence that the
 //!    snapshot sees by another.
 //!
 //! **Invariants**: fragments are non-empty, disjoint and ascending; each has at least one sequence; a fragment's
-//! sequences are strictly descending. Neighbours with equal sequences are one fragment.
+//! sequences are strictly descending, and no two are between the same snapshots. Neighbours with equal sequences are
+//! one fragment.
 //!
-//! **Cost**: building takes `n log n` plus the size of the result, which for n tombstones nested like an onion is n²/2
-//! sequences: compaction drops those that no snapshot needs, so the depth is bounded by the number of snapshots plus
-//! the number of overlapping tables. A query is two binary searches and allocates nothing.
-//!
-//! Rejected: an interval tree. It is smaller for onions, but answers "largest sequence at most s" by visiting every
-//! interval that covers the key, and compaction would still have to fragment in order to drop and to clip.
+//! **Cost**: building takes `n log n` for n tombstones, and a search in the open set for each sequence of the result; the
+//! result has at most 2n fragments with one sequence each, and one more for each snapshot. A query is two binary
+//! searches and allocates nothing.
 
 use crate::key::SequenceNumber;
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
+
+mod index;
+pub use index::TombstoneIndex;
+pub(crate) use index::tombstone_bytes;
 
 /// A deletion of all older versions of the keys from `begin` (inclusive) to `end` (exclusive).
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -76,10 +83,27 @@ struct Piece {
     sequences_end: usize,
 }
 
+/// The sequence numbers of the open tombstones that the present or a snapshot sees as the newest, descending.
+fn newest_for_each(
+    open: &BTreeSet<(SequenceNumber, &[u8])>,
+    snapshots: &[SequenceNumber],
+) -> impl Iterator<Item = SequenceNumber> {
+    let newest = open.last().map(|(sequence, _)| *sequence);
+    std::iter::successors(newest, move |above| {
+        // The newest snapshot that does not see the one above; all before it, down to the next one, see the same.
+        let hidden_from = snapshots.partition_point(|snapshot| snapshot < above).checked_sub(1)?;
+        let below = (snapshots[hidden_from].saturating_add(1), &[][..]);
+        open.range(..below).next_back().map(|(sequence, _)| *sequence)
+    })
+}
+
 impl FragmentedTombstones {
-    /// Fragments any list, in any order. Tombstones that cover nothing (`begin >= end`) are left out.
-    pub fn new<'a>(tombstones: impl IntoIterator<Item = &'a RangeTombstone>) -> FragmentedTombstones {
-        let mut opening: Vec<&RangeTombstone> = tombstones.into_iter().filter(|t| t.begin < t.end).collect();
+    /// Fragments any list, in any order, for readers at the present and at `snapshots`, which ascend. Tombstones that
+    /// cover nothing (`begin >= end`) are left out.
+    pub fn new<T: Borrow<RangeTombstone>>(tombstones: &[T], snapshots: &[SequenceNumber]) -> FragmentedTombstones {
+        debug_assert!(snapshots.is_sorted());
+        let mut opening: Vec<&RangeTombstone> =
+            tombstones.iter().map(Borrow::borrow).filter(|t| t.begin < t.end).collect();
         let mut closing = opening.clone();
         opening.sort_unstable_by(|a, b| a.begin.cmp(&b.begin));
         closing.sort_unstable_by(|a, b| a.end.cmp(&b.end));
@@ -108,29 +132,21 @@ impl FragmentedTombstones {
                 let end = next_close.into_iter().chain(next_open).min();
                 // Whatever is open closes further on, so there is an end.
                 if let Some(end) = end {
-                    fragments.push(here, end, open.iter().rev().map(|(sequence, _)| *sequence));
+                    fragments.push(here, end, newest_for_each(&open, snapshots));
                 }
             }
         }
         fragments
     }
 
-    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend; equal
-    /// neighbours are taken once. A fragment that continues the last one with the same sequences is joined to it, and
+    /// Appends a fragment. It must begin at or behind the end of the last one, and `sequences` must descend. A fragment that continues the last one with the same sequences is joined to it, and
     /// one without sequences is left out.
     fn push(&mut self, begin: &[u8], end: &[u8], sequences: impl Iterator<Item = SequenceNumber>) {
         debug_assert!(begin < end);
         debug_assert!(self.pieces.last().is_none_or(|last| last.end.as_slice() <= begin));
         let from = self.sequences.len();
         self.sequences.extend(sequences);
-        let mut kept = from;
-        for at in from..self.sequences.len() {
-            if kept == from || self.sequences[kept - 1] != self.sequences[at] {
-                self.sequences[kept] = self.sequences[at];
-                kept += 1;
-            }
-        }
-        self.sequences.truncate(kept);
+        let kept = self.sequences.len();
         if kept == from {
             return;
         }

@@ -20,10 +20,10 @@ use crate::format::{BlockHandle, COMPRESSION_NONE, Damage, FOOTER_BYTES, Footer,
 use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
 use crate::options::ReadOptions;
 use crate::properties::Properties;
-use crate::range_del::RangeTombstone;
+use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
 use crate::table_cursor::TableCursor;
 use situ_storage::{Error, Reader, Result};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 mod verify;
 
@@ -58,7 +58,9 @@ pub struct Table {
     properties: Properties,
     index: Arc<Block>,
     filter: Option<Filter>,
-    range_tombstones: Vec<RangeTombstone>,
+    range_tombstones: Vec<Arc<RangeTombstone>>,
+    /// Made when it is first asked for, and charged then.
+    tombstone_index: OnceLock<(Arc<TombstoneIndex>, Pinned)>,
     /// Data blocks lie before this offset.
     data_end: u64,
     /// Given back when the table is closed.
@@ -136,13 +138,14 @@ impl Table {
             true => Vec::new(),
             false => {
                 let at = footer.range_tombstones.offset;
-                decode_range_tombstones(read(footer.range_tombstones, "range tombstones")?)
-                    .map_err(|d| corruption(at, "range tombstones", d))?
+                let decoded = decode_range_tombstones(read(footer.range_tombstones, "range tombstones")?)
+                    .map_err(|d| corruption(at, "range tombstones", d))?;
+                decoded.into_iter().map(Arc::new).collect()
             }
         };
         let pinned_bytes = index.memory_bytes()
             + filter.as_ref().map_or(0, Filter::memory_bytes)
-            + range_tombstones.iter().map(|t| size_of_val(t) + t.begin.len() + t.end.len()).sum::<usize>();
+            + range_tombstones.iter().map(|t| size_of_val(t) + tombstone_bytes(t)).sum::<usize>();
         let pinned = cache.pin(pinned_bytes as u64);
         Ok(Arc::new(Table {
             id: table_id,
@@ -152,6 +155,7 @@ impl Table {
             index: Arc::new(index),
             filter,
             range_tombstones,
+            tombstone_index: OnceLock::new(),
             data_end,
             _pinned: pinned,
             reader,
@@ -164,8 +168,21 @@ impl Table {
     }
 
     /// The range tombstones: by begin ascending, then sequence number descending. They may overlap.
-    pub fn range_tombstones(&self) -> &[RangeTombstone] {
+    pub fn range_tombstones(&self) -> &[Arc<RangeTombstone>] {
         &self.range_tombstones
+    }
+
+    /// The range tombstones, ready for lookup. The first call makes the index and charges it to the cache until the
+    /// table is closed; later ones cost an atomic load.
+    pub fn tombstone_index(&self) -> &Arc<TombstoneIndex> {
+        let (index, _) = self.tombstone_index.get_or_init(|| {
+            let mut oldest_first = self.range_tombstones.clone();
+            oldest_first.sort_by_key(|tombstone| tombstone.sequence);
+            let index: TombstoneIndex = oldest_first.into_iter().collect();
+            let pinned = self.cache.pin(index.index_bytes() as u64);
+            (Arc::new(index), pinned)
+        });
+        index
     }
 
     /// The name of the table's file, for messages.

@@ -29,7 +29,7 @@ struct Compacted {
 
 fn compact_with(world: &World, filter: Option<&dyn CompactionFilter>) -> Result<Compacted> {
     let inputs = world.inputs();
-    let tombstones = FragmentedTombstones::new(&inputs.tombstones);
+    let tombstones = FragmentedTombstones::new(&inputs.tombstones, &world.snapshots);
     let retained = Rules::retained(&tombstones, &world.snapshots, &world.below_spans);
     let rules = Rules {
         snapshots: &world.snapshots,

@@ -1,43 +1,44 @@
 //! The range tombstones of a memtable.
 //!
-//! They are few, and a reader wants all of them, so they lie in a vector under a lock. Readers do not touch the lock:
-//! they share a snapshot of the vector, which the first reader behind a change makes anew. Many inserts in a row thus
-//! cost one snapshot, and a memtable without range tombstones costs its readers one atomic load.
+//! They lie in an index under a lock. Readers do not touch the lock: they share a snapshot of the index, which the first
+//! reader behind a change makes anew. A snapshot shares all of the index but for a few tens of tombstones, so that it
+//! costs the same however many there are. Many inserts in a row cost one snapshot, and a memtable without range
+//! tombstones costs its readers one atomic load.
 //!
-//! **Invariant**: the snapshot is a prefix of the vector, so its length says whether it is current.
+//! **Invariant**: the snapshot is a prefix of the index, so its length says whether it is current.
 
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
-use situ_table::range_del::RangeTombstone;
+use situ_table::range_del::{RangeTombstone, TombstoneIndex};
 
 use super::sync::{AtomicUsize, Mutex, Ordering};
 
-/// The range tombstones of a memtable, in the order of their insertion. Copies of the list share the keys.
+/// The range tombstones of a memtable, in the order of their insertion.
 pub(super) struct RangeTombstones {
-    all: Mutex<Vec<Arc<RangeTombstone>>>,
+    all: Mutex<TombstoneIndex>,
     /// How many there are in `all`.
     count: AtomicUsize,
     bytes: AtomicUsize,
-    snapshot: ArcSwap<Vec<Arc<RangeTombstone>>>,
+    snapshot: ArcSwap<TombstoneIndex>,
 }
 
 impl RangeTombstones {
     pub(super) fn new() -> RangeTombstones {
         RangeTombstones {
-            all: Mutex::new(Vec::new()),
+            all: Mutex::new(TombstoneIndex::new()),
             count: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
-            snapshot: ArcSwap::from_pointee(Vec::new()),
+            snapshot: ArcSwap::from_pointee(TombstoneIndex::new()),
         }
     }
 
-    /// Adds one. Amortised constant time.
+    /// Adds one. Amortised logarithmic time.
     pub(super) fn insert(&self, tombstone: RangeTombstone) {
-        let bytes = size_of::<RangeTombstone>() + tombstone.begin.len() + tombstone.end.len();
+        let tombstone = Arc::new(tombstone);
         let mut all = self.all.lock().expect("no code that holds this lock panics");
-        all.push(Arc::new(tombstone));
-        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        all.push(tombstone);
+        self.bytes.store(all.tombstone_bytes() + all.index_bytes(), Ordering::Relaxed);
         // Release: a reader that sees the new count has to find the tombstone.
         self.count.store(all.len(), Ordering::Release);
     }
@@ -48,13 +49,13 @@ impl RangeTombstones {
         self.count.load(Ordering::Acquire) > 0
     }
 
-    /// Bytes of keys and bookkeeping.
+    /// Bytes of keys, bookkeeping, and what it takes to search them.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// All whose insert has returned. Costs a reference count, and a copy of the list behind a change.
-    pub(super) fn all(&self) -> Arc<Vec<Arc<RangeTombstone>>> {
+    /// All whose insert has returned. Costs a reference count, and behind a change some tens of them.
+    pub(super) fn all(&self) -> Arc<TombstoneIndex> {
         let snapshot = self.snapshot.load();
         if snapshot.len() >= self.count.load(Ordering::Acquire) {
             return Arc::clone(&snapshot);

@@ -12,6 +12,7 @@ use situ_device::Env;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{KeyRef, Properties, Table, TableCursor, TableWriter, salvage};
+use std::borrow::Borrow;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -51,10 +52,13 @@ pub(super) struct Place<'a> {
 }
 
 /// The user keys that a table says something about.
-fn span_of(properties: &Properties, tombstones: &[RangeTombstone]) -> Option<KeySpan> {
+fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T]) -> Option<KeySpan> {
     let keys = properties.smallest_key().zip(properties.largest_key());
     let keys = keys.map(|(smallest, largest)| KeySpan::including(smallest.user, largest.user));
-    let ranges = tombstones.iter().map(|t| KeySpan { begin: t.begin.clone(), end: t.end.clone() });
+    let ranges = tombstones
+        .iter()
+        .map(Borrow::borrow)
+        .map(|t: &RangeTombstone| KeySpan { begin: t.begin.clone(), end: t.end.clone() });
     ranges.chain(keys).reduce(KeySpan::union)
 }
 
