@@ -1,7 +1,7 @@
 //! What a run is told: workloads, sizes, load and where to put the store.
 //!
-//! Defaults are db_bench's and YCSB's, so that a result can be set beside published ones. The whole of it is kept in the
-//! result.
+//! Defaults are db_bench's and YCSB's, so that a result can be set beside published ones, but for `seek_entries`: db_bench's
+//! seek_nexts is 0, and a seek that reads nothing is rare outside of benchmarks. The whole of it is kept in the result.
 
 use std::path::PathBuf;
 
@@ -41,10 +41,11 @@ pub enum InsertOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMapping {
-    /// Read the record, replace one field, write the whole record: what YCSB's RocksDB binding does.
+    /// Read the record, replace one field, write the whole record: what YCSB's RocksDB binding does. A read-modify-write
+    /// reads twice, once for itself and once for its update.
     #[default]
     Merge,
-    /// Write a whole new record without reading.
+    /// Write a whole new record without reading. A read-modify-write reads once.
     Whole,
 }
 
@@ -102,7 +103,7 @@ pub struct BenchOptions {
     #[arg(long, default_value_t = 1)]
     pub batch_entries: u32,
 
-    /// Entries read after each seek in seekrandom, the one sought included.
+    /// Entries read after each seek in seekrandom, the one sought included; db_bench by default only seeks.
     #[arg(long, default_value_t = 10)]
     pub seek_entries: u64,
 

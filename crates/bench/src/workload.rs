@@ -16,7 +16,7 @@
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //!
 //! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 % insert;
-//! F 50 % read, 50 % read-modify-write. An update replaces one field; how a store without fields does it is
+//! F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An update replaces one field; how a store without fields does it is
 //! [`UpdateMapping`](crate::options::UpdateMapping). Operations count per thread in the first group, as in db_bench, and
 //! for all threads together in YCSB's, as there.
 //!
@@ -257,6 +257,10 @@ pub(crate) enum Action {
     Merge {
         field: usize,
     },
+    /// Read, and then all of [`Merge`](Action::Merge).
+    GetThenMerge {
+        field: usize,
+    },
     /// Read, then write a whole record.
     GetThenPut,
 }
@@ -474,7 +478,7 @@ impl<'a> Worker<'a> {
             (Kind::Scan, Action::Scan { entries })
         } else if draw < mix.read + mix.scan + mix.update {
             match self.options.update_mapping {
-                UpdateMapping::Merge => (Kind::Update, self.merge()),
+                UpdateMapping::Merge => (Kind::Update, Action::Merge { field: self.some_field() }),
                 UpdateMapping::Whole => {
                     self.encode_record();
                     (Kind::Update, Action::Put)
@@ -482,7 +486,7 @@ impl<'a> Worker<'a> {
             }
         } else {
             match self.options.update_mapping {
-                UpdateMapping::Merge => (Kind::ReadModifyWrite, self.merge()),
+                UpdateMapping::Merge => (Kind::ReadModifyWrite, Action::GetThenMerge { field: self.some_field() }),
                 UpdateMapping::Whole => {
                     self.encode_record();
                     (Kind::ReadModifyWrite, Action::GetThenPut)
@@ -492,8 +496,8 @@ impl<'a> Worker<'a> {
         Request { kind, action, inserts: None }
     }
 
-    fn merge(&mut self) -> Action {
-        Action::Merge { field: self.random.below(self.options.fields as u64) as usize }
+    fn some_field(&mut self) -> usize {
+        self.random.below(self.options.fields as u64) as usize
     }
 
     /// Does a planned request and returns how many operations it counts as.
@@ -512,6 +516,10 @@ impl<'a> Worker<'a> {
             }),
             Action::Scan { entries } => self.scan(store, entries),
             Action::Merge { field } => return self.merge_field(store, field),
+            Action::GetThenMerge { field } => {
+                self.get_record(store)?;
+                return self.merge_field(store, field);
+            }
             Action::GetThenPut => store.get(&self.key, &mut self.found).and_then(|found| {
                 self.count_read(found.then_some(self.found.len()));
                 store.put(&self.key, self.values.value(), self.sync)?;
@@ -581,16 +589,22 @@ impl<'a> Worker<'a> {
         Ok(1)
     }
 
-    fn merge_field(&mut self, store: &dyn Store, field: usize) -> Result<u64> {
+    /// Gets a record that must be there.
+    fn get_record(&mut self, store: &dyn Store) -> Result<()> {
         let workload = self.workload;
-        let fail = |source| failed(workload, source);
-        if !store.get(&self.key, &mut self.found).map_err(fail)? {
+        if !store.get(&self.key, &mut self.found).map_err(|source| failed(workload, source))? {
             return Err(Error::Wrong(format!(
                 "{workload}: record {} is missing; its insert was acknowledged",
                 String::from_utf8_lossy(&self.key)
             )));
         }
         self.count_read(Some(self.found.len()));
+        Ok(())
+    }
+
+    fn merge_field(&mut self, store: &dyn Store, field: usize) -> Result<u64> {
+        let workload = self.workload;
+        self.get_record(store)?;
         let Content { values, shape, .. } = &mut self.values;
         if !shape.replace_field(field, values, &mut self.found) {
             return Err(Error::Wrong(format!(
@@ -600,7 +614,7 @@ impl<'a> Worker<'a> {
                 shape.record_bytes()
             )));
         }
-        store.put(&self.key, &self.found, self.sync).map_err(fail)?;
+        store.put(&self.key, &self.found, self.sync).map_err(|source| failed(workload, source))?;
         self.tally.user_bytes_written += (self.key.len() + self.found.len()) as u64;
         Ok(1)
     }

@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::memory::MemoryStore;
+use crate::store::{EachEntry, StoreStats};
 
 fn small(change: impl FnOnce(&mut BenchOptions)) -> BenchOptions {
     let mut options = BenchOptions { keys: 2000, ..BenchOptions::default() };
@@ -134,4 +135,95 @@ fn ycsb_operations_are_shared_out_and_db_benchs_are_not() {
     assert_eq!(of(Workload::YcsbA), [334, 333, 333]);
     assert_eq!(of(Workload::ReadRandom), [1000, 1000, 1000]);
     assert_eq!(of(Workload::YcsbLoad).iter().sum::<u64>(), 2000);
+}
+
+/// Counts what it is asked.
+#[derive(Default)]
+struct Counting {
+    memory: MemoryStore,
+    gets: AtomicU64,
+    puts: AtomicU64,
+}
+
+impl Store for Counting {
+    fn name(&self) -> String {
+        self.memory.name()
+    }
+
+    fn put(&self, key: &[u8], value: &[u8], sync: bool) -> std::result::Result<(), StoreFailure> {
+        self.puts.fetch_add(1, Ordering::Relaxed);
+        self.memory.put(key, value, sync)
+    }
+
+    fn get(&self, key: &[u8], value: &mut Vec<u8>) -> std::result::Result<bool, StoreFailure> {
+        self.gets.fetch_add(1, Ordering::Relaxed);
+        self.memory.get(key, value)
+    }
+
+    fn delete(&self, _: &[u8], _: bool) -> std::result::Result<(), StoreFailure> {
+        unreachable!("YCSB deletes nothing")
+    }
+
+    fn batch(&self, _: &[Change<'_>], _: bool) -> std::result::Result<(), StoreFailure> {
+        unreachable!("YCSB knows no batches")
+    }
+
+    fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> std::result::Result<u64, StoreFailure> {
+        self.memory.scan(start, limit, each)
+    }
+
+    fn scan_reverse(
+        &self,
+        start: Option<&[u8]>,
+        limit: u64,
+        each: &mut EachEntry<'_>,
+    ) -> std::result::Result<u64, StoreFailure> {
+        self.memory.scan_reverse(start, limit, each)
+    }
+
+    fn flush(&self) -> std::result::Result<(), StoreFailure> {
+        self.memory.flush()
+    }
+
+    fn compact_all(&self) -> std::result::Result<(), StoreFailure> {
+        self.memory.compact_all()
+    }
+
+    fn wait_idle(&self) -> std::result::Result<(), StoreFailure> {
+        self.memory.wait_idle()
+    }
+
+    fn stats(&self) -> std::result::Result<StoreStats, StoreFailure> {
+        self.memory.stats()
+    }
+}
+
+/// A read-modify-write got its record once, where YCSB reads it and then updates it, which reads it again.
+#[test]
+fn ycsb_requests_ask_of_a_store_what_ycsbs_binding_asks() {
+    for (mapping, workload, kind, expected) in [
+        (UpdateMapping::Merge, Workload::YcsbF, Kind::ReadModifyWrite, (2, 1)),
+        (UpdateMapping::Merge, Workload::YcsbA, Kind::Update, (1, 1)),
+        (UpdateMapping::Merge, Workload::YcsbA, Kind::Read, (1, 0)),
+        (UpdateMapping::Whole, Workload::YcsbF, Kind::ReadModifyWrite, (1, 1)),
+        (UpdateMapping::Whole, Workload::YcsbA, Kind::Update, (0, 1)),
+        (UpdateMapping::Whole, Workload::YcsbD, Kind::Insert, (0, 1)),
+    ] {
+        let options = small(|options| options.update_mapping = mapping);
+        let store = Counting::default();
+        let data = loaded(&options, &store.memory);
+        let mut worker = Worker::new(workload, &options, &data, workload.chooser(&options, options.keys), 3);
+        let mut seen = 0;
+        while seen < 50 {
+            let request = worker.plan();
+            store.gets.store(0, Ordering::Relaxed);
+            store.puts.store(0, Ordering::Relaxed);
+            worker.perform(&store, request).expect("every chosen record exists");
+            if request.kind == kind {
+                let asked = (store.gets.load(Ordering::Relaxed), store.puts.load(Ordering::Relaxed));
+                assert_eq!(asked, expected, "{workload} {kind:?} {mapping:?}");
+                seen += 1;
+            }
+        }
+    }
 }
