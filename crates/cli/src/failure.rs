@@ -1,5 +1,6 @@
 //! What the program says when it cannot do what was asked: what failed, why, and what to do next.
 
+use crate::message::Message;
 use situ::storage;
 use std::fmt::Display;
 use std::io;
@@ -27,21 +28,24 @@ pub(crate) type Outcome = Result<Exit, Failure>;
 #[derive(Debug)]
 pub(crate) struct Failure {
     /// `None` for a reader of stdout that went away: there is nobody to tell.
-    text: Option<String>,
+    why: Option<String>,
+    what: Option<String>,
+    cure: Option<String>,
     exit: Exit,
 }
 
 impl Failure {
     /// "`what`: `why`", without more advice than `why` has.
     pub(crate) fn new(what: impl Display, why: impl Display) -> Failure {
-        Failure { text: Some(format!("{what}: {why}")), exit: Exit::Failed }
+        Failure { what: Some(what.to_string()), why: Some(why.to_string()), cure: None, exit: Exit::Failed }
     }
 
     /// Adds what to do next.
     pub(crate) fn cure(mut self, cure: impl Display) -> Failure {
-        if let Some(text) = &mut self.text {
-            text.push_str(&format!("; {cure}"));
-        }
+        self.cure = Some(match self.cure {
+            Some(before) => format!("{before}; {cure}"),
+            None => cure.to_string(),
+        });
         self
     }
 
@@ -53,13 +57,22 @@ impl Failure {
 
     /// The arguments make no sense together.
     pub(crate) fn usage(why: impl Display) -> Failure {
-        Failure { text: Some(format!("{why}")), exit: Exit::Usage }
+        Failure { what: None, why: Some(why.to_string()), cure: None, exit: Exit::Usage }
+    }
+
+    /// The command line cannot be read. In words, clap says so itself.
+    pub(crate) fn command_line(error: &clap::Error) -> Failure {
+        let text = error.render().to_string();
+        let mut paragraphs = text.split("\n\n").map(|text| text.split_whitespace().collect::<Vec<_>>().join(" "));
+        let why = paragraphs.next().unwrap_or_default();
+        let cure: Vec<String> = paragraphs.filter(|text| !text.is_empty()).collect();
+        Failure::usage(why.strip_prefix("error: ").unwrap_or(&why)).cure(cure.join("; "))
     }
 
     /// A write to stdout failed.
     pub(crate) fn stdout(error: &io::Error) -> Failure {
         match error.kind() {
-            io::ErrorKind::BrokenPipe => Failure { text: None, exit: Exit::Done },
+            io::ErrorKind::BrokenPipe => Failure { what: None, why: None, cure: None, exit: Exit::Done },
             _ => Failure::new("cannot write to standard output", error),
         }
     }
@@ -87,8 +100,9 @@ impl Failure {
     }
 
     /// What to print on stderr, if anything.
-    pub(crate) fn text(&self) -> Option<&str> {
-        self.text.as_deref()
+    pub(crate) fn message(&self) -> Option<Message<'_>> {
+        let why = self.why.as_deref()?;
+        Some(Message::Error { what: self.what.as_deref(), why, cure: self.cure.as_deref(), exit_code: self.exit as u8 })
     }
 
     pub(crate) fn exit(&self) -> Exit {

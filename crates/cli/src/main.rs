@@ -8,7 +8,7 @@
 //!   bench ────────────────────────> situ_bench
 //! ```
 //!
-//! What was asked for goes to stdout, in words or with `--json` for machines; everything else goes to stderr. A failure
+//! What was asked for goes to stdout, everything else to stderr: in words, or both with `--json` for machines. A failure
 //! says what failed, why, and what to do next. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `get` found nothing,
 //! 4 damage was found. A reader of stdout that goes away ends the program in silence.
 
@@ -19,6 +19,7 @@ mod entries;
 mod failure;
 mod inspect;
 mod maintain;
+mod message;
 mod options;
 mod output;
 mod serve;
@@ -27,20 +28,30 @@ mod text;
 mod transfer;
 
 use clap::Parser;
-use failure::{Exit, Outcome};
+use failure::{Exit, Failure, Outcome};
 use options::{Command, Program};
 use output::Output;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    let program = Program::parse();
-    let exit = run(program).unwrap_or_else(|failure| {
-        if let Some(text) = failure.text() {
-            eprintln!("situ: {text}");
+    let (json, outcome) = match Program::try_parse() {
+        Ok(program) => (program.json, run(program)),
+        Err(error) if error.use_stderr() && asked_for_json() => (true, Err(Failure::command_line(&error))),
+        // Help and the version, too, come as errors; this ends the program.
+        Err(error) => error.exit(),
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
+        if let Some(message) = failure.message() {
+            message.tell(json);
         }
         failure.exit()
     });
     ExitCode::from(exit as u8)
+}
+
+/// Whether `--json` is on a command line that cannot be read as a whole.
+fn asked_for_json() -> bool {
+    std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
 }
 
 fn run(program: Program) -> Outcome {

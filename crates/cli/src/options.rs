@@ -16,7 +16,7 @@ const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 get fou
 #[derive(Debug, Parser)]
 #[command(name = "situ", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Program {
-    /// Answer in JSON: one object, or one a line
+    /// Answer in JSON: one object, or one a line. Errors and warnings are objects, too, on stderr
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]

@@ -1,6 +1,7 @@
 //! Standard output: what was asked for, and nothing else.
 
 use crate::failure::Failure;
+use crate::message::Message;
 use serde::Serialize;
 use std::io::{self, BufWriter, IsTerminal, StdoutLock, Write};
 
@@ -21,6 +22,11 @@ impl Output {
     /// Whether machines read it.
     pub(crate) fn is_json(&self) -> bool {
         self.json
+    }
+
+    /// Tells of something on stderr.
+    pub(crate) fn warn(&self, text: &str) {
+        Message::Warning { text }.tell(self.json);
     }
 
     /// Bytes as they are.

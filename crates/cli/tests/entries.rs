@@ -2,7 +2,8 @@
 
 mod common;
 
-use common::{Serving, program, situ, situ_fed};
+use common::{Ran, Serving, program, situ, situ_fed};
+use serde_json::{Value, json};
 use std::io::Read;
 use std::process::Stdio;
 
@@ -160,4 +161,42 @@ fn a_reader_that_goes_away_is_no_failure() {
         child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
         assert_eq!((child.wait().unwrap().code(), said.as_str()), (Some(0), ""), "{arguments:?}");
     }
+}
+
+/// With --json, failures were text, and a program had to guess what went wrong.
+#[test]
+fn with_json_what_goes_wrong_is_json_on_stderr() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let errors = |ran: &Ran| -> Vec<Value> {
+        assert_eq!(ran.text(), "", "{ran:?}");
+        ran.stderr.lines().map(|line| serde_json::from_str(line).unwrap_or_else(|e| panic!("{e}: {line}"))).collect()
+    };
+    let missing = situ(at, &["get", "k", "--json"]);
+    let [error] = &errors(&missing)[..] else { panic!("{missing:?}") };
+    assert_eq!((missing.code, &error["event"], &error["exit_code"]), (1, &json!("error"), &json!(1)));
+    assert_eq!(error["what"], "cannot open the store in situ-data");
+    assert!(error["cure"].as_str().unwrap().contains("`situ serve situ-data`"), "{error}");
+
+    for arguments in [&["--json", "get"][..], &["frobnicate", "--json"], &["scan", "--json", "--limit", "many"]] {
+        let unread = situ(at, arguments);
+        let [error] = &errors(&unread)[..] else { panic!("{unread:?}") };
+        assert_eq!((unread.code, &error["exit_code"]), (2, &json!(2)));
+        assert!(!error["why"].as_str().unwrap().starts_with("error:"), "{error}");
+        assert!(error["cure"].as_str().unwrap().contains("--help"), "{error}");
+    }
+    let words = situ(at, &["put", "--", "--json"]);
+    assert!(words.code == 0 || !words.stderr.starts_with('{'), "{words:?}");
+
+    let lines = b"{\"key\":\"a\",\"value\":\"1\"}\nnonsense\n";
+    let bad = situ_fed(at, &["load", "--json"], lines);
+    let [line, error] = &errors(&bad)[..] else { panic!("{bad:?}") };
+    assert_eq!((&line["event"], &line["file"], &line["line"]), (&json!("bad_line"), &json!("-"), &json!(2)));
+    assert!(line["why"].as_str().unwrap().starts_with("not a record"), "{line}");
+    assert_eq!((&error["event"], &error["why"]), (&json!("error"), &json!("the line cannot be read")));
+    std::fs::write(at.join("new.jsonl"), "").unwrap();
+    let begun = situ(at, &["load", "--json", "--resume", "new.jsonl"]).done();
+    let warning: Value = serde_json::from_str(&begun.stderr).unwrap();
+    assert_eq!(warning["event"], "warning", "{warning}");
+    assert_eq!(begun.json()["loaded"], 0);
 }

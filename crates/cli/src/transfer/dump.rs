@@ -30,9 +30,9 @@ struct Summary {
 pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     let readable = Readable::open(&options.target, options.stored)?;
     if readable.strips_items() {
-        eprintln!(
-            "situ: values are memcached items: they are written without flags and expiration times; --stored writes them \
-             whole"
+        out.warn(
+            "values are memcached items: they are written without flags and expiration times; --stored writes them \
+             whole",
         );
     }
     let format = format_of(options.format, &options.output);

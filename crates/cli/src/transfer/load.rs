@@ -12,6 +12,7 @@ use super::records::{Input, Place, Record, Records};
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::message::Message;
 use crate::options::LoadOptions;
 use crate::output::Output;
 use crate::store::{Writable, durability};
@@ -93,6 +94,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     };
     let mut load = Load {
         options,
+        json: out.is_json(),
         bar: bar(identity.as_ref().map(|identity| identity.bytes)),
         marks: match identity {
             Some(identity) => Some((writable.keyspace(MARKS, true)?, identity.key)),
@@ -155,6 +157,8 @@ impl Summary<'_> {
 /// A load under way.
 struct Load<'a> {
     options: &'a LoadOptions,
+    /// Messages are for machines.
+    json: bool,
     writable: &'a Writable,
     keyspace: &'a Keyspace,
     /// What writes memcached items, if the entries are some.
@@ -173,7 +177,8 @@ impl Load<'_> {
         let what = "cannot resume";
         let found = marks.get(key).map_err(|error| self.writable.failure(what, &error))?;
         let Some(found) = found else {
-            eprintln!("situ: no earlier load of this file is known; beginning at its first line");
+            let text = "no earlier load of this file is known; beginning at its first line";
+            Message::Warning { text }.tell(self.json);
             return Ok(());
         };
         let mark: Mark = serde_json::from_slice(&found)
@@ -214,7 +219,8 @@ impl Load<'_> {
             match numbered.record.and_then(put) {
                 Ok(()) => gathered += 1,
                 Err(why) => {
-                    self.bar.suspend(|| eprintln!("situ: {shown}, line {}: {why}", numbered.line));
+                    let message = Message::BadLine { file: &shown.to_string(), line: numbered.line, why: &why };
+                    self.bar.suspend(|| message.tell(self.json));
                     if bad == self.options.skip_bad {
                         self.commit(before, gathered)?;
                         return Err(self.too_many_bad(numbered.line));
