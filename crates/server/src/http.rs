@@ -1,90 +1,174 @@
 //! `GET /metrics` and `GET /healthz`, for Prometheus and for supervisors.
 //!
-//! A few threads take connections from one listener and answer one request each, then close: enough for a scrape
-//! every few seconds, and little to get wrong. A request is read into a buffer of fixed size within a deadline, so a
-//! slow or hostile client holds a thread for [`DEADLINE`] at most and costs nothing else.
+//! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
+//! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
+//! and a few hundred bytes for [`DEADLINE`] at most.
+//!
+//! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep a
+//! supervisor, which sends its request as soon as it is connected, from its answer.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::collections::VecDeque;
+use std::io::{self, ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::engine::{Engine, Health};
 use crate::metrics::Totals;
 use crate::server::Shared;
 
-/// Threads that answer.
-pub(crate) const THREADS: usize = 2;
+/// Connections at a time.
+const CONNECTIONS_MAX: usize = 32;
 const REQUEST_BYTES_MAX: usize = 8 << 10;
 const DEADLINE: Duration = Duration::from_secs(3);
+/// Rest of the listener when descriptors have run out.
+const ACCEPT_REST: Duration = Duration::from_millis(100);
+
+/// One client: its request arrives, then its answer leaves.
+struct Client {
+    stream: TcpStream,
+    deadline: Instant,
+    request: Vec<u8>,
+    /// What is left to send; `None` while the request arrives.
+    answer: Option<VecDeque<u8>>,
+}
 
 /// Answers requests until `stop` can be read. The listener must be non-blocking.
 pub(crate) fn run<E: Engine>(listener: &TcpListener, shared: &Shared<E>, stop: &OwnedFd) {
+    // Oldest first.
+    let mut clients: VecDeque<Client> = VecDeque::new();
     loop {
-        let mut waiting = [PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        let mut waiting = vec![PollFd::new(stop, PollFlags::IN), PollFd::new(listener, PollFlags::IN)];
+        waiting.extend(clients.iter().map(|client| PollFd::new(&client.stream, client.interest())));
+        let timeout = clients.iter().map(|client| client.deadline).min();
+        let timeout = timeout.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
         // An interrupted wait shows in nothing being ready.
-        let _ = poll(&mut waiting, None);
+        let _ = poll(&mut waiting, timeout.as_ref());
         if !waiting[0].revents().is_empty() {
             return;
         }
-        if waiting[1].revents().is_empty() {
-            continue;
-        }
-        match listener.accept() {
-            // The client may be gone at any point; there is nobody to tell.
-            Ok((stream, _)) => drop(answer(stream, shared)),
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            // Out of descriptors, most likely: leave some to others.
-            Err(_) => std::thread::sleep(Duration::from_millis(100)),
+        let accept = !waiting[1].revents().is_empty();
+        let ready: Vec<bool> = waiting[2..].iter().map(|waiting| !waiting.revents().is_empty()).collect();
+        drop(waiting);
+        let mut ready = ready.into_iter();
+        clients.retain_mut(|client| client.go_on(ready.next() == Some(true), shared));
+        if accept {
+            take_connections(listener, &mut clients);
         }
     }
 }
 
-fn answer<E: Engine>(mut stream: TcpStream, shared: &Shared<E>) -> std::io::Result<()> {
-    stream.set_nonblocking(false)?;
-    let deadline = Instant::now() + DEADLINE;
-    let mut request = [0u8; REQUEST_BYTES_MAX];
-    let mut length = 0;
-    let (status, kind, body) = loop {
-        if let Some(line) = request_line(&request[..length]) {
-            break respond(line, shared);
+fn take_connections(listener: &TcpListener, clients: &mut VecDeque<Client>) {
+    // No more than fit, so that those that came first in a storm get their turn.
+    for _ in 0..CONNECTIONS_MAX {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                // The client may be gone at any point; there is nobody to tell.
+                if stream.set_nonblocking(true).is_err() {
+                    continue;
+                }
+                if clients.len() == CONNECTIONS_MAX {
+                    clients.pop_front();
+                }
+                let deadline = Instant::now() + DEADLINE;
+                clients.push_back(Client { stream, deadline, request: Vec::new(), answer: None });
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock) => return,
+            Err(error) if matches!(error.kind(), ErrorKind::Interrupted | ErrorKind::ConnectionAborted) => {}
+            // Out of descriptors, most likely: the oldest gives its own back.
+            Err(_) => {
+                clients.pop_front();
+                std::thread::sleep(ACCEPT_REST);
+                return;
+            }
         }
-        let Some(room) = request.get_mut(length..).filter(|room| !room.is_empty()) else {
-            break ("431 Request Header Fields Too Large", TEXT, "The request is too long.\n".to_owned());
-        };
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            break ("408 Request Timeout", TEXT, "The request did not arrive in time.\n".to_owned());
-        }
-        stream.set_read_timeout(Some(left))?;
-        match stream.read(room) {
-            Ok(0) => return Ok(()),
-            Ok(bytes) => length += bytes,
-            Err(error) if error.kind() == std::io::ErrorKind::Interrupted => {}
-            Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {}
-            Err(error) => return Err(error),
-        }
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
-        body.len()
-    );
-    let mut bytes = head.as_bytes().to_vec();
-    bytes.extend_from_slice(body.as_bytes());
-    let mut rest = &bytes[..];
-    let deadline = Instant::now() + DEADLINE;
-    while !rest.is_empty() {
-        let left = deadline.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Ok(());
-        }
-        stream.set_write_timeout(Some(left))?;
-        let bytes = stream.write(rest)?;
-        rest = rest.get(bytes..).unwrap_or_default();
     }
-    stream.shutdown(std::net::Shutdown::Write)
+}
+
+impl Client {
+    fn interest(&self) -> PollFlags {
+        if self.answer.is_some() { PollFlags::OUT } else { PollFlags::IN }
+    }
+
+    /// Reads or writes what is possible; false when the client is done with, or gone.
+    fn go_on<E: Engine>(&mut self, ready: bool, shared: &Shared<E>) -> bool {
+        let late = Instant::now() >= self.deadline;
+        if self.answer.is_none() {
+            let response = match self.read(ready) {
+                Err(_) => return false,
+                Ok(_) if request_line(&self.request).is_some() => {
+                    respond(request_line(&self.request).unwrap_or_default(), shared)
+                }
+                Ok(_) if self.request.len() >= REQUEST_BYTES_MAX => {
+                    ("431 Request Header Fields Too Large", TEXT, "The request is too long.\n".to_owned())
+                }
+                Ok(Progress::Ended) => return false,
+                Ok(Progress::Blocked) if late => {
+                    ("408 Request Timeout", TEXT, "The request did not arrive in time.\n".to_owned())
+                }
+                Ok(Progress::Blocked) => return true,
+            };
+            self.answer = Some(encode(response));
+            self.deadline = Instant::now() + DEADLINE;
+        } else if late {
+            return false;
+        }
+        matches!(self.write(), Ok(Progress::Blocked))
+    }
+
+    fn read(&mut self, ready: bool) -> io::Result<Progress> {
+        if !ready {
+            return Ok(Progress::Blocked);
+        }
+        let mut piece = [0; 1024];
+        loop {
+            let room = REQUEST_BYTES_MAX.saturating_sub(self.request.len()).min(piece.len());
+            if room == 0 {
+                return Ok(Progress::Ended);
+            }
+            match self.stream.read(&mut piece[..room]) {
+                Ok(0) => return Ok(Progress::Ended),
+                Ok(bytes) => self.request.extend_from_slice(&piece[..bytes]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    fn write(&mut self) -> io::Result<Progress> {
+        let Some(answer) = &mut self.answer else { return Ok(Progress::Blocked) };
+        while !answer.is_empty() {
+            match self.stream.write(answer.as_slices().0) {
+                Ok(bytes) => drop(answer.drain(..bytes)),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(Progress::Blocked),
+                Err(error) => return Err(error),
+            }
+        }
+        self.stream.shutdown(Shutdown::Write)?;
+        Ok(Progress::Ended)
+    }
+}
+
+/// How far reading or writing came.
+enum Progress {
+    /// The socket has or takes no more for now.
+    Blocked,
+    /// There is no more to read or write.
+    Ended,
+}
+
+fn encode((status, kind, body): (&str, &str, String)) -> VecDeque<u8> {
+    let length = body.len();
+    let head =
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+    let mut bytes = head.into_bytes();
+    bytes.extend_from_slice(body.as_bytes());
+    bytes.into()
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";

@@ -332,12 +332,8 @@ impl Server {
             server.spawn(format!("situ-loop-{loop_index}"), move || event_loop.run())?;
         }
         if let Some(listener) = http {
-            let listener = Arc::new(listener);
-            for index in 0..http::THREADS {
-                let (listener, shared) = (Arc::clone(&listener), Arc::clone(&shared));
-                let stop = Arc::clone(&server.http_stop);
-                server.spawn(format!("situ-http-{index}"), move || http::run(&listener, &shared, &stop))?;
-            }
+            let (shared, stop) = (Arc::clone(&shared), Arc::clone(&server.http_stop));
+            server.spawn("situ-http".to_owned(), move || http::run(&listener, &shared, &stop))?;
         }
         Ok(server)
     }

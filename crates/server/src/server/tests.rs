@@ -251,3 +251,34 @@ fn http_serves_metrics_and_health_and_refuses_the_rest() {
     assert!(fetch("nonsense\r\n\r\n").starts_with("HTTP/1.1 400 "));
     assert!(fetch(&"x".repeat(8 << 10)).starts_with("HTTP/1.1 431 "));
 }
+
+/// Two threads with a deadline of 3 s each answered: eight silent connections held a health check up for 12 s.
+#[test]
+fn silent_connections_do_not_delay_a_health_check() {
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        http: Some("127.0.0.1:0".parse().unwrap()),
+        ..ServerOptions::default()
+    };
+    let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
+    let connect = || TcpStream::connect(server.http_address().unwrap()).unwrap();
+    let mut silent: Vec<TcpStream> = (0..100).map(|_| connect()).collect();
+    // Some are slow rather than silent.
+    for stream in silent.iter_mut().skip(90) {
+        stream.write_all(b"GET /metr").unwrap();
+    }
+    let begin = Instant::now();
+    let mut stream = connect();
+    stream.write_all(b"GET /healthz HTTP/1.1\r\n\r\n").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    assert!(begin.elapsed() < Duration::from_secs(1), "{:?}", begin.elapsed());
+    // The oldest made room, the newest may still finish.
+    assert_eq!(silent[0].read(&mut [0]).unwrap(), 0);
+    let last = silent.last_mut().unwrap();
+    last.write_all(b"ics HTTP/1.1\r\n\r\n").unwrap();
+    answer.clear();
+    last.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+}
