@@ -146,6 +146,7 @@ impl<E: Engine> Executor<E> {
     }
 
     fn count_meta_hit(&self, key: &[u8], meta: &Meta<'_>) {
+        self.counters.add(Counter::Keys, 1);
         self.counters.add(if meta.ttl.is_some() { Counter::TouchHits } else { Counter::GetHits }, 1);
         if !meta.no_update {
             self.access.fetched(key, self.rule.now_seconds);
@@ -161,7 +162,9 @@ impl<E: Engine> Executor<E> {
         item: Option<Item<E::Value>>,
     ) {
         let Some(item) = item else {
-            self.counters.add(if meta.ttl.is_some() { Counter::TouchMisses } else { Counter::GetMisses }, 1);
+            // As memcached counts: a miss is a miss of a get, whatever a hit would have been.
+            self.counters.add(Counter::Keys, 1);
+            self.counters.add(Counter::GetMisses, 1);
             self.answer(session, Command::MetaGet, |out| {
                 if !meta.quiet {
                     push_bare(out, b"EN", key, meta);

@@ -267,6 +267,7 @@ impl Server {
         let stats = Arc::new(StatsSource {
             counters: counters.clone(),
             started_seconds,
+            connections_max,
             settings: settings(options, connections_max, threads, &addresses),
             baseline: Mutex::default(),
         });

@@ -13,6 +13,7 @@ use crate::metrics::{Command, Counter, Counters, Totals};
 pub(crate) struct StatsSource {
     pub(crate) counters: Vec<Arc<Counters>>,
     pub(crate) started_seconds: u64,
+    pub(crate) connections_max: usize,
     /// Names and values of `stats settings`.
     pub(crate) settings: Vec<(&'static str, String)>,
     /// What the counters showed at the last `stats reset`.
@@ -23,7 +24,7 @@ pub(crate) struct StatsSource {
 const COUNTED: [(&str, Source); 27] = [
     ("total_connections", Source::Counter(Counter::ConnectionsOpened)),
     ("rejected_connections", Source::Counter(Counter::ConnectionsRejected)),
-    ("cmd_get", Source::Counter(Counter::Keys)),
+    ("cmd_get", Source::Sum(Counter::GetHits, Counter::GetMisses)),
     ("cmd_set", Source::Stores),
     ("cmd_flush", Source::Command(Command::FlushAll)),
     ("cmd_touch", Source::Sum(Counter::TouchHits, Counter::TouchMisses)),
@@ -134,6 +135,11 @@ impl StatsSource {
         stat(text, "version", "1.6.18");
         stat(text, "situ_version", env!("CARGO_PKG_VERSION"));
         stat(text, "pointer_size", usize::BITS);
+        if let Some([user, system]) = processor_seconds() {
+            stat(text, "rusage_user", format_args!("{user:.6}"));
+            stat(text, "rusage_system", format_args!("{system:.6}"));
+        }
+        stat(text, "max_connections", self.connections_max);
         stat(text, "curr_connections", self.totals().connections());
         stat(text, "threads", self.counters.len());
         let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner).clone();
@@ -141,11 +147,24 @@ impl StatsSource {
             let before = baseline.get(index).copied().unwrap_or(0);
             stat(text, name, self.counted(*source).saturating_sub(before));
         }
+        // Nothing is evicted, so there is no limit; tools ask for the line.
+        stat(text, "limit_maxbytes", 0);
         stat(text, "bytes", engine.disk_bytes());
         stat(text, "curr_items", engine.approximate_items());
         stat(text, "evictions", 0);
         stat(text, "write_stalled", u8::from(engine.write_stalled()));
     }
+}
+
+/// User and system time of this process; `None` without a proc file system.
+fn processor_seconds() -> Option<[f64; 2]> {
+    // The unit of this file is 1/100 s, whatever the kernel's own tick is.
+    const TICKS_PER_SECOND: f64 = 100.0;
+    let line = std::fs::read_to_string("/proc/self/stat").ok()?;
+    // The name, in parentheses, may hold anything.
+    let (_, fields) = line.rsplit_once(") ")?;
+    let mut fields = fields.split(' ').skip(11).map(|field| field.parse::<f64>().ok());
+    Some([fields.next()?? / TICKS_PER_SECOND, fields.next()?? / TICKS_PER_SECOND])
 }
 
 fn stat(text: &mut String, name: &str, value: impl Display) {

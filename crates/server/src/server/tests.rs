@@ -282,3 +282,43 @@ fn silent_connections_do_not_delay_a_health_check() {
     last.read_to_string(&mut answer).unwrap();
     assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
 }
+
+fn statistics(stream: &mut TcpStream) -> impl Fn(&str) -> f64 + use<> {
+    let text = ask(stream, "stats\r\n");
+    move |name| {
+        let line = text.lines().find_map(|line| line.strip_prefix(&format!("STAT {name} ")));
+        line.unwrap_or_else(|| panic!("no {name} in\n{text}")).parse().unwrap()
+    }
+}
+
+/// The numbers are those of memcached 1.6.18 for the same commands.
+#[test]
+fn every_retrieval_is_counted_as_a_hit_or_a_miss() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    let commands = [
+        ("set a 0 0 1\r\nx\r\n", [0, 0, 0, 0, 0]),
+        ("mg a v\r\nmg b v\r\n", [2, 1, 1, 0, 0]),
+        ("mg a T10 v\r\n", [0, 0, 0, 1, 0]),
+        ("mg b T10 v\r\n", [1, 0, 1, 0, 0]),
+        ("get a b\r\n", [2, 1, 1, 0, 0]),
+        ("gat 10 a b\r\n", [0, 0, 0, 1, 1]),
+        ("mg c N10 v\r\nmg a N10 v\r\n", [2, 2, 0, 0, 0]),
+        ("mg d N10 T10\r\ntouch a 10\r\n", [0, 0, 0, 2, 0]),
+        ("me a\r\nmd a\r\nmg a q\r\nmg a k q\r\n", [2, 0, 2, 0, 0]),
+    ];
+    let mut totals = [0; 5];
+    for (text, counts) in commands {
+        ask(&mut stream, text);
+        totals.iter_mut().zip(counts).for_each(|(total, count)| *total += count);
+        let stat = statistics(&mut stream);
+        let names = ["cmd_get", "get_hits", "get_misses", "touch_hits", "touch_misses"];
+        assert_eq!(names.map(|name| stat(name) as i32), totals, "after {text:?}");
+        assert_eq!(stat("cmd_get"), stat("get_hits") + stat("get_misses"));
+    }
+    let stat = statistics(&mut stream);
+    assert_eq!((stat("max_connections"), stat("limit_maxbytes")), (server.connections_max() as f64, 0.0));
+    assert!(stat("rusage_user") >= 0.0 && stat("rusage_system") >= 0.0);
+    ask(&mut stream, "stats reset\r\n");
+    assert_eq!(statistics(&mut stream)("cmd_get"), 0.0);
+}
