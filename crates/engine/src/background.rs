@@ -4,14 +4,15 @@
 //! |---|---|
 //! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size |
 //! | `situ-compact` (one or more) | picks and runs compactions |
-//! | `situ-log` (started by the first asynchronous synced write) | carries such writes through log and epilogue |
+//! | `situ-log` | carries asynchronous synced writes through log and epilogue |
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
-//! again after a pause that doubles up to [`PAUSE_MS_MAX`].
+//! again after a pause that doubles up to [`PAUSE_MS_MAX`]; one that panics makes the store read-only.
 
 use crate::core::{Core, Troubles, lock};
 use crate::{Error, Result};
 use situ_device::{Event, JobHandle};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -35,9 +36,7 @@ impl Background {
                 serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction);
             })?;
         }
-        background.spawn(core, "situ-log", |core| {
-            serve(core, &*core.log_work, "log", |core| Ok(core.carry_detached()), |t| &mut t.flush);
-        })?;
+        background.spawn(core, "situ-log", carry_writes)?;
         Ok(background)
     }
 
@@ -79,7 +78,7 @@ fn serve(
             event.wait(seen, None);
             continue;
         }
-        match turn(core) {
+        match guarded(core, job, || turn(core)) {
             Ok(worked) => {
                 if pause_ms > 0 {
                     *trouble(&mut lock(&core.troubles)) = None;
@@ -99,6 +98,32 @@ fn serve(
                 pause(core, pause_ms);
             }
         }
+    }
+}
+
+/// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and whoever waits is
+/// told so, instead of waiting for a thread that has ended.
+fn guarded(core: &Core, job: &str, turn: impl FnOnce() -> Result<bool>) -> Result<bool> {
+    catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        core.fail(situ_storage::Error::Invalid(format!("a bug: the {job} thread panicked: {text}")));
+        Ok(false)
+    })
+}
+
+/// The log worker. Unlike the others it goes on after a failure and ends only when nothing is left that it has to carry:
+/// whoever waits for an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
+fn carry_writes(core: &Arc<Core>) {
+    loop {
+        let seen = core.log_work.generation();
+        // Asked before: a write that was admitted before the store began to close is in the queue by then.
+        let closing = core.is_closing();
+        while guarded(core, "log", || Ok(core.carry_detached())).unwrap_or(false) {}
+        if closing {
+            return;
+        }
+        core.log_work.wait(seen, None);
     }
 }
 
@@ -154,8 +179,8 @@ impl Core {
         troubles.flush.clone().or_else(|| troubles.compaction.clone())
     }
 
-    /// Counts of the compactions that are held back.
+    /// Whether a manual compaction holds others back.
     pub(crate) fn compactions_are_paused(&self) -> bool {
-        self.compactions_paused.load(Ordering::Acquire) > 0
+        self.keyspaces().iter().any(|keyspace| keyspace.compactions_paused.load(Ordering::Acquire) > 0)
     }
 }

@@ -57,6 +57,24 @@ pub(crate) fn spans_below(version: &Version, job: Option<&Job>) -> Vec<Vec<KeySp
     below
 }
 
+/// A job's claim on its tables and keys, given up on drop, also when the merge panics.
+struct Claimed<'a> {
+    core: &'a Core,
+    keyspace: &'a KeyspaceCore,
+    job: &'a Job,
+}
+
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let _scheduling = lock(&self.core.scheduling);
+        self.job.claim(false);
+        let mut running = lock(&self.keyspace.running);
+        if let Some(at) = running.iter().position(|span| *span == self.job.span) {
+            running.swap_remove(at);
+        }
+    }
+}
+
 impl Core {
     /// Picks and runs one compaction; false if there is nothing to do.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
@@ -72,12 +90,12 @@ impl Core {
 
     fn pick(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
         let _scheduling = lock(&self.scheduling);
-        if self.compactions_paused.load(Ordering::Acquire) > 0 {
-            return None;
-        }
         let oldest = self.oldest_snapshot();
         let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
         for keyspace in self.keyspaces() {
+            if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
+                continue;
+            }
             let version = Arc::clone(&keyspace.view.load().version);
             let running = lock(&keyspace.running).clone();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest);
@@ -97,15 +115,9 @@ impl Core {
 
     fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<()> {
         let started = self.env.clock.now();
+        let claimed = Claimed { core: self, keyspace, job };
         let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
-        {
-            let _scheduling = lock(&self.scheduling);
-            job.claim(false);
-            let mut running = lock(&keyspace.running);
-            if let Some(at) = running.iter().position(|span| *span == job.span) {
-                running.swap_remove(at);
-            }
-        }
+        drop(claimed);
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
         self.work.notify();
@@ -239,11 +251,14 @@ impl Core {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
+        let _guest = self.enter()?;
         self.flush(keyspace)?;
-        self.compactions_paused.fetch_add(1, Ordering::AcqRel);
-        let result = self.compact_range_alone(keyspace, begin, end);
-        self.compactions_paused.fetch_sub(1, Ordering::AcqRel);
+        keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
+        let claimed = self.claim_range(keyspace, begin, end);
+        keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
+        // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.work.notify();
+        let result = claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job)));
         // Whoever compacts wants room back.
         if let (Ok(()), Some(log)) = (&result, &self.log) {
             self.bury();
@@ -252,13 +267,14 @@ impl Core {
         result
     }
 
-    fn compact_range_alone(
-        self: &Arc<Self>,
+    /// Waits until no compaction of the keyspace runs, and claims all tables of a key range.
+    fn claim_range(
+        &self,
         keyspace: &Arc<KeyspaceCore>,
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
-    ) -> Result<()> {
-        let job = loop {
+    ) -> Result<Option<Job>> {
+        loop {
             let seen = self.progress.generation();
             self.writable()?;
             {
@@ -277,14 +293,10 @@ impl Core {
                         job.claim(true);
                         running.push(job.span.clone());
                     }
-                    break job;
+                    return Ok(job);
                 }
             }
             self.progress.wait(seen, None);
-        };
-        match job {
-            Some(job) => self.run_job(keyspace, &job),
-            None => Ok(()),
         }
     }
 

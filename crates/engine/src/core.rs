@@ -24,6 +24,7 @@ use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::collections::{BTreeMap, HashMap};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -98,10 +99,10 @@ pub(crate) struct Core {
     pub(crate) stats: Stats,
     failure: OnceLock<StorageError>,
     closing: AtomicBool,
+    /// Callers' threads that may change the manifest or delete files; the store is not closed under them.
+    guests: Mutex<usize>,
     /// The failures of background jobs that are being tried again.
     pub(crate) troubles: Mutex<Troubles>,
-    /// Compactions wait while somebody needs them to (tests, closing).
-    pub(crate) compactions_paused: AtomicU64,
 }
 
 /// Parts that opening a store has put together.
@@ -161,8 +162,8 @@ impl Core {
             stats: Stats::default(),
             failure: OnceLock::new(),
             closing: AtomicBool::new(false),
+            guests: Mutex::new(0),
             troubles: Mutex::default(),
-            compactions_paused: AtomicU64::new(0),
             env,
             volume,
             options,
@@ -208,7 +209,11 @@ impl Core {
 
     pub(crate) fn tell(&self, event: impl FnOnce() -> StoreEvent) {
         if let Some(listener) = &self.options.listener {
-            listener.event(&event());
+            let event = event();
+            // The program's bug must not end a thread of the store.
+            if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
+                self.stats.counters.listener_panics.add(1);
+            }
         }
     }
 
@@ -237,6 +242,28 @@ impl Core {
     /// True for the one caller that has to do the closing.
     pub(crate) fn begin_closing(&self) -> bool {
         !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Lets a caller's thread do what only the store's own threads do otherwise: change versions, delete files. Closing
+    /// waits until the result is dropped.
+    pub(crate) fn enter(&self) -> Result<Guest<'_>> {
+        let mut guests = lock(&self.guests);
+        if self.is_closing() {
+            return Err(Error::Closed);
+        }
+        *guests += 1;
+        Ok(Guest { core: self })
+    }
+
+    /// Waits until no caller's thread is inside; none enters any more once the store is closing.
+    pub(crate) fn wait_for_guests(&self) {
+        loop {
+            let seen = self.progress.generation();
+            if *lock(&self.guests) == 0 {
+                return;
+            }
+            self.progress.wait(seen, None);
+        }
     }
 
     /// The log, if writes are taken at all.
@@ -383,6 +410,18 @@ impl Core {
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
         self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
+    }
+}
+
+/// A caller's thread inside the store; see [`Core::enter`].
+pub(crate) struct Guest<'a> {
+    core: &'a Core,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        *lock(&self.core.guests) -= 1;
+        self.core.progress.notify();
     }
 }
 

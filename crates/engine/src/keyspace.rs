@@ -29,6 +29,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// What running compactions write.
     pub(crate) running: Mutex<Vec<Span>>,
+    /// Manual compactions that wait for the running ones to end, while no others are begun.
+    pub(crate) compactions_paused: AtomicU64,
 }
 
 impl KeyspaceCore {
@@ -44,6 +46,7 @@ impl KeyspaceCore {
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
             running: Mutex::new(Vec::new()),
+            compactions_paused: AtomicU64::new(0),
         })
     }
 }

@@ -57,7 +57,7 @@ pub enum StoreEvent {
 }
 
 /// Hears of events. Called on the store's own threads with no lock held; it should return quickly and must not wait
-/// for the store.
+/// for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
     /// Something happened.
     fn event(&self, event: &StoreEvent);

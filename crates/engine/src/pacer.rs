@@ -12,8 +12,10 @@ use std::time::Duration;
 
 /// The least share of the bound that compactions get.
 const SHARE_MIN: f64 = 0.25;
-/// One sleep is at most this long, so that closing and growing debt are noticed.
+/// One sleep is at most this long, so that closing is noticed.
 const SLEEP_MS_MAX: u64 = 20;
+/// Bytes are paid for in pieces of at most this size, so that growing debt is noticed in the middle of a large block.
+const PIECE_BYTES_MAX: u64 = 256 << 10;
 
 /// The budget's state.
 #[derive(Debug, Default)]
@@ -31,9 +33,15 @@ impl Pacer {
     /// Accounts for `bytes` written, and waits until they are due.
     pub(crate) fn pace(&self, core: &Core, bytes: u64) {
         let bound = core.options.compaction_bytes_per_s_max;
-        if bound == 0 {
-            return;
+        let mut left = if bound == 0 { 0 } else { bytes };
+        while left > 0 && !core.is_closing() {
+            let piece = left.min(PIECE_BYTES_MAX);
+            self.pace_piece(core, piece, bound);
+            left -= piece;
         }
+    }
+
+    fn pace_piece(&self, core: &Core, bytes: u64, bound: u64) {
         let now = core.env.clock.now().as_nanos() as u64;
         self.due_ns.fetch_max(now, Ordering::Relaxed);
         let rate = bound as f64 * share(self.debt.load(Ordering::Relaxed));

@@ -202,6 +202,8 @@ counters! {
     stall_ns,
     /// Background jobs that failed.
     job_failures,
+    /// Panics of the listener, which were caught.
+    listener_panics,
 }
 
 /// Says yes once in sixteen times on each thread.

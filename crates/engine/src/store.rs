@@ -134,11 +134,10 @@ impl Inner {
         }
         core.wake_all();
         core.readers.close();
+        core.wait_for_guests();
         if let Some(background) = &self.background {
             background.join(core);
         }
-        // Writes that were under way have their outcome before the log closes under them.
-        while core.carry_detached() {}
         core.bury();
         // Even after a failure: what can be made durable is.
         let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
@@ -257,6 +256,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.writable()?;
+        let _guest = core.enter()?;
         let mut baton = core.take_manifest()?;
         let id = {
             let registry = lock(&core.registry);
@@ -282,7 +282,7 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
-    /// Removes a keyspace and all that is in it. Handles to it answer [`Error::KeyspaceDropped`] from then on; iterators
+    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to it answer [`Error::KeyspaceDropped`] from then on; iterators
     /// that are open go on.
     ///
     /// # Errors
@@ -290,12 +290,15 @@ impl Store {
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.writable()?;
+        let _guest = core.enter()?;
         let mut baton = core.take_manifest()?;
         let found = lock(&core.registry).by_name(name).cloned();
         let keyspace = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
         if keyspace.id == DEFAULT_KEYSPACE_ID {
             return Err(Error::Invalid("the keyspace \"default\" always exists; delete its keys instead".to_owned()));
         }
+        // What was copied out of the keyspace before must not be lost with the log's tail when the keyspace is gone.
+        self.sync()?;
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
         baton.apply(edit, || {
             keyspace.dropped.store(true, Ordering::Release);

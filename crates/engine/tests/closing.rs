@@ -1,0 +1,192 @@
+//! Ends: a store that closes or fails while much is under way. Whoever waits gets an answer, and whoever comes too late
+//! changes nothing.
+
+mod common;
+
+use common::*;
+use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent, WriteFuture};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+/// Longer than anything takes in the simulation, unless it never ends.
+const LONG: Duration = Duration::from_secs(30);
+
+fn options(seed: u64) -> Options {
+    let mut options = small_options(&mut Rng::new(seed));
+    options.keyspace.memtable_bytes = 8 << 10;
+    options.keyspace.memtables_max = 3;
+    options
+}
+
+fn world(seed: u64, test: impl FnOnce(&SimExecutor, SimVolume, Rng) + Send) {
+    let executor = SimExecutor::new(seed);
+    executor.run(|| {
+        let volume = SimVolume::new(&executor.env(), FaultPlan::none(), seed);
+        test(&executor, volume, Rng::new(seed));
+    });
+}
+
+fn open(executor: &SimExecutor, volume: &SimVolume, seed: u64) -> Store {
+    StoreBuilder::new(options(seed)).env(executor.env()).open_volume(Arc::new(volume.clone())).unwrap()
+}
+
+/// Begins many asynchronous writes of different keys, most of them synced, and polls none.
+fn burst(store: &Store, rng: &mut Rng, count: u64) -> Vec<WriteFuture> {
+    let one = |n: u64| {
+        let durability = if rng.chance(0.8) { Durability::Synced } else { Durability::Buffered };
+        store.put_async(&rng.next_u64().to_be_bytes(), &[n as u8; 300], durability).ok()
+    };
+    (0..count).filter_map(one).collect()
+}
+
+/// The log worker used to go to sleep for good once the store had failed, with requests in the queue that it alone could
+/// answer; blocking writes behind them waited for ever.
+#[test]
+fn promise_7_every_outstanding_write_is_answered_when_the_log_fails() {
+    for_each_seed(0, 40, |seed| {
+        world(seed, |executor, volume, mut rng| {
+            let store = open(executor, &volume, seed);
+            let broken = Rule::new(Fault::Io).on(&[Operation::WritePages]).files(&[FileKind::Log]).from(rng.below(6));
+            let slow = FaultPlan::none().latency(Duration::from_micros(50)..Duration::from_millis(3));
+            volume.set_faults(slow.with(broken));
+            let writer = {
+                let store = store.clone();
+                let job = move || {
+                    let put = |n: u32| store.put(&n.to_le_bytes(), b"blocking");
+                    assert!((0..1000).any(|n| put(n).is_err()), "a log that fails takes writes");
+                };
+                executor.env().executor.spawn("writer", Box::new(job)).unwrap()
+            };
+            let futures = burst(&store, &mut rng, 20);
+            executor.env().clock.sleep(LONG);
+            let waiting = futures.iter().filter(|future| !future.is_done()).count();
+            assert_eq!(waiting, 0, "of {} accepted writes", futures.len());
+            writer.join().unwrap();
+            assert!(matches!(store.close(), Err(Error::Failed { .. })));
+        });
+    });
+}
+
+/// The flusher waits for the writes that were given its memtable, so the log worker must not leave before it.
+#[test]
+fn a_store_closes_while_many_synced_writes_are_outstanding() {
+    // One seed in a thousand meets it; these do.
+    for_each_seed(2_097_190, 60, |seed| {
+        world(seed, |executor, volume, mut rng| {
+            let store = open(executor, &volume, seed);
+            volume.set_faults(FaultPlan::none().latency(Duration::from_micros(50)..Duration::from_millis(3)));
+            // Enough to seal memtables, so that the flusher waits for writes; not enough to fill them all.
+            let mut futures = burst(&store, &mut rng, 30);
+            executor.env().clock.sleep(Duration::from_micros(rng.below(500)));
+            futures.extend(burst(&store, &mut rng, 30));
+            executor.env().clock.sleep(Duration::from_micros(rng.below(2000)));
+            store.close().unwrap();
+            assert!(futures.iter().all(WriteFuture::is_done));
+            drop(store);
+            let reopened = open(executor, &volume, seed);
+            assert_eq!(contents(reopened.default_keyspace(), None).len(), futures.len());
+            reopened.close().unwrap();
+        });
+    });
+}
+
+/// A manual compaction that outlived `close` used to install its result, and to delete its inputs, in a directory that
+/// belonged to the next opener by then.
+#[test]
+fn a_store_is_not_closed_under_a_manual_compaction_or_a_change_of_keyspaces() {
+    for_each_seed(0, 60, |seed| {
+        world(seed, |executor, volume, mut rng| {
+            let store = open(executor, &volume, seed);
+            let mut model = Model::new();
+            for n in 0..150 {
+                let (key, value) = (key(&mut rng, 100), value(&mut rng));
+                store.put(&key, &value).unwrap();
+                model.insert(key, value);
+                if n % 50 == 0 {
+                    store.flush().unwrap();
+                }
+            }
+            volume.set_faults(FaultPlan::none().latency(Duration::from_micros(50)..Duration::from_millis(3)));
+            let spawn = |name: &str, job: Box<dyn FnOnce() + Send>| executor.env().executor.spawn(name, job).unwrap();
+            let compacting = store.clone();
+            let creating = store.clone();
+            let threads = [
+                spawn("compacts", Box::new(move || drop(compacting.default_keyspace().compact(None, None)))),
+                spawn("creates", Box::new(move || drop(creating.create_keyspace("new", Default::default())))),
+            ];
+            executor.env().clock.sleep(Duration::from_micros(rng.below(60_000)));
+            store.close().unwrap();
+            drop(store);
+            // The next opener has the directory for itself.
+            let reopened = open(executor, &volume, seed);
+            let key = b"written by the next opener".to_vec();
+            reopened.put(&key, b"value").unwrap();
+            model.insert(key, b"value".to_vec());
+            reopened.flush().unwrap();
+            for thread in threads {
+                thread.join().unwrap();
+            }
+            reopened.check().unwrap();
+            compare(reopened.default_keyspace(), &model, None, "beside the old threads");
+            reopened.close().unwrap();
+            let again = open(executor, &volume, seed);
+            compare(again.default_keyspace(), &model, None, "after all");
+            again.close().unwrap();
+        });
+    });
+}
+
+/// What was copied out of a keyspace, and acknowledged as buffered, is not lost when the keyspace is gone for good.
+#[test]
+fn promise_1_a_dropped_keyspace_takes_no_earlier_write_with_it() {
+    for_each_seed(0, 30, |seed| {
+        world(seed, |executor, volume, mut rng| {
+            let store = open(executor, &volume, seed);
+            let source = store.create_keyspace("source", Default::default()).unwrap();
+            let mut model = Model::new();
+            for _ in 0..10 + rng.below(40) {
+                let (key, value) = (key(&mut rng, 100), value(&mut rng));
+                source.put_with(&key, &value, Durability::Synced).unwrap();
+                model.insert(key, value);
+            }
+            for (key, value) in &model {
+                store.put(key, value).unwrap();
+            }
+            store.drop_keyspace("source").unwrap();
+            let crashed = volume.crash(seed);
+            let reopened = StoreBuilder::new(options(seed)).env(executor.env()).open_volume(Arc::new(crashed)).unwrap();
+            assert_eq!(reopened.keyspace_names(), ["default"]);
+            compare(reopened.default_keyspace(), &model, None, "after the crash");
+            reopened.close().unwrap();
+            let _ = store.close();
+        });
+    });
+}
+
+struct Clumsy(AtomicUsize);
+
+impl Listener for Clumsy {
+    fn event(&self, _: &StoreEvent) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+        panic!("a listener's own bug");
+    }
+}
+
+/// A panic in a listener ended the thread that flushes, and writers waited for it when all memtables were full.
+#[test]
+fn a_listener_that_panics_ends_no_thread_of_the_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let listener = Arc::new(Clumsy(AtomicUsize::new(0)));
+    let mut options = options(1);
+    options.listener = Some(Arc::clone(&listener) as Arc<dyn Listener>);
+    let store = Store::open(directory.path(), options).unwrap();
+    for n in 0..2000u32 {
+        store.put(&n.to_le_bytes(), &[7; 200]).unwrap();
+    }
+    store.flush().unwrap();
+    assert!(listener.0.load(Ordering::Relaxed) > 1);
+    assert!(store.statistics().listener_panics > 1);
+    store.close().unwrap();
+}
