@@ -212,3 +212,6 @@ fn from_row(row: &ByteRecord, encodings: [Encoding; 2]) -> Result<Record, String
     };
     Ok((field(0, "key")?, field(1, "value")?))
 }
+
+#[cfg(test)]
+mod tests;
