@@ -24,6 +24,8 @@
 //! * Flags of later versions (`E` above all) answer `CLIENT_ERROR invalid flag`, as in 1.6.18.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
+//! * A jump of the system's wall clock is followed at a tenth of the speed of time, not at once; a restart takes the
+//!   wall clock as it is.
 //! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a
 //!   retrieval with an overlong key are not lost.
 
@@ -34,6 +36,7 @@ extern crate self as situ_server;
 
 mod access;
 mod base64;
+mod clock;
 mod connection;
 mod descriptors;
 mod durable;

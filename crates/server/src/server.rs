@@ -7,16 +7,17 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicI64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
+use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::durable::Durable;
 use crate::engine::{Engine, EngineError, WriteBatch};
@@ -127,19 +128,6 @@ impl fmt::Display for StartError {
 
 impl std::error::Error for StartError {}
 
-/// Where a server gets the time from; a seam for tests of expiry.
-pub(crate) struct WallClock {
-    /// Seconds added to the machine's time.
-    pub(crate) offset_seconds: AtomicI64,
-}
-
-impl WallClock {
-    pub(crate) fn unix_seconds(&self) -> u64 {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        now.saturating_add_signed(self.offset_seconds.load(Ordering::Relaxed))
-    }
-}
-
 /// Limits that event loops obey.
 pub(crate) struct LoopLimits {
     pub(crate) connections_max: usize,
@@ -151,7 +139,7 @@ pub(crate) struct Shared<E: Engine> {
     pub(crate) engine: Arc<E>,
     pub(crate) inboxes: Vec<Arc<Inbox>>,
     pub(crate) counters: Vec<Arc<Counters>>,
-    pub(crate) clock: Arc<WallClock>,
+    pub(crate) clock: Arc<SteadyClock>,
     pub(crate) limits: LoopLimits,
     pub(crate) started: Instant,
     open: AtomicUsize,
@@ -227,7 +215,7 @@ pub struct Server {
     warnings: Vec<String>,
     http_address: Option<SocketAddr>,
     unix_socket: Option<PathBuf>,
-    clock: Arc<WallClock>,
+    clock: Arc<SteadyClock>,
     rule: Box<dyn Fn(u64) -> ExpiryRule + Send + Sync>,
 }
 
@@ -262,7 +250,7 @@ impl Server {
             inboxes.push(Arc::new(Inbox::new().map_err(StartError::System)?));
         }
         let counters: Vec<Arc<Counters>> = (0..threads).map(|_| Arc::default()).collect();
-        let clock = Arc::new(WallClock { offset_seconds: AtomicI64::new(0) });
+        let clock = Arc::new(SteadyClock::default());
         let started_seconds = clock.unix_seconds();
         let stats = Arc::new(StatsSource {
             counters: counters.clone(),
@@ -403,10 +391,10 @@ impl Server {
         }
     }
 
-    /// Moves the server's idea of the time.
+    /// Lets time pass for the server.
     #[cfg(test)]
     pub(crate) fn advance_clock(&self, seconds: i64) {
-        self.clock.offset_seconds.fetch_add(seconds, Ordering::Relaxed);
+        self.clock.pass(seconds);
     }
 }
 

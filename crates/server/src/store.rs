@@ -25,6 +25,7 @@ use situ::{
     Store, StoreBuilder, Value, WriteFuture,
 };
 
+use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
@@ -36,6 +37,8 @@ pub const ITEMS_KEYSPACE: &str = "items";
 /// Where the server keeps its own records.
 pub const META_KEYSPACE: &str = "memcached";
 
+/// Compactions drop items that have been dead for this long: clocks are not exact.
+const FILTER_MARGIN_SECONDS: u64 = 60;
 /// Metadata is a few records that change rarely.
 const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
@@ -54,6 +57,7 @@ pub struct StoreEngine {
 struct ItemFilter {
     /// Items with a cas id below this were flushed, durably.
     barrier_cas: AtomicU64,
+    clock: SteadyClock,
 }
 
 impl CompactionFilter for ItemFilter {
@@ -62,8 +66,9 @@ impl CompactionFilter for ItemFilter {
     }
 
     fn decide(&self, now_unix: Duration, _level: u32, _key: &[u8], value: &[u8]) -> Decision {
-        let rule =
-            ExpiryRule { now_seconds: now_unix.as_secs(), barrier_cas: self.barrier_cas.load(Ordering::Acquire) };
+        // The wall clock may have jumped; what is dropped here cannot come back when it is set right.
+        let now_seconds = now_unix.as_secs().min(self.clock.unix_seconds()).saturating_sub(FILTER_MARGIN_SECONDS);
+        let rule = ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) };
         if rule.is_dead(value) { Decision::Remove } else { Decision::Keep }
     }
 }
@@ -351,5 +356,23 @@ impl StoreEngine {
         each_keyspace("situ_keyspace_compactions_running", "Compactions at work.", |keyspace| {
             keyspace.compactions_running as f64
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::item::Header;
+
+    #[test]
+    fn a_clock_that_jumps_forward_makes_compactions_drop_nothing_alive() {
+        let filter = ItemFilter::default();
+        let now = filter.clock.unix_seconds();
+        let item = |expires| Header { state: 0, flags: 0, expires, cas: 1 }.encode();
+        let decide = |seconds, expires| filter.decide(Duration::from_secs(seconds), 1, b"key", &item(expires));
+        assert_eq!(decide(now + 86_400, now + 100), Decision::Keep, "a day ahead");
+        assert_eq!(decide(now, now - 30), Decision::Keep, "dead, but not for long");
+        assert_eq!(decide(now, now - 120), Decision::Remove);
+        assert_eq!(decide(now - 86_400, now - 120), Decision::Keep, "a day behind");
     }
 }

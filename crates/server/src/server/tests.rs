@@ -135,10 +135,10 @@ fn idleness_is_measured_without_the_wall_clock() {
     let server = Server::start(&options, MemoryEngine::start(None)).unwrap();
     let mut stream = connect(&server);
     assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n");
-    server.advance_clock(1_000_000);
+    server.clock.jump(1_000_000);
     std::thread::sleep(Duration::from_millis(1500));
     assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n", "a jump forward closes nobody");
-    server.advance_clock(-2_000_000);
+    server.clock.jump(-2_000_000);
     let begin = Instant::now();
     assert_eq!(stream.read(&mut [0]).unwrap(), 0, "a jump back keeps nobody");
     assert!(begin.elapsed() > Duration::from_secs(1));
@@ -321,4 +321,28 @@ fn every_retrieval_is_counted_as_a_hit_or_a_miss() {
     assert!(stat("rusage_user") >= 0.0 && stat("rusage_system") >= 0.0);
     ask(&mut stream, "stats reset\r\n");
     assert_eq!(statistics(&mut stream)("cmd_get"), 0.0);
+}
+
+/// A brief jump forward fired a waiting flush for good, and a jump back brought expired items to life.
+#[test]
+fn a_wall_clock_that_jumps_both_ways_changes_nothing() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    let commands = "set a 0 100 1\r\nA\r\nset b 0 1000 1\r\nB\r\nflush_all 5000\r\n";
+    assert_eq!(ask(&mut stream, commands), "STORED\r\nSTORED\r\nOK\r\n");
+    let both = "VALUE a 0 1\r\nA\r\nVALUE b 0 1\r\nB\r\nEND\r\n";
+    server.clock.jump(1_000_000);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask(&mut stream, "get a b\r\n"), both, "a jump forward");
+    server.clock.jump(-1_000_000);
+    assert_eq!(ask(&mut stream, "get a b\r\n"), both, "and back");
+    server.advance_clock(101);
+    let expired = "VALUE b 0 1\r\nB\r\nEND\r\n";
+    assert_eq!(ask(&mut stream, "get a b\r\n"), expired);
+    server.clock.jump(-1_000_000);
+    std::thread::sleep(Duration::from_millis(300));
+    assert_eq!(ask(&mut stream, "get a b\r\n"), expired, "a jump back");
+    server.clock.jump(1_000_000);
+    server.advance_clock(5000);
+    assert_eq!(ask(&mut stream, "set c 0 0 1\r\nC\r\nget b c\r\n"), "STORED\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
 }
