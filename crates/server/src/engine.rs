@@ -149,7 +149,7 @@ pub enum Health {
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get` may read the disk on the caller's thread; `write` should
-/// not block for longer than back-pressure demands.
+/// not block for longer than back-pressure demands, as all connections of the loop wait with it.
 ///
 /// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
 /// a crash keeps a prefix. The flush barrier relies on it.

@@ -15,6 +15,11 @@
 //! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
+//! **Limit.** [`Engine::write`] is called on the event loop. While the engine holds writers back, every connection of
+//! that loop waits with the writer, readers included: with a Situ store up to 50 ms for a batch while compactions are
+//! behind, and until a flush is done when all memtables are full. The metric `situ_engine_write_stalled` tells, and more
+//! event loops (`threads`) spread readers over loops that no writer holds up.
+//!
 //! # What differs from memcached
 //!
 //! * Items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
