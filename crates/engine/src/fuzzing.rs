@@ -248,7 +248,7 @@ pub fn edit(data: &[u8]) {
 pub fn record(data: &[u8]) {
     if let Ok(record) = Record::decode(data) {
         assert!(record.first <= MAX_SEQUENCE);
-        assert!(record.operations.iter().all(|operation| !operation.key.is_empty()));
+        assert!(record.operations().all(|operation| !operation.key.is_empty()));
     }
 }
 

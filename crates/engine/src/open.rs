@@ -503,7 +503,7 @@ pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -
 /// Puts a record's operations into memory; returns the last sequence number.
 fn apply(keyspaces: &BTreeMap<u32, Arc<KeyspaceCore>>, record: &Record<'_>, file: u64) -> u64 {
     let mut sequence = record.first;
-    for operation in &record.operations {
+    for operation in record.operations() {
         if let Some(keyspace) = keyspaces.get(&operation.keyspace)
             && file >= keyspace.log_number.load(Ordering::Relaxed)
         {

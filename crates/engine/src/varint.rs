@@ -30,6 +30,11 @@ impl<'a> Decoder<'a> {
         self.rest.is_empty()
     }
 
+    /// What is not decoded yet.
+    pub(crate) fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
     pub(crate) fn byte(&mut self) -> Option<u8> {
         let (first, rest) = self.rest.split_first()?;
         self.rest = rest;

@@ -406,7 +406,7 @@ impl Verifier<'_> {
             let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
             match decoded.and_then(|record| follows(last, record, position)) {
                 Ok(record) => {
-                    let count = record.operations.len() as u64;
+                    let count = record.len() as u64;
                     last = (record.first + count).saturating_sub(1);
                     entries += count;
                 }

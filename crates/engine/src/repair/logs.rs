@@ -40,14 +40,14 @@ pub(super) fn survey(
         match decoded.and_then(|record| follows(last.map_or(0, |(_, sequence)| sequence), record, position)) {
             Ok(record) => {
                 survey.records += 1;
-                survey.keyspaces.extend(record.operations.iter().map(|operation| operation.keyspace));
+                survey.keyspaces.extend(record.operations().map(|operation| operation.keyspace));
                 first.get_or_insert((place, record.first));
                 if let Some((_, sequence)) = last
                     && record.first > sequence + 1
                 {
                     gaps.push(LostWrites { first: Some(sequence + 1), last: Some(record.first - 1) });
                 }
-                last = Some((place, (record.first + record.operations.len() as u64).saturating_sub(1)));
+                last = Some((place, (record.first + record.len() as u64).saturating_sub(1)));
             }
             Err(error) => {
                 places.push(place);
