@@ -6,11 +6,26 @@ use crate::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::varint::{Decoder, put_bytes, put_varint};
 use crate::{Error, Result};
 use situ_table::{KeyKind, SequenceNumber};
+use std::num::NonZeroU64;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// One opening of a store, among all of this process.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct StoreId(NonZeroU64);
+
+impl StoreId {
+    /// One that no other store has had.
+    pub(crate) fn new() -> StoreId {
+        static BEFORE: AtomicU64 = AtomicU64::new(0);
+        StoreId(NonZeroU64::MIN.saturating_add(BEFORE.fetch_add(1, Ordering::Relaxed)))
+    }
+}
 
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
-/// Changes that are applied atomically, in order, across keyspaces.
+/// Changes that are applied atomically, in order, across keyspaces of one store. It can be written to that store only, and
+/// not when it has been closed and opened again in between.
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
@@ -30,6 +45,8 @@ pub struct WriteBatch {
     operations: Vec<u8>,
     count: u32,
     keyspaces: Touched<()>,
+    /// The store whose keyspaces are meant. What is encoded are their numbers, which other stores have too.
+    store: Option<StoreId>,
 }
 
 /// One `T` for each keyspace that a batch touches, in order of first use. Nearly always there is one, and then this
@@ -73,7 +90,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// [`Error::Invalid`] if the key is empty or longer than [`KEY_BYTES_MAX`], the value is longer than
-    /// [`VALUE_BYTES_MAX`], or the batch would exceed [`BATCH_BYTES_MAX`].
+    /// [`VALUE_BYTES_MAX`], the batch would exceed [`BATCH_BYTES_MAX`], or it holds changes of another store.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         if value.len() > VALUE_BYTES_MAX {
             return Err(Error::Invalid(format!(
@@ -81,7 +98,7 @@ impl WriteBatch {
                 value.len()
             )));
         }
-        self.push(KeyKind::Put, keyspace.id(), key, Some(value))
+        self.push_to(keyspace, KeyKind::Put, key, Some(value))
     }
 
     /// Removes `key`; no error if it does not exist.
@@ -89,7 +106,7 @@ impl WriteBatch {
     /// # Errors
     /// As [`put`](WriteBatch::put).
     pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.push(KeyKind::Delete, keyspace.id(), key, None)
+        self.push_to(keyspace, KeyKind::Delete, key, None)
     }
 
     /// Removes all keys in `begin..end`. Costs the same however many there are. An empty range is no change.
@@ -106,7 +123,7 @@ impl WriteBatch {
         if begin >= end {
             return Ok(());
         }
-        self.push(KeyKind::RangeDelete, keyspace.id(), begin, Some(end))
+        self.push_to(keyspace, KeyKind::RangeDelete, begin, Some(end))
     }
 
     /// How many changes.
@@ -129,6 +146,28 @@ impl WriteBatch {
         self.operations.clear();
         self.keyspaces = Touched::default();
         self.count = 0;
+        self.store = None;
+    }
+
+    fn push_to(&mut self, keyspace: &Keyspace, kind: KeyKind, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let store = keyspace.store_id();
+        self.check_store(store)?;
+        self.push(kind, keyspace.id(), key, value)?;
+        self.store = Some(store);
+        Ok(())
+    }
+
+    /// Refuses a batch that was made for another store.
+    #[inline]
+    pub(crate) fn check_store(&self, store: StoreId) -> Result<()> {
+        match self.store {
+            Some(other) if other != store => Err(Error::Invalid(
+                "the batch has changes for keyspaces of another store, or of this one before it was opened again; make \
+                 a batch for each store, with keyspaces that the open store gives"
+                    .to_owned(),
+            )),
+            _ => Ok(()),
+        }
     }
 
     fn push(&mut self, kind: KeyKind, keyspace: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {

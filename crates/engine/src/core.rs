@@ -7,6 +7,7 @@
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
+use crate::batch::StoreId;
 use crate::commit::Commit;
 use crate::edit::Edit;
 use crate::future::Readers;
@@ -57,6 +58,7 @@ pub(crate) struct Troubles {
 
 /// An open store.
 pub(crate) struct Core {
+    pub(crate) id: StoreId,
     pub(crate) env: Env,
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) options: Options,
@@ -148,6 +150,7 @@ impl Core {
             doubtful: Mutex::default(),
             manifest_returned: event(),
             work: event(),
+            id: StoreId::new(),
             progress: event(),
             log_work: event(),
             stall: Stall::default(),

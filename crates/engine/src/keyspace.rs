@@ -1,6 +1,6 @@
 //! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
 
-use crate::batch::WriteBatch;
+use crate::batch::{StoreId, WriteBatch};
 use crate::core::Core;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::{Iter, RankedTombstones};
@@ -70,6 +70,10 @@ impl Keyspace {
 
     pub(crate) fn id(&self) -> u32 {
         self.inner.id
+    }
+
+    pub(crate) fn store_id(&self) -> StoreId {
+        self.core.id
     }
 
     fn check(&self) -> Result<()> {

@@ -321,7 +321,8 @@ impl Store {
     /// Applies a batch with the store's default durability: all of it or nothing.
     ///
     /// # Errors
-    /// As [`Keyspace::put`]; [`Error::KeyspaceDropped`] if one of its keyspaces is gone.
+    /// As [`Keyspace::put`]; [`Error::KeyspaceDropped`] if one of its keyspaces is gone; [`Error::Invalid`] if they are
+    /// another store's.
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, self.core().options.durability)
     }
@@ -331,6 +332,7 @@ impl Store {
     /// # Errors
     /// As [`write`](Store::write).
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        batch.check_store(self.core().id)?;
         self.core().write(batch, durability)
     }
 
@@ -339,6 +341,7 @@ impl Store {
     /// # Errors
     /// As [`write`](Store::write); some at once, others from the future.
     pub fn write_async(&self, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
+        batch.check_store(self.core().id)?;
         WriteFuture::begin(self.core(), batch, durability)
     }
 

@@ -6,7 +6,7 @@ mod common;
 use common::*;
 use situ_engine::{
     CompactionFilter, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions, Store,
-    StoreBuilder, StoreEvent,
+    StoreBuilder, StoreEvent, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -318,4 +318,39 @@ fn a_snapshot_survives_compactions_and_holds_back_no_more_than_it_must() {
         assert!((250..=251).contains(&entries(store)), "{} entries", entries(store));
         assert_eq!(contents(store.default_keyspace(), None).len(), 250);
     });
+}
+
+/// A batch holds the numbers of keyspaces. Once, a store took a batch that had been made with another store's keyspaces,
+/// and the changes landed in whichever of its own had these numbers.
+#[test]
+fn a_batch_for_one_store_is_refused_by_another() {
+    let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let open = |directory: &tempfile::TempDir| Store::open(directory.path(), small()).unwrap();
+    let (a, b) = (open(&first), open(&second));
+    let batch = || {
+        let mut batch = WriteBatch::new();
+        batch.put(a.default_keyspace(), b"key", b"value").unwrap();
+        batch
+    };
+    let refused = |error: Error| matches!(&error, Error::Invalid(text) if text.contains("another store"));
+    assert!(refused(b.write(batch()).unwrap_err()));
+    assert!(refused(b.write_with(batch(), Durability::Synced).unwrap_err()));
+    assert!(refused(b.write_async(batch(), Durability::Synced).map(drop).unwrap_err()));
+    assert_eq!(b.get(b"key").unwrap().as_deref(), None);
+
+    let mut mixed = batch();
+    assert!(refused(mixed.delete(b.default_keyspace(), b"key").unwrap_err()));
+    assert!(refused(mixed.delete_range(b.default_keyspace(), b"a", b"z").unwrap_err()));
+    assert_eq!(mixed.len(), 1);
+    a.write(mixed.clone()).unwrap();
+    assert_eq!(a.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+    // An emptied batch is anybody's.
+    mixed.clear();
+    mixed.put(b.default_keyspace(), b"other", b"value").unwrap();
+    b.write(mixed).unwrap();
+
+    let old = batch();
+    a.close().unwrap();
+    let again = open(&first);
+    assert!(refused(again.write(old).unwrap_err()));
 }
