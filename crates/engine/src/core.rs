@@ -184,7 +184,8 @@ impl Core {
         self.next_task.fetch_add(1, Ordering::Relaxed)
     }
 
-    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block.
+    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
+    /// try takes another number: a file that was begun under this one may still be there.
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<()> {
         let log = self.writable()?;
         let chosen = self.prepared_log.load(Ordering::Acquire);
@@ -201,11 +202,11 @@ impl Core {
                 self.log_rotated(number);
                 Ok(())
             }
-            result => Ok(result?),
+            result => Ok(result.inspect_err(|_| self.log_rotated(number))?),
         }
     }
 
-    /// Log file `number` is in use now: the next one needs another number.
+    /// Log file `number` is in use now, or was given up: the next one needs another number.
     pub(crate) fn log_rotated(&self, number: u64) {
         let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
     }

@@ -376,6 +376,25 @@ fn promise_4_7_a_failed_manifest_makes_the_store_read_only_until_reopened() {
     });
 }
 
+/// A log file may be begun, and neither be finished nor removed. Once, the store asked for the same number again, met the
+/// file, and took no writes until it was reopened.
+#[test]
+fn promise_7_a_log_file_left_half_made_does_not_block_the_next_try() {
+    for_each_seed(750, 16, |seed| {
+        World::run(seed, |world| {
+            world.load(60);
+            let tries = Rule::new(Fault::Io).on(&[Operation::CreatePages, Operation::Rename]);
+            world.faults([tries.files(&[FileKind::Log, FileKind::Spare])]);
+            let error = world.put_until_refused(2000).to_string();
+            let names = error.split(['/', ':', ' ']).filter_map(|word| word.parse::<FileName>().ok());
+            names.filter(|name| matches!(name, FileName::Log(_))).for_each(|name| world.volume.set_contents(name, &[]));
+            world.heal();
+            world.wait_until_writable();
+            world.finish();
+        });
+    });
+}
+
 #[test]
 fn promise_7_files_that_cannot_be_removed_are_removed_later() {
     for_each_seed(800, 8, |seed| {

@@ -121,21 +121,19 @@ impl Volume for DirectoryVolume {
         let file =
             OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(|e| fail("create", e))?;
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
-        let reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e));
-        let is_reserved = match reserved {
-            Ok(is_reserved) => is_reserved,
-            Err(error) => {
-                // The half-made file must not take the room that is missing.
-                let _ = fs::remove_file(&path);
-                return Err(error);
+        let finish = || {
+            let is_reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e))?;
+            sync_directory(&self.directory)?;
+            let mut pages = DirectoryPageFile::new(file, &path)?;
+            if is_reserved {
+                pages.untouched_from = AtomicU64::new(0);
             }
+            Ok(Arc::new(pages) as Arc<dyn PageFile>)
         };
-        sync_directory(&self.directory)?;
-        let mut pages = DirectoryPageFile::new(file, &path)?;
-        if is_reserved {
-            pages.untouched_from = AtomicU64::new(0);
-        }
-        Ok(Arc::new(pages))
+        finish().inspect_err(|_| {
+            // A half-made file must not take room that is missing, nor the name when the caller tries again.
+            let _ = fs::remove_file(&path);
+        })
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {

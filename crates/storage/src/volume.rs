@@ -25,7 +25,8 @@ pub trait Volume: Send + Sync {
     /// are durable on return.
     ///
     /// # Errors
-    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses.
+    /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there is
+    /// no file of this name then, as far as the system lets it be removed.
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
 
     /// Opens a page file as it is.

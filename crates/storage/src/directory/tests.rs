@@ -119,3 +119,37 @@ fn names_are_not_written_over_and_missing_ones_are_named() {
     let missing = volume.open(FileName::Table(2)).err().unwrap().to_string();
     assert!(missing.ends_with("000002.table does not exist"), "{missing}");
 }
+
+/// Runs the test of this name alone in a process of its own, which has [`CHILD`] set.
+fn in_a_child(test: &str) {
+    let program = std::env::current_exe().unwrap();
+    let name = format!("directory::tests::{test}");
+    let child = std::process::Command::new(program).args(["--exact", &name, "--nocapture"]).env(CHILD, "1").output();
+    let child = child.unwrap();
+    let output = String::from_utf8_lossy(&child.stdout).into_owned() + &String::from_utf8_lossy(&child.stderr);
+    assert!(child.status.success() && output.contains("1 passed"), "{output}");
+}
+
+const CHILD: &str = "SITU_STORAGE_TEST_CHILD";
+
+/// Once, only a failed reservation removed the file. After a sync of the directory that failed, for want of a descriptor
+/// say, the file stayed; the store tried the same number again, met its own file, and took no more writes.
+#[test]
+fn a_page_file_that_cannot_be_finished_leaves_its_name_free() {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    if std::env::var_os(CHILD).is_none() {
+        // The limit is the whole process's.
+        return in_a_child("a_page_file_that_cannot_be_finished_leaves_its_name_free");
+    }
+    let (_directory, volume) = volume();
+    let limits = getrlimit(Resource::Nofile);
+    // Room for one descriptor: the file's, but not the directory's.
+    let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
+    setrlimit(Resource::Nofile, Rlimit { current: Some(next as u64 + 1), ..limits }).unwrap();
+    let result = volume.create_pages(FileName::Log(1), PAGE_BYTES as u64);
+    setrlimit(Resource::Nofile, limits).unwrap();
+    let error = result.map(drop).unwrap_err().to_string();
+    assert!(error.contains("cannot sync"), "{error}");
+    assert_eq!(volume.list().unwrap(), []);
+    volume.create_pages(FileName::Log(1), PAGE_BYTES as u64).unwrap();
+}
