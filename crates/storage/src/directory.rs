@@ -53,16 +53,14 @@ impl DirectoryVolume {
         }
     }
 
-    /// Like [`open`](DirectoryVolume::open), but creates the directory and its parents first.
+    /// Like [`open`](DirectoryVolume::open), but creates the directory, and those above it, where they do not exist. What
+    /// was created is durable on return; of what exists nothing is asked but that it can be passed through.
     ///
     /// # Errors
     /// The system refuses.
     pub fn create(directory: impl Into<PathBuf>) -> Result<DirectoryVolume> {
         let directory = directory.into();
-        fs::create_dir_all(&directory).map_err(|e| Error::io("create", directory.display(), e))?;
-        if let Some(parent) = directory.parent().filter(|p| !p.as_os_str().is_empty()) {
-            sync_directory(parent)?;
-        }
+        make_directory(&directory)?;
         DirectoryVolume::open(directory)
     }
 
@@ -74,6 +72,30 @@ impl DirectoryVolume {
     fn path(&self, name: FileName) -> PathBuf {
         self.directory.join(name.to_string())
     }
+}
+
+/// Makes a directory and those above it, unless they exist.
+fn make_directory(directory: &Path) -> Result<()> {
+    if directory.is_dir() {
+        return Ok(());
+    }
+    let parent = match directory.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        // The root, or no name at all.
+        None => return Ok(()),
+    };
+    make_directory(parent)?;
+    match fs::create_dir(directory) {
+        Ok(()) => {}
+        // Another thread or process was faster; or it is a file, and opening says so.
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        Err(e) => return Err(Error::io("create", directory.display(), e)),
+    }
+    sync_directory(parent).inspect_err(|_| {
+        // The next try would find it and take it for durable.
+        let _ = fs::remove_dir(directory);
+    })
 }
 
 fn sync_directory(directory: &Path) -> Result<()> {
@@ -152,14 +174,18 @@ impl Volume for DirectoryVolume {
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
         let path = self.path(name);
-        let temporary = self.directory.join(format!("{name}.new"));
+        // A name that the owner of the volume removes like any other unfinished file, should a crash leave it here.
+        let temporary = self.path(FileName::REPLACEMENT);
         let write = || -> io::Result<()> {
             let file = File::create(&temporary)?;
             file.write_all_at(contents, 0)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)
         };
-        write().map_err(|e| Error::io("replace", path.display(), e))?;
+        write().map_err(|e| {
+            let _ = fs::remove_file(&temporary);
+            Error::io("replace", path.display(), e)
+        })?;
         sync_directory(&self.directory)
     }
 

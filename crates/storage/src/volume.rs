@@ -35,10 +35,13 @@ pub trait Volume: Send + Sync {
     /// [`NotFound`](crate::Error::NotFound), or the system refuses.
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>>;
 
-    /// Puts `contents` in place of a small file, or creates it. Durable and atomic.
+    /// Puts `contents` in place of a small file, or creates it. Durable and atomic. [`FileName::REPLACEMENT`] may be used
+    /// meanwhile, so that one file is replaced at a time.
     ///
     /// # Errors
-    /// The system refuses; then the old contents stand.
+    /// The system refuses. Then the old contents stand or the new ones do, and a crash may change which. Who has to know
+    /// does the steps one by one: [`create`](Volume::create), [`rename`](Volume::rename),
+    /// [`sync_names`](Volume::sync_names).
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()>;
 
     /// Changes a file's name; an existing file of the new name is replaced. Open handles stay usable.

@@ -153,3 +153,70 @@ fn a_page_file_that_cannot_be_finished_leaves_its_name_free() {
     assert_eq!(volume.list().unwrap(), []);
     volume.create_pages(FileName::Log(1), PAGE_BYTES as u64).unwrap();
 }
+
+#[test]
+fn directories_are_made_down_to_the_store_s_own() {
+    let directory = tempfile::tempdir().unwrap();
+    let deep = directory.path().join("a/b/c/");
+    let volume = DirectoryVolume::create(&deep).unwrap();
+    assert_eq!(volume.directory(), deep);
+    DirectoryVolume::create(&deep).unwrap();
+    let file = directory.path().join("file");
+    fs::write(&file, b"").unwrap();
+    assert!(DirectoryVolume::create(&file).unwrap_err().to_string().contains("is a file"));
+    assert!(DirectoryVolume::create(file.join("below")).is_err());
+    assert!(DirectoryVolume::create("").is_err());
+}
+
+/// The parent of `store` is the empty path, which once was not synced at all; with it the new directory could be lost.
+#[test]
+fn a_relative_path_is_made_where_the_process_is() {
+    if std::env::var_os(CHILD).is_none() {
+        // The working directory is the whole process's.
+        return in_a_child("a_relative_path_is_made_where_the_process_is");
+    }
+    let directory = tempfile::tempdir().unwrap();
+    std::env::set_current_dir(directory.path()).unwrap();
+    DirectoryVolume::create("store").unwrap();
+    DirectoryVolume::create("other/store").unwrap();
+    assert!(directory.path().join("store").is_dir() && directory.path().join("other/store").is_dir());
+    // A parent that cannot be synced is told, and what was made there goes again.
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let limits = getrlimit(Resource::Nofile);
+    setrlimit(Resource::Nofile, Rlimit { current: Some(0), ..limits }).unwrap();
+    let refused = DirectoryVolume::create("third");
+    setrlimit(Resource::Nofile, limits).unwrap();
+    let error = refused.map(drop).unwrap_err().to_string();
+    assert!(error.contains("cannot sync .:"), "{error}");
+    assert!(!directory.path().join("third").exists());
+}
+
+/// Once, opening a store that was there read its parent, which not everybody may: mode 0711 lets one pass only.
+#[test]
+fn a_store_opens_below_a_directory_that_cannot_be_listed() {
+    use std::os::unix::fs::PermissionsExt;
+    let directory = tempfile::tempdir().unwrap();
+    let parent = directory.path().join("parent");
+    DirectoryVolume::create(parent.join("store")).unwrap();
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o311)).unwrap();
+    if File::open(&parent).is_ok() {
+        eprintln!("skipped: this user may read everything, whatever the mode says");
+    }
+    let outcome = DirectoryVolume::create(parent.join("store"));
+    fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
+    outcome.unwrap();
+}
+
+#[test]
+fn what_a_replacement_leaves_is_a_store_s_file() {
+    let (directory, volume) = volume();
+    // A crash before the rename.
+    fs::write(directory.path().join("000000.tmp"), b"half").unwrap();
+    assert_eq!(volume.list().unwrap(), [FileMeta { name: FileName::REPLACEMENT, bytes: 4 }]);
+    volume.replace(FileName::Identity, b"words").unwrap();
+    assert_eq!(volume.list().unwrap(), [FileMeta { name: FileName::Identity, bytes: 5 }]);
+    // A rename that is refused.
+    fs::create_dir(directory.path().join("CURRENT")).unwrap();
+    volume.replace(FileName::Current, b"MANIFEST-000001").unwrap_err();
+    assert_eq!(volume.list().unwrap(), [FileMeta { name: FileName::Identity, bytes: 5 }]);
+}
