@@ -114,6 +114,16 @@ pub(crate) fn check_name(name: &str) -> Result<()> {
     Ok(())
 }
 
+/// How a store is opened.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Mode {
+    Write,
+    /// Only if `all` tables are there, or as far as they are.
+    Read {
+        all: bool,
+    },
+}
+
 /// A reader starts again so often when files change under it.
 const READ_ATTEMPTS_MAX: usize = 5;
 
@@ -129,7 +139,12 @@ pub(crate) fn open(
     let mut attempts = if read_only { READ_ATTEMPTS_MAX } else { 1 };
     loop {
         attempts -= 1;
-        let result = open_once(Arc::clone(&volume), env.clone(), options.clone(), keyspaces, read_only);
+        let mode = match (read_only, attempts) {
+            (false, _) => Mode::Write,
+            (true, 0) => Mode::Read { all: false },
+            (true, _) => Mode::Read { all: true },
+        };
+        let result = open_once(Arc::clone(&volume), env.clone(), options.clone(), keyspaces, mode);
         match result {
             Err(Error::Storage(StorageError::Corruption(_) | StorageError::NotFound { .. })) if attempts > 0 => {}
             result => return result,
@@ -142,8 +157,9 @@ fn open_once(
     env: Env,
     options: Options,
     keyspaces: &KeyspaceChoices,
-    read_only: bool,
+    mode: Mode,
 ) -> Result<Opened> {
+    let read_only = mode != Mode::Write;
     let options = options.bounded();
     let lock = if read_only { None } else { Some(volume.lock()?) };
     let cache = BlockCache::new(options.cache_bytes);
@@ -176,7 +192,9 @@ fn open_once(
     let tables = state.tables();
     let ground = Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict };
     if read_only {
-        return Ok(Opened { core: Arc::new(ground.read_only()?), lock });
+        let core = ground.read_only()?;
+        core.hold_tables(mode == Mode::Read { all: true })?;
+        return Ok(Opened { core: Arc::new(core), lock });
     }
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let (volume, logs) = (Arc::clone(&ground.volume), ground.logs.clone());
@@ -193,6 +211,22 @@ fn open_once(
     }
     volume.sync_names()?;
     Ok(Opened { core: Arc::new(core), lock })
+}
+
+impl Core {
+    /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is told
+    /// when somebody reads what is damaged.
+    fn hold_tables(&self, all: bool) -> Result<()> {
+        for keyspace in self.keyspaces() {
+            for (_, file) in keyspace.view.load().version.files() {
+                match file.table() {
+                    Err(error @ StorageError::NotFound { .. }) if all => return Err(error.into()),
+                    _ => {}
+                }
+            }
+        }
+        Ok(())
+    }
 }
 
 /// A file that the state needs and the volume does not have, or has in another length.
@@ -230,9 +264,15 @@ impl State {
         let first = self.keyspaces.values().map(|k| k.log_number).min();
         for number in first.into_iter().chain(self.closed).filter(|number| *number > 0) {
             let name = FileName::Log(number);
-            if !lengths.contains_key(&name) && !missing.iter().any(|m| m.name == name) {
-                let expected = "a log file, as the manifest says".to_owned();
-                missing.push(Missing { name, what: "file", expected, found: "no such file".to_owned() });
+            // It has its whole length before it is used; recovery finds cuts behind its first pages.
+            let (what, found) = match lengths.get(&name) {
+                Some(found) if *found >= situ_log::FILE_BYTES_MIN => continue,
+                Some(found) => ("file length", format!("{found} bytes")),
+                None => ("file", "no such file".to_owned()),
+            };
+            if !missing.iter().any(|m| m.name == name) {
+                let expected = format!("a log file of {} bytes or more", situ_log::FILE_BYTES_MIN);
+                missing.push(Missing { name, what, expected, found });
             }
         }
         missing

@@ -324,6 +324,13 @@ impl Repair {
                 }
                 self.damage(name, error)?;
                 self.aside.insert(name);
+                if self.yard.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
+                    // Another table lies in its place: what it holds is not what was here.
+                    self.report.tables_lost += 1;
+                    let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
+                    self.report.lost_ranges.push(lost);
+                    continue;
+                }
                 let place = Place { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
                 let mut remains = self.yard.salvage(meta.number, &place)?;
                 remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);

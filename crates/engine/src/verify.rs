@@ -448,21 +448,9 @@ pub(crate) fn differences(
     table: &Table,
 ) -> Vec<(&'static str, String, String)> {
     let properties = table.properties();
-    let mut wrong = Vec::new();
-    let numbers = [
-        ("entries", meta.entries, properties.entries),
-        ("point tombstones", meta.deletions, properties.deletions),
-        ("range tombstones", meta.range_deletions, properties.range_deletions),
-        ("raw bytes", meta.raw_bytes, properties.raw_key_bytes + properties.raw_value_bytes),
-        ("smallest sequence number", meta.smallest_sequence, properties.smallest_sequence),
-        ("largest sequence number", meta.largest_sequence, properties.largest_sequence),
-        ("creation time", meta.created_unix_s, properties.created_unix_s),
-        ("keyspace", u64::from(id), u64::from(properties.keyspace_id)),
-    ];
-    for (what, expected, found) in numbers {
-        if expected != found {
-            wrong.push((what, expected.to_string(), found.to_string()));
-        }
+    let mut wrong = meta.differences(properties);
+    if id != properties.keyspace_id {
+        wrong.push(("keyspace", id.to_string(), properties.keyspace_id.to_string()));
     }
     for (what, limit, found) in [
         ("largest sequence number", state.last_sequence.saturating_add(1), meta.largest_sequence),

@@ -14,7 +14,7 @@ use crate::options::LEVELS;
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Table};
+use situ_table::{BlockCache, Properties, Table};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -41,6 +41,24 @@ impl TableMeta {
     #[inline]
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         &self.span.end[..] <= key
+    }
+
+    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A table
+    /// that differs is another one.
+    pub(crate) fn differences(&self, properties: &Properties) -> Vec<(&'static str, String, String)> {
+        [
+            ("entries", self.entries, properties.entries),
+            ("point tombstones", self.deletions, properties.deletions),
+            ("range tombstones", self.range_deletions, properties.range_deletions),
+            ("raw bytes", self.raw_bytes, properties.raw_key_bytes + properties.raw_value_bytes),
+            ("smallest sequence number", self.smallest_sequence, properties.smallest_sequence),
+            ("largest sequence number", self.largest_sequence, properties.largest_sequence),
+            ("creation time", self.created_unix_s, properties.created_unix_s),
+        ]
+        .into_iter()
+        .filter(|(_, expected, found)| expected != found)
+        .map(|(what, expected, found)| (what, expected.to_string(), found.to_string()))
+        .collect()
     }
 }
 
@@ -115,6 +133,11 @@ impl TableFile {
         // Cache ids are never reused, so that a reader of an old file cannot meet blocks of a new one.
         let id = self.source.next_cache_id.fetch_add(1, Ordering::Relaxed);
         let table = Table::open(reader, id, Arc::clone(&self.source.cache))?;
+        // A sound table may still be another one, put here by a lying disk or by a restore.
+        if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
+            let expected = format!("{expected}, as the manifest says");
+            return Err(StorageError::corruption(table.path(), 0, what, expected, found));
+        }
         // Two threads may open the same file; the second one's table is dropped.
         Ok(self.table.get_or_init(|| table))
     }

@@ -229,6 +229,36 @@ fn promise_6_files_cut_short_or_missing_are_found_and_give_no_wrong_data() {
     });
 }
 
+/// A lying disk, or a restore of the wrong file: each table is sound in itself, and one is not what the manifest says.
+#[test]
+fn promise_6_a_table_in_the_place_of_another_is_found_and_its_contents_are_not_believed() {
+    for_each_seed(250, 10, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let mut rng = Rng::new(seed);
+            let tables: Vec<FileName> = files(&built.volume)
+                .into_iter()
+                .map(|(name, _)| name)
+                .filter(|n| matches!(n, FileName::Table(_)))
+                .collect();
+            for _ in 0..6 {
+                let (from, to) = (tables[rng.index(tables.len())], tables[rng.index(tables.len())]);
+                if from == to {
+                    continue;
+                }
+                let copy = built.volume.crash_keep_all();
+                copy.set_contents(to, &built.volume.contents(from).unwrap());
+                let what = format!("{from} in the place of {to}");
+                judge(&env, &copy, &built.models, seed, to, &what);
+                let report = check_repair(&env, &copy, &built, seed, &what);
+                assert!(!report.lost_ranges.is_empty(), "{what}: {report}");
+            }
+        });
+    });
+}
+
 fn image(volume: &SimVolume) -> BTreeMap<FileName, Vec<u8>> {
     let names = files(volume).into_iter().map(|(name, _)| name).filter(|name| *name != FileName::Lock);
     names.map(|name| (name, volume.contents(name).unwrap())).collect()

@@ -38,7 +38,7 @@ mod state;
 
 pub use inspect::{Page, Pages, inspect};
 pub use log::Log;
-pub use options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
+pub use options::{AppendError, Durability, FILE_BYTES_MIN, LogMetrics, LogOptions, Lsn};
 pub use page::{
     Damage, HEADER_BYTES, Header, PAYLOAD_BYTES, PageState, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, VERSION,
 };

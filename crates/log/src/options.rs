@@ -1,7 +1,14 @@
 //! The words of the log's interface.
 
+use situ_device::PAGE_BYTES;
 use situ_storage::Error;
 use std::fmt;
+
+/// The fewest pages that a log file has.
+pub(crate) const FILE_PAGES_MIN: u32 = 4;
+
+/// The shortest log file, in bytes: one that is shorter was cut, or was never used.
+pub const FILE_BYTES_MIN: u64 = FILE_PAGES_MIN as u64 * PAGE_BYTES as u64;
 
 /// A position in the stream of one open log: right behind a record. Later records have higher positions, over all
 /// files of the log. It means nothing to another opening of the log.

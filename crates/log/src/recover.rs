@@ -14,6 +14,7 @@
 //! the page cache has them.
 
 use crate::inspect::Pages;
+use crate::options::FILE_PAGES_MIN;
 use crate::page::{
     Damage, Header, PAYLOAD_BYTES, PageState, RECORD_BYTES_MAX, RECORD_HEADER_BYTES, VERSION, payload, record_header,
 };
@@ -182,6 +183,12 @@ impl Scan {
         Error::corruption(self.file.path(), offset, what, &damage.expected, &damage.found)
     }
 
+    /// The file is shorter than it was.
+    fn cut(&self, expected: &str) -> Error {
+        let found = format!("{} pages: it was cut", self.page_count);
+        Error::corruption(self.file.path(), u64::from(self.page_count) * PAGE_BYTES as u64, "length", expected, found)
+    }
+
     fn is_known(&self, page: u32) -> bool {
         self.wholly_durable || page < self.durable_pages
     }
@@ -209,7 +216,12 @@ impl Reader<'_> {
         // The last file that was read to its end, and whether the log still goes on behind it.
         let mut ended = None;
         let mut lost_track = false;
-        for scan in scans {
+        for (index, scan) in scans.iter().enumerate() {
+            // Only the newest file can be one that was being made.
+            if scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len() {
+                self.lose(scan, 0, 0, scan.cut(&format!("at least {FILE_PAGES_MIN} pages")))?;
+                continue;
+            }
             if scan.pages_present == 0 {
                 self.pass_over_empty(scan)?;
                 continue;
@@ -320,6 +332,11 @@ impl Reader<'_> {
         }
         // Behind the last page with a sound header.
         let behind = scan.pages_present;
+        if behind == scan.page_count {
+            // The last page of a file is kept for its end mark, and files are as long as they will be before they are used.
+            self.lose(scan, behind, 0, scan.cut(&format!("pages behind page {}", behind.saturating_sub(1))))?;
+            return Ok(End::Ended);
+        }
         let nothing = Damage {
             what: "header",
             expected: "a page, or an end mark before it".to_owned(),

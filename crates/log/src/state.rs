@@ -31,7 +31,7 @@
 //!   and there is something to do that it can do.
 
 use crate::chunk::{CHUNK_PAGES, Chunk, LogFile};
-use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
+use crate::options::{AppendError, Durability, FILE_PAGES_MIN, LogMetrics, LogOptions, Lsn};
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES, flag};
 use situ_device::{Buffer, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result};
@@ -623,8 +623,12 @@ impl State {
 /// Pages of a file, as the format counts them.
 fn page_count(pages: &dyn PageFile) -> Result<u32> {
     match u32::try_from(pages.pages()) {
-        Ok(count) if count >= 4 => Ok(count),
-        _ => Err(Error::Invalid(format!("{} has {} pages; a log file has 4 to 2^32", pages.path(), pages.pages()))),
+        Ok(count) if count >= FILE_PAGES_MIN => Ok(count),
+        _ => Err(Error::Invalid(format!(
+            "{} has {} pages; a log file has {FILE_PAGES_MIN} to 2^32",
+            pages.path(),
+            pages.pages()
+        ))),
     }
 }
 

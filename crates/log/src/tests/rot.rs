@@ -173,3 +173,41 @@ fn arbitrary_bytes_never_panic() {
         }
     }
 }
+
+/// Files are as long as they will ever be before they are used, and their last page is kept for the end mark: one whose
+/// last page is a page of records was cut, whatever its pages know of each other.
+#[test]
+fn a_file_that_was_cut_within_its_records_is_found() {
+    let (shadow, records) = sound(false);
+    let contents = shadow.contents();
+    let files = log_files(&contents);
+    for file in &files {
+        let name = FileName::Log(*file);
+        let written: Vec<bool> = inspect(&*shadow.volume(), *file)
+            .unwrap()
+            .map(|page| matches!(page.unwrap().state, PageState::Good(_)))
+            .collect();
+        let written = written.iter().take_while(|good| **good).count();
+        for pages in 0..written {
+            let mut image = contents.clone();
+            // Cut in the middle of a page, half of the time.
+            image.get_mut(&name).unwrap().truncate(pages * PAGE_BYTES + 77 * (pages % 2));
+            let newest = Some(file) == files.last();
+            match read_all(&Shadow::of(image.clone()), RecoveryMode::Strict) {
+                Err(Error::Corruption(rot)) => {
+                    assert!(
+                        rot.to_string().contains("cut") || rot.what == "record length",
+                        "file {file} cut to {pages} pages: {rot}"
+                    );
+                }
+                // The newest may be a file that was just being made.
+                Ok(_) if newest && pages == 0 => {}
+                other => panic!("file {file} cut to {pages} pages: {other:?}"),
+            }
+            let (report, found) = read_all(&Shadow::of(image), RecoveryMode::Repair).unwrap();
+            assert!((newest && pages == 0) || !report.lost.is_empty(), "file {file} cut to {pages} pages");
+            let bodies: Vec<Vec<u8>> = found.into_iter().map(|(_, body)| body).collect();
+            assert!(is_subsequence(&bodies, &records));
+        }
+    }
+}
