@@ -479,17 +479,17 @@ impl ManifestBaton<'_> {
         Ok(())
     }
 
-    /// Puts a new manifest in force that describes the present state. Without room for it the old one stays; after any
-    /// other failure nobody knows which of the two a crash would leave, so the store takes no more writes.
+    /// Puts a new manifest in force that describes the present state. If it could not be written the old one stays; if the
+    /// switch to it failed nobody knows which of the two a crash would leave, so the store takes no more writes.
     fn replace(&mut self) -> Result<()> {
         let core = self.core;
         let snapshot = core.snapshot_edit();
         let manifest = self.manifest.as_mut().expect("held until drop");
-        manifest.replace(core.new_number(), &snapshot).map_err(|error| {
-            if !error.is_no_space() {
-                core.fail(error.clone());
+        manifest.replace(core.new_number(), &snapshot).map_err(|unfinished| {
+            if unfinished.in_doubt {
+                core.fail(unfinished.error.clone());
             }
-            error.into()
+            unfinished.into()
         })
     }
 

@@ -2,9 +2,19 @@
 //!
 //! Whoever changes the state of the store holds the one [`Manifest`] (the store hands it out like a baton), appends
 //! an edit, syncs it, and only then installs the new version. A manifest that has grown to several times the size of
-//! its snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched.
+//! its snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched:
 //!
-//! **Failure.** If an append or sync fails, it is unknown whether the edit is on disk. No further edit may be built
+//! 1. `MANIFEST-n` is written and synced.
+//! 2. Its name is written to `n.tmp`, which is synced.
+//! 3. `n.tmp` is renamed to `CURRENT`.
+//! 4. The names are synced.
+//!
+//! **Failure.** What fails in the first two steps has changed nothing: both files are removed, the old manifest stays in
+//! force, and the same can be tried again. From the rename on, whatever the error, `CURRENT` may name either manifest after
+//! a crash ([`Unfinished::in_doubt`]). An edit appended to one of them would be lost if the other is found, so the store
+//! becomes read-only.
+//!
+//! If an append or sync fails, it is unknown whether the edit is on disk. No further edit may be built
 //! on that, so the store becomes read-only; at the next open either outcome is a consistent state, because the files
 //! of both are still there.
 
@@ -20,6 +30,8 @@ const FRAME_BYTES: usize = 12;
 const EDIT_BYTES_MAX: usize = 1 << 30;
 /// A manifest is rewritten when it exceeds this and eight times its snapshot.
 const REWRITE_BYTES_MIN: u64 = 1 << 20;
+/// After a rewrite that failed, so much is appended before the next one is tried.
+const REWRITE_RETRY_BYTES: u64 = 64 << 10;
 
 /// The manifest in force, open for appending.
 pub(crate) struct Manifest {
@@ -27,13 +39,49 @@ pub(crate) struct Manifest {
     number: u64,
     writer: Box<dyn Writer>,
     snapshot_bytes: u64,
+    /// After a rewrite that failed, the next one waits until the file is longer than this.
+    rewrite_above_bytes: u64,
+}
+
+/// A manifest could not be put in force.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) error: Error,
+    /// Nobody knows which manifest `CURRENT` names after a crash; otherwise it names the one that it did before.
+    pub(crate) in_doubt: bool,
+}
+
+impl From<Unfinished> for crate::Error {
+    fn from(unfinished: Unfinished) -> crate::Error {
+        unfinished.error.into()
+    }
 }
 
 impl Manifest {
     /// Writes a new manifest that begins with `snapshot` and switches `CURRENT` to it.
-    pub(crate) fn create(volume: &Arc<dyn Volume>, number: u64, snapshot: &Edit) -> Result<Manifest> {
-        let name = FileName::Manifest(number);
-        let mut writer = volume.create(name, REWRITE_BYTES_MIN)?;
+    pub(crate) fn create(volume: &Arc<dyn Volume>, number: u64, snapshot: &Edit) -> Result<Manifest, Unfinished> {
+        let next = FileName::Temporary(number);
+        let written = Manifest::write(&**volume, number, snapshot).and_then(|writer| {
+            let mut current = volume.create(next, 0)?;
+            current.append(current_text(number).as_bytes())?;
+            current.finish()?;
+            Ok(writer)
+        });
+        let writer = written.map_err(|error| {
+            // What cannot be removed either is an orphan, removed at the next open.
+            let _ = volume.remove(next);
+            let _ = volume.remove(FileName::Manifest(number));
+            Unfinished { error, in_doubt: false }
+        })?;
+        let switched = volume.rename(next, FileName::Current).and_then(|()| volume.sync_names());
+        switched.map_err(|error| Unfinished { error, in_doubt: true })?;
+        let snapshot_bytes = writer.written();
+        Ok(Manifest { volume: Arc::clone(volume), number, writer, snapshot_bytes, rewrite_above_bytes: 0 })
+    }
+
+    /// A manifest file that nobody knows of yet, durable.
+    fn write(volume: &dyn Volume, number: u64, snapshot: &Edit) -> Result<Box<dyn Writer>> {
+        let mut writer = volume.create(FileName::Manifest(number), REWRITE_BYTES_MIN)?;
         let mut header = [0; HEADER_BYTES];
         header[..8].copy_from_slice(MAGIC);
         header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
@@ -43,9 +91,7 @@ impl Manifest {
         let snapshot = Edit { end_of_snapshot: true, ..snapshot.clone() };
         append(&mut *writer, &snapshot)?;
         writer.sync()?;
-        volume.replace(FileName::Current, current_text(number).as_bytes())?;
-        let snapshot_bytes = writer.written();
-        Ok(Manifest { volume: Arc::clone(volume), number, writer, snapshot_bytes })
+        Ok(writer)
     }
 
     /// Appends an edit; it is durable on return.
@@ -54,14 +100,17 @@ impl Manifest {
         self.writer.sync()
     }
 
-    /// Whether it is time for [`replace`](Manifest::replace).
+    /// Whether it is time for [`replace`](Manifest::replace). Not soon after one that failed.
     pub(crate) fn is_long(&self) -> bool {
-        self.writer.written() > REWRITE_BYTES_MIN.max(8 * self.snapshot_bytes)
+        let above = REWRITE_BYTES_MIN.max(8 * self.snapshot_bytes).max(self.rewrite_above_bytes);
+        self.writer.written() > above
     }
 
-    /// Goes over to a new file that begins with `snapshot`. On an error the old one stays in force.
-    pub(crate) fn replace(&mut self, number: u64, snapshot: &Edit) -> Result<()> {
-        let next = Manifest::create(&self.volume, number, snapshot)?;
+    /// Goes over to a new file that begins with `snapshot`. On an error this one goes on, unless it is
+    /// [in doubt](Unfinished::in_doubt); then nothing may be appended any more.
+    pub(crate) fn replace(&mut self, number: u64, snapshot: &Edit) -> Result<(), Unfinished> {
+        let next = Manifest::create(&self.volume, number, snapshot)
+            .inspect_err(|_| self.rewrite_above_bytes = self.writer.written() + REWRITE_RETRY_BYTES)?;
         let old = std::mem::replace(self, next);
         // An old manifest that cannot be removed is an orphan, removed at the next open.
         let _ = self.volume.remove(FileName::Manifest(old.number));
@@ -248,6 +297,74 @@ mod tests {
         assert_eq!((current(&*volume).unwrap(), manifest.number), (Some(6), 6));
         assert_eq!(read(&*volume, 6).unwrap().edits.len(), 1);
         assert!(matches!(read(&*volume, 5), Err(Error::NotFound { .. })));
+    }
+
+    /// Whatever fails before the rename leaves the old manifest in force, nothing behind, and edits go on. Whatever fails
+    /// from the rename on, want of space included, leaves it open which one a crash finds.
+    #[test]
+    fn a_switch_that_fails_says_whether_it_may_have_happened() {
+        use situ_device::Env;
+        use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
+        use {FileKind as K, Operation as O};
+        let before = [
+            (O::Create, K::Manifest),
+            (O::Append, K::Manifest),
+            (O::Sync, K::Manifest),
+            (O::Create, K::Temporary),
+            (O::Append, K::Temporary),
+            (O::Sync, K::Temporary),
+        ];
+        let faults = [Fault::Io, Fault::NoSpace, Fault::PermissionDenied];
+        let switch = |rule: Rule, seed| {
+            let sim = SimVolume::new(&Env::system(), FaultPlan::none(), seed);
+            let volume: Arc<dyn Volume> = Arc::new(sim.clone());
+            let mut manifest = Manifest::create(&volume, 1, &edit(1)).unwrap();
+            sim.set_faults(FaultPlan::none().with(rule));
+            let unfinished = manifest.replace(2, &edit(2)).expect_err("a fault that did not strike");
+            sim.set_faults(FaultPlan::none());
+            (sim, manifest, unfinished)
+        };
+        for (seed, fault) in (0..).zip(faults) {
+            for (operation, kind) in before {
+                let what = format!("{fault:?} of {operation:?} of {kind:?}");
+                let (sim, mut manifest, unfinished) = switch(Rule::new(fault).on(&[operation]).files(&[kind]), seed);
+                assert!(!unfinished.in_doubt, "{what}");
+                let names: Vec<FileName> = sim.list().unwrap().iter().map(|file| file.name).collect();
+                assert_eq!(names, [FileName::Manifest(1), FileName::Current], "{what}");
+                manifest.append(&edit(3)).unwrap();
+                let crashed = sim.crash(seed);
+                assert_eq!(current(&crashed).unwrap(), Some(1), "{what}");
+                assert_eq!(read(&crashed, 1).unwrap().edits.len(), 2, "{what}");
+                manifest.replace(4, &edit(4)).unwrap();
+                assert_eq!(current(&sim.crash(seed)).unwrap(), Some(4), "{what}");
+            }
+            for operation in [O::Rename, O::SyncNames] {
+                let (sim, _, unfinished) = switch(Rule::new(fault).on(&[operation]), seed);
+                assert!(unfinished.in_doubt, "{fault:?} of {operation:?}");
+                let found = current(&sim.crash(seed)).unwrap().expect("one or the other");
+                assert_eq!(read(&sim.crash(seed), found).unwrap().edits.len(), 1);
+            }
+        }
+    }
+
+    /// Once, each edit behind the limit tried the rewrite again.
+    #[test]
+    fn a_rewrite_that_fails_is_not_tried_again_at_once() {
+        let (directory, volume) = volume();
+        let mut manifest = Manifest::create(&volume, 1, &edit(1)).unwrap();
+        let large = Edit { created: vec![(1, "x".repeat(200 << 10))], ..Edit::default() };
+        (0..6).for_each(|_| manifest.append(&large).unwrap());
+        assert!(manifest.is_long());
+        // A directory where the new manifest should be.
+        std::fs::create_dir(directory.path().join("MANIFEST-000002")).unwrap();
+        assert!(!manifest.replace(2, &edit(2)).unwrap_err().in_doubt);
+        assert!(!manifest.is_long());
+        manifest.append(&edit(3)).unwrap();
+        assert!(!manifest.is_long());
+        manifest.append(&large).unwrap();
+        assert!(manifest.is_long());
+        manifest.replace(3, &edit(3)).unwrap();
+        assert!(!manifest.is_long());
     }
 
     fn contents() -> Vec<u8> {

@@ -72,7 +72,7 @@ fn some_when(rng: &mut Rng, rule: Rule) -> Rule {
     }
 }
 
-const KINDS: [FileKind; 4] = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Current];
+const KINDS: [FileKind; 4] = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Temporary];
 
 /// One to three rules of faults that a disk admits to.
 fn honest_plan(rng: &mut Rng) -> FaultPlan {

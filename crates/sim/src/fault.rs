@@ -154,7 +154,7 @@ impl Fault {
         match self {
             Fault::Io | Fault::PermissionDenied | Fault::NotFound | Fault::Delay(_) => true,
             Fault::ReadOnly => operation.is_change() || operation == Operation::Lock,
-            Fault::NoSpace => operation.is_change() && !matches!(operation, Operation::Remove | Operation::SyncNames),
+            Fault::NoSpace => operation.is_change() && operation != Operation::Remove,
             Fault::DropDirty | Fault::FalseDurability => matches!(operation, Sync | WritePages),
             Fault::LoseWrite => matches!(operation, Append | WritePages),
             Fault::Misdirect => operation == WritePages,
