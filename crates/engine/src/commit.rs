@@ -109,7 +109,8 @@ pub(crate) struct Commit {
     broken: Option<Error>,
     /// There is new work for the background; to be told once the lock is released.
     news: bool,
-    /// Bytes that may go into the present log file before the next one should be made ready.
+    /// Bytes that may go into the present log file before the next one should be made ready: late enough that the flush of
+    /// the memtable before has mostly ended and its log file can be used again, early enough to be done in time.
     until_prepare_bytes: u64,
 }
 
@@ -351,7 +352,7 @@ impl Core {
         match log.rotate() {
             Ok(number) => {
                 commit.log_number = number;
-                commit.until_prepare_bytes = self.log_file_bytes / 4;
+                commit.until_prepare_bytes = self.log_file_bytes * 3 / 8;
                 self.log_rotated(number);
                 Ok(())
             }

@@ -358,7 +358,8 @@ impl Ground<'_> {
         let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
         let log_number = scratch.new_number();
         let file_bytes = log_file_bytes(&registry);
-        let log_options = LogOptions { file_bytes, ..LogOptions::default() };
+        // One spare: more would be room that is nearly always unused.
+        let log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
         for keyspace in registry.by_id.values() {
             keyspace.log_number.store(log_number, Ordering::Relaxed);
