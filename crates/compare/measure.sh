@@ -1,0 +1,44 @@
+#!/bin/bash
+# The comparisons behind docs/evidence/rocksdb.md: raw results and a summary of each set go to OUTPUT/SET/.
+#   crates/compare/measure.sh OUTPUT [SET...]
+# Nothing else should run on the machine. DIRECTORY (default: ./compare-data) is where the stores lie; it needs 40 GB.
+set -euo pipefail
+output=$(realpath -m "$1"); shift
+sets=("$@")
+[ ${#sets[@]} -gt 0 ] || sets=(small-in-cache small-cold ycsb sync steady large-lz4 many)
+cd "$(dirname "${BASH_SOURCE[0]}")"
+cargo build --release --locked
+compare=$(cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)/release/compare
+directory=$(realpath -m "${DIRECTORY:-compare-data}")
+mkdir -p "$output" "$directory"
+
+run() {
+  local set=$1; shift
+  "$compare" --stores rocksdb,situ --directory "$directory" --output "$output/$set" "$@" | tee "$output/$set.txt"
+}
+
+for set in "${sets[@]}"; do
+  case $set in
+    # 5 million entries of 116 bytes, no compression, everything fits into the block cache.
+    small-in-cache) run "$set" --repeat "${REPEAT:-5}" --keys 5m --value-bytes 100 --cache-bytes $((1 << 30)) \
+      --workloads fillrandom,wait,readrandom,readrandom,readseq,readreverse,overwrite ;;
+    # The same with a cache of an eighth of the data.
+    small-cold) run "$set" --repeat "${REPEAT:-5}" --keys 5m --value-bytes 100 --cache-bytes $((64 << 20)) \
+      --workloads fillseq,fillrandom,compact,readrandom,seekrandom,readwhilewriting --duration-seconds 20 ;;
+    # YCSB's records of 1140 bytes, in cache.
+    ycsb) run "$set" --repeat "${REPEAT:-5}" --keys 1m --cache-bytes $((2 << 30)) --threads 2 \
+      --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e --duration-seconds 15 ;;
+    # Every write synced, 16 writers.
+    sync) run "$set" --repeat "${REPEAT:-5}" --keys 1m --value-bytes 100 --threads 16 --operations 5000 \
+      --workloads fillsync ;;
+    # Writes at a rate that both can hold: latency counted from when each was due.
+    steady) run "$set" --repeat "${REPEAT:-5}" --keys 5m --value-bytes 100 --rate 100000 --workloads fillrandom,overwrite ;;
+    # 5 million entries of 1 KB, LZ4, a cache much smaller than the data.
+    large-lz4) run "$set" --repeat "${REPEAT:-3}" --keys 5m --value-bytes 1024 --compression lz4 \
+      --workloads fillrandom,wait,readrandom,compact,readrandom --duration-seconds 120 ;;
+    # 20 million entries; space before and after everything is compacted.
+    many) run "$set" --repeat "${REPEAT:-3}" --keys 20m --value-bytes 100 --workloads fillrandom,compact ;;
+    *) echo "no such set: $set" >&2; exit 1 ;;
+  esac
+done
+rmdir "$directory" 2>/dev/null || true
