@@ -181,6 +181,54 @@ fn a_dump_that_fails_leaves_the_old_file() {
     assert_eq!(fs::read_dir(at).unwrap().count(), 2);
 }
 
+/// A dump once took the place of whatever had the name: a device, a pipe, a link.
+#[test]
+fn a_dump_replaces_nothing_but_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "key", "value"]).done();
+    let line = "{\"key\":\"key\",\"value\":\"value\"}\n";
+    let names = || {
+        let mut names: Vec<_> =
+            fs::read_dir(at).unwrap().map(|found| found.unwrap().file_name().into_string().unwrap()).collect();
+        names.sort();
+        names
+    };
+
+    fs::create_dir(at.join("elsewhere")).unwrap();
+    fs::write(at.join("elsewhere/old.jsonl"), "old").unwrap();
+    for (link, to) in [("link.jsonl", "elsewhere/old.jsonl"), ("dangling.jsonl", "elsewhere/new.jsonl")] {
+        std::os::unix::fs::symlink(to, at.join(link)).unwrap();
+        situ(at, &["dump", "-o", link]).done();
+        assert_eq!(fs::read_link(at.join(link)).unwrap().to_str(), Some(to));
+        assert_eq!(fs::read_to_string(at.join(to)).unwrap(), line);
+    }
+    assert_eq!(fs::read_dir(at.join("elsewhere")).unwrap().count(), 2);
+
+    // By links in a directory of the test's own: a dump that goes wrong must not harm the machine's devices.
+    std::os::unix::fs::symlink("/dev/full", at.join("full.jsonl")).unwrap();
+    let full = situ(at, &["dump", "-o", "full.jsonl"]);
+    assert_eq!(full.code, 1);
+    assert!(full.stderr.contains("No space left on device") && full.stderr.contains("no regular file"), "{full:?}");
+    assert!(fs::symlink_metadata(at.join("full.jsonl")).unwrap().is_symlink());
+
+    assert!(std::process::Command::new("mkfifo").arg(at.join("pipe.jsonl")).status().unwrap().success());
+    let reader = std::thread::spawn({
+        let path = at.join("pipe.jsonl");
+        move || fs::read_to_string(path).unwrap()
+    });
+    situ(at, &["dump", "-o", "pipe.jsonl"]).done();
+    // A dump that replaces the pipe leaves its reader waiting: it must be found out without it.
+    assert!(!fs::symlink_metadata(at.join("pipe.jsonl")).unwrap().is_file());
+    assert_eq!(reader.join().unwrap(), line);
+    // Without the summary, which would be a line that no load can read.
+    std::os::unix::fs::symlink("/dev/stdout", at.join("out.jsonl")).unwrap();
+    assert_eq!(situ(at, &["dump", "-o", "out.jsonl"]).done().text(), line);
+
+    let expected = ["dangling.jsonl", "elsewhere", "full.jsonl", "link.jsonl", "out.jsonl", "pipe.jsonl", "situ-data"];
+    assert_eq!(names(), expected);
+}
+
 /// Flushed items were written by `dump --stored`, and came back to life in the store they were loaded into, where the
 /// next flush did not reach them, and where a new item got a cas id that one of them had.
 #[test]

@@ -2,7 +2,8 @@
 //!
 //! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
 //!
-//! A file is written under another name first and takes its own when it is whole and durable.
+//! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
+//! pointing to it. What is there already and is no regular file (a device, a pipe) is written as it is.
 
 use super::{format_of, is_dash};
 use crate::DONE;
@@ -15,6 +16,8 @@ use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 /// Entries between two looks at the progress bar.
@@ -42,16 +45,29 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         return DONE;
     }
     let target = &options.output;
-    let to = |error: &io::Error| {
+    let unchanged = |error: &io::Error| {
         Failure::new(format!("cannot write {}", target.display()), error).cure("the file of that name is as it was")
     };
-    let partial = Partial::create(target).map_err(|error| to(&error))?;
-    let mut counted = Counted { inner: BufWriter::with_capacity(256 << 10, &partial.file), bytes: 0 };
-    let dumped = write_entries(&readable, options, format, &mut counted, &to)?;
+    let begun = |error: &io::Error| {
+        Failure::new(format!("cannot write {}", target.display()), error)
+            .cure("it is no regular file: what it took before the error stays there")
+    };
+    let destination = Destination::open(target).map_err(|error| unchanged(&error))?;
+    let to: &dyn Fn(&io::Error) -> Failure = match destination {
+        Destination::Whole(_) => &unchanged,
+        Destination::Direct(_) => &begun,
+    };
+    let mut counted = Counted { inner: BufWriter::with_capacity(256 << 10, destination.file()), bytes: 0 };
+    let dumped = write_entries(&readable, options, format, &mut counted, to)?;
     counted.flush().map_err(|error| to(&error))?;
     let bytes = counted.bytes;
     drop(counted);
-    partial.finish(target).map_err(|error| to(&error))?;
+    let to_stdout = destination.is_stdout().map_err(|error| to(&error))?;
+    destination.finish().map_err(|error| to(&error))?;
+    if to_stdout {
+        // The summary would stand among the entries.
+        return DONE;
+    }
     let summary = Summary { file: target.display().to_string(), dumped, bytes };
     if out.is_json() {
         out.object(&summary)?;
@@ -131,25 +147,84 @@ fn io_error(error: csv::Error) -> io::Error {
     }
 }
 
+/// Where entries go.
+enum Destination {
+    /// A file that appears when it is whole.
+    Whole(Partial),
+    /// What was there under the name and is no regular file.
+    Direct(File),
+}
+
+impl Destination {
+    fn open(target: &Path) -> io::Result<Destination> {
+        match std::fs::metadata(target) {
+            Ok(found) if !found.is_file() => Ok(Destination::Direct(File::options().write(true).open(target)?)),
+            Ok(_) => Ok(Destination::Whole(Partial::create(std::fs::canonicalize(target)?)?)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                Ok(Destination::Whole(Partial::create(end_of_links(target)?)?))
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn file(&self) -> &File {
+        match self {
+            Destination::Whole(partial) => &partial.file,
+            Destination::Direct(file) => file,
+        }
+    }
+
+    /// True for the pipe or the device that standard output is, too.
+    fn is_stdout(&self) -> io::Result<bool> {
+        let Destination::Direct(file) = self else { return Ok(false) };
+        let (file, stdout) = (file.metadata()?, File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?);
+        Ok((file.dev(), file.ino()) == (stdout.dev(), stdout.ino()))
+    }
+
+    fn finish(self) -> io::Result<()> {
+        match self {
+            Destination::Whole(partial) => partial.finish(),
+            // Nothing else of these can be made durable; the system refuses to try.
+            Destination::Direct(file) if file.metadata()?.file_type().is_block_device() => file.sync_all(),
+            Destination::Direct(_) => Ok(()),
+        }
+    }
+}
+
+/// The path that a chain of symbolic links ends in, with nothing there yet.
+fn end_of_links(path: &Path) -> io::Result<PathBuf> {
+    let mut path = path.to_owned();
+    // The chain has an end: the system has followed it already, and counts.
+    while std::fs::symlink_metadata(&path).is_ok_and(|found| found.is_symlink()) {
+        let next = std::fs::read_link(&path)?;
+        path = directory_of(&path).join(next);
+    }
+    Ok(path)
+}
+
+fn directory_of(path: &Path) -> &Path {
+    path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."))
+}
+
 /// A file that is not there yet under its own name; removed if it is given up.
 struct Partial {
     path: PathBuf,
     file: File,
+    target: PathBuf,
 }
 
 impl Partial {
-    fn create(target: &Path) -> io::Result<Partial> {
+    fn create(target: PathBuf) -> io::Result<Partial> {
         let mut name = target.as_os_str().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let path = PathBuf::from(name);
-        Ok(Partial { file: File::create_new(&path)?, path })
+        Ok(Partial { file: File::create_new(&path)?, path, target })
     }
 
-    fn finish(self, target: &Path) -> io::Result<()> {
+    fn finish(self) -> io::Result<()> {
         self.file.sync_all()?;
-        std::fs::rename(&self.path, target)?;
-        let parent = target.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        File::open(parent)?.sync_all()
+        std::fs::rename(&self.path, &self.target)?;
+        File::open(directory_of(&self.target))?.sync_all()
     }
 }
 
