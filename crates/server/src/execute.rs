@@ -396,6 +396,12 @@ impl<E: Engine> Executor<E> {
     }
 
     fn get_and_touch(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool, expires: i32) -> Outcome {
+        if session.output.take_cut_short() {
+            // A write of an earlier key has failed, and its error was the end of the answer.
+            session.resume = 0;
+            self.answer(session, Command::GetAndTouch, |_| {});
+            return Outcome::Done;
+        }
         while let Some((key, next)) = next_key(keys, session.resume) {
             if let Some(outcome) = self.limits.check(&session.output) {
                 return outcome;
@@ -409,7 +415,10 @@ impl<E: Engine> Executor<E> {
                 Err(error) => {
                     self.stripes.release(stripe);
                     session.resume = 0;
-                    self.fail(session, Command::GetAndTouch, &error, false);
+                    let mut end = Vec::new();
+                    push_server_error(&mut end, &error);
+                    session.output.append_end(end);
+                    self.answer(session, Command::GetAndTouch, |_| {});
                     return Outcome::Done;
                 }
             };
@@ -431,10 +440,11 @@ impl<E: Engine> Executor<E> {
                 session.output.append(|out| out.extend_from_slice(b"\r\n"));
                 continue;
             }
-            self.put_and_return(session, stripe, None, (key, header), item, line, OnFailure::Silence);
+            self.put_and_return(session, stripe, None, (key, header), item, line, OnFailure::EndAnswer);
         }
         session.resume = 0;
-        self.answer(session, Command::GetAndTouch, |out| out.extend_from_slice(b"END\r\n"));
+        session.output.append_end(b"END\r\n".to_vec());
+        self.answer(session, Command::GetAndTouch, |_| {});
         Outcome::Done
     }
 

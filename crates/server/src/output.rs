@@ -5,6 +5,9 @@
 //! Sending stops at the first `Await`; when the engine answers, it becomes the prepared reply or an error, and what
 //! lies behind it can go. So answers keep the order of the commands however the writes finish.
 //!
+//! **Answers of parts.** The answer to `gat` has a place for each item that it touches. The first of them whose write
+//! fails becomes the error that ends the answer; the rest of the answer, which may still grow, is dropped with its end.
+//!
 //! Small values are copied next to their header line, which is cheaper than a vector element; values from
 //! [`COPY_BYTES_MAX`] are sent from where the engine holds them.
 //!
@@ -52,7 +55,9 @@ impl<V: Deref<Target = [u8]>> Reply<V> {
 pub(crate) enum OnFailure {
     /// `SERVER_ERROR` with the reason.
     Report,
-    /// Nothing: the client asked for no reply, or sees a miss (`gat`, where the line would be read as data).
+    /// `SERVER_ERROR` with the reason in place of the rest of the answer, up to what [`Output::append_end`] appended.
+    EndAnswer,
+    /// Nothing: the client asked for no reply.
     Silence,
 }
 
@@ -74,6 +79,19 @@ enum Segment<V> {
     /// The engine's value from an offset on.
     Value(V, usize),
     Await(Await<V>),
+    /// The end of an answer of which parts may wait.
+    End(Vec<u8>),
+}
+
+impl<V: Deref<Target = [u8]>> Segment<V> {
+    /// What can be sent; `None` for a place.
+    fn bytes(&self) -> Option<&[u8]> {
+        match self {
+            Segment::Bytes(bytes) | Segment::End(bytes) => Some(bytes),
+            Segment::Value(value, offset) => Some(value.get(*offset..).unwrap_or_default()),
+            Segment::Await(_) => None,
+        }
+    }
 }
 
 /// How far a send came.
@@ -98,11 +116,13 @@ pub(crate) struct Output<V> {
     awaiting: usize,
     /// Bytes of the writes that places wait for.
     writing_bytes: usize,
+    /// An answer was ended by an error before all of its parts were appended.
+    cut_short: bool,
 }
 
 impl<V: Deref<Target = [u8]>> Output<V> {
     pub(crate) fn new() -> Output<V> {
-        Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0 }
+        Output { segments: VecDeque::new(), sent: 0, pending_bytes: 0, awaiting: 0, writing_bytes: 0, cut_short: false }
     }
 
     /// Bytes held, sent or not yet allowed to be.
@@ -151,6 +171,35 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         }
     }
 
+    /// Appends the end of an answer of parts. Each answer with a part that is [`OnFailure::EndAnswer`] has one, unless
+    /// [`Output::take_cut_short`] says that it has ended.
+    pub(crate) fn append_end(&mut self, end: Vec<u8>) {
+        self.pending_bytes += end.len();
+        self.push_end(end, self.awaiting > 0);
+    }
+
+    /// True, once, if an error has ended the answer that is being given in parts: nothing more of it may be appended.
+    pub(crate) fn take_cut_short(&mut self) -> bool {
+        std::mem::take(&mut self.cut_short)
+    }
+
+    /// Keeps `end` apart if a part before it may still fail. The count does not change.
+    fn push_end(&mut self, end: Vec<u8>, parts_wait: bool) {
+        if parts_wait {
+            self.segments.push_back(Segment::End(end));
+        } else {
+            self.push_bytes(end);
+        }
+    }
+
+    /// Joins, so that a long pipeline of small answers stays one element. The count does not change.
+    fn push_bytes(&mut self, more: Vec<u8>) {
+        match self.segments.back_mut() {
+            Some(Segment::Bytes(bytes)) => bytes.extend_from_slice(&more),
+            _ => self.segments.push_back(Segment::Bytes(more)),
+        }
+    }
+
     /// Keeps a place.
     pub(crate) fn append_await(&mut self, place: Await<V>) {
         self.awaiting += 1;
@@ -162,7 +211,26 @@ impl<V: Deref<Target = [u8]>> Output<V> {
     /// Fills the places that waited for `batch`.
     pub(crate) fn resolve(&mut self, batch: u64, result: &Result<(), EngineError>, counters: &Counters, now: Instant) {
         let sent = self.sent;
-        for segment in std::mem::take(&mut self.segments) {
+        // A part of the answer at hand waits.
+        let mut parts_wait = false;
+        // The answer at hand has ended with an error.
+        let mut dropping = false;
+        for mut segment in std::mem::take(&mut self.segments) {
+            if dropping {
+                match &mut segment {
+                    // The engine has yet to answer, but the client is told nothing of it.
+                    Segment::Await(place) => {
+                        self.pending_bytes = self.pending_bytes.saturating_sub(place.reply.byte_len());
+                        (place.reply, place.on_failure) = (Reply::Static(b""), OnFailure::Silence);
+                    }
+                    other => {
+                        let length = other.bytes().map_or(0, <[u8]>::len);
+                        self.pending_bytes = self.pending_bytes.saturating_sub(length);
+                        dropping = !matches!(other, Segment::End(_));
+                        continue;
+                    }
+                }
+            }
             match segment {
                 Segment::Await(place) if place.batch == batch => {
                     self.awaiting -= 1;
@@ -186,16 +254,29 @@ impl<V: Deref<Target = [u8]>> Output<V> {
                             counters.add(Counter::WriteFailures, 1);
                             self.append(|bytes| push_server_error(bytes, error));
                         }
+                        (Err(error), OnFailure::EndAnswer) => {
+                            counters.add(Counter::WriteFailures, 1);
+                            let mut end = Vec::new();
+                            push_server_error(&mut end, error);
+                            self.pending_bytes += end.len();
+                            self.push_end(end, parts_wait);
+                            (parts_wait, dropping) = (false, true);
+                        }
                     }
                 }
-                // Joined, so that a long pipeline of small answers stays one element. The count does not change.
-                Segment::Bytes(more) => match self.segments.back_mut() {
-                    Some(Segment::Bytes(bytes)) => bytes.extend_from_slice(&more),
-                    _ => self.segments.push_back(Segment::Bytes(more)),
-                },
-                other => self.segments.push_back(other),
+                Segment::Await(place) => {
+                    parts_wait |= place.on_failure == OnFailure::EndAnswer;
+                    self.segments.push_back(Segment::Await(place));
+                }
+                Segment::Bytes(more) => self.push_bytes(more),
+                Segment::End(end) => {
+                    self.push_end(end, parts_wait);
+                    parts_wait = false;
+                }
+                value @ Segment::Value(..) => self.segments.push_back(value),
             }
         }
+        self.cut_short |= dropping;
         self.sent = sent;
     }
 
@@ -209,11 +290,7 @@ impl<V: Deref<Target = [u8]>> Output<V> {
             let mut count = 0;
             let mut skip = self.sent;
             for (slice, segment) in slices.iter_mut().zip(&self.segments) {
-                let bytes: &[u8] = match segment {
-                    Segment::Bytes(bytes) => bytes,
-                    Segment::Value(value, offset) => value.get(*offset..).unwrap_or_default(),
-                    Segment::Await(_) => break,
-                };
+                let Some(bytes) = segment.bytes() else { break };
                 *slice = IoSlice::new(bytes.get(skip..).unwrap_or_default());
                 skip = 0;
                 count += 1;
@@ -238,12 +315,8 @@ impl<V: Deref<Target = [u8]>> Output<V> {
         self.pending_bytes = self.pending_bytes.saturating_sub(bytes);
         bytes += self.sent;
         self.sent = 0;
-        while let Some(segment) = self.segments.front_mut() {
-            let length = match segment {
-                Segment::Bytes(bytes) => bytes.len(),
-                Segment::Value(value, offset) => value.len().saturating_sub(*offset),
-                Segment::Await(_) => break,
-            };
+        while let Some(segment) = self.segments.front() {
+            let Some(length) = segment.bytes().map(<[u8]>::len) else { break };
             if bytes < length {
                 self.sent = bytes;
                 return;
@@ -281,3 +354,6 @@ pub(crate) fn push_server_error(out: &mut Vec<u8>, error: &EngineError) {
     out.extend_from_slice(error.to_string().as_bytes());
     out.extend_from_slice(b"\r\n");
 }
+
+#[cfg(test)]
+mod tests;
