@@ -106,6 +106,12 @@ fn bad_lines_are_named_and_counted() {
     assert!(done.stderr.contains("line 3: key: not hexadecimal"), "{}", done.stderr);
     assert!(done.stderr.contains("line 6: expected 2 columns, key and value, found 3"), "{}", done.stderr);
     assert_eq!(situ(at, &["scan", "-k", "csv", "--hex"]).done().text(), "00\t61\n01\t74776f0a6c696e6573\n");
+
+    fs::write(at.join("cut.csv"), "key,value\na,1\nb,\"two\nli").unwrap();
+    let cut = situ(at, &["load", "-k", "cut", "cut.csv"]);
+    assert_eq!(cut.code, 1);
+    assert!(cut.stderr.contains("line 3: a quote is opened here and never closed"), "{}", cut.stderr);
+    assert_eq!(situ(at, &["scan", "-k", "cut"]).done().text(), "a\t1\n");
 }
 
 #[test]

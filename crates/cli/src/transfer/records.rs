@@ -5,6 +5,7 @@
 //!
 //! CSV and TSV are RFC 4180 with any bytes inside fields. A first row `key,value` is a header; `key_hex`, `key_base64`
 //! and the same for `value` say how all rows are encoded. Without a header, the columns are key and value as they are.
+//! A quote that is still open where the input ends makes its record a bad one: the rest of the value is missing.
 
 use crate::options::Format;
 use crate::text::Encoding;
@@ -36,6 +37,63 @@ impl Read for Input {
     }
 }
 
+/// What a CSV parser is in the middle of.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Within {
+    /// Nothing: a field begins here.
+    Start,
+    Field,
+    /// A field in quotes.
+    Quoted,
+    /// The same, behind a quote: it is the last one, or the first of two.
+    Quote,
+}
+
+/// Passes the input to the CSV parser, which takes a quote that is never closed for one that is closed at the end, and
+/// keeps track of what the parser knows and does not tell.
+pub(super) struct Quotes {
+    input: Input,
+    delimiter: u8,
+    within: Within,
+    begun: bool,
+    ended: bool,
+}
+
+impl Quotes {
+    fn new(input: Input, delimiter: u8) -> Quotes {
+        Quotes { input, delimiter, within: Within::Start, begun: false, ended: false }
+    }
+
+    /// True if the input has ended in a field whose quote was not closed.
+    fn left_open(&self) -> bool {
+        self.ended && self.within == Within::Quoted
+    }
+}
+
+impl Read for Quotes {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        let read = self.input.read(into)?;
+        let mut bytes = into.get(..read).unwrap_or_default();
+        self.ended |= bytes.is_empty() && !into.is_empty();
+        if !self.begun && !bytes.is_empty() {
+            self.begun = true;
+            // The parser skips the mark under the same condition.
+            bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
+        }
+        for byte in bytes {
+            self.within = match (self.within, byte) {
+                (Within::Start | Within::Quote, b'"') => Within::Quoted,
+                (Within::Quoted, b'"') => Within::Quote,
+                (Within::Quoted, _) => Within::Quoted,
+                (_, b'\n' | b'\r') => Within::Start,
+                (_, byte) if *byte == self.delimiter => Within::Start,
+                _ => Within::Field,
+            };
+        }
+        Ok(read)
+    }
+}
+
 /// A place between two records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Place {
@@ -58,7 +116,7 @@ pub(super) struct Numbered {
 /// Reads records of one format.
 pub(super) enum Records {
     Json { input: BufReader<Input>, place: Place, line: Vec<u8> },
-    Csv { reader: Box<csv::Reader<Input>>, base: Place, encodings: [Encoding; 2], record: ByteRecord },
+    Csv { reader: Box<csv::Reader<Quotes>>, base: Place, encodings: [Encoding; 2], record: ByteRecord },
 }
 
 impl Records {
@@ -79,19 +137,22 @@ impl Records {
         let builder = |input| {
             let mut builder = csv::ReaderBuilder::new();
             builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(256 << 10);
-            Box::new(builder.from_reader(input))
+            Box::new(builder.from_reader(Quotes::new(input, delimiter)))
         };
         let mut reader = builder(input);
         let mut record = ByteRecord::new();
         let mut encodings = [Encoding::Text; 2];
         let more = reader.read_byte_record(&mut record).map_err(io::Error::other)?;
-        let header = header(&record);
+        let header = match reader.get_ref().left_open() {
+            true => None,
+            false => header(&record),
+        };
         if let Some(found) = header {
             encodings = found;
         }
         if start.offset > 0 {
             // The header has been read for what it says; the rest begins elsewhere.
-            let mut input = reader.into_inner();
+            let mut input = reader.into_inner().input;
             seek(&mut input, start)?;
             return Ok(Records::Csv { reader: builder(input), base: start, encodings, record: ByteRecord::new() });
         }
@@ -131,7 +192,13 @@ impl Records {
                     return Ok(None);
                 }
                 let line = record.position().map_or(0, csv::Position::line) + base.line - 1;
-                let found = from_row(record, *encodings);
+                // The parser learns of the end of the input with the last record only.
+                let found =
+                    match reader.get_ref().left_open() {
+                        true => Err("a quote is opened here and never closed: the file was cut, or a quote is missing"
+                            .to_owned()),
+                        false => from_row(record, *encodings),
+                    };
                 record.clear();
                 Ok(Some(Numbered { line, record: found }))
             }

@@ -51,6 +51,37 @@ fn check(bytes: &[u8], format: Format, from: prop::sample::Index) {
     assert_eq!(read(&file, format, found[at].2, bytes.len()), found[at + 1..], "resumed behind record {at}");
 }
 
+/// A file, and of each record its line and whether it is a good one.
+type Case = (&'static [u8], &'static [(u64, bool)]);
+
+/// The last value of a file that was cut in quotes was loaded as far as it went.
+#[test]
+fn a_quote_that_is_never_closed_is_a_bad_record() {
+    let cases: [Case; 11] = [
+        (b"key,value\na,1\nb,\"two\nli", &[(2, true), (3, false)]),
+        (b"key,value\na,1\nb,\"two\nli\"", &[(2, true), (3, true)]),
+        (b"a,\"1\"\"", &[(1, false)]),
+        (b"a,\"1\"\"\"", &[(1, true)]),
+        (b"a,\"", &[(1, false)]),
+        (b"a,\"1\"x\"", &[(1, true)]),
+        (b"a,1\"\nb,\"2\"\n\"c,3\nd,4\n", &[(1, true), (2, true), (3, false)]),
+        (b"\xef\xbb\xbf\"a\",\"1\n", &[(1, false)]),
+        (b"\xef\xbb\xbf\"a\",1", &[(1, true)]),
+        (b"key,\"value", &[(1, false)]),
+        (b"key,value\na,\"1\"\r\n", &[(2, true)]),
+    ];
+    for (bytes, expected) in cases {
+        for (format, delimiter) in [(Format::Csv, b','), (Format::Tsv, b'\t')] {
+            let mut file = tempfile::tempfile().unwrap();
+            let bytes: Vec<u8> = bytes.iter().map(|byte| if *byte == b',' { delimiter } else { *byte }).collect();
+            file.write_all(&bytes).unwrap();
+            let found = read(&file, format, Place::START, bytes.len());
+            let found: Vec<_> = found.iter().map(|(line, record, _)| (*line, record.is_some())).collect();
+            assert_eq!(found, expected, "{:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(3000))]
 
