@@ -40,6 +40,9 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         Server::start(&server_options(options), Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
     let place = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
     messages.line(&format!("serving {}", place.display()));
+    for warning in server.warnings() {
+        messages.line(&format!("warning: {warning}"));
+    }
     let listening = Listening {
         event: "listening",
         directory: place.display().to_string(),

@@ -126,6 +126,24 @@ fn the_banner_names_commands_that_work_elsewhere() {
     assert!(output.status.success(), "{inspect}: {output:?}");
 }
 
+/// The server knew that it would take fewer connections than were asked for, and nobody was told.
+#[test]
+fn what_is_not_as_asked_is_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut command = Command::new("/bin/sh");
+    let serve = "ulimit -n 200 && exec \"$0\" serve --log-file situ.log --listen 127.0.0.1:0 --no-http \
+                 --max-connections 5000";
+    command.args(["-c", serve, env!("CARGO_BIN_EXE_situ")]).current_dir(at);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // The banner is written after the log.
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+    assert!(log.contains("warning: at most ") && log.contains("connections instead of 5000"), "{log}");
+}
+
 #[test]
 fn conflicts_are_explained() {
     let directory = tempfile::tempdir().unwrap();
