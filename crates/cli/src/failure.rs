@@ -90,6 +90,11 @@ impl Failure {
                     "`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest"
                 ))
                 .ending(Exit::Damage),
+            situ::Error::Storage(storage::Error::NotFound { .. }) if directory.is_dir() => Failure::new(what, error)
+                .cure(format!(
+                    "a file of the store is missing: beside a running server, which removes files that it needs no \
+                     more, do the same again; otherwise `situ verify {shown}` finds everything that is missing"
+                )),
             situ::Error::Storage(storage::Error::NotFound { .. }) => {
                 Failure::new(what, error).cure(no_store(directory))
             }

@@ -4,6 +4,7 @@ mod common;
 
 use common::{Ran, Serving, program, situ, situ_fed};
 use serde_json::{Value, json};
+use std::fs;
 use std::io::Read;
 use std::process::Stdio;
 
@@ -199,4 +200,26 @@ fn with_json_what_goes_wrong_is_json_on_stderr() {
     let warning: Value = serde_json::from_str(&begun.stderr).unwrap();
     assert_eq!(warning["event"], "warning", "{warning}");
     assert_eq!(begun.json()["loaded"], 0);
+}
+
+/// A file that had gone, as it may beside a server, brought the advice to make a store where there was one.
+#[test]
+fn a_missing_file_is_told_from_a_missing_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let nowhere = situ(at, &["get", "-d", "nowhere", "key"]);
+    assert!(nowhere.stderr.contains("name another directory, or make a store there"), "{}", nowhere.stderr);
+    situ(at, &["put", "key", "value"]).done();
+    situ(at, &["compact"]).done();
+    for file in fs::read_dir(at.join("situ-data")).unwrap().map(Result::unwrap) {
+        if file.path().extension().is_some_and(|extension| extension == "table") {
+            fs::remove_file(file.path()).unwrap();
+        }
+    }
+    let missing = situ(at, &["get", "key"]);
+    assert_eq!(missing.code, 1);
+    assert!(!missing.stderr.contains("make a store there"), "{}", missing.stderr);
+    for part in [".table does not exist", "do the same again", "`situ verify situ-data`"] {
+        assert!(missing.stderr.contains(part), "{part} in {}", missing.stderr);
+    }
 }
