@@ -11,6 +11,7 @@ use crate::options::Format;
 use crate::text::Encoding;
 use csv::ByteRecord;
 use serde::Deserialize;
+use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
 /// A JSON line may be this long: the longest value in base64, with room.
@@ -40,7 +41,9 @@ impl Read for Input {
 /// What a CSV parser is in the middle of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Within {
-    /// Nothing: a field begins here.
+    /// Nothing: a record begins with the next byte that ends no line.
+    Lines,
+    /// A record: a field begins here.
     Start,
     Field,
     /// A field in quotes.
@@ -49,19 +52,23 @@ enum Within {
     Quote,
 }
 
-/// Passes the input to the CSV parser, which takes a quote that is never closed for one that is closed at the end, and
-/// keeps track of what the parser knows and does not tell.
+/// Passes the input to the CSV parser and keeps track of what the parser does not tell: it takes a quote that is never
+/// closed for one that is closed at the end, and a record to begin with the rest of the line end before it.
 pub(super) struct Quotes {
     input: Input,
     delimiter: u8,
     within: Within,
     begun: bool,
     ended: bool,
+    /// The number of the line at hand.
+    line: u64,
+    /// The numbers of the first lines of records, from the next one that the parser gives.
+    lines: VecDeque<u64>,
 }
 
 impl Quotes {
     fn new(input: Input, delimiter: u8) -> Quotes {
-        Quotes { input, delimiter, within: Within::Start, begun: false, ended: false }
+        Quotes { input, delimiter, within: Within::Lines, begun: false, ended: false, line: 1, lines: VecDeque::new() }
     }
 
     /// True if the input has ended in a field whose quote was not closed.
@@ -81,11 +88,16 @@ impl Read for Quotes {
             bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
         }
         for byte in bytes {
+            if self.within == Within::Lines && !matches!(byte, b'\n' | b'\r') {
+                self.within = Within::Start;
+                self.lines.push_back(self.line);
+            }
+            self.line += u64::from(*byte == b'\n');
             self.within = match (self.within, byte) {
                 (Within::Start | Within::Quote, b'"') => Within::Quoted,
                 (Within::Quoted, b'"') => Within::Quote,
                 (Within::Quoted, _) => Within::Quoted,
-                (_, b'\n' | b'\r') => Within::Start,
+                (_, b'\n' | b'\r') => Within::Lines,
                 (_, byte) if *byte == self.delimiter => Within::Start,
                 _ => Within::Field,
             };
@@ -156,6 +168,9 @@ impl Records {
             seek(&mut input, start)?;
             return Ok(Records::Csv { reader: builder(input), base: start, encodings, record: ByteRecord::new() });
         }
+        if header.is_some() {
+            reader.get_mut().lines.pop_front();
+        }
         if header.is_some() || !more {
             record.clear();
         }
@@ -191,7 +206,9 @@ impl Records {
                 if record.is_empty() && !reader.read_byte_record(record).map_err(io::Error::other)? {
                     return Ok(None);
                 }
-                let line = record.position().map_or(0, csv::Position::line) + base.line - 1;
+                let line = reader.get_mut().lines.pop_front();
+                let line = line.ok_or_else(|| io::Error::other("the parser found a record where none begins"))?;
+                let line = line + base.line - 1;
                 // The parser learns of the end of the input with the last record only.
                 let found =
                     match reader.get_ref().left_open() {

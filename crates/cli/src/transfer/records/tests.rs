@@ -29,6 +29,9 @@ fn read(file: &File, format: Format, start: Place, bytes: usize) -> Vec<(u64, Op
         found.push((numbered.line, numbered.record.ok(), records.place()));
         assert!(found.len() <= bytes, "more records than bytes");
     }
+    if let Records::Csv { reader, .. } = &records {
+        assert!(reader.get_ref().lines.is_empty(), "records began that were not given");
+    }
     found
 }
 
@@ -78,6 +81,27 @@ fn a_quote_that_is_never_closed_is_a_bad_record() {
             let found = read(&file, format, Place::START, bytes.len());
             let found: Vec<_> = found.iter().map(|(line, record, _)| (*line, record.is_some())).collect();
             assert_eq!(found, expected, "{:?}", String::from_utf8_lossy(&bytes));
+        }
+    }
+}
+
+/// Records behind `\r\n` or an empty line had the number of the line before them.
+#[test]
+fn records_have_the_numbers_of_their_own_lines() {
+    let cases: [Case; 4] = [
+        (b"key,value\r\na,1\r\n\r\n\r\nb,\"two\r\nlines\"\r\nc\r\nd,4", &[(2, true), (5, true), (7, false), (8, true)]),
+        (b"\n\r\n\xffa,1\n\nb,2\n\n", &[(3, true), (5, true)]),
+        (b"\xef\xbb\xbf\na,1\n", &[(2, true)]),
+        (b"\xef\xbb\xbf\"a\r\n\",1\r\n,\r\n", &[(1, true), (3, true)]),
+    ];
+    for (bytes, expected) in cases {
+        let mut file = tempfile::tempfile().unwrap();
+        file.write_all(bytes).unwrap();
+        let found = read(&file, Format::Csv, Place::START, bytes.len());
+        let lines: Vec<_> = found.iter().map(|(line, record, _)| (*line, record.is_some())).collect();
+        assert_eq!(lines, expected, "{:?}", String::from_utf8_lossy(bytes));
+        for (at, (_, _, place)) in found.iter().enumerate() {
+            assert_eq!(read(&file, Format::Csv, *place, bytes.len()), found[at + 1..]);
         }
     }
 }
