@@ -8,7 +8,8 @@
 //! 3. **Epilogue**, no lock held: the operations go into the memtables that the prologue chose; then the request is
 //!    *applied*.
 //! 4. **Publish**, under the commit lock: applied requests leave the queue's front; each moves the visible sequence
-//!    number over its own. A request is acknowledged when it is published.
+//!    number over its own. A request is acknowledged when it is published. Whoever publishes applies what is logged and
+//!    in its way.
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
 //! write does the same and is ready at once, unless a synced one that is not durable yet is before it in the queue. An
@@ -31,7 +32,7 @@ use crate::options::Durability;
 use crate::stats::sampled;
 use crate::view::Slot;
 use crate::{Error, Result};
-use situ_log::{AppendError, Lsn};
+use situ_log::{AppendError, Log, Lsn};
 use situ_table::{KeyKind, MAX_SEQUENCE, Trailer};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -42,6 +43,9 @@ use std::task::Waker;
 const NODE_BYTES: u64 = 48;
 /// How often a waiting writer looks at the queue before it goes to sleep.
 const SPINS: usize = 64;
+
+/// How many requests of others a thread applies before it goes back to its own caller.
+const HELPED_MAX: usize = 64;
 
 const LOGGED: u8 = 0;
 const APPLYING: u8 = 1;
@@ -68,6 +72,7 @@ pub(crate) struct Request {
     lsn: Lsn,
     stage: AtomicU8,
     caller: Caller,
+    durability: Durability,
     error: OnceLock<Error>,
     waker: Mutex<Option<Waker>>,
 }
@@ -76,6 +81,15 @@ impl Request {
     /// The right to apply the request; given to one caller only.
     fn claim(&self) -> bool {
         self.stage.compare_exchange(LOGGED, APPLYING, Ordering::AcqRel, Ordering::Acquire).is_ok()
+    }
+
+    /// Whether the log has brought it as far as it asked for.
+    fn is_logged(&self, log: &Log) -> bool {
+        let reached = match self.durability {
+            Durability::Buffered => log.written(),
+            Durability::Synced => log.durable(),
+        };
+        reached >= self.lsn
     }
 
     fn last(&self) -> u64 {
@@ -167,6 +181,17 @@ impl Commit {
     }
 }
 
+/// What one call of `publish` has done.
+#[derive(Default)]
+struct Done {
+    /// Whether a request has left the queue.
+    any: bool,
+    /// How many requests of others it applied.
+    helped: usize,
+    /// Requests whose futures are to be woken.
+    to_wake: Vec<Arc<Request>>,
+}
+
 impl Core {
     /// A blocking write.
     pub(crate) fn write(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
@@ -174,8 +199,8 @@ impl Core {
             return self.writable().map(drop);
         }
         let started = sampled().then(|| self.env.clock.now());
-        let request = self.prologue(batch, Caller::Thread)?;
-        self.carry_on(&request, durability);
+        let request = self.prologue(batch, Caller::Thread, durability)?;
+        self.carry_on(&request);
         let result = self.wait_for(&request);
         if let Some(started) = started {
             self.stats.write.record(self.env.clock.now().saturating_sub(started));
@@ -187,12 +212,12 @@ impl Core {
     pub(crate) fn write_detached(&self, batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
         match durability {
             Durability::Buffered => {
-                let request = self.prologue(batch, Caller::Future)?;
-                self.carry_on(&request, durability);
+                let request = self.prologue(batch, Caller::Future, durability)?;
+                self.carry_on(&request);
                 Ok(request)
             }
             Durability::Synced => {
-                let request = self.prologue(batch, Caller::Detached)?;
+                let request = self.prologue(batch, Caller::Detached, durability)?;
                 self.log_work.notify();
                 Ok(request)
             }
@@ -200,9 +225,9 @@ impl Core {
     }
 
     /// Log and epilogue for one request, on this thread.
-    fn carry_on(&self, request: &Arc<Request>, durability: Durability) {
+    fn carry_on(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
-        match log.commit(request.lsn, durability.into()) {
+        match log.commit(request.lsn, request.durability.into()) {
             Ok(()) => {
                 if request.claim() {
                     apply(request);
@@ -223,14 +248,14 @@ impl Core {
         request.stage.store(FAILED, Ordering::Release);
     }
 
-    fn prologue(&self, mut batch: WriteBatch, caller: Caller) -> Result<Arc<Request>> {
+    fn prologue(&self, mut batch: WriteBatch, caller: Caller, durability: Durability) -> Result<Arc<Request>> {
         self.writable()?;
         self.stall.admit(self, batch.bytes() as u64);
         loop {
             let seen = self.progress.generation();
             let (begun, news) = {
                 let mut commit = lock(&self.commit);
-                let begun = self.begin(&mut commit, batch, caller);
+                let begun = self.begin(&mut commit, batch, caller, durability);
                 (begun, std::mem::take(&mut commit.news))
             };
             if news {
@@ -273,6 +298,7 @@ impl Core {
         commit: &mut Commit,
         batch: WriteBatch,
         caller: Caller,
+        durability: Durability,
     ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
         match self.place(commit, &batch) {
             Ok((targets, lsn)) => {
@@ -285,6 +311,7 @@ impl Core {
                     lsn,
                     stage: AtomicU8::new(LOGGED),
                     caller,
+                    durability,
                     error: OnceLock::new(),
                     waker: Mutex::new(None),
                 });
@@ -419,40 +446,57 @@ impl Core {
     }
 
     /// Takes applied requests off the front of the queue and makes them visible.
+    ///
+    /// A request at the front that is logged, but whose thread has not come to apply it, is applied here: with more
+    /// writers than cores it may have to wait for a core, and everybody behind it would wait with it.
     fn publish(&self) {
-        let mut finished: Vec<Arc<Request>> = Vec::new();
-        {
-            let mut commit = lock(&self.commit);
-            while let Some(front) = commit.pending.front() {
-                let stage = front.stage.load(Ordering::Acquire);
-                if stage != APPLIED && stage != FAILED {
-                    break;
-                }
-                let Some(request) = commit.pending.pop_front() else { break };
-                if stage == FAILED {
-                    commit.broken = request.error.get().cloned();
-                } else if let Some(error) = &commit.broken {
-                    let _ = request.error.set(error.clone());
-                    request.stage.store(FAILED, Ordering::Release);
-                } else {
-                    self.visible.store(request.last(), Ordering::Release);
-                    request.stage.store(PUBLISHED, Ordering::Release);
-                    let counters = &self.stats.counters;
-                    counters.writes.add(1);
-                    counters.operations_written.add(request.batch.len() as u64);
-                    counters.bytes_written.add(request.batch.bytes() as u64);
-                }
-                if request.caller != Caller::Thread {
-                    finished.push(request);
-                }
-            }
+        let mut done = Done::default();
+        while let Some(request) = self.publish_applied(&mut done) {
+            apply(&request);
+            done.helped += 1;
+        }
+        if !done.any {
+            return;
         }
         self.published.notify();
-        for request in finished {
+        for request in done.to_wake {
             // Taken out first: what is woken may poll, and must not find the lock held.
             let waker = lock(&request.waker).take();
             if let Some(waker) = waker {
                 waker.wake();
+            }
+        }
+    }
+
+    /// Publishes from the front as far as requests are applied. Returns the next one if it is for the caller to apply.
+    fn publish_applied(&self, done: &mut Done) -> Option<Arc<Request>> {
+        let mut commit = lock(&self.commit);
+        loop {
+            let front = commit.pending.front()?;
+            let stage = front.stage.load(Ordering::Acquire);
+            if stage != APPLIED && stage != FAILED {
+                let log = self.log.as_ref()?;
+                let helps =
+                    commit.broken.is_none() && done.helped < HELPED_MAX && front.is_logged(log) && front.claim();
+                return helps.then(|| Arc::clone(front));
+            }
+            let request = commit.pending.pop_front()?;
+            done.any = true;
+            if stage == FAILED {
+                commit.broken = request.error.get().cloned();
+            } else if let Some(error) = &commit.broken {
+                let _ = request.error.set(error.clone());
+                request.stage.store(FAILED, Ordering::Release);
+            } else {
+                self.visible.store(request.last(), Ordering::Release);
+                request.stage.store(PUBLISHED, Ordering::Release);
+                let counters = &self.stats.counters;
+                counters.writes.add(1);
+                counters.operations_written.add(request.batch.len() as u64);
+                counters.bytes_written.add(request.batch.bytes() as u64);
+            }
+            if request.caller != Caller::Thread {
+                done.to_wake.push(request);
             }
         }
     }
