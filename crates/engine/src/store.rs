@@ -61,8 +61,8 @@ impl StoreBuilder {
         self
     }
 
-    /// Opens without a lock and without writing anything. The state is that of the moment of opening; if another process
-    /// writes at the same time, reads may fail when it deletes a table.
+    /// Opens without a lock and without writing anything. The state is that of the moment of opening, and stays so if
+    /// another process writes: all tables are opened at once, a descriptor and one read each.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
@@ -282,8 +282,8 @@ impl Store {
         Ok(Keyspace { core: Arc::clone(core), inner })
     }
 
-    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to it answer [`Error::KeyspaceDropped`] from then on; iterators
-    /// that are open go on.
+    /// Removes a keyspace and all that is in it. It is durable on return, and so is every write before it. Handles to it
+    /// answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
     ///
     /// # Errors
     /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes.

@@ -57,9 +57,20 @@ fn probes_for(bits_per_key: u32) -> u8 {
     }
 }
 
-/// The line of `hash` among `lines`.
+/// Words and bits within a line that a key with this hash sets, `probes` of them. Memtables' filters use them, too.
+#[inline(always)]
+pub fn filter_bits(hash: u64, probes: u32) -> impl Iterator<Item = (usize, u64)> {
+    let mut bits = (hash >> 32) as u32;
+    (0..probes).map(move |_| {
+        let word_and_bit = ((bits >> 29) as usize, 1 << (bits >> 23 & 63));
+        bits = bits.wrapping_mul(GOLDEN);
+        word_and_bit
+    })
+}
+
+/// The line of `hash` among `lines`, which are fewer than 2^32.
 #[inline]
-fn line_of(hash: u64, lines: usize) -> usize {
+pub fn filter_line(hash: u64, lines: usize) -> usize {
     (((hash & 0xffff_ffff) * lines as u64) >> 32) as usize
 }
 
@@ -106,13 +117,9 @@ impl FilterBuilder {
         let probes = probes_for(self.bits_per_key);
         let mut lines = vec![Line([0; LINE_WORDS]); self.lines()];
         for hash in &self.hashes {
-            let at = line_of(*hash, lines.len());
+            let at = filter_line(*hash, lines.len());
             let line = &mut lines[at].0;
-            let mut bits = (hash >> 32) as u32;
-            for _ in 0..probes {
-                line[(bits >> 29) as usize] |= 1 << (bits >> 23 & 63);
-                bits = bits.wrapping_mul(GOLDEN);
-            }
+            filter_bits(*hash, u32::from(probes)).for_each(|(word, bit)| line[word] |= bit);
         }
         let mut block = Vec::with_capacity(FILTER_HEADER_BYTES + lines.len() * FILTER_LINE_BYTES + 5);
         block.extend_from_slice(&[FILTER_BLOCKED_BLOOM, probes, 0, 0]);
@@ -159,15 +166,8 @@ impl Filter {
     /// False if no key with this hash is in the table.
     #[inline]
     pub(crate) fn may_contain(&self, hash: u64) -> bool {
-        let Some(Line(line)) = self.lines.get(line_of(hash, self.lines.len())) else { return true };
-        let mut bits = (hash >> 32) as u32;
-        for _ in 0..self.probes {
-            if line[(bits >> 29) as usize] >> (bits >> 23 & 63) & 1 == 0 {
-                return false;
-            }
-            bits = bits.wrapping_mul(GOLDEN);
-        }
-        true
+        let Some(Line(line)) = self.lines.get(filter_line(hash, self.lines.len())) else { return true };
+        filter_bits(hash, u32::from(self.probes)).all(|(word, bit)| line[word] & bit != 0)
     }
 
     /// The memory it takes.

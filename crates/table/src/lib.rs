@@ -29,7 +29,7 @@ mod writer;
 pub use block::{Block, ValueRef};
 pub use cache::{BlockCache, CacheStats};
 pub use cursor::Cursor;
-pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, hash_key};
+pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, filter_bits, filter_line, hash_key};
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 pub use options::{Compression, ReadOptions, TableOptions};
 pub use properties::{Properties, WRITER_VERSION, property_names};

@@ -27,6 +27,8 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use situ_table::{filter_bits, filter_line};
+
 use super::sync::prefetch;
 
 /// How many bytes of entries there are to a byte of filter.
@@ -40,9 +42,6 @@ const LINE_WORDS: usize = 8;
 
 /// How many bits a key sets: near the best for 6 to 10 bits per key.
 const PROBES: u32 = 5;
-
-/// Multiplies the hash for the next probe: 2^32 divided by the golden ratio, odd.
-const GOLDEN: u32 = 0x9e37_79b9;
 
 /// See the [module](self).
 pub(super) struct Filter {
@@ -75,20 +74,8 @@ impl Filter {
 
     #[inline(always)]
     fn line(&self, hash: u64) -> &[Word] {
-        // The hash's low half, scaled: no division, and no need for a power of two.
-        let line = (((hash & 0xffff_ffff) * self.lines as u64) >> 32) as usize;
+        let line = filter_line(hash, self.lines);
         &self.words[self.first + line * LINE_WORDS..][..LINE_WORDS]
-    }
-
-    /// Word and bit of each probe.
-    #[inline(always)]
-    fn probes(hash: u64) -> impl Iterator<Item = (usize, u64)> {
-        let mut bits = (hash >> 32) as u32;
-        (0..PROBES).map(move |_| {
-            let probe = ((bits >> 29) as usize, 1 << (bits >> 23 & 63));
-            bits = bits.wrapping_mul(GOLDEN);
-            probe
-        })
     }
 
     /// Asks for the line of a key that is about to be inserted.
@@ -101,7 +88,7 @@ impl Filter {
     #[inline]
     pub(super) fn insert(&self, hash: u64) {
         let line = self.line(hash);
-        for (word, bit) in Filter::probes(hash) {
+        for (word, bit) in filter_bits(hash, PROBES) {
             // The load first: most bits of a well-filled filter, and all of a key that comes again, are set already.
             if line[word].load(Ordering::Relaxed) & bit == 0 {
                 line[word].fetch_or(bit, Ordering::Relaxed);
@@ -113,7 +100,7 @@ impl Filter {
     #[inline]
     pub(super) fn may_contain(&self, hash: u64) -> bool {
         let line = self.line(hash);
-        Filter::probes(hash).all(|(word, bit)| line[word].load(Ordering::Relaxed) & bit != 0)
+        filter_bits(hash, PROBES).all(|(word, bit)| line[word].load(Ordering::Relaxed) & bit != 0)
     }
 }
 
