@@ -125,9 +125,12 @@ pub fn table(data: &[u8]) {
     volume.set_contents(FileName::Table(1), &bytes);
     let reader = volume.open(FileName::Table(1)).expect("the file exists");
     let salvaged = salvaged(&*reader);
-    let Ok(table) = Table::open(reader, 1, BlockCache::new(1 << 16)) else {
-        assert!(!salvaged.damages.is_empty(), "a table that cannot be opened is called sound");
-        return;
+    let table = match Table::open(reader, 1, BlockCache::new(1 << 16)) {
+        Ok(table) => table,
+        Err(error) => {
+            assert!(!salvaged.damages.is_empty(), "a table that cannot be opened is called sound: {error}");
+            return;
+        }
     };
     let sound = table.verify(&mut |_| {}).is_ok();
     if sound {

@@ -22,6 +22,7 @@
 
 use crate::block::{Block, BlockCursor};
 use crate::compress::decode_owned;
+use crate::filter::Filter;
 use crate::format::{
     BLOCK_TRAILER_BYTES, BlockHandle, Damage, FOOTER_BYTES, Footer, HEADER_BYTES, MAX_BLOCK_BYTES, header,
 };
@@ -278,7 +279,17 @@ impl Salvor<'_> {
         self.pass_data(kind);
         match kind {
             Kind::Data => return self.entries(block, handle),
-            Kind::Index | Kind::TopIndex | Kind::Filter => {}
+            // What has a sound checksum and is no index, or no filter, keeps the table from being read.
+            Kind::Index | Kind::TopIndex => {
+                if let Err(damage) = Block::new_index(block, handle.offset) {
+                    self.damage(handle.offset, kind.name(), damage);
+                }
+            }
+            Kind::Filter => {
+                if let Err(damage) = Filter::decode(&block) {
+                    self.damage(handle.offset, kind.name(), damage);
+                }
+            }
             Kind::RangeTombstones => match decode_range_tombstones(block) {
                 Ok(tombstones) => self.out.range_tombstones = Some(tombstones),
                 Err(damage) => self.damage(handle.offset, kind.name(), damage),
