@@ -4,7 +4,7 @@
 //! implements [`Engine`], and shows what it does to Prometheus.
 //!
 //! ```text
-//!   socket -> connection -> parse -> execute, meta -> WriteBatch -> Engine::write
+//!   socket -> connection -> parse -> classic, meta -> WriteBatch -> Engine::write
 //!     ^                                  |                              |
 //!     +------------- output <------------+ <----- inbox <---- done -----+
 //! ```
@@ -41,6 +41,7 @@ extern crate self as situ_server;
 
 mod access;
 mod base64;
+mod classic;
 mod clock;
 mod connection;
 mod descriptors;

@@ -7,8 +7,9 @@
 //! down, which turns this one read into a write), later ones `Z`, until the item is set again.
 
 use crate::base64;
+use crate::classic::{Delta, NOT_NUMERIC};
 use crate::engine::Engine;
-use crate::execute::{Delta, Executor, Item, NOT_NUMERIC, Outcome, Session};
+use crate::execute::{Executor, Item, Outcome, Session};
 use crate::item::{BINARY_KEY, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter};
 use crate::number::push_decimal;

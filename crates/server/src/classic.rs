@@ -1,0 +1,466 @@
+//! The classic commands against the engine, and `ms`, which is a storage command like the others; what the other meta
+//! commands share with them is here, too.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+
+use crate::engine::{Engine, EngineError};
+use crate::execute::{Executor, Item, Outcome, Session};
+use crate::inbox::Message;
+use crate::item::{BINARY_KEY, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
+use crate::metrics::{Command, Counter};
+use crate::number::{parse_u64, push_decimal};
+use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
+use crate::parse::{Store, StoreMode, next_key};
+
+impl<E: Engine> Executor<E> {
+    pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
+        while let Some((key, next)) = next_key(keys, session.resume) {
+            if session.output.pending_bytes() >= self.limits.output_bytes_max {
+                return Outcome::Full;
+            }
+            let item = match self.load_ordered(session, key) {
+                Ok(Ok(item)) => item,
+                Ok(Err(error)) => {
+                    session.resume = 0;
+                    self.fail(session, Command::Get, &error, false);
+                    return Outcome::Done;
+                }
+                Err(wait) => return wait,
+            };
+            self.counters.add(Counter::Keys, 1);
+            session.resume = next;
+            let Some(item) = item else {
+                self.counters.add(Counter::GetMisses, 1);
+                continue;
+            };
+            self.counters.add(Counter::GetHits, 1);
+            self.access.fetched(key, self.rule.now_seconds);
+            session.output.append(|out| push_value_line(out, key, &item.header, item.data().len(), with_cas));
+            session.output.append_value(item.value, HEADER_BYTES);
+            session.output.append(|out| out.extend_from_slice(b"\r\n"));
+        }
+        session.resume = 0;
+        self.answer(session, Command::Get, |out| out.extend_from_slice(b"END\r\n"));
+        Outcome::Done
+    }
+
+    pub(crate) fn get_and_touch(
+        &mut self,
+        session: &mut Session<E::Value>,
+        keys: &[u8],
+        with_cas: bool,
+        expires: i32,
+    ) -> Outcome {
+        if session.output.take_cut_short() {
+            // A write of an earlier key has failed, and its error was the end of the answer.
+            session.resume = 0;
+            self.answer(session, Command::GetAndTouch, |_| {});
+            return Outcome::Done;
+        }
+        while let Some((key, next)) = next_key(keys, session.resume) {
+            if let Some(outcome) = self.limits.check(&session.output) {
+                return outcome;
+            }
+            let stripe = match self.own(session, key) {
+                Ok(stripe) => stripe,
+                Err(wait) => return wait,
+            };
+            let item = match self.load(key) {
+                Ok(item) => item,
+                Err(error) => {
+                    self.stripes.release(stripe);
+                    session.resume = 0;
+                    let mut end = Vec::new();
+                    push_server_error(&mut end, &error);
+                    session.output.append_end(end);
+                    self.answer(session, Command::GetAndTouch, |_| {});
+                    return Outcome::Done;
+                }
+            };
+            session.resume = next;
+            let Some(item) = item else {
+                self.counters.add(Counter::TouchMisses, 1);
+                self.stripes.release(stripe);
+                continue;
+            };
+            self.counters.add(Counter::TouchHits, 1);
+            self.access.fetched(key, self.rule.now_seconds);
+            let mut line = Vec::new();
+            push_value_line(&mut line, key, &item.header, item.data().len(), with_cas);
+            let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
+            if header == item.header {
+                self.stripes.release(stripe);
+                session.output.append(|out| out.extend_from_slice(&line));
+                session.output.append_value(item.value, HEADER_BYTES);
+                session.output.append(|out| out.extend_from_slice(b"\r\n"));
+                continue;
+            }
+            self.put_and_return(session, stripe, None, (key, header), item, line, OnFailure::EndAnswer);
+        }
+        session.resume = 0;
+        session.output.append_end(b"END\r\n".to_vec());
+        self.answer(session, Command::GetAndTouch, |_| {});
+        Outcome::Done
+    }
+
+    /// Refuses a value over the limit. As in memcached, a `set` leaves no older value behind to be read by mistake.
+    pub(crate) fn refuse_too_large(&mut self, session: &mut Session<E::Value>, store: &Store<'_>) -> Outcome {
+        const TEXT: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
+        let command = store_command(store);
+        let silent = store.noreply && store.meta.is_none();
+        let text: &'static [u8] = if silent { b"" } else { TEXT };
+        if store.mode == StoreMode::Set || store.meta.is_some() {
+            let stripe = match self.own(session, &store.key) {
+                Ok(stripe) => stripe,
+                Err(wait) => return wait,
+            };
+            if let Ok(Some(_)) = self.load(&store.key) {
+                let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
+                self.remove(session, stripe, command, &store.key, Reply::Static(text), on_failure);
+                self.counters.add(Counter::StoreTooLarge, 1);
+                return Outcome::Done;
+            }
+            self.stripes.release(stripe);
+        }
+        self.counters.add(Counter::StoreTooLarge, 1);
+        self.answer(session, command, |out| out.extend_from_slice(text));
+        Outcome::Done
+    }
+
+    pub(crate) fn store(&mut self, session: &mut Session<E::Value>, store: &Store<'_>, data: &[u8]) -> Outcome {
+        let key: &[u8] = &store.key;
+        let command = store_command(store);
+        // Errors of meta commands are never silent.
+        let silent = store.noreply && store.meta.is_none();
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        let old = match store.mode {
+            StoreMode::Set => Ok(None),
+            _ => self.load(key),
+        };
+        let old = match old {
+            Ok(old) => old,
+            Err(error) => {
+                self.stripes.release(stripe);
+                self.fail(session, command, &error, silent);
+                return Outcome::Done;
+            }
+        };
+        let binary = store.meta.as_ref().is_some_and(|meta| meta.binary_key);
+        let fresh = Header {
+            state: if binary { BINARY_KEY } else { 0 },
+            flags: store.flags,
+            expires: expires_at(store.expires, self.rule.now_seconds),
+            cas: 0,
+        };
+        let decision = self.decide(store, old.as_ref(), fresh, data);
+        let (header, parts) = match decision {
+            Ok(decided) => decided,
+            Err(refusal) => {
+                self.stripes.release(stripe);
+                self.answer(session, command, |out| push_store_answer(out, store, refusal, 0));
+                return Outcome::Done;
+            }
+        };
+        let cas = match self.durable.next_cas() {
+            Ok(cas) => cas,
+            Err(error) => {
+                self.stripes.release(stripe);
+                self.fail(session, command, &error, silent);
+                return Outcome::Done;
+            }
+        };
+        self.counters.add(Counter::TotalItems, 1);
+        self.access.stored(key, self.rule.now_seconds);
+        let reply = match (&store.meta, store.noreply) {
+            (_, true) => Reply::Static(b""),
+            (None, false) => Reply::Static(b"STORED\r\n"),
+            (Some(_), false) => {
+                let mut text = Vec::with_capacity(64);
+                push_store_answer(&mut text, store, Refusal::None, cas);
+                Reply::Bytes(text)
+            }
+        };
+        let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
+        self.put(session, stripe, Some(command), key, Header { cas, ..header }, parts, reply, on_failure);
+        Outcome::Done
+    }
+
+    /// What storing does to the item that is there: the new header (but for its cas) and data, or why not.
+    fn decide<'d>(
+        &self,
+        store: &Store<'_>,
+        old: Option<&'d Item<E::Value>>,
+        fresh: Header,
+        data: &'d [u8],
+    ) -> Result<(Header, [&'d [u8]; 2]), Refusal> {
+        let plain = (fresh, [data, &[][..]]);
+        let Some(old) = old else {
+            return match store.mode {
+                StoreMode::Set | StoreMode::Add => Ok(plain),
+                StoreMode::Cas => {
+                    self.counters.add(Counter::CasMisses, 1);
+                    Err(Refusal::NotFound)
+                }
+                StoreMode::Replace | StoreMode::Append | StoreMode::Prepend => Err(Refusal::NotStored),
+            };
+        };
+        match store.mode {
+            StoreMode::Set | StoreMode::Replace => Ok(plain),
+            StoreMode::Add => Err(Refusal::NotStored),
+            StoreMode::Cas if store.cas != 0 && store.cas == old.header.cas => {
+                self.counters.add(Counter::CasHits, 1);
+                Ok(plain)
+            }
+            StoreMode::Cas => {
+                let stale_allowed = store.meta.as_ref().is_some_and(|meta| meta.invalidate);
+                if stale_allowed && store.cas != 0 && store.cas < old.header.cas {
+                    // Late but better than nothing: kept as stale, and whoever won the right to recache keeps it.
+                    let state = fresh.state | STALE | (old.header.state & TOKEN_SENT);
+                    return Ok((Header { state, expires: old.header.expires, ..fresh }, plain.1));
+                }
+                self.counters.add(Counter::CasBad, 1);
+                Err(Refusal::Exists)
+            }
+            StoreMode::Append | StoreMode::Prepend => {
+                if store.cas != 0 && store.cas != old.header.cas {
+                    return Err(Refusal::Exists);
+                }
+                if old.data().len() + data.len() > self.limits.value_bytes_max {
+                    self.counters.add(Counter::StoreTooLarge, 1);
+                    return Err(Refusal::NotStored);
+                }
+                let header = Header { state: old.header.state & BINARY_KEY, ..old.header };
+                let parts = if store.mode == StoreMode::Append { [old.data(), data] } else { [data, old.data()] };
+                Ok((header, parts))
+            }
+        }
+    }
+
+    pub(crate) fn delete(&mut self, session: &mut Session<E::Value>, key: &[u8], noreply: bool) -> Outcome {
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        match self.load(key) {
+            Ok(Some(_)) => {
+                self.counters.add(Counter::DeleteHits, 1);
+                let (reply, on_failure) = classic_reply(b"DELETED\r\n", noreply);
+                self.remove(session, stripe, Command::Delete, key, reply, on_failure);
+            }
+            other => {
+                self.stripes.release(stripe);
+                match other {
+                    Err(error) => self.fail(session, Command::Delete, &error, noreply),
+                    _ => {
+                        self.counters.add(Counter::DeleteMisses, 1);
+                        self.say(session, Command::Delete, "NOT_FOUND", noreply);
+                    }
+                }
+            }
+        }
+        Outcome::Done
+    }
+
+    pub(crate) fn touch(
+        &mut self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+        expires: i32,
+        noreply: bool,
+    ) -> Outcome {
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        match self.load(key) {
+            Ok(Some(item)) => {
+                self.counters.add(Counter::TouchHits, 1);
+                self.access.fetched(key, self.rule.now_seconds);
+                let header = Header { expires: expires_at(expires, self.rule.now_seconds), ..item.header };
+                let (reply, on_failure) = classic_reply(b"TOUCHED\r\n", noreply);
+                self.put(session, stripe, Some(Command::Touch), key, header, [item.data(), b""], reply, on_failure);
+            }
+            other => {
+                self.stripes.release(stripe);
+                match other {
+                    Err(error) => self.fail(session, Command::Touch, &error, noreply),
+                    _ => {
+                        self.counters.add(Counter::TouchMisses, 1);
+                        self.say(session, Command::Touch, "NOT_FOUND", noreply);
+                    }
+                }
+            }
+        }
+        Outcome::Done
+    }
+
+    pub(crate) fn arithmetic(
+        &mut self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+        delta: u64,
+        increment: bool,
+        noreply: bool,
+    ) -> Outcome {
+        let command = if increment { Command::Incr } else { Command::Decr };
+        let stripe = match self.own(session, key) {
+            Ok(stripe) => stripe,
+            Err(wait) => return wait,
+        };
+        match self.load(key).and_then(|item| self.apply_delta(item, increment, delta)) {
+            Ok(Delta::Changed { header, data, digits }) => {
+                let (mut reply, on_failure) = classic_reply(b"", noreply);
+                if !noreply {
+                    let mut text = data[..digits].to_vec();
+                    text.extend_from_slice(b"\r\n");
+                    reply = Reply::Bytes(text);
+                }
+                self.put(session, stripe, Some(command), key, header, [&data, b""], reply, on_failure);
+            }
+            other => {
+                self.stripes.release(stripe);
+                match other {
+                    Err(error) => self.fail(session, command, &error, noreply),
+                    Ok(Delta::NotNumeric) => self.say(session, command, NOT_NUMERIC, noreply),
+                    _ => self.say(session, command, "NOT_FOUND", noreply),
+                }
+            }
+        }
+        Outcome::Done
+    }
+
+    /// The item after `incr` or `decr`. A result with fewer digits is padded with spaces, as memcached does.
+    pub(crate) fn apply_delta(
+        &self,
+        item: Option<Item<E::Value>>,
+        increment: bool,
+        delta: u64,
+    ) -> Result<Delta, EngineError> {
+        let (hits, misses) = match increment {
+            true => (Counter::IncrHits, Counter::IncrMisses),
+            false => (Counter::DecrHits, Counter::DecrMisses),
+        };
+        let Some(item) = item else {
+            self.counters.add(misses, 1);
+            return Ok(Delta::NotFound);
+        };
+        let Some(value) = parse_u64(item.data()).filter(|_| item.data().len() <= NUMBER_BYTES_MAX) else {
+            return Ok(Delta::NotNumeric);
+        };
+        self.counters.add(hits, 1);
+        let value = if increment { value.wrapping_add(delta) } else { value.saturating_sub(delta) };
+        let mut data = Vec::with_capacity(24);
+        push_decimal(&mut data, value);
+        let digits = data.len();
+        data.resize(digits.max(item.data().len()), b' ');
+        Ok(Delta::Changed { header: Header { cas: self.durable.next_cas()?, ..item.header }, data, digits })
+    }
+
+    pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
+        // Stores before the flush must be in the engine before it.
+        self.submit();
+        let batch = self.batch_number;
+        self.batch_number += 1;
+        let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
+        let (command, started) = (Some(Command::FlushAll), session.started);
+        session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });
+        let at = if delay > 0 { expires_at(delay, self.rule.now_seconds) } else { 0 };
+        let at = if at > self.rule.now_seconds { at } else { 0 };
+        let (inbox, connection) = (Arc::clone(&self.inbox), session.token);
+        self.durable.flush(
+            at,
+            Box::new(move |result| inbox.post(Message::Completed { batch, connections: vec![connection], result })),
+        );
+    }
+}
+
+/// Largest item that `incr` looks at: memcached keeps larger ones in chunks, which are no numbers to it.
+const NUMBER_BYTES_MAX: usize = 512 << 10;
+
+pub(crate) const NOT_NUMERIC: &str = "CLIENT_ERROR cannot increment or decrement non-numeric value";
+
+/// What arithmetic makes of an item.
+pub(crate) enum Delta {
+    /// `data` starts with the result, of `digits` bytes.
+    Changed {
+        header: Header,
+        data: Vec<u8>,
+        digits: usize,
+    },
+    NotFound,
+    NotNumeric,
+}
+
+/// Why nothing was stored, if so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refusal {
+    None,
+    NotStored,
+    Exists,
+    NotFound,
+}
+
+pub(crate) fn classic_reply<V>(text: &'static [u8], noreply: bool) -> (Reply<V>, OnFailure) {
+    if noreply { (Reply::Static(b""), OnFailure::Silence) } else { (Reply::Static(text), OnFailure::Report) }
+}
+
+fn store_command(store: &Store<'_>) -> Command {
+    match store.mode {
+        _ if store.meta.is_some() => Command::MetaSet,
+        StoreMode::Set => Command::Set,
+        StoreMode::Add => Command::Add,
+        StoreMode::Replace => Command::Replace,
+        StoreMode::Append => Command::Append,
+        StoreMode::Prepend => Command::Prepend,
+        StoreMode::Cas => Command::Cas,
+    }
+}
+
+fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas: u64) {
+    let Some(meta) = &store.meta else {
+        if !store.noreply {
+            out.extend_from_slice(match refusal {
+                Refusal::None => b"STORED\r\n",
+                Refusal::NotStored => b"NOT_STORED\r\n",
+                Refusal::Exists => b"EXISTS\r\n",
+                Refusal::NotFound => b"NOT_FOUND\r\n",
+            });
+        }
+        return;
+    };
+    out.extend_from_slice(match refusal {
+        Refusal::None => b"HD",
+        Refusal::NotStored => b"NS",
+        Refusal::Exists => b"EX",
+        Refusal::NotFound => b"NF",
+    });
+    let key: &Cow<'_, [u8]> = &store.key;
+    for token in meta.tokens.as_slice() {
+        match token.first() {
+            Some(b'O') => crate::meta::push_token(out, token),
+            Some(b'k') => crate::meta::push_key(out, key, meta.binary_key),
+            Some(b'c') => crate::meta::push_number(out, b'c', cas),
+            _ => {}
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn push_value_line(out: &mut Vec<u8>, key: &[u8], header: &Header, length: usize, with_cas: bool) {
+    out.reserve(key.len() + 64 + if length < COPY_BYTES_MAX { length } else { 0 });
+    out.extend_from_slice(b"VALUE ");
+    out.extend_from_slice(key);
+    out.push(b' ');
+    push_decimal(out, u64::from(header.flags));
+    out.push(b' ');
+    push_decimal(out, length as u64);
+    if with_cas {
+        out.push(b' ');
+        push_decimal(out, header.cas);
+    }
+    out.extend_from_slice(b"\r\n");
+}
