@@ -104,7 +104,8 @@ impl<E: Engine> Executor<E> {
         Outcome::Done
     }
 
-    /// Refuses a value over the limit. As in memcached, a `set` leaves no older value behind to be read by mistake.
+    /// Refuses a value over the limit. As in memcached, a `set` leaves no older value behind to be read by mistake: what
+    /// cannot be read is removed, too, and the client is told why it could not be read, or why it is still there.
     pub(crate) fn refuse_too_large(&mut self, session: &mut Session<E::Value>, store: &Store<'_>) -> Outcome {
         const TEXT: &[u8] = b"SERVER_ERROR object too large for cache\r\n";
         let command = store_command(store);
@@ -115,9 +116,18 @@ impl<E: Engine> Executor<E> {
                 Ok(stripe) => stripe,
                 Err(wait) => return wait,
             };
-            if let Ok(Some(_)) = self.load(&store.key) {
+            let reply = match self.load(&store.key) {
+                Ok(None) => None,
+                Err(error) if !silent => {
+                    let mut text = Vec::new();
+                    push_server_error(&mut text, &error);
+                    Some(Reply::Bytes(text))
+                }
+                Ok(Some(_)) | Err(_) => Some(Reply::Static(text)),
+            };
+            if let Some(reply) = reply {
                 let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
-                self.remove(session, stripe, command, &store.key, Reply::Static(text), on_failure);
+                self.remove(session, stripe, command, &store.key, reply, on_failure);
                 self.counters.add(Counter::StoreTooLarge, 1);
                 return Outcome::Done;
             }

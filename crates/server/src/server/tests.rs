@@ -165,6 +165,42 @@ fn a_failing_engine_is_reported_and_the_protocol_stays_in_step() {
     );
 }
 
+/// It said that the object was too large, and left the old value to be taken for the new one.
+#[test]
+fn a_value_too_large_leaves_no_old_one_behind_that_cannot_be_read() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    let length = ServerOptions::default().max_value_bytes + 1;
+    let too_large = |command: &str, flags: &str| format!("{command} {length}{flags}\r\n{}\r\n", "x".repeat(length));
+    let unreadable = "SERVER_ERROR the disk cannot be read\r\n";
+    for (command, flags, answer) in
+        [("set a 0 0", "", unreadable), ("ms a", " q", unreadable), ("set a 0 0", " noreply", "")]
+    {
+        let before = statistics(&mut stream);
+        assert_eq!(ask(&mut stream, "set a 0 0 1\r\n5\r\n"), "STORED\r\n");
+        engine.failing_reads.store(true, Ordering::SeqCst);
+        assert_eq!(ask(&mut stream, &too_large(command, flags)), answer);
+        engine.failing_reads.store(false, Ordering::SeqCst);
+        assert_eq!(ask(&mut stream, "get a\r\n"), "END\r\n", "{command}");
+        let after = statistics(&mut stream);
+        let counted = ["read_failures", "store_too_large"].map(|name| after(name) - before(name));
+        assert_eq!(counted, [1.0, 1.0], "{command}");
+    }
+    // What cannot be removed is reported, too: the old value is still there.
+    assert_eq!(ask(&mut stream, "set a 0 0 1\r\n5\r\n"), "STORED\r\n");
+    engine.failing.store(true, Ordering::SeqCst);
+    for reads_fail in [false, true] {
+        let before = statistics(&mut stream);
+        engine.failing_reads.store(reads_fail, Ordering::SeqCst);
+        assert_eq!(ask(&mut stream, &too_large("set a 0 0", "")), "SERVER_ERROR the disk is full\r\n");
+        engine.failing_reads.store(false, Ordering::SeqCst);
+        let after = statistics(&mut stream);
+        assert_eq!(after("write_failures") - before("write_failures"), 1.0);
+    }
+    assert_eq!(ask(&mut stream, "get a\r\n"), "VALUE a 0 1\r\n5\r\nEND\r\n");
+}
+
 #[test]
 fn a_value_that_is_not_an_item_is_reported() {
     let engine = MemoryEngine::start(None);

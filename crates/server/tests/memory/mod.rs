@@ -34,6 +34,8 @@ pub(crate) struct MemoryEngine {
     late: Option<mpsc::Sender<Late>>,
     /// Writes fail while this is set.
     pub(crate) failing: AtomicBool,
+    /// Reads fail while this is set.
+    pub(crate) failing_reads: AtomicBool,
     /// Batches written so far.
     pub(crate) writes: AtomicU64,
 }
@@ -47,6 +49,7 @@ impl MemoryEngine {
             meta: Mutex::default(),
             late: None,
             failing: AtomicBool::new(false),
+            failing_reads: AtomicBool::new(false),
             writes: AtomicU64::new(0),
         };
         if let Some(delay) = delay {
@@ -86,6 +89,9 @@ impl Engine for MemoryEngine {
     type Value = Shared;
 
     fn get(&self, key: &[u8]) -> Result<Option<Shared>, EngineError> {
+        if self.failing_reads.load(Ordering::SeqCst) {
+            return Err(EngineError::new("the disk cannot be read"));
+        }
         Ok(shard(&self.shards, &self.hasher, key).read().unwrap().get(key).map(|value| Shared(Arc::clone(value))))
     }
 
