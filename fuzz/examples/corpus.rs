@@ -15,5 +15,6 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_engine::fuzzing::TARGETS {
         put(name, situ_engine::fuzzing::corpus(name))?;
     }
-    put("memcached_request", situ_server::fuzzing::corpus())
+    put("memcached_request", situ_server::fuzzing::corpus())?;
+    put("load", situ_cli::fuzzing::corpus())
 }

@@ -2,7 +2,8 @@
 
 mod dump;
 mod load;
-mod records;
+pub(crate) mod records;
+pub(crate) mod sink;
 
 pub(crate) use dump::dump;
 pub(crate) use load::load;

@@ -5,13 +5,14 @@
 //! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
 //! pointing to it. What is there already and is no regular file (a device, a pipe) is written as it is.
 
+use super::sink::Sink;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::options::{DumpOptions, Format};
 use crate::output::Output;
 use crate::store::Readable;
-use crate::text::{self, Encoding, JsonEntry};
+use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use std::fs::File;
@@ -86,65 +87,20 @@ fn write_entries(
     failed: &dyn Fn(&io::Error) -> Failure,
 ) -> Result<u64, Failure> {
     let encoding = options.encoding.encoding();
-    let delimiter = match format {
-        Format::Jsonl => None,
-        Format::Csv => Some(b','),
-        Format::Tsv => Some(b'\t'),
-    };
     let bar = bar(readable.keyspace.properties().approximate_keys);
-    let mut sink = match delimiter {
-        None => Sink::Json(to),
-        Some(delimiter) => {
-            let mut writer = csv::WriterBuilder::new().delimiter(delimiter).buffer_capacity(64 << 10).from_writer(to);
-            let name = |name: &str| format!("{name}{}", encoding.suffix());
-            writer.write_record([name("key"), name("value")]).map_err(|error| failed(&io_error(error)))?;
-            Sink::Csv(Box::new(writer))
-        }
-    };
+    let mut sink = Sink::new(format, encoding, to).map_err(|error| failed(&error))?;
     let mut entries = 0;
     let dumped = readable.walk(&options.range, encoding, false, |key, value| {
         entries += 1;
         if entries % BAR_EVERY == 0 {
             bar.set_position(entries);
         }
-        sink.write(key, value, encoding).map_err(|error| failed(&error))
+        sink.write(key, value).map_err(|error| failed(&error))
     });
     bar.finish_and_clear();
     let dumped = dumped?;
     sink.finish().map_err(|error| failed(&error))?;
     Ok(dumped)
-}
-
-enum Sink<'a> {
-    Json(&'a mut dyn Write),
-    Csv(Box<csv::Writer<&'a mut dyn Write>>),
-}
-
-impl Sink<'_> {
-    fn write(&mut self, key: &[u8], value: &[u8], encoding: Encoding) -> io::Result<()> {
-        match self {
-            Sink::Json(to) => {
-                serde_json::to_writer(&mut **to, &JsonEntry { key, value: Some(value), encoding })?;
-                to.write_all(b"\n")
-            }
-            Sink::Csv(writer) => writer.write_record([encoding.encode(key), encoding.encode(value)]).map_err(io_error),
-        }
-    }
-
-    fn finish(self) -> io::Result<()> {
-        match self {
-            Sink::Json(to) => to.flush(),
-            Sink::Csv(mut writer) => writer.flush(),
-        }
-    }
-}
-
-/// The system's error in a CSV error, so that a broken pipe is still known as one.
-fn io_error(error: csv::Error) -> io::Error {
-    match error.into_kind() {
-        csv::ErrorKind::Io(error) => error,
-        kind => io::Error::other(format!("{kind:?}")),
-    }
 }
 
 /// Where entries go.

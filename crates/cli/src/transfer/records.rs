@@ -21,12 +21,15 @@ const LINE_BYTES_MAX: u64 = 2 << 30;
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// A key and its value.
-pub(super) type Record = (Vec<u8>, Vec<u8>);
+pub(crate) type Record = (Vec<u8>, Vec<u8>);
 
 /// What a reader reads from; only files can be positioned.
-pub(super) enum Input {
+pub(crate) enum Input {
     File(std::fs::File),
     Stdin(io::Stdin),
+    /// Bytes in memory, so many at a time, as a pipe would give them.
+    #[cfg(any(test, feature = "fuzzing"))]
+    Pieces(io::Cursor<Vec<u8>>, usize),
 }
 
 impl Read for Input {
@@ -34,6 +37,8 @@ impl Read for Input {
         match self {
             Input::File(file) => file.read(into),
             Input::Stdin(stdin) => stdin.lock().read(into),
+            #[cfg(any(test, feature = "fuzzing"))]
+            Input::Pieces(bytes, at_most) => bytes.take(*at_most as u64).read(into),
         }
     }
 }
@@ -54,8 +59,13 @@ enum Within {
 
 /// Passes the input to the CSV parser and keeps track of what the parser does not tell: it takes a quote that is never
 /// closed for one that is closed at the end, and a record to begin with the rest of the line end before it.
-pub(super) struct Quotes {
+///
+/// The parser would skip a byte order mark wherever it begins, also in the middle of a file, but only one in the first
+/// piece that it gets. So the mark is taken away here, and that piece is a single byte.
+pub(crate) struct Quotes {
     input: Input,
+    /// What was read in search of a byte order mark, and is none.
+    front: Vec<u8>,
     delimiter: u8,
     within: Within,
     begun: bool,
@@ -68,7 +78,26 @@ pub(super) struct Quotes {
 
 impl Quotes {
     fn new(input: Input, delimiter: u8) -> Quotes {
-        Quotes { input, delimiter, within: Within::Lines, begun: false, ended: false, line: 1, lines: VecDeque::new() }
+        Quotes {
+            input,
+            front: Vec::new(),
+            delimiter,
+            within: Within::Lines,
+            begun: false,
+            ended: false,
+            line: 1,
+            lines: VecDeque::new(),
+        }
+    }
+
+    /// Takes a byte order mark away; how many bytes that were.
+    fn skip_mark(&mut self) -> io::Result<u64> {
+        self.input.by_ref().take(BYTE_ORDER_MARK.len() as u64).read_to_end(&mut self.front)?;
+        if self.front != BYTE_ORDER_MARK {
+            return Ok(0);
+        }
+        self.front.clear();
+        Ok(BYTE_ORDER_MARK.len() as u64)
     }
 
     /// True if the input has ended in a field whose quote was not closed.
@@ -79,14 +108,16 @@ impl Quotes {
 
 impl Read for Quotes {
     fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        let read = self.input.read(into)?;
-        let mut bytes = into.get(..read).unwrap_or_default();
+        let room = if self.begun { into.len() } else { into.len().min(1) };
+        let into = into.get_mut(..room).unwrap_or_default();
+        let read = match self.front.is_empty() {
+            true => self.input.read(into)?,
+            false => self.front.as_slice().read(into)?,
+        };
+        self.front.drain(..read.min(self.front.len()));
+        let bytes = into.get(..read).unwrap_or_default();
         self.ended |= bytes.is_empty() && !into.is_empty();
-        if !self.begun && !bytes.is_empty() {
-            self.begun = true;
-            // The parser skips the mark under the same condition.
-            bytes = bytes.strip_prefix(BYTE_ORDER_MARK).unwrap_or(bytes);
-        }
+        self.begun |= !bytes.is_empty();
         for byte in bytes {
             if self.within == Within::Lines && !matches!(byte, b'\n' | b'\r') {
                 self.within = Within::Start;
@@ -108,32 +139,32 @@ impl Read for Quotes {
 
 /// A place between two records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Place {
+pub(crate) struct Place {
     /// Bytes before it.
-    pub(super) offset: u64,
+    pub(crate) offset: u64,
     /// The number of the line that begins there, the first being 1.
-    pub(super) line: u64,
+    pub(crate) line: u64,
 }
 
 impl Place {
-    pub(super) const START: Place = Place { offset: 0, line: 1 };
+    pub(crate) const START: Place = Place { offset: 0, line: 1 };
 }
 
 /// One record, or why it is none, with the number of its first line.
-pub(super) struct Numbered {
-    pub(super) line: u64,
-    pub(super) record: Result<Record, String>,
+pub(crate) struct Numbered {
+    pub(crate) line: u64,
+    pub(crate) record: Result<Record, String>,
 }
 
 /// Reads records of one format.
-pub(super) enum Records {
+pub(crate) enum Records {
     Json { input: BufReader<Input>, place: Place, line: Vec<u8> },
     Csv { reader: Box<csv::Reader<Quotes>>, base: Place, encodings: [Encoding; 2], record: ByteRecord },
 }
 
 impl Records {
     /// Begins at `start`. `input` is positioned there already, if it is not the beginning.
-    pub(super) fn new(mut input: Input, format: Format, start: Place) -> io::Result<Records> {
+    pub(crate) fn new(mut input: Input, format: Format, start: Place) -> io::Result<Records> {
         let delimiter = match format {
             Format::Jsonl => {
                 seek(&mut input, start)?;
@@ -146,12 +177,14 @@ impl Records {
             Format::Csv => b',',
             Format::Tsv => b'\t',
         };
-        let builder = |input| {
+        let builder = |quotes| {
             let mut builder = csv::ReaderBuilder::new();
             builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(256 << 10);
-            Box::new(builder.from_reader(Quotes::new(input, delimiter)))
+            Box::new(builder.from_reader(quotes))
         };
-        let mut reader = builder(input);
+        let mut quotes = Quotes::new(input, delimiter);
+        let base = Place { offset: quotes.skip_mark()?, ..Place::START };
+        let mut reader = builder(quotes);
         let mut record = ByteRecord::new();
         let mut encodings = [Encoding::Text; 2];
         let more = reader.read_byte_record(&mut record).map_err(io::Error::other)?;
@@ -166,7 +199,12 @@ impl Records {
             // The header has been read for what it says; the rest begins elsewhere.
             let mut input = reader.into_inner().input;
             seek(&mut input, start)?;
-            return Ok(Records::Csv { reader: builder(input), base: start, encodings, record: ByteRecord::new() });
+            return Ok(Records::Csv {
+                reader: builder(Quotes::new(input, delimiter)),
+                base: start,
+                encodings,
+                record: ByteRecord::new(),
+            });
         }
         if header.is_some() {
             reader.get_mut().lines.pop_front();
@@ -174,11 +212,11 @@ impl Records {
         if header.is_some() || !more {
             record.clear();
         }
-        Ok(Records::Csv { reader, base: Place::START, encodings, record })
+        Ok(Records::Csv { reader, base, encodings, record })
     }
 
     /// The next record; `None` at the end.
-    pub(super) fn read(&mut self) -> io::Result<Option<Numbered>> {
+    pub(crate) fn read(&mut self) -> io::Result<Option<Numbered>> {
         match self {
             Records::Json { input, place, line } => loop {
                 line.clear();
@@ -222,8 +260,14 @@ impl Records {
         }
     }
 
+    /// Whether records have begun that were not given yet: at the end, a sign that lines were counted wrongly.
+    #[cfg(any(test, feature = "fuzzing"))]
+    pub(crate) fn promises_more(&self) -> bool {
+        matches!(self, Records::Csv { reader, .. } if !reader.get_ref().lines.is_empty())
+    }
+
     /// Where the next record begins.
-    pub(super) fn place(&self) -> Place {
+    pub(crate) fn place(&self) -> Place {
         match self {
             Records::Json { place, .. } => *place,
             Records::Csv { reader, base, .. } => {
@@ -237,6 +281,8 @@ impl Records {
 fn seek(input: &mut Input, start: Place) -> io::Result<()> {
     match input {
         Input::File(file) if start.offset > 0 => file.seek(SeekFrom::Start(start.offset)).map(drop),
+        #[cfg(any(test, feature = "fuzzing"))]
+        Input::Pieces(bytes, _) => bytes.seek(SeekFrom::Start(start.offset)).map(drop),
         _ => Ok(()),
     }
 }

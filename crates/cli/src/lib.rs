@@ -1,0 +1,82 @@
+//! Situ: the situ program.
+//!
+//! ```text
+//!   serve ────────────────────────> situ_server over a store
+//!   get put delete scan ──────────> entries.rs      one store, one keyspace
+//!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
+//!   inspect compact verify repair > inspect.rs, maintain.rs
+//!   bench ────────────────────────> situ_bench
+//! ```
+//!
+//! What was asked for goes to stdout, everything else to stderr: in words, or both with `--json` for machines. A failure
+//! says what failed, why, and what to do next. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `get` found nothing,
+//! 4 damage was found. A reader of stdout that goes away ends the program in silence.
+
+#![forbid(unsafe_code)]
+
+mod bench;
+mod entries;
+mod failure;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod inspect;
+mod maintain;
+mod message;
+mod options;
+mod output;
+mod serve;
+mod store;
+mod text;
+mod transfer;
+
+use clap::Parser;
+use failure::{Exit, Failure, Outcome};
+use options::{Command, Program};
+use output::Output;
+use std::process::ExitCode;
+
+/// The program: reads the command line, does what it asks, and says how it ended.
+pub fn main() -> ExitCode {
+    let (json, outcome) = match Program::try_parse() {
+        Ok(program) => (program.json, run(program)),
+        Err(error) if error.use_stderr() && asked_for_json() => (true, Err(Failure::command_line(&error))),
+        // Help and the version, too, come as errors; this ends the program.
+        Err(error) => error.exit(),
+    };
+    let exit = outcome.unwrap_or_else(|failure| {
+        if let Some(message) = failure.message() {
+            message.tell(json);
+        }
+        failure.exit()
+    });
+    ExitCode::from(exit as u8)
+}
+
+/// Whether `--json` is on a command line that cannot be read as a whole.
+fn asked_for_json() -> bool {
+    std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+fn run(program: Program) -> Outcome {
+    let mut out = Output::new(program.json);
+    let exit = match program.command {
+        Command::Serve(options) => serve::serve(&options, &mut out),
+        Command::Get(options) => entries::get(&options, &mut out),
+        Command::Put(options) => entries::put(&options, &mut out),
+        Command::Delete(options) => entries::delete(&options, &mut out),
+        Command::Scan(options) => entries::scan(&options, &mut out),
+        Command::Load(options) => transfer::load(&options, &mut out),
+        Command::Dump(options) => transfer::dump(&options, &mut out),
+        Command::Inspect(options) => inspect::inspect(&options, &mut out),
+        Command::Verify(options) => maintain::verify(&options, &mut out),
+        Command::Repair(options) => maintain::repair(&options, &mut out),
+        Command::Compact(options) => maintain::compact(&options, &mut out),
+        Command::Bench(options) => bench::bench(&options, &mut out),
+    }?;
+    out.finish()?;
+    Ok(exit)
+}
+
+/// What [`Exit`] calls done.
+const DONE: Outcome = Ok(Exit::Done);

@@ -1,0 +1,58 @@
+//! Writing records as JSON lines, CSV and TSV, so that [`records`](super::records) reads the same bytes back.
+
+use crate::options::Format;
+use crate::text::{Encoding, JsonEntry};
+use std::io::{self, Write};
+
+/// Takes the records of one file.
+pub(crate) struct Sink<'a> {
+    encoding: Encoding,
+    to: To<'a>,
+}
+
+enum To<'a> {
+    Json(&'a mut dyn Write),
+    Csv(Box<csv::Writer<&'a mut dyn Write>>),
+}
+
+impl<'a> Sink<'a> {
+    /// Begins a file; CSV and TSV have a header, which names the encoding.
+    pub(crate) fn new(format: Format, encoding: Encoding, to: &'a mut dyn Write) -> io::Result<Sink<'a>> {
+        let delimiter = match format {
+            Format::Jsonl => return Ok(Sink { encoding, to: To::Json(to) }),
+            Format::Csv => b',',
+            Format::Tsv => b'\t',
+        };
+        let mut writer = csv::WriterBuilder::new().delimiter(delimiter).buffer_capacity(64 << 10).from_writer(to);
+        let name = |name: &str| format!("{name}{}", encoding.suffix());
+        writer.write_record([name("key"), name("value")]).map_err(io_error)?;
+        Ok(Sink { encoding, to: To::Csv(Box::new(writer)) })
+    }
+
+    pub(crate) fn write(&mut self, key: &[u8], value: &[u8]) -> io::Result<()> {
+        let encoding = self.encoding;
+        match &mut self.to {
+            To::Json(to) => {
+                serde_json::to_writer(&mut **to, &JsonEntry { key, value: Some(value), encoding })?;
+                to.write_all(b"\n")
+            }
+            To::Csv(writer) => writer.write_record([encoding.encode(key), encoding.encode(value)]).map_err(io_error),
+        }
+    }
+
+    /// Hands everything over.
+    pub(crate) fn finish(self) -> io::Result<()> {
+        match self.to {
+            To::Json(to) => to.flush(),
+            To::Csv(mut writer) => writer.flush(),
+        }
+    }
+}
+
+/// The system's error in a CSV error, so that a broken pipe is still known as one.
+fn io_error(error: csv::Error) -> io::Error {
+    match error.into_kind() {
+        csv::ErrorKind::Io(error) => error,
+        kind => io::Error::other(format!("{kind:?}")),
+    }
+}
