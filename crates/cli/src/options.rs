@@ -315,7 +315,8 @@ pub(crate) struct DumpOptions {
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// File to write; - is standard output. An existing file is replaced when the dump is whole
+    /// File to write; - is standard output. An existing file is replaced when the dump is whole, and
+    /// keeps its mode, and its owner where that is permitted
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
     /// Format of the file [default: by its name, or jsonl]

@@ -5,6 +5,8 @@ mod common;
 use common::{Serving, program, situ, situ_fed};
 use rustix::process::Signal;
 use std::fs;
+use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -233,6 +235,60 @@ fn a_dump_replaces_nothing_but_files() {
 
     let expected = ["dangling.jsonl", "elsewhere", "full.jsonl", "link.jsonl", "out.jsonl", "pipe.jsonl", "situ-data"];
     assert_eq!(names(), expected);
+}
+
+/// A dump once had the mode and the owner of a new file, whatever it replaced: a secret could be read by everybody, and a
+/// service could no longer write its file.
+#[test]
+fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
+    const NOBODY: u32 = 65_534;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "key", "value"]).done();
+    let file = at.join("old.jsonl");
+    let owned = || {
+        let found = fs::metadata(&file).unwrap();
+        (found.mode() & 0o7777, found.uid(), found.gid())
+    };
+    situ(at, &["dump", "-o", "old.jsonl"]).done();
+    let of_new = owned();
+    fs::write(at.join("like-any-other"), "").unwrap();
+    assert_eq!(of_new.0, fs::metadata(at.join("like-any-other")).unwrap().mode() & 0o7777);
+    for mode in [0o600, 0o666, 0o2660] {
+        fs::set_permissions(&file, fs::Permissions::from_mode(mode)).unwrap();
+        assert_eq!(situ(at, &["dump", "-o", "old.jsonl"]).done().stderr, "");
+        assert_eq!(owned(), (mode, of_new.1, of_new.2));
+    }
+    if of_new.1 != 0 {
+        eprintln!("skipped: only root can give files away");
+        return;
+    }
+    chown(&file, Some(NOBODY), Some(1)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+    assert_eq!(situ(at, &["dump", "-o", "old.jsonl"]).done().stderr, "");
+    assert_eq!(owned(), (0o640, NOBODY, 1));
+
+    // Somebody who is not root: the program must be where they can run it.
+    fs::copy(env!("CARGO_BIN_EXE_situ"), at.join("situ")).unwrap();
+    chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
+    let dump_as_nobody = || {
+        let mut command = std::process::Command::new(at.join("situ"));
+        command.args(["dump", "-o", "old.jsonl"]).current_dir(at).uid(NOBODY).gid(NOBODY);
+        let output = command.output().unwrap();
+        (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
+    };
+    chown(&file, Some(1), Some(1)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o6666)).unwrap();
+    let (code, told) = dump_as_nobody();
+    assert_eq!((code, owned()), (0, (0o666, NOBODY, NOBODY)), "{told}");
+    assert!(told.contains("belonged to user 1 and group 1, and belongs to user 65534"), "{told}");
+    chown(&file, Some(1), Some(1)).unwrap();
+    fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
+    fs::write(&file, "old").unwrap();
+    let (code, told) = dump_as_nobody();
+    assert_eq!((code, owned()), (1, (0o644, 1, 1)), "{told}");
+    assert!(told.contains("Permission denied") && told.contains("is as it was"), "{told}");
+    assert_eq!(fs::read(&file).unwrap(), b"old");
 }
 
 /// Flushed items were written by `dump --stored`, and came back to life in the store they were loaded into, where the

@@ -3,7 +3,9 @@
 //! Of memcached items, those that have expired or were flushed are left out: a client would not see them either.
 //!
 //! A file is written under another name first and takes its own when it is whole and durable; a symbolic link keeps
-//! pointing to it. What is there already and is no regular file (a device, a pipe) is written as it is.
+//! pointing to it. It has the mode of the file that it replaces from its first byte on, and its owner and group as far as
+//! the system lets us give files away; a file that we may not write is not replaced. What is there already and is no
+//! regular file (a device, a pipe) is written as it is.
 
 use super::sink::Sink;
 use super::{format_of, is_dash};
@@ -18,7 +20,7 @@ use serde::Serialize;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
-use std::os::unix::fs::{FileTypeExt, MetadataExt};
+use std::os::unix::fs::{FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 /// Entries between two looks at the progress bar.
@@ -64,7 +66,7 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     let bytes = counted.bytes;
     drop(counted);
     let to_stdout = destination.is_stdout().map_err(|error| to(&error))?;
-    destination.finish().map_err(|error| to(&error))?;
+    destination.finish(out).map_err(|error| to(&error))?;
     if to_stdout {
         // The summary would stand among the entries.
         return DONE;
@@ -115,9 +117,9 @@ impl Destination {
     fn open(target: &Path) -> io::Result<Destination> {
         match std::fs::metadata(target) {
             Ok(found) if !found.is_file() => Ok(Destination::Direct(File::options().write(true).open(target)?)),
-            Ok(_) => Ok(Destination::Whole(Partial::create(std::fs::canonicalize(target)?)?)),
+            Ok(_) => Ok(Destination::Whole(Partial::replacing(std::fs::canonicalize(target)?)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Destination::Whole(Partial::create(end_of_links(target)?)?))
+                Ok(Destination::Whole(Partial::create(end_of_links(target)?, 0o666)?))
             }
             Err(error) => Err(error),
         }
@@ -137,9 +139,14 @@ impl Destination {
         Ok((file.dev(), file.ino()) == (stdout.dev(), stdout.ino()))
     }
 
-    fn finish(self) -> io::Result<()> {
+    fn finish(self, out: &Output) -> io::Result<()> {
         match self {
-            Destination::Whole(partial) => partial.finish(),
+            Destination::Whole(partial) => {
+                if let Some(warning) = &partial.new_owner {
+                    out.warn(warning);
+                }
+                partial.finish()
+            }
             // Nothing else of these can be made durable; the system refuses to try.
             Destination::Direct(file) if file.metadata()?.file_type().is_block_device() => file.sync_all(),
             Destination::Direct(_) => Ok(()),
@@ -167,14 +174,47 @@ struct Partial {
     path: PathBuf,
     file: File,
     target: PathBuf,
+    /// What to say of a file whose owner or group will be others than before.
+    new_owner: Option<String>,
 }
 
 impl Partial {
-    fn create(target: PathBuf) -> io::Result<Partial> {
+    fn create(target: PathBuf, mode: u32) -> io::Result<Partial> {
         let mut name = target.as_os_str().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let path = PathBuf::from(name);
-        Ok(Partial { file: File::create_new(&path)?, path, target })
+        let file = File::options().write(true).create_new(true).mode(mode).open(&path)?;
+        Ok(Partial { file, path, target, new_owner: None })
+    }
+
+    /// One that is, for whoever looks at it, what the file `target` is.
+    fn replacing(target: PathBuf) -> io::Result<Partial> {
+        // The directory decides who may rename; who may write this file, the file does.
+        let before = File::options().write(true).open(&target)?.metadata()?;
+        // Nobody but us can open it before it has its owner.
+        let mut partial = Partial::create(target, 0o600)?;
+        let created = partial.file.metadata()?;
+        let mut mode = before.mode() & 0o7777;
+        let (owner, group) = (before.uid(), before.gid());
+        if (owner, group) != (created.uid(), created.gid()) {
+            let give = |owner, group| std::os::unix::fs::fchown(&partial.file, owner, group).is_ok();
+            // A group that we are a member of can be kept even where the owner cannot.
+            if !give(Some(owner), Some(group)) {
+                give(None, Some(group));
+                let now = partial.file.metadata()?;
+                // These would lend the rights of another user or group than before.
+                mode &= 0o1777;
+                partial.new_owner = Some(format!(
+                    "{} belonged to user {owner} and group {group}, and belongs to user {} and group {} now: only root \
+                     may give files to others",
+                    partial.target.display(),
+                    now.uid(),
+                    now.gid()
+                ));
+            }
+        }
+        partial.file.set_permissions(std::fs::Permissions::from_mode(mode))?;
+        Ok(partial)
     }
 
     fn finish(self) -> io::Result<()> {
