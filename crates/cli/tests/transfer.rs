@@ -291,6 +291,28 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     assert_eq!(fs::read(&file).unwrap(), b"old");
 }
 
+/// The place that is kept behind a line of CSV lies between `\r` and `\n`: a load that went on there named the line before.
+#[test]
+fn a_load_says_at_which_line_it_went_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for (name, contents, expected) in [
+        ("lf.csv", "key,value\na,1\nbad\nb,2\n", 3),
+        ("crlf.csv", "key,value\r\na,1\r\nbad\r\nb,2\r\n", 3),
+        ("empty.csv", "key,value\r\n\r\na,1\r\n\r\nbad\r\n", 5),
+        ("lf.jsonl", "{\"key\":\"a\",\"value\":\"1\"}\n\nbad\n", 3),
+    ] {
+        fs::write(at.join(name), contents).unwrap();
+        let stopped = situ(at, &["load", "--batch", "1", name]);
+        assert!(stopped.stderr.contains(&format!("stopped at line {expected}, with 1 line")), "{}", stopped.stderr);
+        let resumed = situ(at, &["load", "--resume", "--skip-bad", "1", "--json", name]).done().json();
+        assert_eq!(resumed["resumed_at_line"].as_u64(), Some(expected), "{name}: {resumed}");
+        // Nothing is left: it goes on at the end.
+        let again = situ(at, &["load", "--resume", "--json", name]).done().json();
+        assert_eq!(again["resumed_at_line"].as_u64(), Some(contents.lines().count() as u64 + 1), "{name}: {again}");
+    }
+}
+
 /// Flushed items were written by `dump --stored`, and came back to life in the store they were loaded into, where the
 /// next flush did not reach them, and where a new item got a cas id that one of them had.
 #[test]

@@ -65,7 +65,7 @@ struct Summary<'a> {
     loaded: u64,
     /// Lines that this run skipped.
     skipped: u64,
-    /// The line at which it went on.
+    /// The line of the first record that it read after going on.
     #[serde(skip_serializing_if = "Option::is_none")]
     resumed_at_line: Option<u64>,
     /// Entries of all runs.
@@ -104,15 +104,17 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         keyspace: &keyspace,
         items,
         batch: WriteBatch::new(),
+        first_line: mark.line,
         mark,
     };
     if options.resume {
         load.find_mark()?;
     }
     let before = load.mark.clone();
+    load.first_line = before.line;
     let outcome = if before.done { Ok(()) } else { load.run(input) };
     load.bar.finish_and_clear();
-    let after = load.mark;
+    let (after, first_line) = (load.mark, load.first_line);
     // Even after a failure: what was loaded is kept, and made durable.
     writable.close()?;
     outcome?;
@@ -121,7 +123,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         keyspace: name,
         loaded: after.loaded - before.loaded,
         skipped: after.skipped - before.skipped,
-        resumed_at_line: (options.resume && before.offset > 0).then_some(before.line),
+        resumed_at_line: (options.resume && before.offset > 0).then_some(first_line),
         loaded_in_all: after.loaded,
         seconds: started.elapsed().as_secs_f64(),
     };
@@ -167,6 +169,8 @@ struct Load<'a> {
     marks: Option<(Keyspace, Vec<u8>)>,
     batch: WriteBatch,
     mark: Mark,
+    /// The line of the first record of this run, or of the end of the file if there is none.
+    first_line: u64,
     bar: ProgressBar,
 }
 
@@ -202,9 +206,15 @@ impl Load<'_> {
             Records::new(input, format_of(self.options.format, &self.options.file), start).map_err(failed)?;
         let mut bad = 0;
         let mut gathered = 0;
+        let mut first = true;
         loop {
             let before = records.place();
-            let Some(numbered) = records.read().map_err(failed)? else { break };
+            let numbered = records.read().map_err(failed)?;
+            if std::mem::take(&mut first) {
+                // The place before it can lie within `\r\n`, on the line that ends there.
+                self.first_line = numbered.as_ref().map_or_else(|| records.place().line, |numbered| numbered.line);
+            }
+            let Some(numbered) = numbered else { break };
             if let Ok((key, value)) = &numbered.record
                 && gathered > 0
                 && self.batch.bytes() + key.len() + value.len() > BATCH_BYTES

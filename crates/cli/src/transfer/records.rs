@@ -142,7 +142,8 @@ impl Read for Quotes {
 pub(crate) struct Place {
     /// Bytes before it.
     pub(crate) offset: u64,
-    /// The number of the line that begins there, the first being 1.
+    /// The number of the line in which it lies, the first being 1. Behind a CSV record that ends in `\r\n` it lies
+    /// between the two.
     pub(crate) line: u64,
 }
 
