@@ -7,7 +7,7 @@ use std::sync::Arc;
 use crate::engine::{Engine, EngineError};
 use crate::execute::{Executor, Item, Outcome, Session};
 use crate::inbox::Message;
-use crate::item::{BINARY_KEY, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
+use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter};
 use crate::number::{parse_u64, push_decimal};
 use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
@@ -37,7 +37,7 @@ impl<E: Engine> Executor<E> {
             self.counters.add(Counter::GetHits, 1);
             self.access.fetched(key, self.rule.now_seconds);
             session.output.append(|out| push_value_line(out, key, &item.header, item.data().len(), with_cas));
-            session.output.append_value(item.value, HEADER_BYTES);
+            session.output.append_value(item.value, item.header.byte_len());
             session.output.append(|out| out.extend_from_slice(b"\r\n"));
         }
         session.resume = 0;
@@ -92,7 +92,7 @@ impl<E: Engine> Executor<E> {
             if header == item.header {
                 self.stripes.release(stripe);
                 session.output.append(|out| out.extend_from_slice(&line));
-                session.output.append_value(item.value, HEADER_BYTES);
+                session.output.append_value(item.value, item.header.byte_len());
                 session.output.append(|out| out.extend_from_slice(b"\r\n"));
                 continue;
             }
@@ -164,25 +164,29 @@ impl<E: Engine> Executor<E> {
             state: if binary { BINARY_KEY } else { 0 },
             flags: store.flags,
             expires: expires_at(store.expires, self.rule.now_seconds),
-            cas: 0,
+            id: 0,
+            given_cas: None,
         };
         let decision = self.decide(store, old.as_ref(), fresh, data);
         let (header, parts) = match decision {
             Ok(decided) => decided,
             Err(refusal) => {
                 self.stripes.release(stripe);
-                self.answer(session, command, |out| push_store_answer(out, store, refusal, 0));
+                self.answer(session, command, |out| push_store_answer(out, store, refusal, 0, data.len()));
                 return Outcome::Done;
             }
         };
-        let cas = match self.durable.next_cas() {
-            Ok(cas) => cas,
+        let id = match self.durable.next_cas() {
+            Ok(id) => id,
             Err(error) => {
                 self.stripes.release(stripe);
                 self.fail(session, command, &error, silent);
                 return Outcome::Done;
             }
         };
+        // As in memcached, storing takes 0 for no cas id; the other commands take it for one.
+        let given_cas = store.meta.as_ref().and_then(|meta| meta.new_cas).filter(|cas| *cas != 0);
+        let header = Header { id, given_cas, ..header };
         self.counters.add(Counter::TotalItems, 1);
         self.access.stored(key, self.rule.now_seconds);
         let reply = match (&store.meta, store.noreply) {
@@ -190,16 +194,16 @@ impl<E: Engine> Executor<E> {
             (None, false) => Reply::Static(b"STORED\r\n"),
             (Some(_), false) => {
                 let mut text = Vec::with_capacity(64);
-                push_store_answer(&mut text, store, Refusal::None, cas);
+                push_store_answer(&mut text, store, Refusal::None, header.cas(), parts[0].len() + parts[1].len());
                 Reply::Bytes(text)
             }
         };
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
-        self.put(session, stripe, Some(command), key, Header { cas, ..header }, parts, reply, on_failure);
+        self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
         Outcome::Done
     }
 
-    /// What storing does to the item that is there: the new header (but for its cas) and data, or why not.
+    /// What storing does to the item that is there: the new header (but for its cas ids) and data, or why not.
     fn decide<'d>(
         &self,
         store: &Store<'_>,
@@ -215,20 +219,25 @@ impl<E: Engine> Executor<E> {
                     self.counters.add(Counter::CasMisses, 1);
                     Err(Refusal::NotFound)
                 }
-                StoreMode::Replace | StoreMode::Append | StoreMode::Prepend => Err(Refusal::NotStored),
+                StoreMode::Replace => Err(Refusal::NotStored),
+                StoreMode::Append | StoreMode::Prepend => {
+                    let vivify = store.meta.as_ref().and_then(|meta| meta.vivify).ok_or(Refusal::NotStored)?;
+                    Ok((Header { expires: expires_at(vivify, self.rule.now_seconds), ..fresh }, plain.1))
+                }
             };
         };
         match store.mode {
             StoreMode::Set | StoreMode::Replace => Ok(plain),
             StoreMode::Add => Err(Refusal::NotStored),
-            StoreMode::Cas if store.cas != 0 && store.cas == old.header.cas => {
+            StoreMode::Cas if store.cas != 0 && store.cas == old.header.cas() => {
                 self.counters.add(Counter::CasHits, 1);
                 Ok(plain)
             }
             StoreMode::Cas => {
                 let stale_allowed = store.meta.as_ref().is_some_and(|meta| meta.invalidate);
-                if stale_allowed && store.cas != 0 && store.cas < old.header.cas {
+                if stale_allowed && store.cas != 0 && store.cas < old.header.cas() {
                     // Late but better than nothing: kept as stale, and whoever won the right to recache keeps it.
+                    self.counters.add(Counter::CasHits, 1);
                     let state = fresh.state | STALE | (old.header.state & TOKEN_SENT);
                     return Ok((Header { state, expires: old.header.expires, ..fresh }, plain.1));
                 }
@@ -236,7 +245,7 @@ impl<E: Engine> Executor<E> {
                 Err(Refusal::Exists)
             }
             StoreMode::Append | StoreMode::Prepend => {
-                if store.cas != 0 && store.cas != old.header.cas {
+                if store.cas != 0 && store.cas != old.header.cas() {
                     return Err(Refusal::Exists);
                 }
                 if old.data().len() + data.len() > self.limits.value_bytes_max {
@@ -367,7 +376,8 @@ impl<E: Engine> Executor<E> {
         push_decimal(&mut data, value);
         let digits = data.len();
         data.resize(digits.max(item.data().len()), b' ');
-        Ok(Delta::Changed { header: Header { cas: self.durable.next_cas()?, ..item.header }, data, digits })
+        let header = Header { id: self.durable.next_cas()?, given_cas: None, ..item.header };
+        Ok(Delta::Changed { header, data, digits })
     }
 
     pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
@@ -430,7 +440,8 @@ fn store_command(store: &Store<'_>) -> Command {
     }
 }
 
-fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas: u64) {
+/// `length` is that of the item as it is stored, or of the data that is refused.
+fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas: u64, length: usize) {
     let Some(meta) = &store.meta else {
         if !store.noreply {
             out.extend_from_slice(match refusal {
@@ -454,6 +465,7 @@ fn push_store_answer(out: &mut Vec<u8>, store: &Store<'_>, refusal: Refusal, cas
             Some(b'O') => crate::meta::push_token(out, token),
             Some(b'k') => crate::meta::push_key(out, key, meta.binary_key),
             Some(b'c') => crate::meta::push_number(out, b'c', cas),
+            Some(b's') => crate::meta::push_number(out, b's', length as u64),
             _ => {}
         }
     }
@@ -470,7 +482,7 @@ fn push_value_line(out: &mut Vec<u8>, key: &[u8], header: &Header, length: usize
     push_decimal(out, length as u64);
     if with_cas {
         out.push(b' ');
-        push_decimal(out, header.cas);
+        push_decimal(out, header.cas());
     }
     out.extend_from_slice(b"\r\n");
 }

@@ -17,7 +17,7 @@ use crate::access::AccessTable;
 use crate::durable::Durable;
 use crate::engine::{Engine, EngineError, WriteBatch};
 use crate::inbox::{Inbox, Message};
-use crate::item::{ExpiryRule, HEADER_BYTES, Header};
+use crate::item::{ExpiryRule, Header};
 use crate::metrics::{Command, Counter, Counters};
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::parse::Request;
@@ -70,7 +70,7 @@ pub(crate) type Loaded<V> = Result<Option<Item<V>>, EngineError>;
 
 impl<V: Deref<Target = [u8]>> Item<V> {
     pub(crate) fn data(&self) -> &[u8] {
-        self.value.get(HEADER_BYTES..).unwrap_or_default()
+        self.value.get(self.header.byte_len()..).unwrap_or_default()
     }
 }
 
@@ -256,7 +256,8 @@ impl<E: Engine> Executor<E> {
     ) {
         let before = self.batch.byte_len();
         self.batch.put(key, &[&header.encode(), item.data()]);
-        self.gathered(session, stripe, command, before, Reply::Value(line, item.value, HEADER_BYTES), on_failure);
+        let data_at = item.header.byte_len();
+        self.gathered(session, stripe, command, before, Reply::Value(line, item.value, data_at), on_failure);
     }
 
     pub(crate) fn remove(

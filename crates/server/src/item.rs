@@ -3,25 +3,36 @@
 //! ```text
 //! offset  bytes  field
 //!      0      1  format version, 1
-//!      1      1  state bits: 1 stale, 2 win token handed out, 4 key was given in base64
+//!      1      1  state bits: 1 stale, 2 win token handed out, 4 key was given in base64, 8 a client gave the cas id
 //!      2      4  client flags            (little-endian, as are all below)
 //!      6      8  expiration time, Unix seconds; 0 means never
-//!     14      8  cas id, unique and increasing across restarts
-//!     22      .  data
+//!     14      8  the server's cas id, unique and increasing across restarts
+//!     22      8  the client's cas id, only with state bit 8
+//!      .      .  data
 //! ```
 //!
-//! An item is *dead* when its expiration time has come, or when its cas id is below the flush barrier: `flush_all`
-//! moves the barrier up to the next cas id, so that it costs the same for one item as for a billion and needs no
-//! clock. A dead item reads as a miss everywhere; [`ExpiryRule`] lets a compaction filter drop it from disk.
+//! An item is *dead* when its expiration time has come, or when its server's cas id is below the flush barrier:
+//! `flush_all` moves the barrier up to the next cas id, so that it costs the same for one item as for a billion and
+//! needs no clock. A dead item reads as a miss everywhere; [`ExpiryRule`] lets a compaction filter drop it from disk.
+//!
+//! A cas id that a client gives (`E` of the meta commands) may be anything, so it stands beside the server's own, which
+//! flushes go by: clients see theirs, and a flush reaches the item whatever they gave.
 //!
 //! **Failure.** Decoding is total: a value that is too short, of another version or with unknown state bits is `None`,
 //! which the server reports as damage and a compaction filter keeps.
 
-/// Bytes in front of the data of every stored item.
+use std::ops::Deref;
+
+/// Bytes in front of the data of a stored item whose cas id is the server's.
 pub const HEADER_BYTES: usize = 22;
+
+/// The same if a client gave the cas id.
+pub(crate) const HEADER_BYTES_MAX: usize = HEADER_BYTES + 8;
 
 const VERSION: u8 = 1;
 const STATE_MASK: u8 = STALE | TOKEN_SENT | BINARY_KEY;
+/// Only in the stored form; [`Header::given_cas`] says it otherwise.
+const GIVEN_CAS: u8 = 8;
 
 /// The item was invalidated (`md ... I`) and waits to be set again.
 pub(crate) const STALE: u8 = 1;
@@ -37,35 +48,72 @@ pub(crate) struct Header {
     pub(crate) flags: u32,
     /// Unix seconds; 0 means never.
     pub(crate) expires: u64,
-    pub(crate) cas: u64,
+    /// The server's cas id, by which flushes go.
+    pub(crate) id: u64,
+    /// The cas id that a client gave.
+    pub(crate) given_cas: Option<u64>,
+}
+
+/// A header in its stored form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct EncodedHeader {
+    bytes: [u8; HEADER_BYTES_MAX],
+    length: usize,
+}
+
+impl Deref for EncodedHeader {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
 }
 
 impl Header {
     /// The header of a stored value, or `None` if it is not one of ours.
     pub(crate) fn decode(value: &[u8]) -> Option<Header> {
-        let header = value.first_chunk::<HEADER_BYTES>()?;
-        let [version, state, f0, f1, f2, f3, rest @ ..] = header;
-        let (expires, cas) = rest.split_first_chunk::<8>()?;
-        if *version != VERSION || state & !STATE_MASK != 0 {
+        let (header, rest) = value.split_first_chunk::<HEADER_BYTES>()?;
+        let [version, state, f0, f1, f2, f3, times_and_ids @ ..] = header;
+        let (expires, id) = times_and_ids.split_first_chunk::<8>()?;
+        if *version != VERSION || state & !(STATE_MASK | GIVEN_CAS) != 0 {
             return None;
         }
+        let given_cas = match state & GIVEN_CAS {
+            0 => None,
+            _ => Some(u64::from_le_bytes(*rest.first_chunk()?)),
+        };
         Some(Header {
-            state: *state,
+            state: state & STATE_MASK,
             flags: u32::from_le_bytes([*f0, *f1, *f2, *f3]),
             expires: u64::from_le_bytes(*expires),
-            cas: u64::from_le_bytes(*cas.first_chunk()?),
+            id: u64::from_le_bytes(*id.first_chunk()?),
+            given_cas,
         })
     }
 
     /// The stored form.
-    pub(crate) fn encode(&self) -> [u8; HEADER_BYTES] {
-        let mut bytes = [0; HEADER_BYTES];
+    pub(crate) fn encode(&self) -> EncodedHeader {
+        let mut bytes = [0; HEADER_BYTES_MAX];
         bytes[0] = VERSION;
         bytes[1] = self.state;
         bytes[2..6].copy_from_slice(&self.flags.to_le_bytes());
         bytes[6..14].copy_from_slice(&self.expires.to_le_bytes());
-        bytes[14..22].copy_from_slice(&self.cas.to_le_bytes());
-        bytes
+        bytes[14..22].copy_from_slice(&self.id.to_le_bytes());
+        if let Some(cas) = self.given_cas {
+            bytes[1] |= GIVEN_CAS;
+            bytes[22..].copy_from_slice(&cas.to_le_bytes());
+        }
+        EncodedHeader { bytes, length: self.byte_len() }
+    }
+
+    /// Length of the stored form: where the data begins.
+    pub(crate) fn byte_len(&self) -> usize {
+        if self.given_cas.is_some() { HEADER_BYTES_MAX } else { HEADER_BYTES }
+    }
+
+    /// The cas id that clients see.
+    pub(crate) fn cas(&self) -> u64 {
+        self.given_cas.unwrap_or(self.id)
     }
 }
 
@@ -77,7 +125,7 @@ pub struct ItemView<'a> {
     pub flags: u32,
     /// Expiration time, Unix seconds; 0 means never.
     pub expires: u64,
-    /// Cas id.
+    /// Cas id, as clients see it.
     pub cas: u64,
     /// What the client stored.
     pub data: &'a [u8],
@@ -86,8 +134,9 @@ pub struct ItemView<'a> {
 impl<'a> ItemView<'a> {
     /// Takes a stored value apart; `None` if it is not an item.
     pub fn of(value: &'a [u8]) -> Option<ItemView<'a>> {
-        let Header { flags, expires, cas, .. } = Header::decode(value)?;
-        Some(ItemView { flags, expires, cas, data: value.get(HEADER_BYTES..)? })
+        let header = Header::decode(value)?;
+        let Header { flags, expires, .. } = header;
+        Some(ItemView { flags, expires, cas: header.cas(), data: value.get(header.byte_len()..)? })
     }
 }
 
@@ -96,7 +145,7 @@ impl<'a> ItemView<'a> {
 pub struct ExpiryRule {
     /// Items whose expiration time is at or before this are dead. Unix seconds.
     pub now_seconds: u64,
-    /// Items with a cas id below this were flushed.
+    /// Items with a cas id of the server's below this were flushed.
     pub barrier_cas: u64,
 }
 
@@ -109,7 +158,7 @@ impl ExpiryRule {
     }
 
     pub(crate) fn kills(&self, header: &Header) -> bool {
-        header.cas < self.barrier_cas || (header.expires != 0 && header.expires <= self.now_seconds)
+        header.id < self.barrier_cas || (header.expires != 0 && header.expires <= self.now_seconds)
     }
 }
 
@@ -139,11 +188,20 @@ mod tests {
 
     proptest! {
         #[test]
-        fn headers_survive_a_round_trip(state in 0..=STATE_MASK, flags: u32, expires: u64, cas: u64, data: Vec<u8>) {
-            let header = Header { state, flags, expires, cas };
+        fn headers_survive_a_round_trip(
+            state in 0..=STATE_MASK,
+            flags: u32,
+            expires: u64,
+            id: u64,
+            given_cas: Option<u64>,
+            data: Vec<u8>,
+        ) {
+            let header = Header { state, flags, expires, id, given_cas };
             let mut value = header.encode().to_vec();
             value.extend_from_slice(&data);
             prop_assert_eq!(Header::decode(&value), Some(header));
+            let item = ItemView::of(&value).unwrap();
+            prop_assert_eq!((item.cas, item.data), (given_cas.unwrap_or(id), &data[..]));
         }
 
         #[test]
@@ -154,21 +212,26 @@ mod tests {
 
     #[test]
     fn the_stored_form_is_the_documented_one() {
-        let header = Header { state: STALE | BINARY_KEY, flags: 0x0403_0201, expires: 0x0c, cas: 0x1f };
+        let header = Header { state: STALE | BINARY_KEY, flags: 0x0403_0201, expires: 0x0c, id: 0x1f, given_cas: None };
         let golden = [1, 5, 1, 2, 3, 4, 0x0c, 0, 0, 0, 0, 0, 0, 0, 0x1f, 0, 0, 0, 0, 0, 0, 0];
-        assert_eq!(header.encode(), golden);
+        assert_eq!(header.encode()[..], golden);
         assert_eq!(Header::decode(&golden[..21]), None);
         assert_eq!(Header::decode(&[&[2], &golden[1..]].concat()), None, "another version");
-        assert_eq!(Header::decode(&[&[1, 8], &golden[2..]].concat()), None, "an unknown state bit");
+        assert_eq!(Header::decode(&[&[1, 16], &golden[2..]].concat()), None, "an unknown state bit");
+        let given = [&[1, 13], &golden[2..], &[0x2e, 0, 0, 0, 0, 0, 0, 1]].concat();
+        assert_eq!(Header { given_cas: Some(1 << 56 | 0x2e), ..header }.encode()[..], given);
+        assert_eq!(Header::decode(&given[..29]), None, "the client's cas id is cut off");
     }
 
     #[test]
     fn the_second_of_expiry_is_already_dead_and_the_barrier_kills_what_is_below() {
-        let header = Header { state: 0, flags: 0, expires: 100, cas: 7 };
+        let header = Header { state: 0, flags: 0, expires: 100, id: 7, given_cas: None };
         let rule = |now_seconds, barrier_cas| ExpiryRule { now_seconds, barrier_cas };
         assert!(!rule(99, 7).kills(&header));
         assert!(rule(100, 7).kills(&header));
         assert!(rule(99, 8).kills(&header));
+        assert!(rule(99, 8).kills(&Header { given_cas: Some(u64::MAX), ..header }));
+        assert!(!rule(99, 7).kills(&Header { given_cas: Some(0), ..header }));
         assert!(!rule(u64::MAX, 0).kills(&Header { expires: 0, ..header }));
     }
 

@@ -1,7 +1,8 @@
 //! Situ: the memcached protocol over any engine; metrics.
 //!
 //! [`Server`] speaks memcached's text protocol, classic and meta, as memcached 1.6.18 does, over anything that
-//! implements [`Engine`], and shows what it does to Prometheus.
+//! implements [`Engine`], and shows what it does to Prometheus. Flags of meta commands that came after 1.6.18 (`E`, `x` of
+//! `md`, `C` of `mg`, `s` and `N` of `ms`) are as in memcached 1.6.42.
 //!
 //! ```text
 //!   socket -> connection -> parse -> classic, meta -> WriteBatch -> Engine::write
@@ -26,7 +27,6 @@
 //!   expiration times, cas ids and stale marks.
 //! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
 //!   commands; they answer `ERROR`. `cache_memlimit` and `verbosity` are accepted and change nothing.
-//! * Flags of later versions (`E` above all) answer `CLIENT_ERROR invalid flag`, as in 1.6.18.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
 //! * A jump of the system's wall clock is followed at a tenth of the speed of time, not at once; a restart takes the

@@ -5,12 +5,18 @@
 //!
 //! *Stale* and *won* live in the item: `md ... I` marks it stale, the first reader is told `W` (and that is written
 //! down, which turns this one read into a write), later ones `Z`, until the item is set again.
+//!
+//! **Versions.** What memcached 1.6.18 knows is as there. These flags came later and are as in 1.6.42: `E` gives the item
+//! a cas id (in `mg` only one that `N` creates), `C` of `mg` leaves out the value of an item with that cas id, `s` of
+//! `ms` tells the size that was stored, `N` of `ms` lets `MA` and `MP` create the item, and `x` of `md` leaves the item
+//! there, empty, with the flags and the expiration time of the command (`F`, `T`, or none) and, without `E` or `I`,
+//! with its old cas id.
 
 use crate::base64;
 use crate::classic::{Delta, NOT_NUMERIC};
-use crate::engine::Engine;
+use crate::engine::{Engine, EngineError};
 use crate::execute::{Executor, Item, Outcome, Session};
-use crate::item::{BINARY_KEY, HEADER_BYTES, Header, STALE, TOKEN_SENT, expires_at};
+use crate::item::{BINARY_KEY, Header, STALE, TOKEN_SENT, expires_at};
 use crate::metrics::{Command, Counter};
 use crate::number::push_decimal;
 use crate::output::{OnFailure, Reply};
@@ -57,6 +63,17 @@ fn push_bare(out: &mut Vec<u8>, code: &[u8], key: &[u8], meta: &Meta<'_>) {
     out.extend_from_slice(b"\r\n");
 }
 
+/// The header of an item that `mg` or `ma` creates.
+fn fresh_header(meta: &Meta<'_>, id: u64) -> Header {
+    let state = if meta.binary_key { BINARY_KEY } else { 0 };
+    Header { state, flags: 0, expires: 0, id, given_cas: meta.new_cas }
+}
+
+/// True if an `mg` that hit an item with `header` returns its value: a client that gives the cas id has it.
+fn wants_value(meta: &Meta<'_>, header: &Header) -> bool {
+    meta.value && meta.cas != Some(header.cas())
+}
+
 impl<E: Engine> Executor<E> {
     pub(crate) fn meta_get(&mut self, session: &mut Session<E::Value>, key: &[u8], meta: &Meta<'_>) -> Outcome {
         if !meta.changes_item {
@@ -95,10 +112,10 @@ impl<E: Engine> Executor<E> {
                 return Outcome::Done;
             }
             (None, true) => match self.durable.next_cas() {
-                Ok(cas) => {
+                Ok(id) => {
                     self.access.stored(key, self.rule.now_seconds);
                     self.counters.add(Counter::TotalItems, 1);
-                    Header { state: if meta.binary_key { BINARY_KEY } else { 0 }, flags: 0, expires: 0, cas }
+                    fresh_header(meta, id)
                 }
                 Err(error) => {
                     self.stripes.release(stripe);
@@ -117,12 +134,12 @@ impl<E: Engine> Executor<E> {
                 session.output.append(|out| out.extend_from_slice(&line));
                 self.finish_meta_hit(session, meta, item);
             }
-            Some(item) if meta.value => {
+            Some(item) if wants_value(meta, &header) => {
                 let (command, report) = (Some(Command::MetaGet), OnFailure::Report);
                 self.put_and_return(session, stripe, command, (key, header), item, line, report);
             }
             old => {
-                if meta.value {
+                if wants_value(meta, &header) {
                     // Created just now: its data is empty.
                     line.extend_from_slice(b"\r\n");
                 }
@@ -136,11 +153,12 @@ impl<E: Engine> Executor<E> {
 
     /// Ends the answer of an `mg` that hit, after its line.
     fn finish_meta_hit(&self, session: &mut Session<E::Value>, meta: &Meta<'_>, item: Item<E::Value>) {
-        if meta.value {
-            session.output.append_value(item.value, HEADER_BYTES);
+        let value = wants_value(meta, &item.header);
+        if value {
+            session.output.append_value(item.value, item.header.byte_len());
         }
         self.answer(session, Command::MetaGet, |out| {
-            if meta.value {
+            if value {
                 out.extend_from_slice(b"\r\n");
             }
         });
@@ -191,7 +209,7 @@ impl<E: Engine> Executor<E> {
     ) {
         let now = self.rule.now_seconds;
         let mut won = false;
-        if meta.value {
+        if wants_value(meta, header) {
             out.extend_from_slice(b"VA ");
             push_decimal(out, length as u64);
         } else {
@@ -211,7 +229,7 @@ impl<E: Engine> Executor<E> {
                 }
                 Some(b's') => push_number(out, b's', length as u64),
                 Some(b't') => push_ttl(out, header, now),
-                Some(b'c') => push_number(out, b'c', header.cas),
+                Some(b'c') => push_number(out, b'c', header.cas()),
                 Some(b'f') => push_number(out, b'f', u64::from(header.flags)),
                 Some(b'l') => push_number(out, b'l', now.saturating_sub(self.access.get(key).last)),
                 Some(b'h') => push_number(out, b'h', u64::from(self.access.get(key).fetched)),
@@ -248,7 +266,7 @@ impl<E: Engine> Executor<E> {
                 return Outcome::Done;
             }
             Ok(None) => b"NF",
-            Ok(Some(item)) if meta.cas.is_some_and(|cas| cas != item.header.cas) => b"EX",
+            Ok(Some(item)) if meta.cas.is_some_and(|cas| cas != item.header.cas()) => b"EX",
             Ok(Some(item)) => {
                 let reply = if meta.quiet {
                     Reply::Static(b"")
@@ -257,32 +275,22 @@ impl<E: Engine> Executor<E> {
                     push_bare(&mut text, b"HD", key, meta);
                     Reply::Bytes(text)
                 };
-                if !meta.invalidate {
-                    self.counters.add(Counter::DeleteHits, 1);
-                    self.remove(session, stripe, COMMAND, key, reply, OnFailure::Report);
-                    return Outcome::Done;
-                }
-                match self.durable.next_cas() {
+                let header = match self.header_after_delete(meta, &item.header) {
+                    Ok(header) => header,
                     Err(error) => {
                         self.stripes.release(stripe);
                         self.fail(session, COMMAND, &error, false);
+                        return Outcome::Done;
                     }
-                    Ok(cas) => {
-                        let mut header = Header { cas, ..item.header };
-                        header.state = header.state & !TOKEN_SENT | STALE;
-                        if let Some(ttl) = meta.ttl {
-                            header.expires = expires_at(ttl, self.rule.now_seconds);
-                        }
-                        self.put(
-                            session,
-                            stripe,
-                            Some(COMMAND),
-                            key,
-                            header,
-                            [item.data(), b""],
-                            reply,
-                            OnFailure::Report,
-                        );
+                };
+                if !meta.invalidate {
+                    self.counters.add(Counter::DeleteHits, 1);
+                }
+                let (data, report) = (if meta.remove_value { b"" } else { item.data() }, OnFailure::Report);
+                match header {
+                    None => self.remove(session, stripe, COMMAND, key, reply, report),
+                    Some(header) => {
+                        self.put(session, stripe, Some(COMMAND), key, header, [data, b""], reply, report);
                     }
                 }
                 return Outcome::Done;
@@ -292,6 +300,28 @@ impl<E: Engine> Executor<E> {
         self.counters.add(Counter::DeleteMisses, 1);
         self.answer(session, COMMAND, |out| push_bare(out, code, key, meta));
         Outcome::Done
+    }
+
+    /// The header of the item that `md` leaves, or `None` if it leaves none.
+    fn header_after_delete(&self, meta: &Meta<'_>, old: &Header) -> Result<Option<Header>, EngineError> {
+        let ttl = meta.ttl.map(|ttl| expires_at(ttl, self.rule.now_seconds));
+        let mut header = *old;
+        if meta.remove_value {
+            header = Header {
+                state: old.state & BINARY_KEY,
+                flags: meta.flags,
+                expires: ttl.unwrap_or(0),
+                given_cas: meta.new_cas.or(old.given_cas),
+                ..header
+            };
+        }
+        if meta.invalidate {
+            header.state = header.state & !TOKEN_SENT | STALE;
+            header.expires = ttl.unwrap_or(header.expires);
+            header.given_cas = meta.new_cas;
+            header.id = self.durable.next_cas()?;
+        }
+        Ok((meta.remove_value || meta.invalidate).then_some(header))
     }
 
     pub(crate) fn meta_arithmetic(
@@ -311,7 +341,7 @@ impl<E: Engine> Executor<E> {
             let wanted = meta.cas.filter(|cas| *cas != 0);
             // A value that is no number is reported before a cas id that does not match.
             if let (Some(item), Some(wanted)) = (&item, wanted)
-                && item.header.cas != wanted
+                && item.header.cas() != wanted
                 && !item.data().is_empty()
             {
                 return Ok(None);
@@ -320,8 +350,7 @@ impl<E: Engine> Executor<E> {
             if let (Delta::NotFound, Some(_)) = (&delta, meta.vivify) {
                 let mut data = Vec::with_capacity(20);
                 push_decimal(&mut data, meta.initial);
-                let state = if meta.binary_key { BINARY_KEY } else { 0 };
-                let header = Header { state, flags: 0, expires: 0, cas: self.durable.next_cas()? };
+                let header = fresh_header(meta, self.durable.next_cas()?);
                 created = true;
                 delta = Delta::Changed { header, digits: data.len(), data };
             }
@@ -332,6 +361,7 @@ impl<E: Engine> Executor<E> {
                 if created {
                     self.access.stored(key, self.rule.now_seconds);
                 }
+                header.given_cas = meta.new_cas;
                 let text = self.arithmetic_answer(key, meta, &mut header, &data[..digits], created);
                 let reply = if meta.quiet && !created { Reply::Static(b"") } else { Reply::Bytes(text) };
                 self.put(session, stripe, Some(COMMAND), key, header, [&data, b""], reply, OnFailure::Report);
@@ -367,7 +397,7 @@ impl<E: Engine> Executor<E> {
         }
         for token in meta.tokens.as_slice() {
             match token.first() {
-                Some(b'c') => push_number(&mut text, b'c', header.cas),
+                Some(b'c') => push_number(&mut text, b'c', header.cas()),
                 Some(b't') => push_ttl(&mut text, header, now),
                 Some(b'T') => header.expires = expires_at(meta.ttl.unwrap_or(0), now),
                 Some(b'N') if created => header.expires = expires_at(meta.vivify.unwrap_or(0), now),
@@ -408,7 +438,7 @@ impl<E: Engine> Executor<E> {
         let text = format!(
             " exp={expires} la={} cas={} fetch={} cls=1 size={size}\r\n",
             now.saturating_sub(access.last),
-            item.header.cas,
+            item.header.cas(),
             if access.fetched { "yes" } else { "no" },
         );
         self.answer(session, Command::MetaDebug, |out| {

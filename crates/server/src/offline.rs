@@ -6,14 +6,14 @@
 //! **Writing.** An [`ItemWriter`] gives each item a new cas id, from where the server's ids go on, and puts the new end
 //! of the ids into the same batch as the items. The ids that items bring along are not kept: in this store they may lie
 //! below the flush barrier, which would make the items dead on arrival, or above ids that are still to be given out,
-//! which would put them out of reach of the next flush.
+//! which would put them out of reach of the next flush. Ids that clients gave (`E`) are kept: flushes do not go by them.
 //!
 //! **Invariant.** As in [`durable`](crate::durable): every id in the store is below the stored limit.
 
 use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
 
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, decode_words};
-use crate::item::{ExpiryRule, HEADER_BYTES, Header};
+use crate::item::{ExpiryRule, Header};
 use crate::parse::KEY_BYTES_MAX;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE, found_or_made, meta_options};
 
@@ -96,11 +96,12 @@ impl ItemWriter {
         if key.len() > KEY_BYTES_MAX {
             return Err(format!("the key of a memcached item has at most {KEY_BYTES_MAX} bytes, not {}", key.len()));
         }
-        let (Some(header), Some(data)) = (Header::decode(value), value.get(HEADER_BYTES..)) else {
+        let decoded = Header::decode(value).and_then(|header| Some((header, value.get(header.byte_len()..)?)));
+        let Some((header, data)) = decoded else {
             return Err("the value is not a memcached item as `situ dump --stored` writes it".to_owned());
         };
         let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
-        let header = Header { cas: self.next, ..header };
+        let header = Header { id: self.next, ..header };
         batch.put(&self.items, key, &[&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
         self.next = next;
         Ok(())

@@ -1,4 +1,5 @@
-//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it.
+//! One command line to one [`Request`], exactly as memcached 1.6.18 understands it, with the flags of meta commands that
+//! came later as memcached 1.6.42 understands them.
 //!
 //! The functions here are pure and total: any bytes give a request, and a line that memcached answers with an error
 //! gives a [`Request::Answer`] that holds that error. Nothing is copied, except keys given in base64. The data block
@@ -65,12 +66,15 @@ pub(crate) struct Meta<'a> {
     pub(crate) value: bool,
     pub(crate) no_update: bool,
     pub(crate) invalidate: bool,
+    pub(crate) remove_value: bool,
     /// Some flag asks for the item to be held: `N`, `T`, `R`.
     pub(crate) changes_item: bool,
     pub(crate) vivify: Option<i32>,
     pub(crate) ttl: Option<i32>,
     pub(crate) recache: Option<i32>,
     pub(crate) cas: Option<u64>,
+    /// The cas id that the item is to have.
+    pub(crate) new_cas: Option<u64>,
     pub(crate) flags: u32,
     pub(crate) mode: Option<u8>,
     pub(crate) delta: u64,
@@ -377,11 +381,13 @@ fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'
         value: false,
         no_update: false,
         invalidate: false,
+        remove_value: false,
         changes_item: false,
         vivify: None,
         ttl: None,
         recache: None,
         cas: None,
+        new_cas: None,
         flags: 0,
         mode: None,
         delta: 1,
@@ -409,6 +415,7 @@ fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'
             b'T' => seconds().map(|value| meta.ttl = Some(value)),
             b'R' => seconds().map(|value| meta.recache = Some(value)),
             b'C' => parse_u64(argument).ok_or(BAD_TOKEN).map(|value| meta.cas = Some(value)),
+            b'E' => parse_u64(argument).ok_or(BAD_TOKEN).map(|value| meta.new_cas = Some(value)),
             b'F' => parse_u32(argument).ok_or(error.unwrap_or(BAD_LINE)).map(|value| meta.flags = value),
             b'M' => match argument {
                 [mode] => {
@@ -437,6 +444,10 @@ fn parse_meta_flags<'a>(tokens: &Tokens<'a>, skip: usize) -> Result<Meta<'a>, &'
             }
             b'I' => {
                 meta.invalidate = true;
+                Ok(())
+            }
+            b'x' => {
+                meta.remove_value = true;
                 Ok(())
             }
             b'O' | b'P' | b'L' | b'k' | b's' | b't' | b'c' | b'f' | b'l' | b'h' => Ok(()),

@@ -33,7 +33,7 @@ use crate::stripe::Stripes;
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
 const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::execute::BATCH_BYTES_MAX + (512 << 10) <= situ::BATCH_BYTES_MAX);
-const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::item::HEADER_BYTES <= situ::VALUE_BYTES_MAX);
+const _: () = assert!(MAX_VALUE_BYTES_LIMIT + crate::item::HEADER_BYTES_MAX <= situ::VALUE_BYTES_MAX);
 
 /// Connections that may wait to be taken, as in memcached.
 const BACKLOG: i32 = 1024;

@@ -368,7 +368,7 @@ mod tests {
     fn a_clock_that_jumps_forward_makes_compactions_drop_nothing_alive() {
         let filter = ItemFilter::default();
         let now = filter.clock.unix_seconds();
-        let item = |expires| Header { state: 0, flags: 0, expires, cas: 1 }.encode();
+        let item = |expires| Header { state: 0, flags: 0, expires, id: 1, given_cas: None }.encode();
         let decide = |seconds, expires| filter.decide(Duration::from_secs(seconds), 1, b"key", &item(expires));
         assert_eq!(decide(now + 86_400, now + 100), Decision::Keep, "a day ahead");
         assert_eq!(decide(now, now - 30), Decision::Keep, "dead, but not for long");

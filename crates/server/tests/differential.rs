@@ -5,45 +5,14 @@
 //! numbers that are read in the same breath as they are changed (memcached's padding depends on whether an answer
 //! that holds the item has left yet; and from 2^63 on it looks for a minus sign in memory behind the item). Without a memcached 1.6.18 the test says that it was skipped.
 
+mod memcached;
 mod memory;
 
-use std::io::{Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
+use memcached::{Memcached, exchange};
 use situ_server::{Server, ServerOptions};
-
-struct Memcached(Child, SocketAddr);
-
-impl Drop for Memcached {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-fn memcached() -> Option<Memcached> {
-    let version = Command::new("memcached").arg("--version").output().ok()?;
-    if !version.stdout.starts_with(b"memcached 1.6.18") {
-        return None;
-    }
-    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let mut command = Command::new("memcached");
-    command.args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()]);
-    if rustix::process::geteuid().is_root() {
-        command.args(["-u", "root"]);
-    }
-    let address = SocketAddr::from(([127, 0, 0, 1], port));
-    let child = Memcached(command.stdin(Stdio::null()).spawn().unwrap(), address);
-    for _ in 0..200 {
-        if TcpStream::connect(address).is_ok() {
-            return Some(child);
-        }
-        std::thread::sleep(Duration::from_millis(20));
-    }
-    panic!("memcached does not answer on {address}");
-}
 
 /// splitmix64: small, seeded, good enough to choose commands with.
 struct Random(u64);
@@ -68,26 +37,6 @@ impl Random {
     fn pick<'a>(&mut self, choices: &[&'a str]) -> &'a str {
         choices[self.below(choices.len())]
     }
-}
-
-/// Sends `pieces`, hangs up, and returns everything that came back.
-fn exchange(address: SocketAddr, pieces: &[&[u8]], slowly: bool) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).unwrap();
-    stream.set_nodelay(true).unwrap();
-    stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
-    for piece in pieces {
-        // The server may have closed already; what it said before is what counts.
-        if stream.write_all(piece).is_err() {
-            break;
-        }
-        if slowly {
-            std::thread::sleep(Duration::from_micros(300));
-        }
-    }
-    let _ = stream.shutdown(Shutdown::Write);
-    let mut answer = Vec::new();
-    let _ = stream.read_to_end(&mut answer);
-    answer
 }
 
 /// Evens out seconds, and the padding of numbers, which memcached leaves away when something else holds the item.
@@ -225,7 +174,7 @@ impl Generator {
                 out.extend_from_slice(format!("mg {key}").as_bytes());
                 let flags = [
                     "v", "v", "k", "c", "f", "s", "t", "h", "l", "Oxyz", "q", "u", "T1000", "T0", "N100", "R500",
-                    "R50", "Nx", "T", "x", "P1", "Lab",
+                    "R50", "Nx", "T", "y", "P1", "Lab",
                 ];
                 self.meta_flags(&flags, out);
             }
@@ -242,7 +191,7 @@ impl Generator {
             }
             19 => {
                 out.extend_from_slice(format!("md {key}").as_bytes());
-                self.meta_flags(&["q", "I", "I", "T100", "C", "k", "O1", "x"], out);
+                self.meta_flags(&["q", "I", "I", "T100", "C", "k", "O1", "y"], out);
             }
             20 => {
                 let number = self.random.pick(&NUMBERS);
@@ -352,7 +301,7 @@ fn cas_ids(answer: &[u8]) -> Vec<u64> {
 }
 
 fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
-    let Some(memcached) = memcached() else {
+    let Some(memcached) = Memcached::start().filter(|memcached| memcached.version == [1, 6, 18]) else {
         eprintln!("SKIPPED: no memcached 1.6.18 on this machine to compare with");
         return;
     };
@@ -385,11 +334,11 @@ fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
         }
         // memcached decides by what one read brought whether a long line has no end; whole streams leave no doubt.
         let pieces = if slowly && pieces.len() < 60 { pieces } else { vec![&stream[..]] };
-        let theirs = exchange(memcached.1, &pieces, slowly);
+        let theirs = exchange(memcached.address, &pieces, slowly);
         let mine = exchange(ours, &pieces, slowly);
         check(&mine, &theirs, &stream, seed, round, "answers");
         let look = b"gets a b key-c d/d e Zm9v n1 n2 n3\r\nmg a t f s c\r\nmg e t f s c\r\n";
-        let theirs = exchange(memcached.1, &[look], false);
+        let theirs = exchange(memcached.address, &[look], false);
         let mine = exchange(ours, &[look], false);
         check(&mine, &theirs, &stream, seed, round, "items afterwards");
         generator.cas = cas_ids(&theirs);

@@ -214,6 +214,10 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     let mut batch = WriteBatch::new();
     writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
     writer.put(&mut batch, b"high", &item(u64::MAX, b"h")).unwrap();
+    // A cas id that a client gave is the client's business, and kept.
+    let mut given = item(1, &[&7u64.to_le_bytes()[..], b"g"].concat());
+    given[1] = 8;
+    writer.put(&mut batch, b"given", &given).unwrap();
     assert!(writer.put(&mut batch, b"plain", b"value").unwrap_err().contains("not a memcached item"));
     assert!(writer.put(&mut batch, &[b'k'; 251], &item(1, b"x")).unwrap_err().contains("at most 250 bytes"));
     writer.seal(&mut batch).unwrap();
@@ -222,8 +226,8 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
 
     let (engine, server) = serve(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
-    let values = |client: &mut Client| ["low", "high", "here"].map(|key| client.value(key));
-    assert_eq!(values(&mut client), [Some("l".to_owned()), Some("h".to_owned()), None]);
+    let values = |client: &mut Client| ["low", "high", "given", "here"].map(|key| client.value(key));
+    assert_eq!(values(&mut client), [Some("l".to_owned()), Some("h".to_owned()), Some("g".to_owned()), None]);
     let cas = |client: &mut Client, key: &str| -> u64 {
         let line = client.ask(&format!("gets {key}\r\n"));
         client.line();
@@ -233,8 +237,9 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     assert_eq!(client.ask("set new 0 0 1\r\nn\r\n"), "STORED\r\n");
     let ids = ["low", "high", "new"].map(|key| cas(&mut client, key));
     assert!(ids.is_sorted_by(|a, b| a < b), "{ids:?}");
+    assert_eq!(cas(&mut client, "given"), 7);
     assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
-    assert_eq!(values(&mut client), [None, None, None]);
+    assert_eq!(values(&mut client), [None, None, None, None]);
     stop(&engine, server);
 }
 

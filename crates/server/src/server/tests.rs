@@ -108,6 +108,33 @@ fn a_flush_survives_a_restart_and_cas_ids_never_repeat() {
 }
 
 #[test]
+fn a_flush_reaches_items_whatever_cas_ids_clients_gave_them() {
+    let engine = MemoryEngine::start(None);
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    let store = |id: &str| format!("ms {id} 1 E{id} c\r\nx\r\n");
+    let ids = ["1", "18446744073709551615"];
+    for id in ids {
+        assert_eq!(ask(&mut stream, &store(id)), format!("HD c{id}\r\n"));
+    }
+    assert_eq!(ask(&mut stream, "flush_all\r\nget 1 18446744073709551615\r\n"), "OK\r\nEND\r\n");
+    // An id from long before the flush does not make an item dead on arrival, nor after a restart.
+    for id in ids {
+        ask(&mut stream, &store(id));
+    }
+    let look = "mg 1 c\r\nmg 18446744073709551615 c\r\n";
+    assert_eq!(ask(&mut stream, look), "HD c1\r\nHD c18446744073709551615\r\n");
+    server.stop(Duration::from_secs(5));
+    let server = start(&engine);
+    let mut stream = connect(&server);
+    assert_eq!(ask(&mut stream, look), "HD c1\r\nHD c18446744073709551615\r\n");
+    // An ordinary change takes an id of the server's own again, above all others.
+    let own = ask(&mut stream, "set 1 0 0 1\r\n5\r\nmg 1 c\r\nincr 1 1\r\nms 1 1 E0 c\r\nx\r\n");
+    let own: Vec<u64> = own.lines().filter_map(|line| line.strip_prefix("HD c")?.parse().ok()).collect();
+    assert!(own.len() == 2 && own[0] > 1 && own[0] < own[1], "{own:?}");
+}
+
+#[test]
 fn the_compaction_filter_rule_agrees_with_reads() {
     let engine = MemoryEngine::start(None);
     let server = start(&engine);
@@ -360,6 +387,17 @@ fn every_retrieval_is_counted_as_a_hit_or_a_miss() {
 }
 
 /// A brief jump forward fired a waiting flush for good, and a jump back brought expired items to life.
+/// The numbers are those of memcached 1.6.18 for the same commands: a late set that is kept as stale is a hit, too.
+#[test]
+fn conditional_stores_are_counted_by_what_became_of_them() {
+    let server = start(&MemoryEngine::start(None));
+    let mut stream = connect(&server);
+    let commands = "ms a 1\r\nx\r\nms a 1\r\nx\r\nms a 1 C1 I\r\ny\r\ncas a 0 0 1 1\r\nz\r\ncas b 0 0 1 1\r\nz\r\n";
+    assert_eq!(ask(&mut stream, commands), "HD\r\nHD\r\nHD\r\nEXISTS\r\nNOT_FOUND\r\n");
+    let value = statistics(&mut stream);
+    assert_eq!(["cas_hits", "cas_badval", "cas_misses"].map(value), [1.0, 1.0, 1.0]);
+}
+
 #[test]
 fn a_wall_clock_that_jumps_both_ways_changes_nothing() {
     let server = start(&MemoryEngine::start(None));
