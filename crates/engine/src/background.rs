@@ -4,7 +4,8 @@
 //! |---|---|
 //! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size |
 //! | `situ-compact` (one or more) | picks and runs compactions |
-//! | `situ-log` | carries asynchronous synced writes through log and epilogue |
+//! | `situ-log` | carries asynchronous writes through log and epilogue |
+//! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`]; one that panics makes the store read-only.
@@ -37,6 +38,7 @@ impl Background {
             })?;
         }
         background.spawn(core, "situ-log", carry_writes)?;
+        background.spawn(core, "situ-admit", admit_writes)?;
         Ok(background)
     }
 
@@ -119,11 +121,28 @@ fn carry_writes(core: &Arc<Core>) {
         let seen = core.log_work.generation();
         // Asked before: a write that was admitted before the store began to close is in the queue by then.
         let closing = core.is_closing();
-        while guarded(core, "log", || Ok(core.carry_detached())).unwrap_or(false) {}
+        while guarded(core, "log", || Ok(core.carry_futures())).unwrap_or(false) {}
         if closing {
             return;
         }
         core.log_work.wait(seen, None);
+    }
+}
+
+/// The admission thread. It ends when the store closes, and leaves nobody in the waiting room.
+fn admit_writes(core: &Arc<Core>) {
+    loop {
+        // Asked before: the turn that follows then closes the room.
+        let closing = core.is_closing();
+        let turn = || {
+            core.admit_first();
+            Ok(true)
+        };
+        // A panic has been noted as the store's failure, and the next turn answers with it.
+        let _ = guarded(core, "admission", turn);
+        if closing {
+            return;
+        }
     }
 }
 

@@ -1,6 +1,6 @@
 //! The staged write path: prologue, log, epilogue.
 //!
-//! 1. **Prologue**, under the commit lock: the request gets its sequence numbers, its record is copied into the log's
+//! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock: the request gets its sequence numbers, its record is copied into the log's
 //!    page buffer, and it joins the queue of pending requests. Full memtables are sealed here. Log order, queue order
 //!    and sequence order are one.
 //! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or durable
@@ -12,8 +12,9 @@
 //!    in its way.
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
-//! write does the same and is ready at once, unless a synced one that is not durable yet is before it in the queue. An
-//! asynchronous synced write stops after the prologue; the log worker runs the rest for all that wait.
+//! write does the same and is ready at once, unless its pages are in flight or a synced one that is not durable yet is
+//! before it in the queue. An asynchronous synced write stops after the prologue. The log worker runs the rest for all
+//! that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
 //! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
@@ -55,13 +56,11 @@ const FAILED: u8 = 4;
 
 /// Who waits for a request, and whose thread carries it through the stages.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Caller {
+pub(crate) enum Caller {
     /// A thread waits, and carries it on itself.
     Thread,
-    /// A future waits. The caller's thread carried it on, but it may have to be published by whom it queued behind.
+    /// A future waits. The log worker carries on what the caller's thread could not without waiting.
     Future,
-    /// A future waits, and the log worker carries it on.
-    Detached,
 }
 
 /// A write on its way through the stages.
@@ -132,7 +131,7 @@ pub(crate) struct Commit {
 const FIRST_FILE_BYTES: u64 = 512 << 10;
 
 /// Why a request cannot begin at once.
-enum Obstacle {
+pub(crate) enum Obstacle {
     /// All memtables of a keyspace are full.
     MemtablesFull,
     /// No log file with room for this record is ready.
@@ -176,6 +175,11 @@ impl Commit {
         }
     }
 
+    /// Whether there is new work for the background; asked once.
+    pub(crate) fn take_news(&mut self) -> bool {
+        std::mem::take(&mut self.news)
+    }
+
     pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
@@ -199,7 +203,7 @@ impl Core {
             return self.writable().map(drop);
         }
         let started = sampled().then(|| self.env.clock.now());
-        let request = self.prologue(batch, Caller::Thread, durability)?;
+        let request = self.admit(batch, durability)?;
         self.carry_on(&request);
         let result = self.wait_for(&request);
         if let Some(started) = started {
@@ -208,39 +212,46 @@ impl Core {
         result
     }
 
-    /// Begins an asynchronous write. Buffered ones have their outcome on return, unless they queue behind synced ones.
-    pub(crate) fn write_detached(&self, batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
-        match durability {
-            Durability::Buffered => {
-                let request = self.prologue(batch, Caller::Future, durability)?;
-                self.carry_on(&request);
-                Ok(request)
-            }
-            Durability::Synced => {
-                let request = self.prologue(batch, Caller::Detached, durability)?;
-                self.log_work.notify();
-                Ok(request)
+    /// Log and epilogue for the request of a future, as far as they need no waiting; the log worker does the rest. A
+    /// buffered one is mostly published on return.
+    pub(crate) fn set_going(&self, request: &Arc<Request>) {
+        let Some(log) = &self.log else { return };
+        if request.durability == Durability::Synced {
+            self.log_work.notify();
+            return;
+        }
+        loop {
+            match log.advance(Durability::Buffered.into()) {
+                Err(error) => {
+                    self.conclude(request, Err(error));
+                    break;
+                }
+                Ok(_) if request.is_logged(log) => {
+                    self.conclude(request, Ok(()));
+                    break;
+                }
+                Ok(true) => {}
+                // Its pages are in flight on another thread, perhaps on their way to the disk itself.
+                Ok(false) => return self.log_work.notify(),
             }
         }
+        self.publish();
     }
 
     /// Log and epilogue for one request, on this thread.
     fn carry_on(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
-        match log.commit(request.lsn, request.durability.into()) {
-            Ok(()) => {
-                if request.claim() {
-                    apply(request);
-                }
-            }
-            Err(error) => {
-                self.fail(error);
-                if request.claim() {
-                    self.refuse(request);
-                }
-            }
-        }
+        let logged = log.commit(request.lsn, request.durability.into());
+        self.conclude(request, logged);
         self.publish();
+    }
+
+    /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
+    fn conclude(&self, request: &Request, logged: situ_storage::Result<()>) {
+        let failed = logged.map_err(|error| self.fail(error)).is_err();
+        if request.claim() {
+            if failed { self.refuse(request) } else { apply(request) }
+        }
     }
 
     fn refuse(&self, request: &Request) {
@@ -248,52 +259,32 @@ impl Core {
         request.stage.store(FAILED, Ordering::Release);
     }
 
-    fn prologue(&self, mut batch: WriteBatch, caller: Caller, durability: Durability) -> Result<Arc<Request>> {
-        self.writable()?;
-        self.stall.admit(self, batch.bytes() as u64);
-        loop {
-            let seen = self.progress.generation();
-            let (begun, news) = {
-                let mut commit = lock(&self.commit);
-                let begun = self.begin(&mut commit, batch, caller, durability);
-                (begun, std::mem::take(&mut commit.news))
-            };
-            if news {
-                self.update_debt();
-                self.work.notify();
-            }
-            let obstacle = match begun {
-                Ok(request) => return Ok(request),
-                Err((returned, obstacle)) => {
-                    batch = returned;
-                    obstacle
-                }
-            };
-            match obstacle {
-                Obstacle::Refused(error) => return Err(error),
-                Obstacle::NoLogFile { bytes } => self.prepare_log(bytes)?,
-                Obstacle::LogBufferFull => {
-                    let log = self.writable()?;
-                    if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {
-                        self.fail(error);
-                    }
-                }
-                Obstacle::MemtablesFull => {
-                    // While flushes fail (a full disk), nobody knows when there will be room: the writer is told
-                    // instead of waiting.
-                    self.check_flushes()?;
-                    self.work.notify();
-                    let started = self.env.clock.now();
-                    self.progress.wait(seen, None);
-                    self.stall.stopped(self, self.env.clock.now().saturating_sub(started));
-                }
-            }
-            self.writable()?;
+    /// Begins a request, and passes on what became known on the way.
+    pub(crate) fn try_begin(
+        &self,
+        batch: WriteBatch,
+        caller: Caller,
+        durability: Durability,
+    ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
+        let (begun, news) = {
+            let mut commit = lock(&self.commit);
+            let begun = self.begin(&mut commit, batch, caller, durability);
+            (begun, commit.take_news())
+        };
+        self.pass_on(news);
+        begun
+    }
+
+    /// Tells the background of new work, if there is `news`; with no lock held.
+    pub(crate) fn pass_on(&self, news: bool) {
+        if news {
+            self.update_debt();
+            self.work.notify();
         }
     }
 
     /// Sequence numbers, log buffer and queue for one request, or why not now.
-    fn begin(
+    pub(crate) fn begin(
         &self,
         commit: &mut Commit,
         batch: WriteBatch,
@@ -534,24 +525,28 @@ impl Core {
         }
     }
 
-    /// One turn of the log worker: carries all detached requests on. False if there were none.
-    pub(crate) fn carry_detached(&self) -> bool {
+    /// One turn of the log worker: carries on what futures wait for. False if there was nothing.
+    pub(crate) fn carry_futures(&self) -> bool {
         let Some(log) = &self.log else { return false };
-        let waiting: Vec<Arc<Request>> = {
+        let mut waiting: Vec<Arc<Request>> = {
             let commit = lock(&self.commit);
-            let waits = |r: &&Arc<Request>| r.caller == Caller::Detached && r.stage.load(Ordering::Acquire) == LOGGED;
+            let waits = |r: &&Arc<Request>| r.caller == Caller::Future && r.stage.load(Ordering::Acquire) == LOGGED;
             commit.pending.iter().filter(waits).cloned().collect()
         };
-        let Some(last) = waiting.last() else { return false };
-        let result = log.commit(last.lsn, Durability::Synced.into());
-        if let Err(error) = &result {
-            self.fail(error.clone());
-        }
-        for request in waiting.iter().filter(|r| r.claim()) {
-            match &result {
-                Ok(()) => apply(request),
-                Err(_) => self.refuse(request),
+        // One sync for all that want one; buffered ones before the first of them do not wait for it.
+        let first_synced = waiting.iter().position(|r| r.durability == Durability::Synced);
+        match first_synced {
+            Some(0) => {
+                let last = waiting.iter().rposition(|r| r.durability == Durability::Synced).unwrap_or(0);
+                waiting.truncate(last + 1);
             }
+            Some(at) => waiting.truncate(at),
+            None => {}
+        }
+        let Some(last) = waiting.last() else { return false };
+        let logged = log.commit(last.lsn, last.durability.into());
+        for request in &waiting {
+            self.conclude(request, logged.clone());
         }
         self.publish();
         true

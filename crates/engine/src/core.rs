@@ -1,12 +1,13 @@
 //! What all parts of an open store share: the registry of keyspaces, numbers, the manifest, the state of health.
 //!
-//! **Locks, in the order in which they may be taken together.** `commit` (sequence numbers and the queue of requests,
-//! see `commit.rs`), then `registry`. Neither is held across anything that blocks. The manifest is not a lock but a
+//! **Locks, in the order in which they may be taken together.** The waiting room's (`admission.rs`), `commit` (sequence
+//! numbers and the queue of requests, see `commit.rs`), `registry`. None is held across anything that blocks. The manifest is not a lock but a
 //! baton: whoever changes versions takes it, may block on the disk while holding it, and hands it on.
 //!
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
+use crate::admission::WaitingRoom;
 use crate::batch::StoreId;
 use crate::commit::Commit;
 use crate::edit::Edit;
@@ -80,11 +81,13 @@ pub(crate) struct Core {
     manifest_returned: Arc<dyn Event>,
     /// Notified when there may be something to flush or compact.
     pub(crate) work: Arc<dyn Event>,
-    /// Notified when memtables have been flushed or compactions installed.
+    /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
-    /// Notified when an asynchronous synced write has been queued.
+    /// Notified when there is an asynchronous write for the log worker.
     pub(crate) log_work: Arc<dyn Event>,
     pub(crate) stall: Stall,
+    /// Asynchronous writes that may not begin yet.
+    pub(crate) waiting_room: WaitingRoom,
     pub(crate) pacer: Pacer,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
@@ -154,6 +157,7 @@ impl Core {
             progress: event(),
             log_work: event(),
             stall: Stall::default(),
+            waiting_room: WaitingRoom::default(),
             pacer: Pacer::default(),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),

@@ -32,6 +32,11 @@ pub enum Error {
         /// Its name.
         name: String,
     },
+    /// An asynchronous write was refused because too much waits already for a store that cannot take it.
+    TooManyWaiting {
+        /// Bytes of asynchronous writes that wait to begin.
+        waiting_bytes: u64,
+    },
     /// An argument is out of bounds; the text says which bounds.
     Invalid(String),
     /// The store is missing and was not to be created, or present and was to be new.
@@ -72,6 +77,11 @@ impl fmt::Display for Error {
                 write!(f, "there is no keyspace {name:?}; create it first, or list the keyspaces to see what there is")
             }
             Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} has been dropped"),
+            Error::TooManyWaiting { waiting_bytes } => write!(
+                f,
+                "{waiting_bytes} bytes of asynchronous writes wait for the store to take them already; await some of \
+                 their futures before writing more"
+            ),
             Error::Invalid(text) | Error::Existence(text) => f.write_str(text),
         }
     }

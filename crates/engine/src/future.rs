@@ -1,8 +1,8 @@
 //! Futures of asynchronous calls. They belong to no runtime: they keep the waker they are polled with, and whichever
 //! thread of the store finishes the work wakes it.
 
+use crate::admission::Admission;
 use crate::batch::WriteBatch;
-use crate::commit::Request;
 use crate::core::{Core, lock};
 use crate::options::Durability;
 use crate::read::Value;
@@ -15,23 +15,55 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
 
-/// An asynchronous write on its way; see [`Keyspace::put_async`](crate::Keyspace::put_async).
-#[must_use = "a future tells only if asked; to ignore the outcome, drop it on purpose"]
+/// An asynchronous write; see [`Keyspace::put_async`](crate::Keyspace::put_async) for what it promises.
+///
+/// Its waker is called on a thread of the store and must not wait for the store.
+#[must_use = "a future tells only if asked; dropping it takes back a write that has not begun"]
 pub struct WriteFuture {
-    request: Arc<Request>,
+    admission: Admission,
 }
 
 impl WriteFuture {
-    pub(crate) fn begin(core: &Core, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
+    pub(crate) fn begin(core: &Arc<Core>, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
         if batch.is_empty() {
             return Err(Error::Invalid("an empty batch has nothing to wait for".to_owned()));
         }
-        core.write_detached(batch, durability).map(|request| WriteFuture { request })
+        core.admit_async(batch, durability).map(|admission| WriteFuture { admission })
+    }
+
+    fn outcome(&self) -> Option<Result<()>> {
+        match &self.admission {
+            Admission::Begun(request) => request.outcome(),
+            Admission::Waits(place) => match place.verdict.get()? {
+                Ok(request) => request.outcome(),
+                Err(error) => Some(Err(error.clone())),
+            },
+        }
+    }
+
+    fn wake_with(&self, waker: &Waker) {
+        match &self.admission {
+            Admission::Begun(request) => request.wake_with(waker),
+            Admission::Waits(place) => match place.verdict.get() {
+                Some(Ok(request)) => request.wake_with(waker),
+                Some(Err(_)) => {}
+                None => place.verdict.wake_with(waker),
+            },
+        }
     }
 
     /// Whether the outcome is there.
     pub fn is_done(&self) -> bool {
-        self.request.outcome().is_some()
+        self.outcome().is_some()
+    }
+
+    /// Whether the store has taken the write: from then on it takes place even if the future is dropped. False while
+    /// it waits for the store to have room, and if it was refused.
+    pub fn has_begun(&self) -> bool {
+        match &self.admission {
+            Admission::Begun(_) => true,
+            Admission::Waits(place) => matches!(place.verdict.get(), Some(Ok(_))),
+        }
     }
 }
 
@@ -39,21 +71,23 @@ impl Future for WriteFuture {
     type Output = Result<()>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
-        if let Some(outcome) = self.request.outcome() {
-            return Poll::Ready(outcome);
-        }
-        self.request.wake_with(context.waker());
-        // It may have come while the waker was being left.
-        match self.request.outcome() {
-            Some(outcome) => Poll::Ready(outcome),
-            None => Poll::Pending,
+        loop {
+            if let Some(outcome) = self.outcome() {
+                return Poll::Ready(outcome);
+            }
+            let had_begun = self.has_begun();
+            self.wake_with(context.waker());
+            // It may have come, or only begun, while the waker was being left.
+            if self.has_begun() == had_begun && self.outcome().is_none() {
+                return Poll::Pending;
+            }
         }
     }
 }
 
 impl fmt::Debug for WriteFuture {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "WriteFuture(done: {})", self.is_done())
+        write!(f, "WriteFuture(begun: {}, done: {})", self.has_begun(), self.is_done())
     }
 }
 

@@ -148,13 +148,21 @@ impl Keyspace {
         self.core.write(batch, self.core.options.durability)
     }
 
-    /// Like [`put`](Keyspace::put), but a synced write does not block: the future is ready when the write is durable.
-    /// A buffered write is done on return, unless synced writes before it are not: writes become visible in order.
+    /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
+    /// is to be. On a store that is not busy a buffered write is done on return; its pages are handed to the operating
+    /// system on the calling thread.
     ///
-    /// The write takes place whether the future is polled or dropped. Works with any runtime.
+    /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future stays
+    /// pending and is woken when it has. Until the write [has begun](WriteFuture::has_begun) dropping the future takes
+    /// it back without a trace; after that it takes place whether the future is polled or dropped. A store that closes
+    /// answers what waits with [`Error::Closed`].
+    ///
+    /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes one
+    /// after the other, blocking or not, and that both succeed, the second one is the newer. Works with any runtime.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); some at once, others from the future.
+    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if 64 MiB of writes wait
+    /// for the store already.
     pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
         let batch = self.one(|batch| batch.put(self, key, value))?;
         WriteFuture::begin(&self.core, batch, durability)

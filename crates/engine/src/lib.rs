@@ -14,6 +14,7 @@
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
+mod admission;
 mod background;
 mod batch;
 mod commit;

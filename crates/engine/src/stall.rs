@@ -6,8 +6,9 @@
 //! settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a few
 //! milliseconds instead of stopping for seconds.
 //!
-//! The budget is a virtual clock: each write moves it forward by its bytes' time and sleeps until it is due, never longer
-//! than [`DELAY_MS_MAX`] a time.
+//! The budget is a virtual clock: each write moves it forward by its bytes' time and waits until it is due, never longer
+//! than [`DELAY_MS_MAX`] a time. A blocking write sleeps; an asynchronous one waits outside of any thread of its caller
+//! (`admission.rs`).
 //!
 //! **Threads.** One atomic add for each write while slowed; one atomic load otherwise.
 
@@ -55,17 +56,27 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 }
 
 impl Stall {
-    /// Holds a writer of `bytes` back as long as the budget asks for.
+    /// Holds a blocking writer of `bytes` back as long as the budget asks for.
     #[inline]
     pub(crate) fn admit(&self, core: &Core, bytes: u64) {
-        let price = self.ns_per_byte_x1000.load(Ordering::Relaxed);
-        if price != 0 {
-            self.wait(core, bytes, price);
+        let delay = self.charge(core, bytes);
+        if !delay.is_zero() {
+            core.env.clock.sleep(delay);
+            self.stopped(core, delay);
+        }
+    }
+
+    /// Takes `bytes` out of the budget. Returns how long the writer is to wait: zero if nothing is to be gathered yet.
+    #[inline]
+    pub(crate) fn charge(&self, core: &Core, bytes: u64) -> Duration {
+        match self.ns_per_byte_x1000.load(Ordering::Relaxed) {
+            0 => Duration::ZERO,
+            price => self.delay(core, bytes, price),
         }
     }
 
     #[cold]
-    fn wait(&self, core: &Core, bytes: u64, price: u64) {
+    fn delay(&self, core: &Core, bytes: u64, price: u64) -> Duration {
         let now = core.env.clock.now().as_nanos() as u64;
         let cost = bytes.saturating_mul(price) / 1000;
         let delay_max = DELAY_MS_MAX * 1_000_000;
@@ -73,11 +84,7 @@ impl Stall {
         let charge = |due: u64| Some(due.clamp(now, now + delay_max).saturating_add(cost));
         let due = self.due_ns.fetch_update(Ordering::Relaxed, Ordering::Relaxed, charge).unwrap_or(now);
         let delay = due.saturating_sub(now).min(delay_max);
-        if delay < SLEEP_NS_MIN {
-            return;
-        }
-        core.env.clock.sleep(Duration::from_nanos(delay));
-        self.stopped(core, Duration::from_nanos(delay));
+        Duration::from_nanos(if delay < SLEEP_NS_MIN { 0 } else { delay })
     }
 
     /// Accounts for time a writer was held back.

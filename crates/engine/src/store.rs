@@ -463,6 +463,7 @@ impl Store {
         let views = core.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
         let stats = cache.stats();
         let log = core.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
+        let (writes_waiting, waiting_bytes) = core.waiting_room.waiting();
         StoreProperties {
             location: core.volume.location(),
             keyspaces: views.len(),
@@ -481,6 +482,8 @@ impl Store {
             failure: core.failure(),
             background_failure: core.trouble(),
             compactions_paused: core.compactions_are_paused(),
+            writes_waiting,
+            waiting_bytes,
             space: core.volume.space(),
         }
     }
@@ -530,6 +533,10 @@ pub struct StoreProperties {
     pub background_failure: Option<Error>,
     /// Whether a manual compaction holds back the others.
     pub compactions_paused: bool,
+    /// Asynchronous writes that wait for the store to take them.
+    pub writes_waiting: usize,
+    /// Their size in bytes, 64 MiB at most unless a single one is larger.
+    pub waiting_bytes: u64,
     /// Room on the volume.
     pub space: Space,
 }

