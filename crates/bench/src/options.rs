@@ -51,6 +51,7 @@ pub enum UpdateMapping {
 
 /// Options of a run. Counts accept the suffixes k, m and g (powers of ten).
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
 pub struct BenchOptions {
     /// Workloads, run in this order on one store. fillseq, fillrandom, fillsync and ycsb-load start a fresh store.
     #[arg(long, value_enum, value_delimiter = ',', default_value = "fillrandom,readrandom")]

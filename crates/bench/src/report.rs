@@ -18,6 +18,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use crate::error::{Error, Result};
+use crate::options::BenchOptions;
 use crate::result::{BenchResult, PhaseResult};
 
 /// What to render and where to put it.
@@ -185,12 +186,45 @@ impl<'a> Subject<'a> {
         self.runs.iter().filter_map(move |run| run.phase(workload))
     }
 
+    /// What keeps the runs from being repetitions of one measurement: names of options, and of the store's settings.
+    fn differing_settings(&self) -> Vec<String> {
+        let told = |run: &BenchResult| {
+            let mut told = settings_of(&run.options);
+            // Repetitions may leave workloads out, and begin their random streams elsewhere.
+            for name in ["workloads", "seed", "existing", "keep"] {
+                told.remove(name);
+            }
+            told.extend(run.store_settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+            told
+        };
+        let first = told(self.runs[0]);
+        let mut differing = Vec::new();
+        for other in self.runs.iter().skip(1).map(|run| told(run)) {
+            for name in first.keys().chain(other.keys()) {
+                if first.get(name) != other.get(name) && !differing.contains(name) {
+                    differing.push(name.clone());
+                }
+            }
+        }
+        differing
+    }
+
     /// The repetition whose throughput is the (lower) median.
     fn typical(&self, workload: &str) -> Option<&'a PhaseResult> {
         let mut phases: Vec<&PhaseResult> = self.phases(workload).collect();
         phases.sort_by(|left, right| left.operations_per_second.total_cmp(&right.operations_per_second));
         phases.get(phases.len().checked_sub(1)? / 2).copied()
     }
+}
+
+/// What a run was told, but for what it is called and where its store was: that is of no interest elsewhere, and a page
+/// is for others to see.
+fn settings_of(options: &BenchOptions) -> serde_json::Map<String, serde_json::Value> {
+    let Ok(serde_json::Value::Object(mut settings)) = serde_json::to_value(options) else { return Default::default() };
+    for name in ["label", "commit", "directory"] {
+        settings.remove(name);
+    }
+    settings
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! Drawings: lines over a linear or logarithmic axis, and groups of horizontal bars, as SVG.
 //!
-//! Colours come from the page's style by class (`c0`, `c1`, ...), so that one drawing serves light and dark. Hovering is
-//! done by the page's script, from `data-` attributes that carry the text to show.
+//! Colours and dashes come from the page's style by class (`c0 d0`, `c1 d0`, ...), so that one drawing serves light and
+//! dark. Hovering is done by the page's script, from `data-` attributes that carry the text to show.
 
 use std::fmt::Write;
 
@@ -23,7 +23,25 @@ pub(super) fn escape(text: &str) -> String {
     escaped
 }
 
-/// Steps of 1, 2, 2.5 or 5 times a power of ten of `unit`: about `wanted` of them up to `max`.
+/// Colours in the style.
+const COLORS: usize = 6;
+/// Ways in the style to draw a line of one colour.
+const DASHES: usize = 3;
+
+/// The classes that tell one subject's drawings from another's.
+pub(super) fn subject_class(subject: usize) -> String {
+    format!("c{} d{}", subject % COLORS, subject / COLORS % DASHES)
+}
+
+/// `text` cut to so many characters.
+fn clip(text: &str, characters: usize) -> String {
+    match text.chars().count() > characters {
+        true => text.chars().take(characters - 1).chain(['…']).collect(),
+        false => text.to_owned(),
+    }
+}
+
+/// Steps of 1, 2, 2.5 or 5 times a power of ten of `unit`: about `wanted` of them, the last one at or above `max`.
 fn linear_ticks(max: f64, wanted: usize, unit: f64) -> Vec<f64> {
     if !(max > 0.0 && max.is_finite()) {
         return vec![0.0];
@@ -32,7 +50,8 @@ fn linear_ticks(max: f64, wanted: usize, unit: f64) -> Vec<f64> {
     let power = unit * 10f64.powf((rough / unit).log10().floor());
     let step = [1.0, 2.0, 2.5, 5.0, 10.0].map(|step| step * power).into_iter().find(|step| *step >= rough);
     let step = step.unwrap_or(rough);
-    (0..=wanted * 2).map(|tick| tick as f64 * step).take_while(|tick| *tick <= max * 1.001).collect()
+    let last = (max / step * 0.999).ceil() as usize;
+    (0..=last.min(wanted * 2)).map(|tick| tick as f64 * step).collect()
 }
 
 /// Powers of ten from the one at or below `min` to the one at or above `max`.
@@ -51,9 +70,9 @@ pub(super) enum Scale {
     Log,
 }
 
-/// A line: a class for its colour, a name, and points with the text that describes each.
+/// A line: whose it is, a name, and points with the text that describes each.
 pub(super) struct Line {
-    pub(super) color: usize,
+    pub(super) subject: usize,
     pub(super) label: String,
     pub(super) points: Vec<(f64, f64, String)>,
 }
@@ -99,13 +118,10 @@ impl LineChart<'_> {
             return String::new();
         }
         let ticks = match self.y_scale {
-            Scale::Linear => linear_ticks(y_max * 1.08, 5, self.unit_below(y_max)),
+            Scale::Linear => linear_ticks(y_max, 5, self.unit_below(y_max)),
             Scale::Log => log_ticks(y_min, y_max),
         };
-        let (low, high) = match self.y_scale {
-            Scale::Linear => (0.0, y_max * 1.08),
-            Scale::Log => (ticks[0], ticks[ticks.len() - 1]),
-        };
+        let (low, high) = (ticks[0], ticks[ticks.len() - 1]);
         let x_at = |x: f64| LEFT + (WIDTH - LEFT - RIGHT) * if x_max > 0.0 { x / x_max } else { 0.0 };
         let y_at = |y: f64| {
             let share = match self.y_scale {
@@ -174,24 +190,24 @@ impl LineChart<'_> {
             let floor = HEIGHT - BOTTOM;
             let _ = write!(
                 svg,
-                "<polygon class=\"area c{}\" points=\"{:.1},{floor} {path} {:.1},{floor}\"/>",
-                line.color,
+                "<polygon class=\"area {}\" points=\"{:.1},{floor} {path} {:.1},{floor}\"/>",
+                subject_class(line.subject),
                 x_at(first.0),
                 x_at(last.0)
             );
         }
         let _ = write!(
             svg,
-            "<polyline class=\"line c{}\" points=\"{path}\" data-label=\"{}\" data-x=\"{places}\" data-text=\"{}\"/>",
-            line.color,
+            "<polyline class=\"line {}\" points=\"{path}\" data-label=\"{}\" data-x=\"{places}\" data-text=\"{}\"/>",
+            subject_class(line.subject),
             escape(&line.label),
             escape(&texts)
         );
         if line.points.len() == 1 {
             let _ = write!(
                 svg,
-                "<circle class=\"dot c{}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>",
-                line.color,
+                "<circle class=\"dot {}\" cx=\"{:.1}\" cy=\"{:.1}\" r=\"4\"/>",
+                subject_class(line.subject),
                 x_at(first.0),
                 y_at(first.1)
             );
@@ -201,13 +217,13 @@ impl LineChart<'_> {
 
 /// Ticks for an axis of seconds.
 pub(super) fn seconds_ticks(max_seconds: f64) -> Vec<(f64, String)> {
-    let ticks = linear_ticks(max_seconds, 6, 1.0).into_iter();
+    let ticks = linear_ticks(max_seconds, 6, 1.0).into_iter().filter(|tick| *tick <= max_seconds * 1.001);
     ticks.map(|tick| (tick, format!("{}", (tick * 100.0).round() / 100.0))).collect()
 }
 
 /// One bar: length and whiskers, what stands beside it, what hovering shows.
 pub(super) struct Bar {
-    pub(super) color: usize,
+    pub(super) subject: usize,
     pub(super) label: String,
     pub(super) value: f64,
     pub(super) range: Option<(f64, f64)>,
@@ -221,7 +237,8 @@ pub(super) struct BarGroup {
     pub(super) bars: Vec<Bar>,
 }
 
-/// Groups of horizontal bars. With `own_scale`, each group's longest bar has full length, because workloads differ by orders
+/// Groups of horizontal bars. Labels that do not fit beside the groups' names have the room to themselves, and the names
+/// a row of their own. With `own_scale`, each group's longest bar has full length, because workloads differ by orders
 /// of magnitude; otherwise all share one scale.
 pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String {
     const ROW: f64 = 20.0;
@@ -229,11 +246,15 @@ pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String 
     const HEAD: f64 = 30.0;
     const BAR_LEFT: f64 = 190.0;
     const BAR_RIGHT: f64 = 400.0;
+    const LABEL_BESIDE_CHARACTERS: usize = 13;
+    const LABEL_CHARACTERS: usize = 28;
+    let labels = groups.iter().flat_map(|group| &group.bars).map(|bar| bar.label.chars().count());
+    let name_rows = usize::from(labels.max().unwrap_or_default() > LABEL_BESIDE_CHARACTERS);
     let longest = |group: &BarGroup| {
         group.bars.iter().map(|bar| bar.range.map_or(bar.value, |range| range.1.max(bar.value))).fold(0.0, f64::max)
     };
     let common = groups.iter().map(longest).fold(0.0, f64::max);
-    let rows: usize = groups.iter().map(|group| group.bars.len()).sum();
+    let rows: usize = groups.iter().map(|group| group.bars.len() + name_rows).sum();
     let height = HEAD + rows as f64 * ROW + groups.len() as f64 * GAP;
     let mut svg = format!(
         "<svg class=\"bars\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{}\">\
@@ -246,20 +267,21 @@ pub(super) fn bars(title: &str, groups: &[BarGroup], own_scale: bool) -> String 
         let scale = if own_scale { longest(group) } else { common };
         let x_at = |value: f64| BAR_LEFT + (BAR_RIGHT - BAR_LEFT) * if scale > 0.0 { value / scale } else { 0.0 };
         let _ = write!(svg, "<text class=\"group\" x=\"0\" y=\"{:.1}\">{}</text>", y + 13.0, escape(&group.name));
+        y += name_rows as f64 * ROW;
         for bar in &group.bars {
             let middle = y + 9.0;
             let _ = write!(
                 svg,
                 "<g data-hint=\"{}\"><rect class=\"hit\" x=\"{}\" y=\"{y:.1}\" width=\"{}\" height=\"{ROW}\"/>\
                  <text class=\"name\" x=\"{}\" y=\"{:.1}\" text-anchor=\"end\">{}</text>\
-                 <rect class=\"bar c{}\" x=\"{BAR_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\"/>",
+                 <rect class=\"bar {}\" x=\"{BAR_LEFT}\" y=\"{:.1}\" width=\"{:.1}\" height=\"14\" rx=\"2\"/>",
                 escape(&bar.hint),
                 BAR_LEFT - 90.0,
                 WIDTH - BAR_LEFT + 90.0,
                 BAR_LEFT - 8.0,
                 middle + 4.0,
-                escape(&bar.label),
-                bar.color,
+                escape(&clip(&bar.label, LABEL_CHARACTERS)),
+                subject_class(bar.subject),
                 middle - 7.0,
                 (x_at(bar.value) - BAR_LEFT).max(1.0)
             );
@@ -295,16 +317,39 @@ mod tests {
     #[test]
     fn ticks_are_round_and_cover_the_range() {
         assert_eq!(linear_ticks(1000.0, 4, 1.0), [0.0, 250.0, 500.0, 750.0, 1000.0]);
-        assert_eq!(linear_ticks(0.7, 4, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001]);
+        assert_eq!(linear_ticks(0.7, 4, 1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8]);
         assert_eq!(linear_ticks(0.0, 4, 1.0), [0.0]);
         assert_eq!(log_ticks(150.0, 90_000.0), [100.0, 1_000.0, 10_000.0, 100_000.0]);
         assert!(log_ticks(0.0, 0.0).len() >= 2);
         let mebibytes = linear_ticks(70.0 * 1048576.0, 4, 1048576.0);
         assert_eq!(mebibytes[1] / 1048576.0, 20.0);
+        // The highest point lies below the last line, however little it is above the one before.
+        for max in [1.0, 109.0, 124.0, 546.0, 1001.0, 9.9e9] {
+            let ticks = linear_ticks(max, 5, 1.0);
+            let (step, last) = (ticks[1], ticks[ticks.len() - 1]);
+            assert!(last >= max * 0.998 && last < max + step && ticks.len() <= 7, "{max}: {ticks:?}");
+        }
     }
 
     #[test]
     fn names_cannot_break_out_of_the_page() {
         assert_eq!(escape("<a b='\"'>&\u{1}"), "&lt;a b=&#39;&quot;&#39;&gt;&amp;\u{fffd}");
+    }
+
+    #[test]
+    fn labels_stay_within_the_drawing() {
+        let bar = |label: &str| Bar {
+            subject: 13,
+            label: label.to_owned(),
+            value: 1.0,
+            range: None,
+            beside: String::new(),
+            hint: label.to_owned(),
+        };
+        let group = |label| [BarGroup { name: "fillrandom".to_owned(), bars: vec![bar(label), bar("situ")] }];
+        assert!(bars("t", &group("rocksdb"), true).contains("viewBox=\"0 0 560 82\""));
+        let long = bars("t", &group("a label that is longer than there is any room for it"), true);
+        assert!(long.contains("viewBox=\"0 0 560 102\"") && long.contains(">a label that is longer than…<"), "{long}");
+        assert!(long.contains("class=\"bar c1 d2\""), "{long}");
     }
 }

@@ -2,14 +2,12 @@
 
 use std::fmt::Write;
 
-use super::chart::{Bar, BarGroup, Line, LineChart, Scale, bars, escape, seconds_ticks};
-use super::{Compared, Comparison};
+use super::chart::{Bar, BarGroup, Line, LineChart, Scale, bars, escape, seconds_ticks, subject_class};
+use super::{Compared, Comparison, settings_of};
 use crate::measure::Latency;
 use crate::result::PhaseResult;
 use crate::table::{bytes, count, factor, rate, time};
 
-/// Colours in the style; further subjects begin again.
-const COLORS: usize = 6;
 /// Points of a line: more cannot be told apart at its width.
 const POINTS_MAX: usize = 160;
 
@@ -59,6 +57,18 @@ fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
             "<p class=\"warning\">These results come from different machines: the ratios compare more than the stores.</p>",
         );
     }
+    for subject in &comparison.subjects {
+        let differing = subject.differing_settings();
+        if !differing.is_empty() {
+            let _ = write!(
+                html,
+                "<p class=\"warning\">The runs labelled {} are no repetitions, they differ in {}: their medians mix \
+                 different measurements. Make a page of each, or give each a --label of its own.</p>",
+                escape(subject.label),
+                escape(&differing.join(", "))
+            );
+        }
+    }
     html.push_str("<div class=\"subjects\">");
     for (index, subject) in comparison.subjects.iter().enumerate() {
         let runs = match subject.runs.len() {
@@ -67,8 +77,8 @@ fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
         };
         let _ = write!(
             html,
-            "<div class=\"subject\"><span class=\"swatch c{}\"></span><b>{}</b><small>{}, {runs}</small>",
-            index % COLORS,
+            "<div class=\"subject\"><span class=\"swatch {}\"></span><b>{}</b><small>{}, {runs}</small>",
+            subject_class(index),
             escape(subject.label),
             escape(&subject.runs[0].store)
         );
@@ -86,7 +96,19 @@ fn header(title: &str, comparison: &Comparison<'_>, html: &mut String) {
         }
         html.push_str("</div>");
     }
-    html.push_str("</div></header>");
+    html.push_str("</div>");
+    let mut notes = Vec::new();
+    if comparison.subjects.len() > 1 {
+        let baseline = escape(comparison.subjects[comparison.baseline].label);
+        notes.push(format!("In brackets: how many times the figure of {baseline}, the baseline."));
+    }
+    if comparison.subjects.iter().any(|subject| subject.runs.len() > 1) {
+        notes.push("Thin lines reach from the smallest to the largest of the runs.".to_owned());
+    }
+    if !notes.is_empty() {
+        let _ = write!(html, "<p class=\"where\">{}</p>", notes.join(" "));
+    }
+    html.push_str("</header>");
 }
 
 /// One comparison as bars.
@@ -174,7 +196,7 @@ fn figure_bars(comparison: &Comparison<'_>, compared: &[Option<Compared>], text:
                 }
             }
             Some(Bar {
-                color: index % COLORS,
+                subject: index,
                 label: subject.label.to_owned(),
                 value: spread.median,
                 range: (spread.count > 1).then_some((spread.min, spread.max)),
@@ -188,7 +210,7 @@ fn figure_bars(comparison: &Comparison<'_>, compared: &[Option<Compared>], text:
 /// The subjects' typical runs of a workload.
 fn typical<'a>(workload: &str, comparison: &Comparison<'a>) -> Vec<(usize, &'a str, &'a PhaseResult)> {
     let subjects = comparison.subjects.iter().enumerate();
-    subjects.filter_map(|(index, subject)| Some((index % COLORS, subject.label, subject.typical(workload)?))).collect()
+    subjects.filter_map(|(index, subject)| Some((index, subject.label, subject.typical(workload)?))).collect()
 }
 
 fn workload_section(workload: &str, comparison: &Comparison<'_>, html: &mut String) {
@@ -216,8 +238,8 @@ fn workload_section(workload: &str, comparison: &Comparison<'_>, html: &mut Stri
     for kind in kinds {
         let latencies: Vec<_> = phases
             .iter()
-            .filter_map(|(color, label, phase)| {
-                Some((*color, *label, phase.latencies.iter().find(|latency| latency.kind == kind)?))
+            .filter_map(|(subject, label, phase)| {
+                Some((*subject, *label, phase.latencies.iter().find(|latency| latency.kind == kind)?))
             })
             .collect();
         card(&latency_curve(kind.name(), &latencies), html);
@@ -238,8 +260,9 @@ fn legend(phases: &[(usize, &str, &PhaseResult)]) -> String {
         return String::new();
     }
     let mut html = String::from("<p class=\"legend\">");
-    for (color, label, _) in phases {
-        let _ = write!(html, "<span><span class=\"swatch c{color}\"></span>{}</span>", escape(label));
+    for (subject, label, _) in phases {
+        let class = subject_class(*subject);
+        let _ = write!(html, "<span><span class=\"swatch {class}\"></span>{}</span>", escape(label));
     }
     html.push_str("</p>");
     html
@@ -274,7 +297,7 @@ fn time_chart(title: &str, axis: Axis, lines: Vec<Line>) -> String {
 }
 
 fn throughput_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
-    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+    let line = |(subject, label, phase): &(usize, &str, &PhaseResult)| {
         let series = &phase.series;
         let together = thin(series.operations.len());
         let span = series.interval_ms as f64 / 1000.0;
@@ -289,14 +312,14 @@ fn throughput_chart(phases: &[(usize, &str, &PhaseResult)]) -> String {
             let per_second = chunk.iter().sum::<u64>() as f64 / seconds.max(1e-9);
             Some((from + seconds / 2.0, per_second, format!("{} at {:.1} s", rate(per_second), from)))
         });
-        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+        Line { subject: *subject, label: (*label).to_owned(), points: points.collect() }
     };
     let axis = Axis { scale: Scale::Linear, format: rate, binary: false };
     time_chart("Throughput over time", axis, phases.iter().map(line).collect())
 }
 
 fn latency_over_time(phases: &[(usize, &str, &PhaseResult)]) -> String {
-    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+    let line = |(subject, label, phase): &(usize, &str, &PhaseResult)| {
         let series = &phase.series;
         let together = thin(series.latency_ns_max.len());
         let span = series.interval_ms as f64 / 1000.0;
@@ -305,7 +328,7 @@ fn latency_over_time(phases: &[(usize, &str, &PhaseResult)]) -> String {
             let at = (index * together) as f64 * span;
             Some((at, longest, format!("{} at {at:.1} s", time(longest))))
         });
-        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+        Line { subject: *subject, label: (*label).to_owned(), points: points.collect() }
     };
     let axis = Axis { scale: Scale::Log, format: time, binary: false };
     time_chart("Longest latency over time", axis, phases.iter().map(line).collect())
@@ -316,13 +339,13 @@ fn sample_chart(
     phases: &[(usize, &str, &PhaseResult)],
     figure: &dyn Fn(&crate::result::Sample) -> Option<u64>,
 ) -> String {
-    let line = |(color, label, phase): &(usize, &str, &PhaseResult)| {
+    let line = |(subject, label, phase): &(usize, &str, &PhaseResult)| {
         let points = phase.samples.iter().step_by(thin(phase.samples.len())).filter_map(|sample| {
             let value = figure(sample)? as f64;
             let at = sample.at_ms as f64 / 1000.0;
             Some((at, value, format!("{} at {at:.1} s", bytes(value))))
         });
-        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+        Line { subject: *subject, label: (*label).to_owned(), points: points.collect() }
     };
     let axis = Axis { scale: Scale::Linear, format: bytes, binary: true };
     time_chart(title, axis, phases.iter().map(line).collect())
@@ -350,13 +373,13 @@ fn tick(text: &str) -> String {
 /// Latency by percentile. The axis counts nines, so that each factor of ten in rarity has the same room.
 fn latency_curve(kind: &str, latencies: &[(usize, &str, &Latency)]) -> String {
     let nines = |percentile: f64| -(1.0 - percentile.min(99.9999) / 100.0).log10();
-    let line = |(color, label, latency): &(usize, &str, &Latency)| {
+    let line = |(subject, label, latency): &(usize, &str, &Latency)| {
         let points = latency.curve.iter().filter(|(percentile, _)| *percentile < 100.0);
         let points = points.map(|(percentile, ns)| {
             let ns = (*ns).max(1) as f64;
             (nines(*percentile), ns, format!("{} at p{percentile}", time(ns)))
         });
-        Line { color: *color, label: (*label).to_owned(), points: points.collect() }
+        Line { subject: *subject, label: (*label).to_owned(), points: points.collect() }
     };
     let ticks = [0.0, 50.0, 90.0, 99.0, 99.9, 99.99, 99.999];
     LineChart {
@@ -378,7 +401,7 @@ fn figures_table(phases: &[(usize, &str, &PhaseResult)], html: &mut String) {
          <th>p50</th><th>p90</th><th>p99</th><th>p99.9</th><th>p99.99</th><th>max</th><th>found</th><th>CPU</th>\
          <th>settled in</th><th>written</th><th>on disk</th></tr></thead><tbody>",
     );
-    for (color, label, phase) in phases {
+    for (subject, label, phase) in phases {
         for (index, latency) in phase.latencies.iter().enumerate() {
             let first = |text: String| if index == 0 { text } else { String::new() };
             let cpu = phase
@@ -396,13 +419,14 @@ fn figures_table(phases: &[(usize, &str, &PhaseResult)], html: &mut String) {
                 time(latency.p999_ns as f64),
                 time(latency.p9999_ns as f64),
                 time(latency.max_ns as f64),
-                first(count(phase.found as f64)),
+                // Of workloads that look for nothing, nothing is to be said.
+                first(if phase.found + phase.missed > 0 { count(phase.found as f64) } else { String::new() }),
                 first(cpu.unwrap_or_default()),
                 first(time(phase.settle_seconds * 1e9)),
                 first(phase.disk_bytes_written.map(|written| bytes(written as f64)).unwrap_or_default()),
                 first(bytes(phase.disk_bytes as f64)),
             ];
-            let name = first(format!("<span class=\"swatch c{color}\"></span>{}", escape(label)));
+            let name = first(format!("<span class=\"swatch {}\"></span>{}", subject_class(*subject), escape(label)));
             let _ = write!(html, "<tr><td>{name}</td>");
             for cell in cells {
                 let _ = write!(html, "<td>{}</td>", escape(&cell));
@@ -414,32 +438,43 @@ fn figures_table(phases: &[(usize, &str, &PhaseResult)], html: &mut String) {
 }
 
 fn settings(comparison: &Comparison<'_>, html: &mut String) {
-    html.push_str("<section><h2>Machine and settings</h2><div class=\"cards\">");
+    html.push_str("<section><h2>Machine and settings</h2>");
+    let base = comparison.subjects[comparison.baseline].runs[0];
+    if comparison.subjects.len() > 1 {
+        let _ = write!(html, "<p class=\"where\">Bold: other than {}'s.</p>", escape(&base.label));
+    }
+    html.push_str("<div class=\"cards\">");
     for (index, subject) in comparison.subjects.iter().enumerate() {
         let run = subject.runs[0];
-        let mut rows: Vec<(String, String)> = vec![
-            ("store".to_owned(), run.store.clone()),
-            ("date".to_owned(), run.date.clone()),
-            ("commit".to_owned(), run.commit.clone().unwrap_or_else(|| "not given".to_owned())),
-            ("host".to_owned(), run.machine.host.clone()),
-            ("reading the clock".to_owned(), time(run.clock_ns)),
+        let mut rows: Vec<(String, String, bool)> = vec![
+            ("store".to_owned(), run.store.clone(), false),
+            ("date".to_owned(), run.date.clone(), false),
+            ("commit".to_owned(), run.commit.clone().unwrap_or_else(|| "not given".to_owned()), false),
+            ("host".to_owned(), run.machine.host.clone(), run.machine.host != base.machine.host),
+            ("reading the clock".to_owned(), time(run.clock_ns), false),
         ];
         if let Some(baseline) = run.baseline_anonymous_bytes {
-            rows.push(("memory of the harness before opening".to_owned(), bytes(baseline as f64)));
+            rows.push(("memory of the harness before opening".to_owned(), bytes(baseline as f64), false));
         }
-        if let Ok(serde_json::Value::Object(options)) = serde_json::to_value(&run.options) {
-            let given = options.into_iter().filter(|(_, value)| !value.is_null());
-            rows.extend(given.map(|(name, value)| (name.replace('_', "-"), plain(&value))));
-        }
+        let told = settings_of(&run.options);
+        let base_told = settings_of(&base.options);
+        rows.extend(told.into_iter().filter(|(_, value)| !value.is_null()).map(|(name, value)| {
+            let differs = base_told.get(&name) != Some(&value);
+            (name.replace('_', "-"), plain(&value), differs)
+        }));
         let _ = write!(
             html,
-            "<details class=\"card\" open=\"open\"><summary><span class=\"swatch c{}\"></span>{}</summary>",
-            index % COLORS,
+            "<details class=\"card\" open=\"open\"><summary><span class=\"swatch {}\"></span>{}</summary>",
+            subject_class(index),
             escape(subject.label)
         );
         two_columns("Run", &rows, html);
-        let settings: Vec<_> = run.store_settings.iter().map(|(key, value)| (key.clone(), value.clone())).collect();
-        two_columns("Store", &settings, html);
+        let settings = run.store_settings.iter().map(|(key, value)| {
+            // Another kind of store has other settings; what only one of them has differs in nothing.
+            let differs = base.store_settings.get(key).is_some_and(|base| base != value);
+            (key.clone(), value.clone(), differs)
+        });
+        two_columns("Store", &settings.collect::<Vec<_>>(), html);
         html.push_str("</details>");
     }
     html.push_str("</div></section>");
@@ -453,13 +488,15 @@ fn plain(value: &serde_json::Value) -> String {
     }
 }
 
-fn two_columns(heading: &str, rows: &[(String, String)], html: &mut String) {
+/// Names, values, and whether to point them out.
+fn two_columns(heading: &str, rows: &[(String, String, bool)], html: &mut String) {
     if rows.is_empty() {
         return;
     }
     let _ = write!(html, "<h3>{heading}</h3><dl>");
-    for (key, value) in rows {
-        let _ = write!(html, "<dt>{}</dt><dd>{}</dd>", escape(key), escape(value));
+    for (key, value, differs) in rows {
+        let class = if *differs { " class=\"differs\"" } else { "" };
+        let _ = write!(html, "<dt>{}</dt><dd{class}>{}</dd>", escape(key), escape(value));
     }
     html.push_str("</dl>");
 }

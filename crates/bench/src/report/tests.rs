@@ -76,6 +76,48 @@ fn a_page_of_five_results_shows_medians_ratios_and_spread() {
     assert!(render("x", None, &[]).is_err());
 }
 
+/// The median of different measurements was shown without a word.
+#[test]
+fn runs_that_are_no_repetitions_are_pointed_out() {
+    let workloads = [Workload::FillRandom];
+    let (one, mut two, mut other) = (measured("a", &workloads), measured("a", &workloads), measured("b", &workloads));
+    let warning = "The runs labelled a are no repetitions, they differ in ";
+    two.options.seed = 7;
+    let page = |results: &[BenchResult]| render("x", None, results).expect("render");
+    assert!(!page(&[one.clone(), two.clone()]).contains(warning));
+    two.options.keys = 7;
+    two.options.rate = Some(8);
+    two.store_settings.insert("cache".to_owned(), "9".to_owned());
+    other.options.keys = 10;
+    let html = page(&[one, two, other]);
+    assert_well_formed(&html);
+    assert!(html.contains(&format!("{warning}keys, rate, cache:")), "{html}");
+    assert!(html.contains("<dt>keys</dt><dd class=\"differs\">10</dd>"), "{html}");
+    assert!(!html.contains("<dt>directory</dt>"));
+}
+
+/// The results in the repository had lost a field that tells nothing, and could not be read any more.
+#[test]
+fn the_results_that_are_kept_can_be_shown() {
+    let evidence = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence/rocksdb");
+    let mut sets = 0;
+    for set in std::fs::read_dir(evidence).expect("the evidence") {
+        let files = std::fs::read_dir(set.expect("a set").path()).expect("a set is a directory");
+        let mut paths: Vec<_> = files.map(|file| file.expect("a file").path()).collect();
+        paths.retain(|path| path.extension().is_some_and(|extension| extension == "json"));
+        paths.sort();
+        let results: Vec<_> = paths.iter().map(|path| BenchResult::read_json(path).expect("a result")).collect();
+        let html = render("x", Some("rocksdb"), &results).expect("render");
+        assert_well_formed(&html);
+        assert!(!html.contains("are no repetitions"), "{paths:?}");
+        for part in ["Write amplification", "Peak anonymous memory", "by percentile", "p99.9"] {
+            assert!(html.contains(part), "{part} of {paths:?}");
+        }
+        sets += 1;
+    }
+    assert!(sets > 0);
+}
+
 #[test]
 fn the_spread_is_the_median_and_the_ends() {
     let spread = Spread::of([5.0, 1.0, 3.0, 2.0]).expect("values");
