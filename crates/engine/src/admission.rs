@@ -264,30 +264,22 @@ impl Core {
         }
     }
 
-    /// One turn of the admission thread: begins the first write in the room, or waits until something changes.
-    pub(crate) fn admit_first(&self) {
+    /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what it
+    /// has seen, and for how long at most, if there is nothing else to do.
+    pub(crate) fn admit_first(&self) -> Option<(u64, Option<Duration>)> {
         let seen = self.progress.generation();
         if let Err(error) = self.writable() {
             self.refuse_waiting(&error);
-            if !self.is_closing() {
-                self.progress.wait(seen, None);
-            }
-            return;
+            return Some((seen, None));
         }
         let now = self.env.clock.now();
         let (attempt, news) = {
             let mut room = lock(&self.waiting_room.room);
-            let Some((&ticket, first)) = room.writes.iter_mut().next() else {
-                drop(room);
-                self.progress.wait(seen, None);
-                return;
-            };
+            let Some((&ticket, first)) = room.writes.iter_mut().next() else { return Some((seen, None)) };
             let bytes = first.batch.bytes() as u64;
             let due = *first.due.get_or_insert_with(|| now + self.stall.charge(self, bytes));
             if due > now {
-                drop(room);
-                self.progress.wait(seen, Some(due - now));
-                return;
+                return Some((seen, Some(due - now)));
             }
             let (batch, durability) = (take(&mut first.batch), first.durability);
             let (begun, news) = {
@@ -323,7 +315,7 @@ impl Core {
             }
             Err((ticket, obstacle)) => match self.clear_way(obstacle) {
                 Ok(true) => {}
-                Ok(false) => drop(self.progress.wait(seen, None)),
+                Ok(false) => return Some((seen, None)),
                 Err(error) => {
                     if let Some(left) = self.waiting_room.remove(ticket) {
                         left.verdict.give(Err(error));
@@ -332,6 +324,7 @@ impl Core {
                 }
             },
         }
+        None
     }
 
     /// Answers all that wait. Of a store that closes, the room closes with it.

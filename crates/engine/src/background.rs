@@ -80,7 +80,7 @@ fn serve(
             event.wait(seen, None);
             continue;
         }
-        match guarded(core, job, || turn(core)) {
+        match guarded(core, job, || turn(core), false) {
             Ok(worked) => {
                 if pause_ms > 0 {
                     *trouble(&mut lock(&core.troubles)) = None;
@@ -105,12 +105,10 @@ fn serve(
 
 /// Runs a turn. A panic in it leaves the store's memory in doubt: the store takes no more writes, and whoever waits is
 /// told so, instead of waiting for a thread that has ended.
-fn guarded(core: &Core, job: &str, turn: impl FnOnce() -> Result<bool>) -> Result<bool> {
+fn guarded<T>(core: &Core, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        core.fail(situ_storage::Error::Invalid(format!("a bug: the {job} thread panicked: {text}")));
-        Ok(false)
+        core.fail_by_panic(job, &*panic);
+        Ok(after_panic)
     })
 }
 
@@ -121,7 +119,7 @@ fn carry_writes(core: &Arc<Core>) {
         let seen = core.log_work.generation();
         // Asked before: a write that was admitted before the store began to close is in the queue by then.
         let closing = core.is_closing();
-        while guarded(core, "log", || Ok(core.carry_futures())).unwrap_or(false) {}
+        while guarded(core, "log", || Ok(core.carry_futures()), false).unwrap_or(false) {}
         if closing {
             return;
         }
@@ -134,14 +132,13 @@ fn admit_writes(core: &Arc<Core>) {
     loop {
         // Asked before: the turn that follows then closes the room.
         let closing = core.is_closing();
-        let turn = || {
-            core.admit_first();
-            Ok(true)
-        };
         // A panic has been noted as the store's failure, and the next turn answers with it.
-        let _ = guarded(core, "admission", turn);
+        let waits = guarded(core, "admission", || Ok(core.admit_first()), None).unwrap_or(None);
         if closing {
             return;
+        }
+        if let Some((seen, timeout)) = waits {
+            core.progress.wait(seen, timeout);
         }
     }
 }

@@ -20,8 +20,8 @@
 //! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
 //! number has reached the last one handed out before the seal.
 //!
-//! **Failure.** If the log fails, the request and all behind it fail, and none of them is published; the store is
-//! read-only from then on. What is refused before the log has it (no room, stopped, bad arguments) leaves no trace.
+//! **Failure.** If the log fails, or a thread panics in the epilogue, the request and all behind it fail, and none of them
+//! is published; the store is read-only from then on. What is refused before the log has it (no room, stopped, bad arguments) leaves no trace.
 //!
 //! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
 //! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
@@ -36,6 +36,7 @@ use crate::{Error, Result};
 use situ_log::{AppendError, Log, Lsn};
 use situ_table::{KeyKind, MAX_SEQUENCE, Trailer};
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
@@ -250,7 +251,19 @@ impl Core {
     fn conclude(&self, request: &Request, logged: situ_storage::Result<()>) {
         let failed = logged.map_err(|error| self.fail(error)).is_err();
         if request.claim() {
-            if failed { self.refuse(request) } else { apply(request) }
+            if failed { self.refuse(request) } else { self.apply(request) }
+        }
+    }
+
+    /// The epilogue. A panic in it leaves a part of the request in memory, where nobody can see it, and the store takes no
+    /// more writes: whoever waits for this request, or for one behind it, is told so.
+    fn apply(&self, request: &Request) {
+        match catch_unwind(AssertUnwindSafe(|| insert(request))) {
+            Ok(()) => request.stage.store(APPLIED, Ordering::Release),
+            Err(panic) => {
+                self.fail_by_panic("write", &*panic);
+                self.refuse(request);
+            }
         }
     }
 
@@ -443,7 +456,7 @@ impl Core {
     fn publish(&self) {
         let mut done = Done::default();
         while let Some(request) = self.publish_applied(&mut done) {
-            apply(&request);
+            self.apply(&request);
             done.helped += 1;
         }
         if !done.any {
@@ -553,9 +566,11 @@ impl Core {
     }
 }
 
-/// The epilogue: the operations go into the memtables.
-fn apply(request: &Request) {
+/// The operations go into the memtables.
+fn insert(request: &Request) {
     for (sequence, operation) in (request.first..).zip(request.batch.iter()) {
+        #[cfg(test)]
+        tests::taste(operation.key);
         if let Some(slot) = request.targets.get(operation.keyspace) {
             let memtable = &slot.memtable;
             match operation.kind {
@@ -564,5 +579,7 @@ fn apply(request: &Request) {
             }
         }
     }
-    request.stage.store(APPLIED, Ordering::Release);
 }
+
+#[cfg(test)]
+mod tests;

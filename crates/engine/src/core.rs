@@ -25,6 +25,7 @@ use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
+use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -231,6 +232,13 @@ impl Core {
             self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
         }
         self.wake_all();
+    }
+
+    /// Makes the store read-only because a thread panicked at `job`, which leaves the store's memory in doubt.
+    pub(crate) fn fail_by_panic(&self, job: &str, panic: &(dyn Any + Send)) {
+        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
+        self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {text}")));
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {

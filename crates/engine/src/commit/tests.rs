@@ -1,0 +1,84 @@
+use super::*;
+use crate::options::Options;
+use crate::store::{Store, StoreBuilder};
+use situ_device::Env;
+use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
+use std::pin::pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// The epilogue panics at this key, in these tests.
+const POISON: &[u8] = b"the key at which the epilogue panics";
+
+pub(super) fn taste(key: &[u8]) {
+    assert!(key != POISON, "tasted poison");
+}
+
+fn poison(store: &Store) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    batch.put(store.default_keyspace(), b"a key before it", b"value").unwrap();
+    batch.put(store.default_keyspace(), POISON, b"value").unwrap();
+    batch
+}
+
+fn with_store(seed: u64, test: impl FnOnce(&Env, &Store) + Send) {
+    let executor = SimExecutor::new(seed);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+        let store = StoreBuilder::new(Options::default()).env(env.clone()).open_volume(Arc::new(volume)).unwrap();
+        test(&env, &store);
+    });
+}
+
+fn assert_read_only(store: &Store) {
+    assert_eq!(store.get(b"before").unwrap().as_deref(), Some(&b"value"[..]));
+    assert_eq!(store.get(b"a key before it").unwrap().as_deref(), None, "a part of a batch is visible");
+    assert!(matches!(store.put(b"after", b"value"), Err(Error::Failed { .. })));
+    assert!(matches!(store.close(), Err(Error::Failed { .. })));
+}
+
+/// The request used to stay as it was for ever, and with it whoever waited for it or queued behind it.
+#[test]
+fn promise_7_a_panic_in_the_epilogue_is_the_writers_answer() {
+    for_each_seed(0, 10, |seed| {
+        with_store(seed, |env, store| {
+            store.put(b"before", b"value").unwrap();
+            let writers: Vec<_> = (0..3u8)
+                .map(|n| {
+                    let store = store.clone();
+                    let job = move || while store.put(&[n], b"value").is_ok() {};
+                    env.executor.spawn("writer", Box::new(job)).unwrap()
+                })
+                .collect();
+            env.clock.sleep(Duration::from_millis(1));
+            let error = store.write_with(poison(store), Durability::Buffered).unwrap_err();
+            assert!(error.to_string().contains("tasted poison"), "{error}");
+            writers.iter().for_each(|writer| writer.join().unwrap());
+            assert_read_only(store);
+        });
+    });
+}
+
+#[test]
+fn promise_7_a_panic_in_the_epilogue_is_the_futures_answer() {
+    for_each_seed(0, 10, |seed| {
+        for durability in [Durability::Buffered, Durability::Synced] {
+            with_store(seed, |env, store| {
+                store.put(b"before", b"value").unwrap();
+                let mut future = pin!(store.write_async(poison(store), durability).unwrap());
+                let mut behind = pin!(store.put_async(b"behind", b"value", durability));
+                env.clock.sleep(Duration::from_secs(10));
+                let mut context = Context::from_waker(Waker::noop());
+                let outcome = future.as_mut().poll(&mut context);
+                assert!(matches!(outcome, Poll::Ready(Err(Error::Failed { .. }))), "{outcome:?}");
+                // Refused at once, or after it was queued.
+                if let Ok(behind) = behind.as_mut().get_mut() {
+                    let outcome = pin!(behind).poll(&mut context);
+                    assert!(matches!(outcome, Poll::Ready(Err(Error::Failed { .. }))), "{outcome:?}");
+                }
+                assert_read_only(store);
+            });
+        }
+    });
+}
