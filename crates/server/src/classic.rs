@@ -59,7 +59,7 @@ impl<E: Engine> Executor<E> {
             return Outcome::Done;
         }
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if let Some(outcome) = self.limits.check(&session.output) {
+            if let Some(outcome) = self.check(session) {
                 return outcome;
             }
             let stripe = match self.own(session, key) {
@@ -381,10 +381,9 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn flush_all(&mut self, session: &mut Session<E::Value>, delay: i32, noreply: bool) {
-        // Stores before the flush must be in the engine before it.
-        self.submit();
-        let batch = self.batch_number;
-        self.batch_number += 1;
+        // Stores that were gathered before it have cas ids below the barrier: they are dead whenever the engine takes them.
+        let batch = self.next_number;
+        self.next_number += 1;
         let (reply, on_failure) = classic_reply(b"OK\r\n", noreply);
         let (command, started) = (Some(Command::FlushAll), session.started);
         session.output.append_await(Await { batch, reply, write_bytes: 0, on_failure, command, started });

@@ -53,6 +53,8 @@ pub(crate) enum Parked {
     Output,
     /// Too many answers wait for the engine.
     Answers,
+    /// The engine has not taken the last change, or cannot take another one.
+    Admission,
 }
 
 /// See the module.
@@ -87,7 +89,7 @@ impl<E: Engine> Connection<E> {
         let output = Output::new();
         Connection {
             socket,
-            session: Session { token, output, granted: None, resume: 0, started: now },
+            session: Session { token, output, granted: None, resume: 0, started: now, last_batch: None },
             input: Vec::new(),
             start: 0,
             needed: 0,
@@ -198,9 +200,9 @@ impl<E: Engine> Connection<E> {
         let mut used = 0;
         loop {
             if self.session.granted.is_none()
-                && let Some(outcome) = executor.limits.check(&self.session.output)
+                && let Some(outcome) = executor.check(&self.session)
             {
-                return Ok(self.stop(outcome, used, input.len()));
+                return Ok(self.stop(executor, outcome, used, input.len()));
             }
             if self.body_is_whole() && !self.run_body(executor) {
                 return Ok(used);
@@ -265,7 +267,7 @@ impl<E: Engine> Connection<E> {
             };
             match outcome {
                 Outcome::Done => used += length,
-                outcome => return Ok(self.stop(outcome, used, input.len())),
+                outcome => return Ok(self.stop(executor, outcome, used, input.len())),
             }
         }
     }
@@ -277,14 +279,14 @@ impl<E: Engine> Connection<E> {
         match run_store(executor, &mut self.session, &request, &body.data) {
             Outcome::Done => true,
             outcome => {
-                self.stop(outcome, 0, 0);
+                self.stop(executor, outcome, 0, 0);
                 self.body = Some(body);
                 false
             }
         }
     }
 
-    fn stop(&mut self, outcome: Outcome, used: usize, all: usize) -> usize {
+    fn stop(&mut self, executor: &mut Executor<E>, outcome: Outcome, used: usize, all: usize) -> usize {
         match outcome {
             Outcome::Done => used,
             Outcome::Wait(stripe) => {
@@ -297,6 +299,11 @@ impl<E: Engine> Connection<E> {
             }
             Outcome::Busy => {
                 self.parked = Some(Parked::Answers);
+                used
+            }
+            Outcome::Held => {
+                self.parked = Some(Parked::Admission);
+                executor.held.push(self.session.token);
                 used
             }
             Outcome::Quit => {
@@ -338,6 +345,11 @@ impl<E: Engine> Connection<E> {
     /// True if there is something to run or read now.
     pub(crate) fn has_work(&self) -> bool {
         self.parked.is_none() && !self.closing && (self.readable && !self.draining)
+    }
+
+    /// True if it neither sends nor takes anything, for no reason on our side.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.session.output.awaiting() == 0 && matches!(self.parked, None | Some(Parked::Output))
     }
 
     /// True if the connection has ended and everything is sent.

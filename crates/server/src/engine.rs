@@ -3,9 +3,13 @@
 //! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
 //! buffered durability calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
 //! own thread. Both are first-class: the server holds the connection's place in its output until the callback comes.
+//!
+//! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
+//! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
 
 use std::fmt;
 use std::ops::{Deref, Range};
+use std::sync::Arc;
 
 /// Why the engine could not do what it was asked. The message is sent to clients after `SERVER_ERROR `.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,6 +39,19 @@ impl std::error::Error for EngineError {}
 
 /// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
 pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
+
+/// What an engine did with a batch that it was given.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Admission {
+    /// The batch is on its way, or done.
+    Taken,
+    /// The batch waits until the engine can take it; [`OnTaken`] is called then.
+    Waiting,
+}
+
+/// Called when an engine takes a batch that it made wait, or gives up on it: once for each, before its [`Done`]. It does
+/// not wait for anything.
+pub type OnTaken = Arc<dyn Fn() + Send + Sync>;
 
 /// One change in a [`WriteBatch`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -148,8 +165,8 @@ pub enum Health {
 
 /// A key-value engine that can serve memcached.
 ///
-/// **Threads.** Called from every event loop at once. `get` may read the disk on the caller's thread; `write` should
-/// not block for longer than back-pressure demands, as all connections of the loop wait with it.
+/// **Threads.** Called from every event loop at once. `get` may read the disk on the caller's thread. `write` and
+/// `put_meta` must not wait, neither for the disk nor for back-pressure: all connections of the loop would wait with them.
 ///
 /// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
 /// a crash keeps a prefix. The flush barrier relies on it.
@@ -165,8 +182,8 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Applies `batch` atomically, then calls `done`: inline or later, from any thread, exactly once.
     ///
-    /// Once `done(Ok)` is called, every `get` sees the batch.
-    fn write(&self, batch: WriteBatch, done: Done);
+    /// Once `done(Ok)` is called, every `get` sees the batch. Batches that wait are taken in the order they were given.
+    fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission;
 
     /// A server's own record, kept apart from the items. `None` if it was never put.
     ///

@@ -4,7 +4,8 @@
 //!
 //! 1. Take the messages of the inbox: new connections, finished writes, granted stripes.
 //! 2. Serve every connection that has something to do, one read each, so that none starves another.
-//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call.
+//! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
+//!    holds them back.
 //! 4. Send, once per connection that has something to send.
 //! 5. Sleep in epoll if nothing is left to do.
 //!
@@ -189,7 +190,7 @@ impl<E: Engine> EventLoop<E> {
     fn close_idle(&mut self, limit: Duration) {
         let now = self.executor.now;
         let is_idle = |connection: &Connection<E>| {
-            now.saturating_duration_since(connection.active) > limit && connection.session.output.awaiting() == 0
+            now.saturating_duration_since(connection.active) > limit && connection.is_silent()
         };
         let connections = self.connections.iter().flatten();
         let idle: Vec<u64> =
@@ -251,7 +252,12 @@ impl<E: Engine> EventLoop<E> {
         for message in messages.drain(..) {
             match message {
                 Message::Accepted { socket, local } => self.adopt(socket, local),
+                Message::Taken => self.release_held(),
                 Message::Completed { batch, connections, result } => {
+                    // Also of one that the engine dropped while it waited.
+                    if self.executor.waiting == Some(batch) {
+                        self.release_held();
+                    }
                     let now = Instant::now();
                     for token in connections {
                         if let Some(connection) = self.connection(token) {
@@ -269,6 +275,18 @@ impl<E: Engine> EventLoop<E> {
                     _ => self.executor.stripes.release(stripe),
                 },
                 Message::Stop => self.stop(),
+            }
+        }
+    }
+
+    /// The engine has taken the batch that waited: the next one goes, and whoever was held back goes on.
+    fn release_held(&mut self) {
+        for token in self.executor.taken() {
+            if let Some(connection) = self.connection(token)
+                && connection.parked == Some(Parked::Admission)
+            {
+                connection.parked = None;
+                self.make_ready(token);
             }
         }
     }

@@ -6,6 +6,10 @@
 //! which a place is kept in the connection's output. Writes of all connections that a loop serves in one turn gather
 //! in one batch, which [`Executor::submit`] hands to the engine.
 //!
+//! **Back-pressure.** When the engine lets a batch wait, the next one gathers, but is not handed over before that one is
+//! taken ([`Outcome::Held`]): a connection with a change in the waiting batch runs nothing more, and when the gathered one
+//! is full, too, no change is accepted. So what waits is bounded for each loop, and reads never wait.
+//!
 //! **Order.** A connection sees its own writes: while any of its answers is outstanding, its reads own the stripe of
 //! their key for a moment, which waits for a write to it. Connections without outstanding writes read without it.
 
@@ -15,7 +19,7 @@ use std::time::Instant;
 
 use crate::access::AccessTable;
 use crate::durable::Durable;
-use crate::engine::{Engine, EngineError, WriteBatch};
+use crate::engine::{Admission, Engine, EngineError, OnTaken, WriteBatch};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header};
 use crate::metrics::{Command, Counter, Counters};
@@ -42,6 +46,8 @@ pub(crate) struct Session<V> {
     pub(crate) resume: usize,
     /// When the current command began.
     pub(crate) started: Instant,
+    /// The batch that its last change is in.
+    pub(crate) last_batch: Option<u64>,
 }
 
 /// How a command's turn ended.
@@ -55,6 +61,8 @@ pub(crate) enum Outcome {
     Full,
     /// Run it again when the engine has answered.
     Busy,
+    /// Run it again when the engine has taken the batch that waits.
+    Held,
     /// Close the connection when everything is sent.
     Quit,
 }
@@ -124,6 +132,14 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) owners: Vec<(u64, StripeIndex)>,
     /// The number of the batch being gathered.
     pub(crate) batch_number: u64,
+    /// The next number for a batch, or for another write that is answered like one.
+    pub(crate) next_number: u64,
+    /// The batch that the engine has not taken yet. Until it has, no other is handed over.
+    pub(crate) waiting: Option<u64>,
+    /// Tells this loop that the engine has taken it.
+    pub(crate) on_taken: OnTaken,
+    /// Connections that go on then.
+    pub(crate) held: Vec<u64>,
 }
 
 /// Reports a batch's fate exactly once, even if the engine drops its callback.
@@ -156,9 +172,9 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
-    /// Hands the gathered batch to the engine.
+    /// Hands the gathered batch to the engine, unless another one waits there.
     pub(crate) fn submit(&mut self) {
-        if self.batch.is_empty() {
+        if self.batch.is_empty() || self.waiting.is_some() {
             return;
         }
         let mut completion = Completion {
@@ -167,13 +183,42 @@ impl<E: Engine> Executor<E> {
             batch: self.batch_number,
             owners: std::mem::take(&mut self.owners),
         };
-        self.batch_number += 1;
+        let number = std::mem::replace(&mut self.batch_number, self.next_number);
+        self.next_number += 1;
         let batch = std::mem::take(&mut self.batch);
-        self.engine.write(batch, Box::new(move |result| completion.finish(result)));
+        let admission = self.engine.write(batch, &self.on_taken, Box::new(move |result| completion.finish(result)));
+        if admission == Admission::Waiting {
+            self.waiting = Some(number);
+        }
     }
 
-    /// Owns the stripe of `key`, or queues for it.
+    /// Goes on after the engine has taken the batch that waited; the connections that were held back meanwhile.
+    pub(crate) fn taken(&mut self) -> Vec<u64> {
+        self.waiting = None;
+        self.submit();
+        std::mem::take(&mut self.held)
+    }
+
+    fn batch_is_full(&self) -> bool {
+        self.batch.byte_len() >= BATCH_BYTES_MAX || self.batch.len() >= BATCH_CHANGES_MAX
+    }
+
+    /// Why nothing more may be run for a connection now, if so.
+    pub(crate) fn check(&self, session: &Session<E::Value>) -> Option<Outcome> {
+        if self.waiting.is_some() && session.last_batch == self.waiting {
+            return Some(Outcome::Held);
+        }
+        self.limits.check(&session.output)
+    }
+
+    /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
     pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Outcome> {
+        if self.waiting.is_some() && self.batch_is_full() {
+            if let Some(stripe) = session.granted.take() {
+                self.stripes.release(stripe);
+            }
+            return Err(Outcome::Held);
+        }
         let stripe = self.stripes.of(key);
         if session.granted == Some(stripe) {
             session.granted = None;
@@ -284,10 +329,11 @@ impl<E: Engine> Executor<E> {
         on_failure: OnFailure,
     ) {
         self.owners.push((session.token, stripe));
+        session.last_batch = Some(self.batch_number);
         let (batch, started) = (self.batch_number, session.started);
         let write_bytes = self.batch.byte_len() - batch_bytes_before;
         session.output.append_await(Await { batch, reply, write_bytes, on_failure, command, started });
-        if self.batch.byte_len() >= BATCH_BYTES_MAX || self.batch.len() >= BATCH_CHANGES_MAX {
+        if self.batch_is_full() {
             self.submit();
         }
     }

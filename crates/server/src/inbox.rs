@@ -17,6 +17,8 @@ use crate::stripe::StripeIndex;
 pub(crate) enum Message {
     /// A listener took a connection for this loop.
     Accepted { socket: OwnedFd, local: bool },
+    /// The engine has taken the batch that it made wait.
+    Taken,
     /// The engine has answered a batch.
     Completed { batch: u64, connections: Vec<u64>, result: Result<(), EngineError> },
     /// `stripe` now belongs to `connection`.

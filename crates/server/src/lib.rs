@@ -16,10 +16,10 @@
 //! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
-//! **Limit.** [`Engine::write`] is called on the event loop. While the engine holds writers back, every connection of
-//! that loop waits with the writer, readers included: with a Situ store up to 50 ms for a batch while compactions are
-//! behind, and until a flush is done when all memtables are full. The metric `situ_engine_write_stalled` tells, and more
-//! event loops (`threads`) spread readers over loops that no writer holds up.
+//! **Back-pressure.** While the engine holds writers back, the batch of a loop waits in the engine and the loop goes on
+//! with everybody else. Connections that have a change in that batch are parked: nothing of them is read or run. Changes
+//! of others gather in the next batch, up to its limit; then their connections are parked, too. Reads are answered as
+//! ever. The metric `situ_engine_write_stalled` tells.
 //!
 //! # What differs from memcached
 //!
@@ -69,7 +69,7 @@ mod stats;
 mod store;
 mod stripe;
 
-pub use engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
 pub use server::{CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};

@@ -296,6 +296,7 @@ impl Server {
         let access = Arc::new(AccessTable::new(started_seconds));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
+            let taken_inbox = Arc::clone(&inbox);
             let executor = Executor {
                 engine: Arc::clone(&shared.engine),
                 durable: Arc::clone(&durable),
@@ -315,6 +316,10 @@ impl Server {
                 batch: WriteBatch::default(),
                 owners: Vec::new(),
                 batch_number: 0,
+                next_number: 1,
+                waiting: None,
+                on_taken: Arc::new(move || taken_inbox.post(Message::Taken)),
+                held: Vec::new(),
             };
             let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;

@@ -4,8 +4,9 @@
 //! [`META_KEYSPACE`]. Both go through the store's one log, so a crash keeps a prefix of them together. All other
 //! keyspaces, `default` among them, are left to whoever else uses the store.
 //!
-//! A *buffered* write is done when [`Engine::write`] returns. A *synced* one becomes a future of the store, and whichever
-//! thread of the store finishes it polls it once more and calls the server's callback: no thread waits for a write.
+//! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
+//! [`Engine::write`] returns; otherwise whichever thread of the store gets on with it polls it once more and calls the
+//! server's callbacks: no thread waits for a write, neither for the disk nor for the store's back-pressure.
 //!
 //! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`] lets compactions drop them from disk. It knows
 //! the flush barrier only once that is durable: what a crash could bring back to life is never dropped.
@@ -28,7 +29,7 @@ use situ::{
 use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
-use crate::engine::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+use crate::engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
 use crate::item::ExpiryRule;
 
 /// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
@@ -109,13 +110,19 @@ impl StoreEngine {
         &self.store
     }
 
-    fn submit(&self, batch: situ::WriteBatch, durability: Durability, done: Done) {
-        match durability {
-            Durability::Buffered => done(self.store.write_with(batch, durability).map_err(EngineError::new)),
-            Durability::Synced => match self.store.write_async(batch, durability) {
-                Ok(future) => Completion::follow(future, done),
-                Err(error) => done(Err(EngineError::new(error))),
-            },
+    fn submit(
+        &self,
+        batch: situ::WriteBatch,
+        durability: Durability,
+        on_taken: Option<&OnTaken>,
+        done: Done,
+    ) -> Admission {
+        match self.store.write_async(batch, durability) {
+            Ok(future) => Completion::follow(future, on_taken, done),
+            Err(error) => {
+                done(Err(EngineError::new(error)));
+                Admission::Taken
+            }
         }
     }
 
@@ -160,27 +167,46 @@ impl ItemFilter {
     }
 }
 
-/// Calls `done` with what a future of the store brings: the waker of itself.
+/// Follows a future of the store and tells the server how far it is: the waker of itself.
 struct Completion {
-    waiting: Mutex<Option<(WriteFuture, Done)>>,
+    following: Mutex<Option<Following>>,
+}
+
+struct Following {
+    future: WriteFuture,
+    /// Whom to tell that the store has taken the write, if it made it wait.
+    on_taken: Option<OnTaken>,
+    done: Done,
 }
 
 impl Completion {
-    fn follow(future: WriteFuture, done: Done) {
-        Arc::new(Completion { waiting: Mutex::new(Some((future, done))) }).poll();
+    fn follow(mut future: WriteFuture, on_taken: Option<&OnTaken>, done: Done) -> Admission {
+        // What is ready at once needs nobody to follow it.
+        if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
+            done(outcome.map_err(EngineError::new));
+            return Admission::Taken;
+        }
+        let on_taken = on_taken.filter(|_| !future.has_begun()).cloned();
+        let admission = if on_taken.is_some() { Admission::Waiting } else { Admission::Taken };
+        Arc::new(Completion { following: Mutex::new(Some(Following { future, on_taken, done })) }).poll();
+        admission
     }
 
     fn poll(self: Arc<Self>) {
-        let finished = {
-            let mut waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
-            let Some((future, _)) = waiting.as_mut() else { return };
+        let (on_taken, finished) = {
+            let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+            let Some(Following { future, on_taken, .. }) = following.as_mut() else { return };
             let waker = Waker::from(Arc::clone(&self));
-            match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(outcome) => waiting.take().map(|(_, done)| (outcome, done)),
-                Poll::Pending => None,
+            match Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => (on_taken.take(), following.take().map(|following| (outcome, following.done))),
+                Poll::Pending if future.has_begun() => (on_taken.take(), None),
+                Poll::Pending => (None, None),
             }
         };
-        // Outside the lock: the callback belongs to the server and may do anything.
+        // Outside the lock: the callbacks belong to the server and may do anything.
+        if let Some(on_taken) = on_taken {
+            on_taken();
+        }
         if let Some((outcome, done)) = finished {
             done(outcome.map_err(EngineError::new));
         }
@@ -200,17 +226,20 @@ impl Engine for StoreEngine {
         self.items.get(key).map_err(EngineError::new)
     }
 
-    fn write(&self, batch: WriteBatch, done: Done) {
-        if batch.is_empty() {
-            return done(Ok(()));
-        }
-        match self.gather(&batch) {
-            Ok(gathered) => {
-                drop(batch);
-                self.submit(gathered, self.durability, done);
+    fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission {
+        let gathered = match self.gather(&batch) {
+            Ok(gathered) => gathered,
+            Err(error) => {
+                done(Err(EngineError::new(error)));
+                return Admission::Taken;
             }
-            Err(error) => done(Err(EngineError::new(error))),
+        };
+        drop(batch);
+        if gathered.is_empty() {
+            done(Ok(()));
+            return Admission::Taken;
         }
+        self.submit(gathered, self.durability, Some(on_taken), done)
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
@@ -229,7 +258,7 @@ impl Engine for StoreEngine {
             }
             done(outcome);
         });
-        self.submit(batch, Durability::Synced, done);
+        self.submit(batch, Durability::Synced, None, done);
     }
 
     fn approximate_items(&self) -> u64 {
@@ -242,7 +271,8 @@ impl Engine for StoreEngine {
     }
 
     fn write_stalled(&self) -> bool {
-        self.store.properties().write_limit_bytes_per_s.is_some()
+        let properties = self.store.properties();
+        properties.write_limit_bytes_per_s.is_some() || properties.writes_waiting > 0
     }
 
     fn health(&self) -> Health {

@@ -233,7 +233,7 @@ fn a_value_that_is_not_an_item_is_reported() {
     let engine = MemoryEngine::start(None);
     let mut batch = WriteBatch::default();
     batch.put(b"a", &[b"not an item"]);
-    engine.write(batch, Box::new(|result| result.unwrap()));
+    engine.write(batch, &(Arc::new(|| ()) as _), Box::new(|result| result.unwrap()));
     let server = start(&engine);
     let mut stream = connect(&server);
     let damaged = "SERVER_ERROR the stored value was not written by this server\r\n";

@@ -1,4 +1,4 @@
-//! An engine in memory for tests and examples: it can answer writes late, in any order of threads, and fail on demand.
+//! An engine in memory for tests and examples: it can answer writes late, let them wait, and fail on demand.
 
 use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, RwLock, mpsc};
 use std::time::Duration;
 
-use situ_server::{Change, Done, Engine, EngineError, Health, Metric, MetricKind, WriteBatch};
+use situ_server::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
 
 const SHARDS: usize = 64;
 
@@ -25,6 +25,7 @@ impl Deref for Shared {
 
 type Shard = RwLock<HashMap<Vec<u8>, Arc<[u8]>>>;
 type Late = (WriteBatch, Done);
+type Waiting = (WriteBatch, OnTaken, Done);
 
 /// See the module.
 pub(crate) struct MemoryEngine {
@@ -32,12 +33,16 @@ pub(crate) struct MemoryEngine {
     hasher: RandomState,
     meta: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     late: Option<mpsc::Sender<Late>>,
+    /// Writes that wait, while they do.
+    held_back: Mutex<Option<Vec<Waiting>>>,
     /// Writes fail while this is set.
     pub(crate) failing: AtomicBool,
     /// Reads fail while this is set.
     pub(crate) failing_reads: AtomicBool,
     /// Batches written so far.
     pub(crate) writes: AtomicU64,
+    /// The largest of them.
+    pub(crate) batch_bytes_max: AtomicU64,
 }
 
 impl MemoryEngine {
@@ -48,9 +53,11 @@ impl MemoryEngine {
             hasher: RandomState::new(),
             meta: Mutex::default(),
             late: None,
+            held_back: Mutex::default(),
             failing: AtomicBool::new(false),
             failing_reads: AtomicBool::new(false),
             writes: AtomicU64::new(0),
+            batch_bytes_max: AtomicU64::new(0),
         };
         if let Some(delay) = delay {
             let (sender, receiver) = mpsc::channel::<Late>();
@@ -65,6 +72,37 @@ impl MemoryEngine {
             engine.late = Some(sender);
         }
         Arc::new(engine)
+    }
+
+    /// From now on writes wait until they are let go.
+    #[allow(dead_code, reason = "not every test holds writes back")]
+    pub(crate) fn hold_back(&self) {
+        self.held_back.lock().unwrap().get_or_insert_default();
+    }
+
+    /// Writes that wait.
+    #[allow(dead_code, reason = "not every test holds writes back")]
+    pub(crate) fn waiting(&self) -> usize {
+        self.held_back.lock().unwrap().as_ref().map_or(0, Vec::len)
+    }
+
+    /// Takes what waits, and what comes from now on.
+    #[allow(dead_code, reason = "not every test holds writes back")]
+    pub(crate) fn let_go(&self) {
+        for (batch, on_taken, done) in self.held_back.lock().unwrap().take().unwrap_or_default() {
+            on_taken();
+            self.finish(batch, done);
+        }
+    }
+
+    fn finish(&self, batch: WriteBatch, done: Done) {
+        match &self.late {
+            Some(late) => late.send((batch, done)).unwrap(),
+            None => {
+                apply(&self.shards, &self.hasher, &batch);
+                done(Ok(()));
+            }
+        }
     }
 }
 
@@ -95,18 +133,19 @@ impl Engine for MemoryEngine {
         Ok(shard(&self.shards, &self.hasher, key).read().unwrap().get(key).map(|value| Shared(Arc::clone(value))))
     }
 
-    fn write(&self, batch: WriteBatch, done: Done) {
+    fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission {
         self.writes.fetch_add(1, Ordering::SeqCst);
+        self.batch_bytes_max.fetch_max(batch.byte_len() as u64, Ordering::SeqCst);
         if self.failing.load(Ordering::SeqCst) {
-            return done(Err(EngineError::new("the disk is full")));
+            done(Err(EngineError::new("the disk is full")));
+            return Admission::Taken;
         }
-        match &self.late {
-            Some(late) => late.send((batch, done)).unwrap(),
-            None => {
-                apply(&self.shards, &self.hasher, &batch);
-                done(Ok(()));
-            }
+        if let Some(held_back) = &mut *self.held_back.lock().unwrap() {
+            held_back.push((batch, OnTaken::clone(on_taken), done));
+            return Admission::Waiting;
         }
+        self.finish(batch, done);
+        Admission::Taken
     }
 
     fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
