@@ -8,9 +8,12 @@ DATA ?= situ-data
 SECONDS_EACH ?= 60
 ROUNDS ?= 20
 
+RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
+# Cargo knows where it puts programs: CARGO_TARGET_DIR or its settings may say otherwise than `target`.
+SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
 
-.PHONY: help run build test cargo packages locks fuzz simulate bench loom miri
+.PHONY: help run build test cargo packages form locks fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -22,39 +25,57 @@ help:
 
 cargo:
 	@command -v cargo >/dev/null || { \
-	  echo "cargo is missing. Get Rust 1.88 or later:"; \
+	  echo "cargo is missing. Get Rust $(RUST) or later:"; \
 	  echo "  curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"; exit 1; }
+	@found=$$(cargo --version | awk '{ print $$2 }'); \
+	oldest=$$(printf '%s\n' "$(RUST)" "$${found%%-*}" | sort -V | head -n 1); \
+	[ "$$oldest" = "$(RUST)" ] || { \
+	  echo "cargo $$found is too old: Rust $(RUST) or later is needed. Get it with: rustup update"; \
+	  echo "or, without rustup: curl --proto '=https' --tlsv1.2 -sSf https://sh.rustup.rs | sh"; exit 1; }
+	@command -v "$${CC:-cc}" >/dev/null || { \
+	  echo "a C compiler ($${CC:-cc}) is missing: it links Rust programs and builds Zstandard."; \
+	  echo "  Debian, Ubuntu: sudo apt-get install gcc libc6-dev      Fedora: sudo dnf install gcc"; exit 1; }
 
 build: cargo
 	cargo build --release --locked -p situ-cli
 
 run: build
-	target/release/situ serve "$(DATA)"
+	$(SITU) serve "$(DATA)"
 
 # The tests compare with memcached and its clients; without them, those tests say that they are skipped.
 packages: cargo
 	@missing=(); \
-	command -v gcc >/dev/null || missing+=(gcc libc6-dev); \
 	command -v memcached >/dev/null || missing+=(memcached); \
 	command -v memccapable >/dev/null || missing+=(libmemcached-tools); \
 	if [ $${#missing[@]} -gt 0 ]; then \
 	  if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	    apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "$${missing[@]}" \
-	      || echo "could not install: $${missing[*]}"; \
+	      || echo "could not install $${missing[*]}: the tests that compare with memcached are skipped"; \
 	  else \
-	    echo "missing: $${missing[*]}; install with: sudo apt-get install $${missing[*]}"; \
+	    echo "missing: $${missing[*]}: the tests that compare with memcached are skipped."; \
+	    echo "  Debian, Ubuntu: sudo apt-get install $${missing[*]}"; \
 	  fi; \
-	  command -v gcc >/dev/null || { echo "without a C compiler, Zstandard cannot be built"; exit 1; }; \
 	fi
+
+# What checks the form of the code comes with rustup, but not with every cargo.
+form: cargo
+	@for tool in fmt clippy; do \
+	  cargo "$$tool" --version >/dev/null 2>&1 || { \
+	    echo "cargo $$tool is missing: rustup component add rustfmt clippy"; exit 1; }; \
+	done
 
 # Two crates are workspaces of their own, and `make test` does not build them: their lock files must not be forgotten.
 locks: cargo
 	@for crate in $(LOCKED_APART); do \
-	  cargo update --quiet --workspace --locked --manifest-path $$crate/Cargo.toml \
-	    || { echo "$$crate/Cargo.lock is out of date: cargo update --workspace --manifest-path $$crate/Cargo.toml"; exit 1; }; \
+	  said=$$(cargo update --quiet --workspace --locked --manifest-path "$$crate/Cargo.toml" 2>&1) || { \
+	    echo "$$said"; \
+	    case "$$said" in \
+	    *--locked*) echo "$$crate/Cargo.lock is out of date: cargo update --workspace --manifest-path $$crate/Cargo.toml" ;; \
+	    *) echo "$$crate/Cargo.lock could not be checked, for the reason above" ;; \
+	    esac; exit 1; }; \
 	done
 
-test: packages locks
+test: packages form locks
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
@@ -84,6 +105,7 @@ fuzz: cargo
 	  echo "== $$target"; cargo +nightly fuzz run "$$target" -- -max_total_time=$(SECONDS_EACH); done
 
 bench: build
-	target/release/situ bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
+	@mkdir -p target
+	$(SITU) bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
 	  --directory target/bench --output target/bench.json
-	target/release/situ bench report target/bench.json --output target/bench.html
+	$(SITU) bench report target/bench.json --output target/bench.html
