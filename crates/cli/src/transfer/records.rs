@@ -14,8 +14,8 @@ use serde::Deserialize;
 use std::collections::VecDeque;
 use std::io::{self, BufRead, BufReader, Read, Seek, SeekFrom};
 
-/// A JSON line may be this long: the longest value in base64, with room.
-const LINE_BYTES_MAX: u64 = 2 << 30;
+/// A JSON line, or a CSV record, may be this long: the longest value in hexadecimal, with room.
+const RECORD_BYTES_MAX: u64 = (2 << 30) + (1 << 20);
 
 /// Some programs begin text files with it.
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -70,6 +70,11 @@ pub(crate) struct Quotes {
     within: Within,
     begun: bool,
     ended: bool,
+    /// Bytes that were passed on.
+    passed: u64,
+    /// So many of them lie before the record at hand.
+    before_record: u64,
+    record_bytes_max: u64,
     /// The number of the line at hand.
     line: u64,
     /// The numbers of the first lines of records, from the next one that the parser gives.
@@ -77,7 +82,8 @@ pub(crate) struct Quotes {
 }
 
 impl Quotes {
-    fn new(input: Input, delimiter: u8) -> Quotes {
+    /// Begins at a line of this number.
+    fn new(input: Input, delimiter: u8, line: u64) -> Quotes {
         Quotes {
             input,
             front: Vec::new(),
@@ -85,7 +91,10 @@ impl Quotes {
             within: Within::Lines,
             begun: false,
             ended: false,
-            line: 1,
+            passed: 0,
+            before_record: 0,
+            record_bytes_max: RECORD_BYTES_MAX,
+            line,
             lines: VecDeque::new(),
         }
     }
@@ -118,9 +127,10 @@ impl Read for Quotes {
         let bytes = into.get(..read).unwrap_or_default();
         self.ended |= bytes.is_empty() && !into.is_empty();
         self.begun |= !bytes.is_empty();
-        for byte in bytes {
+        for (at, byte) in bytes.iter().enumerate() {
             if self.within == Within::Lines && !matches!(byte, b'\n' | b'\r') {
                 self.within = Within::Start;
+                self.before_record = self.passed + at as u64;
                 self.lines.push_back(self.line);
             }
             self.line += u64::from(*byte == b'\n');
@@ -132,6 +142,12 @@ impl Read for Quotes {
                 (_, byte) if *byte == self.delimiter => Within::Start,
                 _ => Within::Field,
             };
+        }
+        self.passed += read as u64;
+        // The parser would gather all the rest of a file behind a quote that is never closed.
+        if self.within != Within::Lines && self.passed - self.before_record > self.record_bytes_max {
+            let line = self.lines.back().copied().unwrap_or(self.line);
+            return Err(too_long(line, "is a quote there never closed?"));
         }
         Ok(read)
     }
@@ -183,7 +199,7 @@ impl Records {
             builder.has_headers(false).flexible(true).delimiter(delimiter).buffer_capacity(256 << 10);
             Box::new(builder.from_reader(quotes))
         };
-        let mut quotes = Quotes::new(input, delimiter);
+        let mut quotes = Quotes::new(input, delimiter, Place::START.line);
         let base = Place { offset: quotes.skip_mark()?, ..Place::START };
         let mut reader = builder(quotes);
         let mut record = ByteRecord::new();
@@ -201,7 +217,7 @@ impl Records {
             let mut input = reader.into_inner().input;
             seek(&mut input, start)?;
             return Ok(Records::Csv {
-                reader: builder(Quotes::new(input, delimiter)),
+                reader: builder(Quotes::new(input, delimiter, start.line)),
                 base: start,
                 encodings,
                 record: ByteRecord::new(),
@@ -221,12 +237,12 @@ impl Records {
         match self {
             Records::Json { input, place, line } => loop {
                 line.clear();
-                let read = input.by_ref().take(LINE_BYTES_MAX).read_until(b'\n', line)?;
+                let read = input.by_ref().take(RECORD_BYTES_MAX).read_until(b'\n', line)?;
                 if read == 0 {
                     return Ok(None);
                 }
-                if read as u64 == LINE_BYTES_MAX && line.last() != Some(&b'\n') {
-                    return Err(io::Error::other(format!("line {} has more than 2 GiB", place.line)));
+                if read as u64 == RECORD_BYTES_MAX && line.last() != Some(&b'\n') {
+                    return Err(too_long(place.line, "does it hold one object alone?"));
                 }
                 let number = place.line;
                 place.offset += read as u64;
@@ -240,14 +256,13 @@ impl Records {
                     return Ok(Some(Numbered { line: number, record: from_json(text) }));
                 }
             },
-            Records::Csv { reader, base, encodings, record } => {
+            Records::Csv { reader, encodings, record, .. } => {
                 // The first row has been read already if it was no header.
                 if record.is_empty() && !reader.read_byte_record(record).map_err(io::Error::other)? {
                     return Ok(None);
                 }
                 let line = reader.get_mut().lines.pop_front();
                 let line = line.ok_or_else(|| io::Error::other("the parser found a record where none begins"))?;
-                let line = line + base.line - 1;
                 // The parser learns of the end of the input with the last record only.
                 let found =
                     match reader.get_ref().left_open() {
@@ -279,6 +294,10 @@ impl Records {
     }
 }
 
+fn too_long(line: u64, hint: &str) -> io::Error {
+    io::Error::other(format!("the record that begins in line {line} has more than 2 GiB: {hint}"))
+}
+
 fn seek(input: &mut Input, start: Place) -> io::Result<()> {
     match input {
         Input::File(file) if start.offset > 0 => file.seek(SeekFrom::Start(start.offset)).map(drop),
@@ -301,6 +320,10 @@ struct JsonRecord {
 }
 
 fn from_json(line: &[u8]) -> Result<Record, String> {
+    // An array would be taken for the fields in their order.
+    if line.first() != Some(&b'{') {
+        return Err(r#"not a record: expected an object such as {"key":"ada","value":"1815"}"#.to_owned());
+    }
     let record: JsonRecord = serde_json::from_slice(line).map_err(|error| {
         // The line's number is ours; the parser only ever sees line 1.
         format!("not a record: {}", error.to_string().replace(" at line 1 column ", ", column "))

@@ -69,3 +69,26 @@ fn a_byte_order_mark_is_skipped_at_the_beginning_alone() {
     let found = read(format!("{mark}{mark}a,1").as_bytes(), Format::Csv, Place::START, usize::MAX);
     assert_eq!(found[0].1, Some((format!("{mark}a").into_bytes(), b"1".to_vec())));
 }
+
+/// An array of six was a record: its elements were taken for the fields in their order.
+#[test]
+fn a_record_is_an_object() {
+    for text in ["[\"key\",null,null,\"value\",null,null]", "[]", "null", "\"key\"", "7", "nonsense"] {
+        let why = from_json(text.as_bytes()).expect_err(text);
+        assert!(why.starts_with("not a record: expected an object such as {"), "{why}");
+    }
+}
+
+/// Behind a quote that was never closed, all the rest of a file was gathered in memory.
+#[test]
+fn a_record_that_does_not_end_is_given_up() {
+    let bytes = [b"key,value\na,1\nb,\"two\n".as_slice(), &[b'x'; 5000]].concat();
+    let quotes = |max| {
+        let mut quotes = Quotes::new(Input::Pieces(io::Cursor::new(bytes.clone()), 100), b',', 1);
+        quotes.record_bytes_max = max;
+        quotes
+    };
+    let error = io::copy(&mut quotes(1000), &mut io::sink()).unwrap_err().to_string();
+    assert!(error.contains("begins in line 3 has more than 2 GiB: is a quote there never closed?"), "{error}");
+    io::copy(&mut quotes(6000), &mut io::sink()).unwrap();
+}
