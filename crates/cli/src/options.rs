@@ -2,6 +2,7 @@
 
 use crate::failure::Failure;
 use crate::text::{EncodingOptions, parse_bytes};
+use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
 use situ_bench::{BenchOptions, SituSettings};
@@ -70,7 +71,7 @@ impl Target {
     /// [`keyspace`](Target::keyspace), if its values are free to be written.
     ///
     /// # Errors
-    /// As above, or a server would take the values for damage.
+    /// As above, or a server would take the values for damage, or `load` for its own.
     pub(crate) fn keyspace_to_write(&self, stored: bool) -> Result<&str, Failure> {
         match self.keyspace_to_delete_from(stored)? {
             ITEMS_KEYSPACE if !stored => Err(Failure::new(
@@ -78,6 +79,11 @@ impl Target {
                 "it holds memcached items, and a server would take plain values for damage",
             )
             .cure("write through `situ serve`, choose another --keyspace, or say --stored if the values are items")),
+            MARKS => Err(Failure::new(
+                format!("cannot write to the keyspace {MARKS:?}"),
+                "it holds the places up to which `situ load` has read files",
+            )
+            .cure("choose another --keyspace")),
             name => Ok(name),
         }
     }

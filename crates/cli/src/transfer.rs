@@ -6,7 +6,7 @@ pub(crate) mod records;
 pub(crate) mod sink;
 
 pub(crate) use dump::dump;
-pub(crate) use load::load;
+pub(crate) use load::{MARKS, load};
 
 use crate::options::Format;
 use std::path::Path;

@@ -313,6 +313,44 @@ fn a_load_says_at_which_line_it_went_on() {
     }
 }
 
+/// Nobody was told that a load which the disk has stopped can go on, and one of standard input was told to use --resume.
+#[test]
+fn a_load_that_fails_says_how_to_go_on() {
+    const LINES: usize = 120_000;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let contents: String = (0..LINES).map(|n| format!("{n:07},{:0100}\n", n)).collect();
+    fs::write(at.join("many.csv"), &contents).unwrap();
+    // No file may grow beyond 8 MiB: a disk that is full, to a program that does not die of the signal.
+    let limited = "trap '' XFSZ; ulimit -f 16384; exec \"$0\" load many.csv --json";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", limited, env!("CARGO_BIN_EXE_situ")]).current_dir(at);
+    let output = shell.output().unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1), "{told}");
+    let error: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let cure = error["cure"].as_str().unwrap();
+    assert!(cure.contains(" entries are loaded, and --resume goes on behind"), "{told}");
+    let resumed = situ(at, &["load", "--resume", "many.csv", "--json"]).done().json();
+    assert_eq!(resumed["loaded_in_all"].as_u64(), Some(LINES as u64), "{resumed}");
+    assert!(resumed["loaded"].as_u64().unwrap() < LINES as u64, "{resumed}");
+    assert_eq!(situ(at, &["dump", "--format", "csv"]).done().text(), format!("key,value\n{contents}"));
+
+    let piped = situ_fed(at, &["load"], b"nonsense\n");
+    assert!(piped.stderr.contains("--skip-bad") && !piped.stderr.contains("--resume"), "{}", piped.stderr);
+    assert!(std::process::Command::new("mkfifo").arg(at.join("pipe")).status().unwrap().success());
+    // It says so without waiting for somebody who writes.
+    let refused = situ(at, &["load", "--resume", "pipe"]);
+    assert_eq!(refused.code, 2);
+    assert!(refused.stderr.contains("pipe cannot be resumed: it is no regular file"), "{}", refused.stderr);
+    // Somebody else's entries among the places would be places.
+    for arguments in [["put", "key", "value", "-k", "situ.load"], ["load", "many.csv", "--json", "-k", "situ.load"]] {
+        let refused = situ(at, &arguments);
+        assert_eq!(refused.code, 1);
+        assert!(refused.stderr.contains("the places up to which `situ load` has read"), "{}", refused.stderr);
+    }
+}
+
 /// Flushed items were written by `dump --stored`, and came back to life in the store they were loaded into, where the
 /// next flush did not reach them, and where a new item got a cas id that one of them had.
 #[test]

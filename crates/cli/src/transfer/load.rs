@@ -29,7 +29,7 @@ use std::time::Instant;
 use xxhash_rust::xxh3::xxh3_64;
 
 /// Where loads keep their places.
-const MARKS: &str = "situ.load";
+pub(crate) const MARKS: &str = "situ.load";
 /// A batch ends here, however few entries it has.
 const BATCH_BYTES: usize = 1 << 20;
 /// So much of a file is hashed to tell it from another one of the same name and size.
@@ -76,10 +76,10 @@ struct Summary<'a> {
 pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     let started = Instant::now();
     let name = options.target.keyspace_to_write(options.stored)?;
-    let (input, identity) = open(&options.file, name)?;
-    if options.resume && identity.is_none() {
-        return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
+    if options.resume {
+        can_be_resumed(&options.file)?;
     }
+    let (input, identity) = open(&options.file, name)?;
     let writable = Writable::open(&options.target.data, true)?;
     let items = if options.stored { Some(writable.item_writer()?) } else { None };
     let keyspace = writable.keyspace(name, true)?;
@@ -116,8 +116,9 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     load.bar.finish_and_clear();
     let (after, first_line) = (load.mark, load.first_line);
     // Even after a failure: what was loaded is kept, and made durable.
-    writable.close()?;
+    let closed = writable.close();
     outcome?;
+    closed?;
     let summary = Summary {
         file: options.file.display().to_string(),
         keyspace: name,
@@ -186,7 +187,8 @@ impl Load<'_> {
             return Ok(());
         };
         let mark: Mark = serde_json::from_slice(&found)
-            .map_err(|error| Failure::new(what, format!("the place that was kept cannot be read: {error}")))?;
+            .map_err(|error| Failure::new(what, format!("the place that was kept cannot be read: {error}")))
+            .map_err(|failure| failure.cure("load the file from its beginning, without --resume"))?;
         if (mark.bytes, mark.head) != (self.mark.bytes, self.mark.head) {
             let why = format!(
                 "the file has changed since: it had {} bytes, now it has {}, or it begins otherwise",
@@ -209,7 +211,7 @@ impl Load<'_> {
         let mut first = true;
         loop {
             let before = records.place();
-            let numbered = records.read().map_err(failed)?;
+            let numbered = records.read().map_err(|error| self.interrupted(failed(error)))?;
             if std::mem::take(&mut first) {
                 // The place before it can lie within `\r\n`, on the line that ends there.
                 self.first_line = numbered.as_ref().map_or_else(|| records.place().line, |numbered| numbered.line);
@@ -244,8 +246,7 @@ impl Load<'_> {
                 gathered = 0;
             }
         }
-        self.mark.done = true;
-        self.commit(records.place(), gathered)
+        self.commit_up_to(Mark { done: true, ..self.mark_at(records.place(), gathered) })
     }
 
     fn too_many_bad(&self, line: u64) -> Failure {
@@ -254,27 +255,65 @@ impl Load<'_> {
             0 => "the line cannot be read".to_owned(),
             limit => format!("more than {limit} lines cannot be read"),
         };
-        Failure::new(what, why).cure("mend the file and load it again, or go on with --resume --skip-bad NUMBER")
+        Failure::new(what, why).cure(match self.marks {
+            Some(_) => "mend the file and load it again, or go on with --resume --skip-bad NUMBER",
+            None => "mend the input and load it again, or leave such lines out with --skip-bad NUMBER",
+        })
+    }
+
+    /// The load stops here: what there is already, and how to go on.
+    fn interrupted(&self, failure: Failure) -> Failure {
+        if self.marks.is_none() || self.mark.offset == 0 {
+            return failure;
+        }
+        let loaded = text::plural_of(self.mark.loaded, "entry is", "entries are");
+        failure.cure(format!("{loaded} loaded, and --resume goes on behind"))
+    }
+
+    /// How far the load will have come with what was gathered.
+    fn mark_at(&self, place: Place, gathered: u64) -> Mark {
+        Mark { offset: place.offset, line: place.line, loaded: self.mark.loaded + gathered, ..self.mark.clone() }
+    }
+
+    fn commit(&mut self, place: Place, gathered: u64) -> Result<(), Failure> {
+        self.commit_up_to(self.mark_at(place, gathered))
     }
 
     /// Writes what was gathered together with the place it goes up to.
-    fn commit(&mut self, place: Place, gathered: u64) -> Result<(), Failure> {
+    fn commit_up_to(&mut self, mark: Mark) -> Result<(), Failure> {
+        self.write_up_to(&mark).map_err(|failure| self.interrupted(failure))?;
+        self.bar.set_position(if self.marks.is_some() { mark.offset } else { mark.loaded });
+        self.bar.set_message(format!("{} entries", text::count(mark.loaded)));
+        self.mark = mark;
+        Ok(())
+    }
+
+    fn write_up_to(&mut self, mark: &Mark) -> Result<(), Failure> {
         let what = "cannot write a batch";
-        self.mark.loaded += gathered;
-        (self.mark.offset, self.mark.line) = (place.offset, place.line);
+        let failed = |error: situ::Error| self.writable.failure(what, &error);
+        let mut batch = std::mem::take(&mut self.batch);
         if let Some((marks, key)) = &self.marks {
-            let mark = serde_json::to_vec(&self.mark).map_err(|error| Failure::new(what, error))?;
-            self.batch.put(marks, key, &mark).map_err(|error| self.writable.failure(what, &error))?;
+            let mark = serde_json::to_vec(mark).map_err(|error| Failure::new(what, error))?;
+            batch.put(marks, key, &mark).map_err(failed)?;
         }
         if let Some(items) = &mut self.items {
-            items.seal(&mut self.batch).map_err(|error| self.writable.failure(what, &error))?;
+            items.seal(&mut batch).map_err(failed)?;
         }
-        let batch = std::mem::take(&mut self.batch);
-        let written = self.writable.store.write_with(batch, durability(self.options.sync));
-        written.map_err(|error| self.writable.failure(what, &error))?;
-        self.bar.set_position(if self.marks.is_some() { place.offset } else { self.mark.loaded });
-        self.bar.set_message(format!("{} entries", text::count(self.mark.loaded)));
-        Ok(())
+        self.writable.store.write_with(batch, durability(self.options.sync)).map_err(failed)
+    }
+}
+
+/// Before anything is opened: whoever writes into a pipe would be told that it is read.
+fn can_be_resumed(path: &Path) -> Result<(), Failure> {
+    if is_dash(path) {
+        return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
+    }
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_file() && !found.is_dir() => Err(Failure::usage(format!(
+            "{} cannot be resumed: it is no regular file, and what was read from it is gone",
+            path.display()
+        ))),
+        _ => Ok(()),
     }
 }
 
