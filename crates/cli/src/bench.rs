@@ -20,20 +20,40 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
             }
         }
         None => {
+            if let Some(path) = &command.output {
+                can_be_saved(path)?;
+            }
             let factory = SituFactory::new(command.store.options());
             let result = situ_bench::run(&command.workload, &factory)
                 .map_err(|error| failed("the benchmark stopped", &error))?;
-            if let Some(path) = &command.output {
-                save(path, &result).map_err(|why| Failure::new(format!("cannot write {}", path.display()), why))?;
-            }
             if out.is_json() {
                 out.object(&result)?;
             } else {
                 out.bytes(situ_bench::table::render(&result).as_bytes())?;
             }
+            // Whatever becomes of the file, the figures are shown.
+            out.finish()?;
+            if let Some(path) = &command.output {
+                save(path, &result).map_err(|why| Failure::new(format!("cannot write {}", path.display()), why))?;
+            }
         }
     }
     DONE
+}
+
+/// A run can take hours: that its result has no place to go is said before it.
+fn can_be_saved(path: &Path) -> Result<(), Failure> {
+    let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if path.is_dir() || !directory.is_dir() {
+        let why = if path.is_dir() {
+            "it is a directory".to_owned()
+        } else {
+            format!("there is no directory {}", directory.display())
+        };
+        return Err(Failure::new(format!("cannot write {}", path.display()), why)
+            .cure("name a file in a directory that exists; nothing was measured"));
+    }
+    Ok(())
 }
 
 fn save(path: &Path, result: &situ_bench::BenchResult) -> Result<(), String> {

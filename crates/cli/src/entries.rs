@@ -31,11 +31,8 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
             true => "; a memcached item of that key is in --keyspace items",
             false => "",
         };
-        eprintln!(
-            "situ: there is no key {} in keyspace {:?}{elsewhere}",
-            encoding.show(&key),
-            readable.keyspace.name()
-        );
+        let keyspace = readable.keyspace.name();
+        out.warn(&format!("there is no key {} in keyspace {keyspace:?}{elsewhere}", encoding.show(&key)));
     }
     Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
 }

@@ -25,6 +25,17 @@ fn what_is_put_is_got_until_it_is_deleted() {
     assert_eq!((missing.code, missing.json()["found"].as_bool()), (3, Some(false)));
 }
 
+/// A miss that could not be told ended the program in a panic.
+#[test]
+fn a_miss_has_its_exit_code_even_if_nobody_can_be_told() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "greeting", "hello"]).done();
+    let full = fs::File::options().write(true).open("/dev/full").unwrap();
+    let status = program(at).args(["get", "nothing"]).stderr(full).status().unwrap();
+    assert_eq!(status.code(), Some(3));
+}
+
 #[test]
 fn any_bytes_go_in_and_out() {
     let directory = tempfile::tempdir().unwrap();
@@ -222,4 +233,37 @@ fn a_missing_file_is_told_from_a_missing_store() {
     for part in [".table does not exist", "do the same again", "`situ verify situ-data`"] {
         assert!(missing.stderr.contains(part), "{part} in {}", missing.stderr);
     }
+}
+
+/// `verify` changes nothing, and left the file of a lock where no store was.
+#[test]
+fn a_directory_without_a_store_is_left_as_it_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for command in ["verify", "inspect"] {
+        let refused = situ(at, &[command, "."]);
+        assert_eq!(refused.code, 1);
+        assert!(refused.stderr.contains("there is no store in ."), "{}", refused.stderr);
+        assert_eq!(fs::read_dir(at).unwrap().count(), 0, "{command}");
+    }
+}
+
+/// A run whose result could not be saved showed none.
+#[test]
+fn a_result_that_cannot_be_saved_is_shown_or_refused_before_the_run() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let bench = |output: &str| {
+        situ(at, &["bench", "--keys", "100", "--workloads", "fillseq", "--directory", "bench", "--output", output])
+    };
+    for (output, why) in [("no/such/a.json", "there is no directory no/such"), (".", "it is a directory")] {
+        let refused = bench(output);
+        assert_eq!((refused.code, refused.text().as_str()), (1, ""));
+        assert!(refused.stderr.contains(why) && refused.stderr.contains("nothing was measured"), "{}", refused.stderr);
+    }
+    std::os::unix::fs::symlink("/dev/full", at.join("full.json")).unwrap();
+    let full = bench("full.json");
+    assert_eq!(full.code, 1);
+    assert!(full.text().contains("fillseq"), "{full:?}");
+    assert!(full.stderr.contains("cannot write full.json: No space left on device"), "{}", full.stderr);
 }
