@@ -10,8 +10,8 @@
 //!     +------------- output <------------+ <----- inbox <---- done -----+
 //! ```
 //!
-//! [`StoreEngine`] is the durable engine: a Situ store. [`ItemWriter`] and [`stored_rule`] are for tools that write and
-//! read the items of a store that they do not serve.
+//! [`StoreEngine`] is the durable engine: a Situ store. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
+//! tools that compact, write and read a store that they do not serve.
 //!
 //! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
@@ -49,6 +49,7 @@ mod durable;
 mod engine;
 mod event_loop;
 mod execute;
+mod filter;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -70,6 +71,7 @@ mod store;
 mod stripe;
 
 pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
+pub use filter::open_unserved;
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
 pub use server::{CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};

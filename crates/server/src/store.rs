@@ -8,29 +8,26 @@
 //! [`Engine::write`] returns; otherwise whichever thread of the store gets on with it polls it once more and calls the
 //! server's callbacks: no thread waits for a write, neither for the disk nor for the store's back-pressure.
 //!
-//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`] lets compactions drop them from disk. It knows
-//! the flush barrier only once that is durable: what a crash could bring back to life is never dropped.
+//! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::filter) lets compactions drop them from
+//! disk.
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
 
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 use situ::{
-    CompactionFilter, Decision, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, ReadOptions,
-    Store, StoreBuilder, Value, WriteFuture,
+    Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, ReadOptions, Store, StoreBuilder, Value,
+    WriteFuture,
 };
 
-use crate::clock::SteadyClock;
 use crate::descriptors;
-use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
+use crate::durable::{FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
-use crate::item::ExpiryRule;
+use crate::filter::ItemFilter;
 
 /// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
 pub const ITEMS_KEYSPACE: &str = "items";
@@ -38,8 +35,6 @@ pub const ITEMS_KEYSPACE: &str = "items";
 /// Where the server keeps its own records.
 pub const META_KEYSPACE: &str = "memcached";
 
-/// Compactions drop items that have been dead for this long: clocks are not exact.
-const FILTER_MARGIN_SECONDS: u64 = 60;
 /// Metadata is a few records that change rarely.
 const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
@@ -51,27 +46,6 @@ pub struct StoreEngine {
     meta: Keyspace,
     durability: Durability,
     filter: Arc<ItemFilter>,
-}
-
-/// Drops dead items during compaction.
-#[derive(Debug, Default)]
-struct ItemFilter {
-    /// Items with a cas id below this were flushed, durably.
-    barrier_cas: AtomicU64,
-    clock: SteadyClock,
-}
-
-impl CompactionFilter for ItemFilter {
-    fn name(&self) -> &str {
-        "memcached items"
-    }
-
-    fn decide(&self, now_unix: Duration, _level: u32, _key: &[u8], value: &[u8]) -> Decision {
-        // The wall clock may have jumped; what is dropped here cannot come back when it is set right.
-        let now_seconds = now_unix.as_secs().min(self.clock.unix_seconds()).saturating_sub(FILTER_MARGIN_SECONDS);
-        let rule = ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) };
-        if rule.is_dead(value) { Decision::Remove } else { Decision::Keep }
-    }
 }
 
 impl StoreEngine {
@@ -100,9 +74,9 @@ impl StoreEngine {
                  writes here"
             )));
         }
-        let engine = StoreEngine { store, items, meta, durability, filter };
-        engine.filter.raise(engine.meta.get(FLUSH_KEY)?.as_deref());
-        Ok(engine)
+        // Not before it is known that the items are a server's.
+        filter.begin(meta.get(FLUSH_KEY)?.as_deref());
+        Ok(StoreEngine { store, items, meta, durability, filter })
     }
 
     /// The store underneath.
@@ -156,15 +130,6 @@ fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
     let mut entries = keyspace.iter(ReadOptions::default())?;
     entries.seek_to_first()?;
     Ok(entries.key().is_none())
-}
-
-impl ItemFilter {
-    /// Follows the stored record of the flush barrier.
-    fn raise(&self, record: Option<&[u8]>) {
-        if let Some(barrier_cas) = record.and_then(stored_barrier) {
-            self.barrier_cas.fetch_max(barrier_cas, Ordering::AcqRel);
-        }
-    }
 }
 
 /// Follows a future of the store and tells the server how far it is: the waker of itself.
@@ -386,23 +351,5 @@ impl StoreEngine {
         each_keyspace("situ_keyspace_compactions_running", "Compactions at work.", |keyspace| {
             keyspace.compactions_running as f64
         });
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::item::Header;
-
-    #[test]
-    fn a_clock_that_jumps_forward_makes_compactions_drop_nothing_alive() {
-        let filter = ItemFilter::default();
-        let now = filter.clock.unix_seconds();
-        let item = |expires| Header { state: 0, flags: 0, expires, id: 1, given_cas: None }.encode();
-        let decide = |seconds, expires| filter.decide(Duration::from_secs(seconds), 1, b"key", &item(expires));
-        assert_eq!(decide(now + 86_400, now + 100), Decision::Keep, "a day ahead");
-        assert_eq!(decide(now, now - 30), Decision::Keep, "dead, but not for long");
-        assert_eq!(decide(now, now - 120), Decision::Remove);
-        assert_eq!(decide(now - 86_400, now - 120), Decision::Keep, "a day behind");
     }
 }

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use situ::{Durability, Options, Store, WriteBatch};
-use situ_server::{ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, stored_rule};
+use situ_server::{
+    ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_rule,
+};
 
 fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server) {
     let mut options = Options::default();
@@ -65,6 +67,17 @@ impl Client {
         assert_eq!(self.line(), "END\r\n");
         Some(value.trim_end().to_owned())
     }
+}
+
+fn keys(keyspace: &situ::Keyspace) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut iterator = keyspace.iter(Default::default()).unwrap();
+    iterator.seek_to_first().unwrap();
+    while let Some(key) = iterator.key() {
+        keys.push(String::from_utf8(key.to_vec()).unwrap());
+        iterator.next().unwrap();
+    }
+    keys
 }
 
 fn fetch(address: SocketAddr, path: &str) -> String {
@@ -137,20 +150,10 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     assert_eq!(client.ask("set kept 3 0 4\r\ndata\r\n"), "STORED\r\n");
     let store = engine.store();
     let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
-    let keys = || {
-        let mut keys = Vec::new();
-        let mut iterator = items.iter(Default::default()).unwrap();
-        iterator.seek_to_first().unwrap();
-        while let Some(key) = iterator.key() {
-            keys.push(String::from_utf8(key.to_vec()).unwrap());
-            iterator.next().unwrap();
-        }
-        keys
-    };
-    assert_eq!(keys(), ["expired", "flushed", "kept"]);
+    assert_eq!(keys(&items), ["expired", "flushed", "kept"]);
     store.flush().unwrap();
     items.compact(None, None).unwrap();
-    assert_eq!(keys(), ["kept"]);
+    assert_eq!(keys(&items), ["kept"]);
     assert_eq!(client.value("kept").as_deref(), Some("data"));
     let stored = items.get(b"kept").unwrap().unwrap();
     let item = ItemView::of(&stored).unwrap();
@@ -158,6 +161,47 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     let rule = stored_rule(store, 0).unwrap().unwrap();
     assert!(rule.barrier_cas > 0 && !rule.is_dead(&stored));
     stop(&engine, server);
+}
+
+#[test]
+fn a_compaction_of_a_store_that_is_not_served_drops_the_same() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    let stores = "set expired 0 -1 1\r\nx\r\nset kept 0 0 1\r\nx\r\nset late 0 100 1\r\nx\r\n";
+    assert_eq!(client.ask(&format!("set flushed 0 0 1\r\nx\r\nflush_all\r\n{stores}")), "STORED\r\n");
+    assert_eq!(
+        [client.line(), client.line(), client.line(), client.line()].concat(),
+        "OK\r\nSTORED\r\nSTORED\r\nSTORED\r\n"
+    );
+    stop(&engine, server);
+    let store = open_unserved(directory.path(), Options::default()).unwrap();
+    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
+    assert_eq!(keys(&items), ["expired", "flushed", "kept", "late"]);
+    items.compact(None, None).unwrap();
+    assert_eq!(keys(&items), ["kept", "late"]);
+    store.close().unwrap();
+    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.value("kept").as_deref(), Some("x"));
+    stop(&engine, server);
+}
+
+/// A keyspace may be called `items` without being a server's: what looks like a dead item is somebody's value.
+#[test]
+fn values_that_only_look_like_dead_items_outlive_a_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let items = store.create_keyspace(ITEMS_KEYSPACE, Default::default()).unwrap();
+    let mut value = item(1, b"x");
+    value[6] = 1;
+    items.put(b"k", &value).unwrap();
+    store.close().unwrap();
+    let store = open_unserved(directory.path(), Options::default()).unwrap();
+    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
+    items.compact(None, None).unwrap();
+    assert_eq!(keys(&items), ["k"]);
+    assert_eq!(store.keyspace_names(), ["default", ITEMS_KEYSPACE]);
 }
 
 #[test]
