@@ -1,7 +1,7 @@
 //! Admission: when a write may begin, and where it waits until then.
 //!
 //! A write is held back by the budget of a store in debt (`stall.rs`) or by an [`Obstacle`]: all memtables of a keyspace
-//! are full, no log file with room is ready, the log's page buffer is full. A blocking write waits, and clears the way, on
+//! are full, its level 0 is, no log file with room is ready, the log's page buffer is full. A blocking write waits, and clears the way, on
 //! its own thread. An asynchronous one never does:
 //!
 //! 1. If nobody waits, it is tried at once, and mostly begins.
@@ -24,8 +24,8 @@
 //! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
 //! that were in it.
 //!
-//! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes fail, a write for which
-//! there is no memtable is answered with why, as a blocking one is.
+//! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes (compactions) fail, a
+//! write for which there is no memtable (no room in level 0) is answered with why, as a blocking one is.
 //!
 //! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
 //! up all that wait behind it.
@@ -243,7 +243,7 @@ impl Core {
 
     /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
     /// store's progress; an error if it never will begin.
-    fn clear_way(&self, obstacle: Obstacle) -> Result<bool> {
+    pub(crate) fn clear_way(&self, obstacle: Obstacle) -> Result<bool> {
         match obstacle {
             Obstacle::Refused(error) => Err(error),
             Obstacle::NoLogFile { bytes } => self.prepare_log(bytes).map(|()| true),
@@ -260,6 +260,21 @@ impl Core {
                 self.check_flushes()?;
                 self.work.notify();
                 Ok(false)
+            }
+            Obstacle::Level0Full { keyspace } => {
+                // The same while compactions fail.
+                let failing = keyspace.postponed_error().or_else(|| lock(&self.troubles).compaction.clone());
+                match failing {
+                    None => {
+                        self.work.notify();
+                        Ok(false)
+                    }
+                    Some(cause) => Err(Error::Level0Full {
+                        keyspace: keyspace.name.clone(),
+                        tables: keyspace.view.load().version.levels[0].files.len(),
+                        cause: Box::new(cause),
+                    }),
+                }
             }
         }
     }

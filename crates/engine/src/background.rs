@@ -8,8 +8,10 @@
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
-//! again after a pause that doubles up to [`PAUSE_MS_MAX`]; one that panics makes the store read-only.
+//! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
+//! (`postpone.rs`); one that panics makes the store read-only.
 
+use crate::commit::Level0;
 use crate::core::{Core, Troubles, lock};
 use crate::{Error, Result};
 use situ_device::{Event, JobHandle};
@@ -30,11 +32,12 @@ impl Background {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
         let background = Background { threads: Mutex::new(Vec::new()) };
         background.spawn(core, "situ-flush", |core| {
-            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush);
+            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush, |_| None);
         })?;
         for _ in 0..core.options.compaction_threads.max(1) {
             background.spawn(core, "situ-compact", |core| {
-                serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction);
+                let rest = |core: &Core| core.next_rest_ends_in();
+                serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction, rest);
             })?;
         }
         background.spawn(core, "situ-log", carry_writes)?;
@@ -65,13 +68,15 @@ impl Background {
     }
 }
 
-/// Runs `turn` as long as it finds work, sleeps while it does not, and ends when the store closes.
+/// Runs `turn` as long as it finds work, sleeps while it does not (not longer than `idle_for`), and ends when the store
+/// closes.
 fn serve(
     core: &Arc<Core>,
     event: &dyn Event,
     job: &str,
     turn: fn(&Arc<Core>) -> Result<bool>,
     trouble: fn(&mut Troubles) -> &mut Option<Error>,
+    idle_for: fn(&Core) -> Option<Duration>,
 ) {
     let mut pause_ms = 0;
     while !core.is_closing() {
@@ -88,7 +93,7 @@ fn serve(
                 }
                 pause_ms = 0;
                 if !worked && !core.is_closing() {
-                    event.wait(seen, None);
+                    event.wait(seen, idle_for(core));
                 }
             }
             Err(Error::Closed | Error::KeyspaceDropped { .. }) => {}
@@ -183,8 +188,8 @@ impl Core {
         let holder = |k: &Arc<crate::keyspace::KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
         let oldest = self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log);
         match oldest {
-            // If its memtables are all full, a flush is due anyway, and this is looked at again after it.
-            Some((log, keyspace)) if log < current => self.try_seal(&keyspace).map(drop),
+            // The log's limit comes before that of level 0: the log is everybody's. If its memtables are all full, a flush is due anyway, and this is looked at again after it.
+            Some((log, keyspace)) if log < current => self.try_seal(&keyspace, Level0::Ignored).map(drop),
             _ => Ok(()),
         }
     }
@@ -192,7 +197,8 @@ impl Core {
     /// Whether background work has failed and not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let troubles = lock(&self.troubles);
-        troubles.flush.clone().or_else(|| troubles.compaction.clone())
+        let postponed = || self.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error());
+        troubles.flush.clone().or_else(|| troubles.compaction.clone()).or_else(postponed)
     }
 
     /// Whether a manual compaction holds others back.

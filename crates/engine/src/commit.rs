@@ -131,10 +131,19 @@ pub(crate) struct Commit {
 /// Of the first log file, which is short, this much is used before the next one is made ready.
 const FIRST_FILE_BYTES: u64 = 512 << 10;
 
+/// Whether the limit on tables of level 0 keeps a memtable from being sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level0 {
+    Heeded,
+    Ignored,
+}
+
 /// Why a request cannot begin at once.
 pub(crate) enum Obstacle {
     /// All memtables of a keyspace are full.
     MemtablesFull,
+    /// The memtable is full, and so is the level that it would become a table of.
+    Level0Full { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for this record is ready.
     NoLogFile { bytes: u64 },
     /// The log's page buffer is full.
@@ -337,7 +346,7 @@ impl Core {
                 keyspace.ok_or_else(|| Obstacle::Refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
             let slot = Arc::clone(&keyspace.view.load().active);
             if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
-                self.seal_locked(commit, &keyspace)?;
+                self.seal_locked(commit, &keyspace, Level0::Heeded)?;
             }
         }
         let header = batch.header(commit.next_sequence);
@@ -393,9 +402,15 @@ impl Core {
     }
 
     /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
-    fn seal_locked(&self, commit: &mut Commit, keyspace: &Arc<KeyspaceCore>) -> Result<(), Obstacle> {
-        if keyspace.view.load().sealed.len() + 1 >= keyspace.options.memtables_max {
+    fn seal_locked(&self, commit: &mut Commit, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
+        let view = keyspace.view.load();
+        if view.sealed.len() + 1 >= keyspace.options.memtables_max {
             return Err(Obstacle::MemtablesFull);
+        }
+        // What is sealed will be there soon.
+        let tables = view.version.levels[0].files.len() + view.sealed.len();
+        if level0 == Level0::Heeded && tables >= keyspace.options.level0_tables_max {
+            return Err(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) });
         }
         self.rotate_locked(commit)?;
         let last = commit.last_sequence();
@@ -412,34 +427,37 @@ impl Core {
 
     /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
     /// would wait for itself.
-    pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
+    pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
         loop {
             let seen = self.progress.generation();
-            if self.try_seal(keyspace)? {
-                return Ok(());
+            match self.try_seal(keyspace, level0)? {
+                None => return Ok(()),
+                Some(obstacle) => {
+                    if !self.clear_way(obstacle)? {
+                        self.progress.wait(seen, None);
+                    }
+                }
             }
-            self.check_flushes()?;
-            self.progress.wait(seen, None);
         }
     }
 
-    /// Like [`seal`](Core::seal), but false if all memtables are full.
-    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>) -> Result<bool> {
+    /// Like [`seal`](Core::seal), but returns what only the store's progress can clear away.
+    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
         loop {
             self.writable()?;
             let outcome = {
                 let mut commit = lock(&self.commit);
                 match keyspace.view.load().active.is_empty() {
                     true => Ok(()),
-                    false => self.seal_locked(&mut commit, keyspace),
+                    false => self.seal_locked(&mut commit, keyspace, level0),
                 }
             };
             self.work.notify();
             match outcome {
-                Ok(()) => return Ok(true),
+                Ok(()) => return Ok(None),
                 Err(Obstacle::Refused(error)) => return Err(error),
                 Err(Obstacle::NoLogFile { bytes }) => self.prepare_log(bytes)?,
-                Err(Obstacle::MemtablesFull | Obstacle::LogBufferFull) => return Ok(false),
+                Err(obstacle) => return Ok(Some(obstacle)),
             }
         }
     }

@@ -8,8 +8,10 @@
 //! same level. What lies *below* a task is taken from the version at its start: data only ever moves down within these
 //! spans while the job runs, as whoever moves it out of its level must have claimed it.
 //!
-//! **Failure.** Outputs of a failed job are removed, its tables are free again, and it is picked again after a pause.
+//! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be read,
+//! it rests for a while and others go on (`postpone.rs`); otherwise it is picked again after a pause.
 
+use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::flush::{Host, describe, task_error};
@@ -17,6 +19,7 @@ use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::options::LEVELS;
 use crate::picker::{Job, Picker};
+use crate::postpone::is_of_the_job;
 use crate::stall::Debt;
 use crate::version::{Added, Removed, Version};
 use crate::{Error, Result};
@@ -30,8 +33,6 @@ use std::time::Duration;
 
 /// A task is not cut smaller than this.
 const TASK_BYTES_MIN: u64 = 16 << 20;
-/// Level-0 tables that are tolerated: writers are slowed from half of it.
-const LEVEL0_TABLES_TOLERATED: f64 = 40.0;
 /// Bytes above the levels' targets that are tolerated.
 const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 /// A level-1 output ends before it overlaps this many times its size in the level below.
@@ -64,10 +65,17 @@ struct Claimed<'a> {
     job: &'a Job,
 }
 
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
+impl Claimed<'_> {
+    /// Gives up the keys, while the tables rest after a failure of the job's own. Returns what is to be told of that.
+    fn postpone(self, error: &Error) -> StoreEvent {
         let _scheduling = lock(&self.core.scheduling);
-        self.job.claim(false);
+        let event = self.core.postpone(self.keyspace, self.job, error);
+        self.leave_running();
+        std::mem::forget(self);
+        event
+    }
+
+    fn leave_running(&self) {
         let mut running = lock(&self.keyspace.running);
         if let Some(at) = running.iter().position(|span| *span == self.job.span) {
             running.swap_remove(at);
@@ -75,11 +83,20 @@ impl Drop for Claimed<'_> {
     }
 }
 
+impl Drop for Claimed<'_> {
+    fn drop(&mut self) {
+        let _scheduling = lock(&self.core.scheduling);
+        self.job.claim(false);
+        self.leave_running();
+    }
+}
+
 impl Core {
-    /// Picks and runs one compaction; false if there is nothing to do.
+    /// Picks and runs one compaction; false if there is nothing to do. A failure of the job's own is told and postpones
+    /// it; the error of another one is returned.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
         let Some((keyspace, job)) = self.pick() else { return Ok(false) };
-        self.run_job(&keyspace, &job)?;
+        self.run_job(&keyspace, &job, true)?;
         Ok(true)
     }
 
@@ -96,6 +113,7 @@ impl Core {
             if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
                 continue;
             }
+            self.end_rests(&keyspace, false);
             let version = Arc::clone(&keyspace.view.load().version);
             let running = lock(&keyspace.running).clone();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest);
@@ -113,19 +131,38 @@ impl Core {
         Some((keyspace, job))
     }
 
-    fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<()> {
+    /// Runs a claimed job. If it `may_rest`, a failure of its own is told here and is no error.
+    fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job, may_rest: bool) -> Result<()> {
         let started = self.env.clock.now();
         let claimed = Claimed { core: self, keyspace, job };
         let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
-        drop(claimed);
+        // A failed store calls its merges off as a closing one does.
+        let result = result.map_err(|error| match error {
+            Error::Closed => self.failure().unwrap_or(Error::Closed),
+            other => other,
+        });
+        let postponed = match &result {
+            Err(error) if may_rest && is_of_the_job(error) => Some(claimed.postpone(error)),
+            _ => {
+                drop(claimed);
+                None
+            }
+        };
+        if result.is_ok() {
+            self.forget_postponed(keyspace, job);
+        }
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
         self.work.notify();
-        // A failed store calls its merges off as a closing one does.
-        let stats = result.map_err(|error| match error {
-            Error::Closed => self.failure().unwrap_or(Error::Closed),
-            other => other,
-        })?;
+        let stats = match (result, postponed) {
+            (Err(error), Some(event)) => {
+                self.stats.counters.compactions_postponed.add(1);
+                self.note_job_failure("compact", error);
+                self.tell(|| event);
+                return Ok(());
+            }
+            (result, _) => result?,
+        };
         let counters = &self.stats.counters;
         if job.is_move {
             counters.trivial_moves.add(job.files().count() as u64);
@@ -252,13 +289,14 @@ impl Core {
         end: Option<&[u8]>,
     ) -> Result<()> {
         let _guest = self.enter()?;
-        self.flush(keyspace)?;
+        // Level 0 is about to be emptied: that it is full must not keep it from being.
+        self.flush(keyspace, Level0::Ignored)?;
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
         let claimed = self.claim_range(keyspace, begin, end);
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.work.notify();
-        let result = claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job)));
+        let result = claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job, false)));
         // Whoever compacts wants room back.
         if let (Ok(()), Some(log)) = (&result, &self.log) {
             self.bury();
@@ -281,6 +319,8 @@ impl Core {
                 let _scheduling = lock(&self.scheduling);
                 let mut running = lock(&keyspace.running);
                 if running.is_empty() {
+                    // Whoever asks for a compaction may have mended what made another one fail.
+                    self.end_rests(keyspace, true);
                     let version = Arc::clone(&keyspace.view.load().version);
                     let picker = Picker::new(&version, &keyspace.options, &[], self.oldest_snapshot());
                     let all = || version.files().map(|(_, f)| f.meta.span.clone()).reduce(KeySpan::union);
@@ -314,7 +354,7 @@ impl Core {
                     || Picker::new(&view.version, &keyspace.options, &running, oldest).pick().is_some()
             });
             if !busy {
-                return Ok(());
+                return self.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {
                 return Err(error);
@@ -333,7 +373,7 @@ impl Core {
             let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();
             let tolerated = options.memtable_bytes as f64 * options.memtables_max as f64;
             let picker = Picker::new(&view.version, options, &[], 0);
-            let tables = view.version.levels[0].files.len() as f64 / LEVEL0_TABLES_TOLERATED;
+            let tables = view.version.levels[0].files.len() as f64 / options.level0_tables_max as f64;
             let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;
             debt.memory = debt.memory.max(memory as f64 / tolerated);
             debt.tables = debt.tables.max(tables).max(pending);

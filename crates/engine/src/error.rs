@@ -37,6 +37,15 @@ pub enum Error {
         /// Bytes of asynchronous writes that wait to begin.
         waiting_bytes: u64,
     },
+    /// Level 0 of a keyspace has as many tables as it may have, and compacting them fails.
+    Level0Full {
+        /// The keyspace's name.
+        keyspace: String,
+        /// How many tables there are.
+        tables: usize,
+        /// Why compactions fail.
+        cause: Box<Error>,
+    },
     /// An argument is out of bounds; the text says which bounds.
     Invalid(String),
     /// The store is missing and was not to be created, or present and was to be new.
@@ -48,11 +57,13 @@ impl Error {
     pub fn is_corruption(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_corruption())
             || matches!(self, Error::Failed { cause } if cause.is_corruption())
+            || matches!(self, Error::Level0Full { cause, .. } if cause.is_corruption())
     }
 
     /// Whether the disk is full. Such a write may be tried again when there is room.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
+            || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
     }
 }
 
@@ -82,6 +93,11 @@ impl fmt::Display for Error {
                 "{waiting_bytes} bytes of asynchronous writes wait for the store to take them already; await some of \
                  their futures before writing more"
             ),
+            Error::Level0Full { keyspace, tables, cause } => write!(
+                f,
+                "the keyspace {keyspace:?} takes no writes: its level 0 has {tables} tables, as many as it may, and \
+                 compacting them fails ({cause}); mend the cause and compact the keyspace, or wait until that is tried again"
+            ),
             Error::Invalid(text) | Error::Existence(text) => f.write_str(text),
         }
     }
@@ -92,6 +108,7 @@ impl std::error::Error for Error {
         match self {
             Error::Storage(e) => Some(e),
             Error::Failed { cause } => Some(&**cause),
+            Error::Level0Full { cause, .. } => Some(&**cause),
             _ => None,
         }
     }

@@ -11,6 +11,7 @@
 //! **Failure.** The memtable stays and the flush is tried again. A full disk shows itself to writers when all memtables
 //! are full.
 
+use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
@@ -206,8 +207,8 @@ impl Core {
     }
 
     /// A blocking flush of one keyspace.
-    pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>) -> Result<()> {
-        self.seal(keyspace)?;
+    pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
+        self.seal(keyspace, level0)?;
         let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };
         loop {
             let seen = self.progress.generation();

@@ -1,12 +1,14 @@
 //! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
 
 use crate::batch::{StoreId, WriteBatch};
-use crate::core::Core;
+use crate::commit::Level0;
+use crate::core::{Core, lock};
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
 use crate::options::{Durability, KeyspaceOptions, ReadOptions};
 use crate::picker::Span;
+use crate::postpone::Postponed;
 use crate::read::{Lookup, Value};
 use crate::stats::sampled;
 use crate::version::Version;
@@ -29,6 +31,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) dropped: AtomicBool,
     /// What running compactions write.
     pub(crate) running: Mutex<Vec<Span>>,
+    /// Compactions that have failed and not succeeded since.
+    pub(crate) postponed: Mutex<Vec<Postponed>>,
     /// Manual compactions that wait for the running ones to end, while no others are begun.
     pub(crate) compactions_paused: AtomicU64,
 }
@@ -46,6 +50,7 @@ impl KeyspaceCore {
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
             running: Mutex::new(Vec::new()),
+            postponed: Mutex::new(Vec::new()),
             compactions_paused: AtomicU64::new(0),
         })
     }
@@ -293,13 +298,14 @@ impl Keyspace {
         Ok(Iter::new(view, sources, tombstones, sequence, options))
     }
 
-    /// Writes everything that is in memory to tables, and waits for it.
+    /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
+    /// tables as [it may have](KeyspaceOptions::level0_tables_max).
     ///
     /// # Errors
-    /// The store takes no writes, or the flush failed (a full disk).
+    /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
     pub fn flush(&self) -> Result<()> {
         self.check()?;
-        self.core.flush(&self.inner)
+        self.core.flush(&self.inner, Level0::Heeded)
     }
 
     /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it.
@@ -353,7 +359,8 @@ impl Keyspace {
                 .iter()
                 .map(|level| LevelProperties { tables: level.files.len(), bytes: level.bytes })
                 .collect(),
-            compactions_running: crate::core::lock(&self.inner.running).len(),
+            compactions_running: lock(&self.inner.running).len(),
+            compactions_postponed: lock(&self.inner.postponed).len(),
         }
     }
 
@@ -412,6 +419,9 @@ pub struct KeyspaceProperties {
     pub levels: Vec<LevelProperties>,
     /// Compactions running.
     pub compactions_running: usize,
+    /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last error of
+    /// one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
+    pub compactions_postponed: usize,
 }
 
 /// One level of a keyspace.

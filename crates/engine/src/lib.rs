@@ -37,6 +37,7 @@ mod open;
 mod options;
 mod pacer;
 mod picker;
+mod postpone;
 mod read;
 mod repair;
 mod snapshot;

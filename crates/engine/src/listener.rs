@@ -49,6 +49,22 @@ pub enum StoreEvent {
         /// Why.
         error: Error,
     },
+    /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on. Told
+    /// beside [`JobFailed`](StoreEvent::JobFailed).
+    CompactionPostponed {
+        /// The keyspace's name.
+        keyspace: String,
+        /// The level compacted.
+        from_level: usize,
+        /// The level of the new tables.
+        to_level: usize,
+        /// File numbers of the tables that take part in it.
+        tables: Vec<u64>,
+        /// It is tried again after this time.
+        rest: Duration,
+        /// Why it failed.
+        error: Error,
+    },
     /// The store has become read-only.
     Failed {
         /// Why.

@@ -119,6 +119,11 @@ pub struct KeyspaceOptions {
     pub filter_bits_per_key: u32,
     /// Level 0 is compacted when it has this many tables. Default: 4.
     pub level0_tables: usize,
+    /// Level 0 has at most this many tables: writers are slowed from half of it, and wait at it until compactions have
+    /// made room; while these fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every table of level 0
+    /// costs each read of an absent key a look at its filter. At least twice `level0_tables`; a memtable that holds back
+    /// the oldest log file becomes a table even beyond. Default: 40.
+    pub level0_tables_max: usize,
     /// Target size of the first level below level 0 that is in use. Default: 256 MiB.
     pub level_base_bytes: u64,
     /// Each level's target is this many times that of the one above. Default: 10.
@@ -138,6 +143,7 @@ impl Default for KeyspaceOptions {
             block_bytes: 4 << 10,
             filter_bits_per_key: 10,
             level0_tables: 4,
+            level0_tables_max: 40,
             level_base_bytes: 256 << 20,
             level_multiplier: 10,
             table_bytes: 64 << 20,
@@ -155,6 +161,7 @@ impl fmt::Debug for KeyspaceOptions {
             .field("block_bytes", &self.block_bytes)
             .field("filter_bits_per_key", &self.filter_bits_per_key)
             .field("level0_tables", &self.level0_tables)
+            .field("level0_tables_max", &self.level0_tables_max)
             .field("level_base_bytes", &self.level_base_bytes)
             .field("level_multiplier", &self.level_multiplier)
             .field("table_bytes", &self.table_bytes)
@@ -169,6 +176,7 @@ impl KeyspaceOptions {
         self.memtable_bytes = self.memtable_bytes.clamp(4 << 10, 64 << 30);
         self.memtables_max = self.memtables_max.clamp(2, 64);
         self.level0_tables = self.level0_tables.clamp(1, 1000);
+        self.level0_tables_max = self.level0_tables_max.max(2 * self.level0_tables);
         self.level_multiplier = self.level_multiplier.clamp(2, 1000);
         self.level_base_bytes = self.level_base_bytes.max(4 << 10);
         self.table_bytes = self.table_bytes.max(1 << 10);

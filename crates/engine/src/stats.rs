@@ -202,6 +202,8 @@ counters! {
     stall_ns,
     /// Background jobs that failed.
     job_failures,
+    /// Compactions that failed for a reason of their own and were put off.
+    compactions_postponed,
     /// Panics of the listener, which were caught.
     listener_panics,
 }

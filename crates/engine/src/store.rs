@@ -2,6 +2,7 @@
 
 use crate::background::Background;
 use crate::batch::WriteBatch;
+use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::future::{ReadFuture, WriteFuture};
@@ -429,7 +430,7 @@ impl Store {
     /// See there.
     pub fn flush(&self) -> Result<()> {
         self.core().check_open()?;
-        self.core().keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace))
+        self.core().keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace, Level0::Heeded))
     }
 
     /// Waits until background work has nothing left to do.

@@ -1,0 +1,109 @@
+//! Compactions that fail for a reason of their own: each rests for a while, and the others go on.
+//!
+//! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the tables
+//! of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long after
+//! each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is concerned. A
+//! job that succeeds, and a manual compaction, end the rest of all tables they take.
+//!
+//! A full disk is nobody's own reason: it is the thread that pauses then (`background.rs`).
+//!
+//! **Invariants.** A resting table is busy, and no running job's. Resting is begun and ended under the scheduling lock.
+
+use crate::Error;
+use crate::core::{Core, lock};
+use crate::keyspace::KeyspaceCore;
+use crate::listener::StoreEvent;
+use crate::picker::Job;
+use crate::version::TableFile;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+const REST_MIN: Duration = Duration::from_secs(1);
+const REST_MAX: Duration = Duration::from_secs(300);
+
+/// A job that has failed and not succeeded since.
+pub(crate) struct Postponed {
+    files: Vec<Arc<TableFile>>,
+    rest: Duration,
+    until: Duration,
+    /// Its tables are claimed; false once it may be picked again.
+    rests: bool,
+    error: Error,
+}
+
+impl Postponed {
+    fn shares(&self, job: &Job) -> bool {
+        self.files.iter().any(|mine| job.files().any(|(_, file)| file.meta.number == mine.meta.number))
+    }
+
+    fn end_rest(&mut self) {
+        if std::mem::take(&mut self.rests) {
+            self.files.iter().for_each(|file| file.busy.store(false, Ordering::Release));
+        }
+    }
+}
+
+/// Whether the failure lies in the job, and not in the store or its disk as a whole.
+pub(crate) fn is_of_the_job(error: &Error) -> bool {
+    !error.is_no_space()
+        && !matches!(error, Error::Closed | Error::Failed { .. } | Error::ReadOnly | Error::KeyspaceDropped { .. })
+}
+
+impl Core {
+    /// Lets a failed job rest, whose tables stay claimed; with the scheduling lock held. Returns what is to be told.
+    pub(crate) fn postpone(&self, keyspace: &KeyspaceCore, job: &Job, error: &Error) -> StoreEvent {
+        let mut postponed = lock(&keyspace.postponed);
+        let last = postponed.iter().filter(|p| p.shares(job)).map(|p| p.rest).max();
+        postponed.retain(|p| !p.shares(job));
+        let rest = last.map_or(REST_MIN, |last| (last * 2).min(REST_MAX));
+        let files: Vec<_> = job.files().map(|(_, file)| Arc::clone(file)).collect();
+        let tables = files.iter().map(|file| file.meta.number).collect();
+        let until = self.env.clock.now() + rest;
+        postponed.push(Postponed { files, rest, until, rests: true, error: error.clone() });
+        StoreEvent::CompactionPostponed {
+            keyspace: keyspace.name.clone(),
+            from_level: job.level(),
+            to_level: job.output_level,
+            tables,
+            rest,
+            error: error.clone(),
+        }
+    }
+
+    /// A job has succeeded: what it shares a table with has no trouble any more.
+    pub(crate) fn forget_postponed(&self, keyspace: &KeyspaceCore, job: &Job) {
+        let _scheduling = lock(&self.scheduling);
+        lock(&keyspace.postponed).retain_mut(|postponed| {
+            let shares = postponed.shares(job);
+            if shares {
+                postponed.end_rest();
+            }
+            !shares
+        });
+    }
+
+    /// Lets jobs be picked again that have rested long enough, or all; with the scheduling lock held.
+    pub(crate) fn end_rests(&self, keyspace: &KeyspaceCore, all: bool) {
+        let mut postponed = lock(&keyspace.postponed);
+        if postponed.is_empty() {
+            return;
+        }
+        let now = self.env.clock.now();
+        postponed.iter_mut().filter(|p| all || p.until <= now).for_each(Postponed::end_rest);
+    }
+
+    /// How long until the next job may be picked again.
+    pub(crate) fn next_rest_ends_in(&self) -> Option<Duration> {
+        let until = |k: &Arc<KeyspaceCore>| lock(&k.postponed).iter().filter(|p| p.rests).map(|p| p.until).min();
+        let next = self.keyspaces().iter().filter_map(until).min()?;
+        Some(next.saturating_sub(self.env.clock.now()))
+    }
+}
+
+impl KeyspaceCore {
+    /// Why a job of this keyspace has failed that has not succeeded since.
+    pub(crate) fn postponed_error(&self) -> Option<Error> {
+        lock(&self.postponed).first().map(|postponed| postponed.error.clone())
+    }
+}
