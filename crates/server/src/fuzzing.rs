@@ -1,6 +1,7 @@
-//! The parser under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded test below. Only there with the feature
+//! The parsers under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
 //! `fuzzing` and in tests.
 
+use crate::http::{REQUEST_BYTES_MAX, asked};
 use crate::parse::{Request, next_key, parse};
 
 /// Parses any line and walks over what came out of it; panics if the parser does, or if it contradicts itself.
@@ -49,30 +50,82 @@ pub fn corpus() -> Vec<Vec<u8>> {
     lines.iter().map(|line| line.as_bytes().to_vec()).collect()
 }
 
+/// Understands any HTTP request, arriving at once and in pieces; panics if the parser does, or if it contradicts itself.
+pub fn http_request(request: &[u8]) {
+    let whole = asked(request);
+    // All lengths are tried around the end, which is where an answer comes up, and some before it.
+    let sparse = (0..request.len()).step_by(61).chain(request.len().saturating_sub(64)..=request.len());
+    let first = sparse.filter_map(|length| asked(&request[..length])).next();
+    assert_eq!(first, whole, "what arrives later changes the answer");
+    assert!(whole.is_some() || request.len() < REQUEST_BYTES_MAX, "no answer would ever come");
+    if let Some(answer) = whole {
+        assert_eq!(
+            asked(&[request, b"GET /metrics HTTP/1.1\r\n\r\n"].concat()),
+            Some(answer),
+            "a second request counts"
+        );
+    }
+}
+
+/// Requests of every kind: where a fuzzer begins.
+pub fn http_corpus() -> Vec<Vec<u8>> {
+    let requests = [
+        "GET /metrics HTTP/1.1\r\nHost: localhost:9150\r\nAccept: */*\r\n\r\n",
+        "GET /healthz?probe=1 HTTP/1.0\r\n\r\n",
+        "GET / HTTP/1.1\r\nHost: a\r\n\r\n",
+        "POST /metrics HTTP/1.1\r\nContent-Length: 2\r\n\r\nhi",
+        "GET /metrics HTTP/2\r\n\r\n",
+        "GET  /metrics HTTP/1.1\r\n\r\n",
+        "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        "\r\n\r\n",
+        "GET /metrics HTTP/1.1\n\n",
+        "get key\r\n",
+    ];
+    let mut corpus: Vec<Vec<u8>> = requests.iter().map(|request| request.as_bytes().to_vec()).collect();
+    let long = format!("GET /metrics HTTP/1.1\r\nCookie: {}\r\n\r\n", "c".repeat(REQUEST_BYTES_MAX));
+    corpus.push(long.into_bytes());
+    corpus
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    type Change = (prop::sample::Index, u8, u8);
+
+    /// Some changes to bytes: one put in, a tail cut off or repeated, one replaced.
+    fn changes() -> impl Strategy<Value = Vec<Change>> {
+        prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6)
+    }
+
+    fn change(bytes: &mut Vec<u8>, changes: Vec<Change>) {
+        for (at, byte, kind) in changes {
+            let at = at.index(bytes.len() + 1);
+            match kind {
+                0 => bytes.insert(at, byte),
+                1 => bytes.truncate(at),
+                2 => bytes.extend_from_within(at..),
+                _ => bytes.iter_mut().skip(at).take(1).for_each(|place| *place = byte),
+            }
+        }
+    }
+
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(3000))]
 
         #[test]
-        fn promise_6_no_line_breaks_the_parser(
-            which in 0..corpus().len(),
-            changes in prop::collection::vec((any::<prop::sample::Index>(), any::<u8>(), 0..4u8), 0..6),
-        ) {
+        fn promise_6_no_line_breaks_the_parser(which in 0..corpus().len(), changes in changes()) {
             let mut line = corpus().swap_remove(which);
-            for (at, byte, kind) in changes {
-                let at = at.index(line.len() + 1);
-                match kind {
-                    0 => line.insert(at, byte),
-                    1 => line.truncate(at),
-                    2 => line.extend_from_within(at..),
-                    _ => line.iter_mut().skip(at).take(1).for_each(|place| *place = byte),
-                }
-            }
+            change(&mut line, changes);
             request(&line);
+        }
+
+        #[test]
+        fn promise_6_no_http_request_breaks_the_parser(which in 0..http_corpus().len(), changes in changes()) {
+            let mut request = http_corpus().swap_remove(which);
+            change(&mut request, changes);
+            http_request(&request);
         }
     }
 }

@@ -21,7 +21,7 @@ use crate::server::Shared;
 
 /// Connections at a time.
 const CONNECTIONS_MAX: usize = 32;
-const REQUEST_BYTES_MAX: usize = 8 << 10;
+pub(crate) const REQUEST_BYTES_MAX: usize = 8 << 10;
 const DEADLINE: Duration = Duration::from_secs(3);
 /// Rest of the listener when descriptors have run out.
 const ACCEPT_REST: Duration = Duration::from_millis(100);
@@ -97,21 +97,14 @@ impl Client {
     fn go_on<E: Engine>(&mut self, ready: bool, shared: &Shared<E>) -> bool {
         let late = Instant::now() >= self.deadline;
         if self.answer.is_none() {
-            let response = match self.read(ready) {
-                Err(_) => return false,
-                Ok(_) if request_line(&self.request).is_some() => {
-                    respond(request_line(&self.request).unwrap_or_default(), shared)
-                }
-                Ok(_) if self.request.len() >= REQUEST_BYTES_MAX => {
-                    ("431 Request Header Fields Too Large", TEXT, "The request is too long.\n".to_owned())
-                }
-                Ok(Progress::Ended) => return false,
-                Ok(Progress::Blocked) if late => {
-                    ("408 Request Timeout", TEXT, "The request did not arrive in time.\n".to_owned())
-                }
-                Ok(Progress::Blocked) => return true,
+            let Ok(progress) = self.read(ready) else { return false };
+            let asked = match (asked(&self.request), progress) {
+                (Some(asked), _) => asked,
+                (None, Progress::Ended) => return false,
+                (None, Progress::Blocked) if late => TOO_SLOW,
+                (None, Progress::Blocked) => return true,
             };
-            self.answer = Some(encode(response));
+            self.answer = Some(encode(respond(asked, shared)));
             self.deadline = Instant::now() + DEADLINE;
         } else if late {
             return false;
@@ -162,7 +155,44 @@ enum Progress {
     Ended,
 }
 
-fn encode((status, kind, body): (&str, &str, String)) -> VecDeque<u8> {
+/// What a request asks for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Asked {
+    Metrics,
+    Health,
+    /// Nothing that is here: the status, and why in prose.
+    Refused(&'static str, &'static str),
+}
+
+const TOO_SLOW: Asked = Asked::Refused("408 Request Timeout", "The request did not arrive in time.\n");
+
+/// Understands what has arrived of a request; `None` if more is needed. Once there is an answer, more bytes do not
+/// change it.
+pub(crate) fn asked(request: &[u8]) -> Option<Asked> {
+    let request = request.get(..REQUEST_BYTES_MAX).unwrap_or(request);
+    let Some(end) = request.windows(4).position(|window| window == b"\r\n\r\n") else {
+        let too_long = Asked::Refused("431 Request Header Fields Too Large", "The request is too long.\n");
+        return (request.len() >= REQUEST_BYTES_MAX).then_some(too_long);
+    };
+    let line = request[..end].split(|byte| *byte == b'\r').next().unwrap_or_default();
+    let mut words = line.split(|byte| *byte == b' ');
+    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
+    if !words.next().is_some_and(|version| version.starts_with(b"HTTP/1.")) {
+        return Some(Asked::Refused("400 Bad Request", "This is not an HTTP/1 request.\n"));
+    }
+    if method != b"GET" {
+        return Some(Asked::Refused("405 Method Not Allowed", "Only GET is served.\n"));
+    }
+    Some(match target.split(|byte| *byte == b'?').next().unwrap_or_default() {
+        b"/metrics" => Asked::Metrics,
+        b"/healthz" => Asked::Health,
+        _ => Asked::Refused("404 Not Found", "Here are /metrics and /healthz.\n"),
+    })
+}
+
+type Response = (&'static str, &'static str, String);
+
+fn encode((status, kind, body): Response) -> VecDeque<u8> {
     let length = body.len();
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
@@ -173,31 +203,16 @@ fn encode((status, kind, body): (&str, &str, String)) -> VecDeque<u8> {
 
 const TEXT: &str = "text/plain; charset=utf-8";
 
-/// The request line, once the whole head has arrived.
-fn request_line(request: &[u8]) -> Option<&str> {
-    let end = request.windows(4).position(|window| window == b"\r\n\r\n")?;
-    let line = request[..end].split(|byte| *byte == b'\r').next()?;
-    Some(std::str::from_utf8(line).unwrap_or("?"))
-}
-
-fn respond<E: Engine>(line: &str, shared: &Shared<E>) -> (&'static str, &'static str, String) {
-    let mut words = line.split(' ');
-    let (method, target) = (words.next().unwrap_or_default(), words.next().unwrap_or_default());
-    if !words.next().is_some_and(|version| version.starts_with("HTTP/1.")) {
-        return ("400 Bad Request", TEXT, "This is not an HTTP/1 request.\n".to_owned());
-    }
-    if method != "GET" {
-        return ("405 Method Not Allowed", TEXT, "Only GET is served.\n".to_owned());
-    }
-    match target.split('?').next().unwrap_or_default() {
-        "/metrics" => {
+fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
+    match asked {
+        Asked::Metrics => {
             let page = Totals(&shared.counters).render(shared.engine.as_ref(), shared.started.elapsed());
             ("200 OK", "text/plain; version=0.0.4; charset=utf-8", page)
         }
-        "/healthz" => match shared.engine.health() {
+        Asked::Health => match shared.engine.health() {
             Health::Ready => ("200 OK", TEXT, "ok\n".to_owned()),
             Health::Degraded(reason) => ("503 Service Unavailable", TEXT, format!("{reason}\n")),
         },
-        _ => ("404 Not Found", TEXT, "Here are /metrics and /healthz.\n".to_owned()),
+        Asked::Refused(status, text) => (status, TEXT, text.to_owned()),
     }
 }
