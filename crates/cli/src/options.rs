@@ -380,6 +380,8 @@ pub(crate) struct RepairOptions {
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.
 ///
+/// Memcached items that have expired or were flushed give theirs back, too.
+///
 /// The store does this by itself as it is written; this does all of it now.
 #[derive(Debug, Args)]
 pub(crate) struct CompactOptions {

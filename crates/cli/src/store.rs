@@ -6,7 +6,7 @@
 use crate::failure::{Exit, Failure};
 use crate::text::now_unix_s;
 use situ::{Durability, Error, Keyspace, Options, ReadOptions, Store};
-use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, stored_rule};
+use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -37,7 +37,8 @@ impl Writable {
     pub(crate) fn open(directory: &Path, create: bool) -> Result<Writable, Failure> {
         let mut options = Options::default();
         options.create_if_missing = create;
-        let store = Store::open(directory, options).map_err(|error| {
+        // Its compactions treat memcached items as a server's do.
+        let store = open_unserved(directory, options).map_err(|error| {
             Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
         })?;
         Ok(Writable { store, directory: directory.to_owned() })

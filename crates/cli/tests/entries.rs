@@ -84,6 +84,35 @@ fn keyspaces_are_apart_and_made_by_writing() {
     assert!(missing.stderr.contains("the store has: default, other"), "{}", missing.stderr);
 }
 
+/// `compact` kept all items that had expired or were flushed: it did not know them.
+#[test]
+fn a_compaction_drops_dead_items() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let served = |commands: &str, answer: &str| {
+        let mut serving = Serving::start(at, &[]);
+        assert_eq!(serving.ask(commands), answer);
+        serving.signal(rustix::process::Signal::TERM);
+        assert_eq!(serving.wait(), Some(0));
+    };
+    let stored = || {
+        let store = situ::Store::open_read_only(at.join("situ-data"), situ::Options::default()).unwrap();
+        let items = store.keyspace("items").unwrap();
+        let keys = ["expired", "flushed", "kept"];
+        keys.into_iter().filter(|key| items.contains(key.as_bytes()).unwrap()).collect::<Vec<_>>()
+    };
+    served("set expired 0 -1 1\r\nx\r\nset flushed 0 0 1\r\nx\r\nquit\r\n", "STORED\r\nSTORED\r\n");
+    assert_eq!(stored(), ["expired", "flushed"]);
+    situ(at, &["compact"]).done();
+    assert_eq!(stored(), ["flushed"]);
+    // It lies in the last level now, and dies there.
+    served("flush_all\r\nset kept 0 0 1\r\nx\r\nquit\r\n", "OK\r\nSTORED\r\n");
+    assert_eq!(stored(), ["flushed", "kept"]);
+    situ(at, &["compact", "--keyspace", "items"]).done();
+    assert_eq!(stored(), ["kept"]);
+    served("get kept\r\nquit\r\n", "VALUE kept 0 1\r\nx\r\nEND\r\n");
+}
+
 #[test]
 fn compaction_says_what_it_did() {
     let directory = tempfile::tempdir().unwrap();
