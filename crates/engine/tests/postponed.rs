@@ -3,7 +3,7 @@
 
 use situ_device::{Clock, Env};
 use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent};
-use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::FileName;
 use std::future::Future;
 use std::pin::pin;
@@ -124,12 +124,13 @@ fn promise_8_writers_wait_for_compactions_when_level_0_is_full() {
             let env = executor.env();
             let volume = SimVolume::new(&env, FaultPlan::none(), seed);
             let store = open(&env, &volume, 2, None);
-            let slow = situ_sim::Rule::new(situ_sim::Fault::Delay(Duration::from_secs(30)))
-                .on(&[situ_sim::Operation::Read])
-                .files(&[situ_sim::FileKind::Table]);
+            let slow =
+                Rule::new(Fault::Delay(Duration::from_secs(30))).on(&[Operation::Read]).files(&[FileKind::Table]);
             volume.set_faults(FaultPlan::none().with(slow));
             for n in 0..600u32 {
-                store.put(&n.to_be_bytes(), &[n as u8; 1000]).unwrap();
+                // Scattered, so that tables overlap and cannot be moved.
+                let key = n.wrapping_mul(2_654_435_761).to_be_bytes();
+                store.put(&key, &[n as u8; 1000]).unwrap();
                 let tables = store.default_keyspace().properties().levels[0].tables;
                 assert!(tables <= LEVEL0_TABLES_MAX, "{tables} tables in level 0");
             }
