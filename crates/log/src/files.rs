@@ -113,27 +113,41 @@ impl Files {
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        // An earlier try may have left a file of this name.
+        self.release_unused(number)?;
         let spare = {
             let mut list = self.list();
             let index = list.spares.iter().position(|spare| spare.bytes >= bytes);
             index.map(|index| list.spares.swap_remove(index))
         };
-        let Some(spare) = spare else {
-            return self.volume.create_pages(FileName::Log(number), bytes);
-        };
-        let result = self.recycle(spare, number);
-        if result.is_err() {
-            self.list().spares.push(spare);
+        match spare {
+            None => self.volume.create_pages(FileName::Log(number), bytes),
+            Some(spare) => self.recycle(spare, number),
         }
-        result
     }
 
+    /// Makes log file `number` of a spare. If that fails the file is listed under the name that it has then.
     fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn PageFile>> {
-        let (spare, log) = (FileName::Spare(spare.number), FileName::Log(number));
-        self.volume.rename(spare, log)?;
+        let (name, log) = (FileName::Spare(spare.number), FileName::Log(number));
+        match self.volume.rename(name, log) {
+            Ok(()) => {}
+            // Somebody else removed it: the next try does without.
+            Err(error @ Error::NotFound { .. }) => return Err(error),
+            Err(error) => {
+                self.list().spares.push(spare);
+                return Err(error);
+            }
+        }
         let opened = self.volume.sync_names().and_then(|()| self.volume.open_pages(log));
         if opened.is_err() {
-            self.volume.rename(log, spare)?;
+            let renamed = self.volume.rename(log, name);
+            let mut list = self.list();
+            match renamed {
+                Ok(()) => list.spares.push(spare),
+                Err(Error::NotFound { .. }) => {}
+                // A log file that nobody needs, for the next release.
+                Err(_) => drop(list.old.insert(number, OldFile { bytes: spare.bytes, end: 0 })),
+            }
         }
         opened
     }

@@ -162,3 +162,40 @@ fn the_same_seed_does_the_same() {
     assert_eq!(hash(1), hash(1));
     assert_ne!(hash(1), hash(2));
 }
+
+/// The spare stayed on the list under a name that it no longer had: every later file was to be made of it, and could not.
+#[test]
+fn a_spare_whose_way_back_fails_too_is_released_as_the_log_file_it_became() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let log = Log::create(Arc::new(volume.clone()), env.clone(), small(), 1).unwrap();
+        log.prepare_next(2, 0).unwrap();
+        log.rotate().unwrap();
+        let lsn = log.append(&[b"x"]).unwrap();
+        log.commit(lsn, Durability::Synced).unwrap();
+        log.release(2).unwrap();
+        let names = || volume.list().unwrap().into_iter().map(|file| file.name).collect::<Vec<_>>();
+        assert_eq!(names(), [FileName::Log(2), FileName::Spare(1)]);
+
+        let broken = FaultPlan::none()
+            .with(Rule::new(Fault::Io).on(&[Operation::Open]))
+            .with(Rule::new(Fault::Io).on(&[Operation::Rename]).nth(1));
+        volume.set_faults(broken);
+        log.prepare_next(3, 0).unwrap_err();
+        volume.set_faults(FaultPlan::none());
+        assert_eq!(names(), [FileName::Log(2), FileName::Log(3)]);
+        // The same number and another one both work, and nothing is left over.
+        for number in [3, 4] {
+            log.prepare_next(number, 0).unwrap();
+        }
+        log.rotate().unwrap();
+        let lsn = log.append(&[b"y"]).unwrap();
+        log.commit(lsn, Durability::Synced).unwrap();
+        log.release(4).unwrap();
+        let logs = names().into_iter().filter(|name| matches!(name, FileName::Log(_)));
+        assert_eq!(logs.collect::<Vec<_>>(), [FileName::Log(4)]);
+        log.close().unwrap();
+    });
+}
