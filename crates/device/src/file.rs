@@ -5,6 +5,7 @@
 
 use crate::{Buffer, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket};
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl};
+use rustix::io::Errno;
 use std::collections::VecDeque;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -29,7 +30,7 @@ impl FileDevice {
         let direct = OFlags::DIRECT.bits() as i32;
         let open = |flags| OpenOptions::new().read(true).write(true).custom_flags(flags).open(path);
         let file = match open(direct) {
-            Err(e) if e.raw_os_error() == Some(rustix::io::Errno::INVAL.raw_os_error()) => open(0)?,
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => open(0)?,
             other => other?,
         };
         let bytes = rustix::fs::seek(&file, rustix::fs::SeekFrom::End(0))?;

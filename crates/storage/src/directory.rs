@@ -161,15 +161,16 @@ impl Volume for DirectoryVolume {
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
         let path = self.path(name);
         let open = |write| OpenOptions::new().read(true).write(write).open(&path);
-        let file = match open(true) {
+        let fail = |e| Error::io("open", path.display(), e);
+        let pages = match open(true) {
+            Ok(file) => DirectoryPageFile::new(file, &path)?,
             // A store opened read-only may lie on a read-only file system.
             Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
-                open(false)
+                DirectoryPageFile::of(open(false).map_err(fail)?, None, &path)?
             }
-            other => other,
+            Err(e) => return Err(fail(e)),
         };
-        let file = file.map_err(|e| Error::io("open", path.display(), e))?;
-        Ok(Arc::new(DirectoryPageFile::new(file, &path)?))
+        Ok(Arc::new(pages))
     }
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
@@ -375,7 +376,7 @@ fn read_exact(file: &File, path: &str, offset: u64, into: &mut [u8]) -> Result<(
 
 struct DirectoryPageFile {
     cached: File,
-    /// None where the file system has no direct I/O.
+    /// None where the file system has no direct I/O, and for a file that can only be read.
     direct: Option<File>,
     path: String,
     pages: u64,
@@ -386,8 +387,21 @@ struct DirectoryPageFile {
 
 impl DirectoryPageFile {
     fn new(cached: File, path: &Path) -> Result<DirectoryPageFile> {
+        let direct = DirectoryPageFile::open_direct(path)?;
+        DirectoryPageFile::of(cached, direct, path)
+    }
+
+    /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
+    fn open_direct(path: &Path) -> Result<Option<File>> {
+        match OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => Ok(None),
+            Err(e) => Err(Error::io("open for direct I/O", path.display(), e)),
+        }
+    }
+
+    fn of(cached: File, direct: Option<File>, path: &Path) -> Result<DirectoryPageFile> {
         let bytes = cached.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
-        let direct = OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path).ok();
         Ok(DirectoryPageFile {
             cached,
             direct,

@@ -220,3 +220,16 @@ fn what_a_replacement_leaves_is_a_store_s_file() {
     volume.replace(FileName::Current, b"MANIFEST-000001").unwrap_err();
     assert_eq!(volume.list().unwrap(), [FileMeta { name: FileName::Identity, bytes: 5 }]);
 }
+
+/// Every failure used to be taken for a file system without direct I/O: durable writes then went the slow way for as long
+/// as the file was open, and nobody was told.
+#[test]
+fn only_a_file_system_without_direct_io_goes_without() {
+    let (directory, _volume) = volume();
+    let path = directory.path().join("pages");
+    let cached = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
+    assert!(DirectoryPageFile::new(cached.try_clone().unwrap(), &path).is_ok());
+    fs::remove_file(&path).unwrap();
+    let error = DirectoryPageFile::new(cached, &path).err().expect("the name has gone");
+    assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
