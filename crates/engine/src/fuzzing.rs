@@ -12,7 +12,7 @@ use crate::open::State;
 use crate::version::TableSource;
 use situ_device::{Env, PAGE_BYTES};
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
-use situ_sim::{FaultPlan, SimVolume};
+use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use situ_storage::{FileName, Reader, Volume};
 use situ_table::format::{BLOCK_TRAILER_BYTES, FOOTER_BYTES, HEADER_BYTES};
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone, TombstoneIndex};
@@ -284,13 +284,19 @@ pub fn range_tombstones(data: &[u8]) {
     }
 }
 
-/// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins.
+/// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins. The store that makes them
+/// lives in the simulator, so that they are the same in each run, byte for byte, and a seeded mutation of them replays.
 ///
 /// # Panics
 /// There is no such target.
 pub fn corpus(target: &str) -> Vec<Vec<u8>> {
-    let volume = volume();
-    let store = sample_store(&volume);
+    let executor = SimExecutor::new(1);
+    executor.run(|| simulated_corpus(&executor.env(), target))
+}
+
+fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
+    let volume = SimVolume::new(env, FaultPlan::none(), 0);
+    let store = sample_store(&volume, env);
     let files = |wanted: fn(FileName) -> bool| -> Vec<Vec<u8>> {
         let names = volume.list().expect("a sound volume").into_iter().map(|f| f.name);
         names.filter(|name| wanted(*name)).filter_map(|name| volume.contents(name)).collect()
@@ -336,13 +342,13 @@ pub fn corpus(target: &str) -> Vec<Vec<u8>> {
 }
 
 /// A store with a few of everything: several tables, log files, keyspaces, compressions, tombstones.
-fn sample_store(volume: &SimVolume) -> crate::Store {
+fn sample_store(volume: &SimVolume, env: &Env) -> crate::Store {
     let mut options = crate::Options::default();
     options.keyspace.memtable_bytes = 8 << 10;
     options.keyspace.block_bytes = 256;
     options.keyspace.compression = vec![crate::Compression::None, crate::Compression::Lz4];
     options.compaction_threads = 1;
-    let builder = crate::StoreBuilder::new(options).env(Env::system());
+    let builder = crate::StoreBuilder::new(options).env(env.clone());
     let store = builder.open_volume(Arc::new(volume.clone())).expect("a sound volume");
     let fill = || -> crate::Result<()> {
         let other = store.create_keyspace("other", crate::KeyspaceOptions::default())?;
