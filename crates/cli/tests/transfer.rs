@@ -237,6 +237,25 @@ fn a_dump_replaces_nothing_but_files() {
     assert_eq!(names(), expected);
 }
 
+/// A dump could take the place of the manifest, or of a table, that it was read from.
+#[test]
+fn a_dump_replaces_no_file_of_a_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "key", "value"]).done();
+    std::os::unix::fs::symlink("situ-data/IDENTITY", at.join("link")).unwrap();
+    let before = fs::read_dir(at.join("situ-data")).unwrap().count();
+    for target in ["situ-data/CURRENT", "situ-data/LOCK", "situ-data/999999.table", "link", "./situ-data/../link"] {
+        let refused = situ(at, &["dump", "-o", target]);
+        assert_eq!(refused.code, 1, "{target}");
+        assert!(refused.stderr.contains("it is a file of a store; name a file outside of"), "{}", refused.stderr);
+    }
+    assert_eq!(fs::read_dir(at.join("situ-data")).unwrap().count(), before);
+    situ(at, &["dump", "-o", "situ-data/all.jsonl"]).done();
+    situ(at, &["dump", "-o", "CURRENT"]).done();
+    assert_eq!(situ(at, &["get", "key"]).done().text(), "value\n");
+}
+
 /// A dump once had the mode and the owner of a new file, whatever it replaced: a secret could be read by everybody, and a
 /// service could no longer write its file.
 #[test]

@@ -17,6 +17,7 @@ use crate::store::Readable;
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
+use situ::storage::FileName;
 use std::fs::File;
 use std::io::{self, BufWriter, Write};
 use std::os::fd::AsFd;
@@ -55,6 +56,10 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         Failure::new(format!("cannot write {}", target.display()), error)
             .cure("it is no regular file: what it took before the error stays there")
     };
+    if let Some(store) = store_of(target) {
+        return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
+            .cure(format!("name a file outside of {}, or another one there", store.display())));
+    }
     let destination = Destination::open(target).map_err(|error| unchanged(&error))?;
     let to: &dyn Fn(&io::Error) -> Failure = match destination {
         Destination::Whole(_) => &unchanged,
@@ -152,6 +157,15 @@ impl Destination {
             Destination::Direct(_) => Ok(()),
         }
     }
+}
+
+/// The directory of the store that `target` is a file of, or would be taken for one of: a dump there would destroy it.
+fn store_of(target: &Path) -> Option<PathBuf> {
+    let target = std::fs::canonicalize(target).or_else(|_| end_of_links(target)).ok()?;
+    target.file_name()?.to_str()?.parse::<FileName>().ok()?;
+    let directory = directory_of(&target);
+    let is_store = [FileName::Identity, FileName::Current].iter().any(|name| directory.join(name.to_string()).exists());
+    is_store.then(|| directory.to_owned())
 }
 
 /// The path that a chain of symbolic links ends in, with nothing there yet.
