@@ -6,7 +6,7 @@ use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
 use situ_bench::{BenchOptions, SituSettings};
-use situ_server::{ITEMS_KEYSPACE, META_KEYSPACE};
+use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -153,20 +153,31 @@ pub(crate) struct ServeOptions {
     #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_bytes)]
     pub(crate) memory: u64,
     /// Event loops [default: one for each core]
-    #[arg(short, long, value_name = "NUMBER")]
-    pub(crate) threads: Option<usize>,
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    pub(crate) threads: Option<u32>,
     /// Connections at a time; one more is told so and closed
-    #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240)]
-    pub(crate) max_connections: usize,
+    #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) max_connections: u32,
     /// Close connections that have been silent for so many seconds; 0 never
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
     /// Largest value
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_bytes)]
-    pub(crate) max_value: u64,
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
+    pub(crate) max_value: usize,
     /// File for messages [default: stderr]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+}
+
+/// A limit of values that a server can keep.
+fn parse_value_bytes(text: &str) -> Result<usize, String> {
+    let bytes = parse_bytes(text)?;
+    match usize::try_from(bytes) {
+        Ok(bytes) if (1..=MAX_VALUE_BYTES_LIMIT).contains(&bytes) => Ok(bytes),
+        _ => {
+            Err(format!("a value has 1 to {MAX_VALUE_BYTES_LIMIT} bytes; {}M is the most", MAX_VALUE_BYTES_LIMIT >> 20))
+        }
+    }
 }
 
 /// Show the value of a key.

@@ -69,10 +69,10 @@ fn server_options(options: &ServeOptions) -> ServerOptions {
         listen: options.listen.clone(),
         unix_socket: options.unix_socket.clone(),
         http: (!options.no_http).then_some(options.http),
-        threads: options.threads.unwrap_or(0),
-        max_connections: options.max_connections,
+        threads: options.threads.unwrap_or(0) as usize,
+        max_connections: options.max_connections as usize,
         idle_timeout_seconds: options.idle_timeout_s,
-        max_value_bytes: usize::try_from(options.max_value).unwrap_or(usize::MAX),
+        max_value_bytes: options.max_value,
         ..ServerOptions::default()
     }
 }
