@@ -148,6 +148,8 @@ impl Drop for Place {
 
 /// Where an asynchronous write is after the call.
 pub(crate) enum Admission {
+    /// There was nothing to write.
+    Empty,
     Begun(Arc<Request>),
     Waits(Place),
 }

@@ -26,13 +26,14 @@ pub struct WriteFuture {
 impl WriteFuture {
     pub(crate) fn begin(core: &Arc<Core>, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
         if batch.is_empty() {
-            return Err(Error::Invalid("an empty batch has nothing to wait for".to_owned()));
+            return core.writable().map(|_| WriteFuture { admission: Admission::Empty });
         }
         core.admit_async(batch, durability).map(|admission| WriteFuture { admission })
     }
 
     fn outcome(&self) -> Option<Result<()>> {
         match &self.admission {
+            Admission::Empty => Some(Ok(())),
             Admission::Begun(request) => request.outcome(),
             Admission::Waits(place) => match place.verdict.get()? {
                 Ok(request) => request.outcome(),
@@ -43,6 +44,7 @@ impl WriteFuture {
 
     fn wake_with(&self, waker: &Waker) {
         match &self.admission {
+            Admission::Empty => {}
             Admission::Begun(request) => request.wake_with(waker),
             Admission::Waits(place) => match place.verdict.get() {
                 Some(Ok(request)) => request.wake_with(waker),
@@ -61,7 +63,7 @@ impl WriteFuture {
     /// it waits for the store to have room, and if it was refused.
     pub fn has_begun(&self) -> bool {
         match &self.admission {
-            Admission::Begun(_) => true,
+            Admission::Empty | Admission::Begun(_) => true,
             Admission::Waits(place) => matches!(place.verdict.get(), Some(Ok(_))),
         }
     }
@@ -91,34 +93,49 @@ impl fmt::Debug for WriteFuture {
     }
 }
 
-/// An asynchronous read on its way; see [`Keyspace::get_async`](crate::Keyspace::get_async).
+/// An asynchronous read on its way; see [`Keyspace::get_async`](crate::Keyspace::get_async) and
+/// [`multi_get_async`](crate::Keyspace::multi_get_async).
 #[must_use = "a future does nothing for you unless it is awaited"]
-#[derive(Debug)]
-pub struct ReadFuture {
-    cell: Arc<ReadCell>,
+pub struct ReadFuture<T = Option<Value>> {
+    cell: Arc<ReadCell<T>>,
 }
 
-#[derive(Default)]
-struct ReadCell {
-    outcome: OnceLock<Result<Option<Value>>>,
+struct ReadCell<T> {
+    outcome: OnceLock<Result<T>>,
     waker: Mutex<Option<Waker>>,
 }
 
-impl fmt::Debug for ReadCell {
+impl<T> ReadCell<T> {
+    fn new() -> Arc<ReadCell<T>> {
+        Arc::new(ReadCell { outcome: OnceLock::new(), waker: Mutex::new(None) })
+    }
+
+    fn fill(&self, outcome: Result<T>) {
+        let _ = self.outcome.set(outcome);
+        // Taken out first: what is woken may poll, and must not find the lock held.
+        let waker = lock(&self.waker).take();
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl<T> fmt::Debug for ReadFuture<T> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReadCell({:?})", self.outcome.get())
+        write!(f, "ReadFuture(done: {})", self.cell.outcome.get().is_some())
     }
 }
 
-impl ReadFuture {
-    pub(crate) fn ready(outcome: Result<Option<Value>>) -> ReadFuture {
-        let cell = ReadCell { outcome: OnceLock::from(outcome), waker: Mutex::new(None) };
-        ReadFuture { cell: Arc::new(cell) }
+impl<T> ReadFuture<T> {
+    pub(crate) fn ready(outcome: Result<T>) -> ReadFuture<T> {
+        let cell = ReadCell::new();
+        cell.fill(outcome);
+        ReadFuture { cell }
     }
 }
 
-impl Future for ReadFuture {
-    type Output = Result<Option<Value>>;
+impl<T: Clone> Future for ReadFuture<T> {
+    type Output = Result<T>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         if self.cell.outcome.get().is_none() {
@@ -136,7 +153,8 @@ const WAITING_READS_MAX: usize = 4096;
 /// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
 const READ_THREADS_MAX: usize = 16;
 
-type ReadJob = (Arc<ReadCell>, Box<dyn FnOnce() -> Result<Option<Value>> + Send>);
+/// Reads, and fills a future's cell.
+type ReadJob = Box<dyn FnOnce() + Send>;
 
 /// Threads that read for [`ReadFuture`]s; started when first needed.
 pub(crate) struct Readers {
@@ -157,28 +175,29 @@ impl Readers {
         Readers { state: Arc::default(), event: env.executor.event() }
     }
 
-    pub(crate) fn submit(
+    pub(crate) fn submit<T: Send + Sync + 'static>(
         &self,
         env: &Env,
-        job: impl FnOnce() -> Result<Option<Value>> + Send + 'static,
-    ) -> Result<ReadFuture> {
-        let cell = Arc::new(ReadCell::default());
+        read: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<ReadFuture<T>> {
+        let cell = ReadCell::new();
         let future = ReadFuture { cell: Arc::clone(&cell) };
+        let job: ReadJob = Box::new(move || cell.fill(read()));
         let (run_here, start_thread) = {
             let mut state = lock(&self.state);
             if state.closed {
                 return Err(Error::Closed);
             }
             if state.waiting.len() >= WAITING_READS_MAX {
-                (Some((cell, Box::new(job) as Box<_>)), false)
+                (Some(job), false)
             } else {
-                state.waiting.push_back((cell, Box::new(job)));
+                state.waiting.push_back(job);
                 let wanted = state.idle < state.waiting.len() && state.threads.len() < READ_THREADS_MAX;
                 (None, wanted)
             }
         };
         if let Some(job) = run_here {
-            run(job);
+            job();
             return Ok(future);
         }
         if start_thread {
@@ -199,7 +218,7 @@ impl Readers {
                     if state.threads.is_empty() { state.waiting.pop_front() } else { None }
                 };
                 if let Some(job) = job {
-                    run(job);
+                    job();
                 }
             }
         }
@@ -234,20 +253,11 @@ fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
             }
         };
         match job {
-            Some(job) => run(job),
+            Some(job) => job(),
             None => {
                 event.wait(seen, None);
                 lock(state).idle -= 1;
             }
         }
-    }
-}
-
-fn run((cell, job): ReadJob) {
-    let _ = cell.outcome.set(job());
-    // Taken out first: what is woken may poll, and must not find the lock held.
-    let waker = lock(&cell.waker).take();
-    if let Some(waker) = waker {
-        waker.wake();
     }
 }

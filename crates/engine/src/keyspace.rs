@@ -6,7 +6,7 @@ use crate::core::{Core, lock};
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
-use crate::options::{Durability, KeyspaceOptions, ReadOptions};
+use crate::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
 use crate::picker::Span;
 use crate::postpone::Postponed;
 use crate::read::{Lookup, Value};
@@ -58,6 +58,13 @@ impl KeyspaceCore {
 
 pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
     TableReadOptions { fill_cache: !options.bypass_cache, ..TableReadOptions::default() }
+}
+
+/// Positions of keys, in the keys' order: neighbours share blocks while these are in the processor's cache.
+fn in_key_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<usize> {
+    let mut order: Vec<usize> = (0..keys.len()).collect();
+    order.sort_by_key(|at| keys[*at].as_ref());
+    order
 }
 
 /// A handle to a keyspace. Clones are cheap and refer to the same keyspace.
@@ -149,8 +156,16 @@ impl Keyspace {
     /// # Errors
     /// As [`put`](Keyspace::put).
     pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
+        self.delete_range_with(begin, end, self.core.options.durability)
+    }
+
+    /// Removes all keys in `begin..end`, at the cost of one write.
+    ///
+    /// # Errors
+    /// As [`put`](Keyspace::put).
+    pub fn delete_range_with(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<()> {
         let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
-        self.core.write(batch, self.core.options.durability)
+        self.core.write(batch, durability)
     }
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
@@ -179,6 +194,16 @@ impl Keyspace {
     /// As [`put_async`](Keyspace::put_async).
     pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
         let batch = self.one(|batch| batch.delete(self, key))?;
+        WriteFuture::begin(&self.core, batch, durability)
+    }
+
+    /// Like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async). The
+    /// future of an empty range, which is no change, is ready.
+    ///
+    /// # Errors
+    /// As [`put_async`](Keyspace::put_async).
+    pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
+        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -227,16 +252,49 @@ impl Keyspace {
     /// As [`get`](Keyspace::get), for the first key that fails.
     pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
         let (view, sequence) = self.at(options)?;
-        let table_options = table_read_options(options);
-        // In key order, neighbours share blocks while these are in the processor's cache.
-        let mut order: Vec<usize> = (0..keys.len()).collect();
-        order.sort_by_key(|at| keys[*at].as_ref());
         let mut values = vec![None; keys.len()];
-        for at in order {
-            values[at] = Lookup::new(keys[at].as_ref(), sequence, table_options).run(&view)?;
+        for at in in_key_order(keys) {
+            values[at] = Lookup::new(keys[at].as_ref(), sequence, table_read_options(options)).run(&view)?;
             self.count_read(values[at].is_some());
         }
         Ok(values)
+    }
+
+    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if memtables know all the answers;
+    /// otherwise a thread of the store reads what they do not know.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        options: &ReadOptions,
+    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
+        let (view, sequence) = self.at(options)?;
+        let table_options = table_read_options(options);
+        let mut values = vec![None; keys.len()];
+        let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
+        for at in in_key_order(keys) {
+            let key = keys[at].as_ref();
+            match Lookup::new(key, sequence, table_options).run_in_memory(&view)? {
+                Some(found) => {
+                    self.count_read(found.is_some());
+                    values[at] = found;
+                }
+                None => left.push((at, key.to_vec())),
+            }
+        }
+        if left.is_empty() {
+            return Ok(ReadFuture::ready(Ok(values)));
+        }
+        let (keyspace, view) = (self.clone(), arc_swap::Guard::into_inner(view));
+        self.core.readers.submit(&self.core.env, move || {
+            for (at, key) in left {
+                values[at] = Lookup::new(&key, sequence, table_options).run(&view)?;
+                keyspace.count_read(values[at].is_some());
+            }
+            Ok(values)
+        })
     }
 
     /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if a memtable knows the answer; otherwise
@@ -318,14 +376,31 @@ impl Keyspace {
         self.core.compact_range(&self.inner, begin, end)
     }
 
-    /// About how many bytes of tables hold the keys in `begin..end`. Memtables are not counted.
+    /// About how many bytes of tables hold the keys in `begin..end`. What is still in memory is not counted; see
+    /// [`approximate_bytes_with`](Keyspace::approximate_bytes_with).
     ///
     /// # Errors
     /// A table could not be opened.
     pub fn approximate_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
+        self.approximate_bytes_with(begin, end, &SizeOptions::default())
+    }
+
+    /// About how many bytes the keys in `begin..end` take in tables, in memtables, or both. Old versions and tombstones
+    /// count like all else.
+    ///
+    /// # Errors
+    /// A table could not be opened.
+    pub fn approximate_bytes_with(&self, begin: &[u8], end: &[u8], options: &SizeOptions) -> Result<u64> {
         let (view, _) = self.at(&ReadOptions::default())?;
         let mut bytes = 0;
-        for (_, file) in view.version.files().filter(|(_, f)| f.meta.span.overlaps(begin, end)) {
+        if begin >= end {
+            return Ok(bytes);
+        }
+        if options.include_memtables {
+            bytes += view.slots().map(|slot| slot.memtable.approximate_bytes(begin, end)).sum::<u64>();
+        }
+        let files = view.version.files().filter(|(_, f)| options.include_tables && f.meta.span.overlaps(begin, end));
+        for (_, file) in files {
             let meta = &file.meta;
             if begin <= &meta.span.begin[..] && &meta.span.end[..] <= end {
                 bytes += meta.bytes;

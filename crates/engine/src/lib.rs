@@ -56,7 +56,8 @@ pub use iter::Iter;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use listener::{Listener, StoreEvent};
 pub use options::{
-    BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, VALUE_BYTES_MAX,
+    BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, SizeOptions,
+    VALUE_BYTES_MAX,
 };
 pub use read::Value;
 pub use repair::{LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory};

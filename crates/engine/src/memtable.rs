@@ -30,6 +30,7 @@
 
 mod arena;
 mod cursor;
+mod estimate;
 mod filter;
 mod node;
 mod range_tombstones;
@@ -180,6 +181,17 @@ impl Memtable {
     /// The largest sequence number of an entry or range tombstone; `None` while there is none.
     pub fn largest_sequence(&self) -> Option<SequenceNumber> {
         self.smallest_sequence().map(|_| self.counters.0.largest_sequence.load(Ordering::Relaxed))
+    }
+
+    /// About how many bytes the point entries with keys in `begin..end` take, bookkeeping included. Logarithmic time.
+    pub fn approximate_bytes(&self, begin: &[u8], end: &[u8]) -> u64 {
+        let entries = self.entries();
+        if begin >= end || entries == 0 {
+            return 0;
+        }
+        let target = |key| Target::new(KeyRef::new(key, Trailer::NEWEST));
+        let inside = self.list.estimate_entries(&target(begin), &target(end)).min(entries);
+        (self.list.arena().used_bytes() as u128 * inside as u128 / entries as u128) as u64
     }
 
     /// Bytes that the entries take: keys, values, and some 45 bytes of bookkeeping each. Two atomic loads.

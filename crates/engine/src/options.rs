@@ -240,6 +240,31 @@ impl ReadOptions {
     }
 }
 
+/// What an approximate size counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SizeOptions {
+    /// Entries in memtables, which are not compressed and take some 45 bytes of bookkeeping each. Default: false.
+    pub include_memtables: bool,
+    /// Tables on disk. Default: true.
+    pub include_tables: bool,
+}
+
+impl Default for SizeOptions {
+    fn default() -> SizeOptions {
+        SizeOptions { include_memtables: false, include_tables: true }
+    }
+}
+
+impl SizeOptions {
+    /// Counts memtables as well.
+    #[must_use]
+    pub fn with_memtables(mut self) -> SizeOptions {
+        self.include_memtables = true;
+        self
+    }
+}
+
 /// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
 fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;

@@ -378,6 +378,22 @@ impl Store {
         self.inner.default.delete_range(begin, end)
     }
 
+    /// See [`Keyspace::delete_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
+        self.inner.default.delete_async(key, durability)
+    }
+
+    /// See [`Keyspace::delete_range_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
+        self.inner.default.delete_range_async(begin, end, durability)
+    }
+
     /// See [`Keyspace::get`].
     ///
     /// # Errors
@@ -392,6 +408,18 @@ impl Store {
     /// See there.
     pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
         self.inner.default.get_async(key, options)
+    }
+
+    /// See [`Keyspace::multi_get_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        options: &ReadOptions,
+    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
+        self.inner.default.multi_get_async(keys, options)
     }
 
     /// See [`Keyspace::iter`].

@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    CompactionFilter, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions, Store,
-    StoreBuilder, StoreEvent, WriteBatch,
+    CompactionFilter, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions, SizeOptions, Store,
+    StoreBuilder, StoreEvent, Value, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -353,4 +353,93 @@ fn a_batch_for_one_store_is_refused_by_another() {
     a.close().unwrap();
     let again = open(&first);
     assert!(refused(again.write(old).unwrap_err()));
+}
+
+#[test]
+fn approximate_bytes_count_memtables_if_asked_to() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let keyspace = store.default_keyspace();
+    let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
+    put_all();
+    let (low, middle, high) = (0u32.to_be_bytes(), 5_000u32.to_be_bytes(), 10_000u32.to_be_bytes());
+    let in_memory = SizeOptions::default().with_memtables();
+    assert_eq!(keyspace.approximate_bytes(&low, &high).unwrap(), 0, "tables alone are counted by default");
+    let whole = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
+    assert!((1_000_000..2_500_000).contains(&whole), "{whole} bytes for 1.04 MB");
+    let half = keyspace.approximate_bytes_with(&low, &middle, &in_memory).unwrap();
+    assert!((whole / 3..whole * 2 / 3).contains(&half), "{half} of {whole} bytes for a half");
+    store.flush().unwrap();
+    let tables = keyspace.approximate_bytes(&low, &high).unwrap();
+    assert!(tables > 0);
+    assert_eq!(keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap(), tables, "nothing is in memory");
+    put_all();
+    let both = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
+    assert!(both > tables + 1_000_000);
+    let mut memory_only = in_memory;
+    memory_only.include_tables = false;
+    assert_eq!(keyspace.approximate_bytes_with(&low, &high, &memory_only).unwrap(), both - tables);
+    assert_eq!(keyspace.approximate_bytes_with(&high, &low, &in_memory).unwrap(), 0);
+    store.close().unwrap();
+}
+
+#[test]
+fn ranges_are_deleted_durably_or_without_blocking() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let keyspace = store.default_keyspace();
+    (0..40u8).for_each(|n| keyspace.put(&[n], b"v").unwrap());
+    let syncs = || store.properties().log_syncs;
+    let before = syncs();
+    keyspace.delete_range_with(&[0], &[10], Durability::Buffered).unwrap();
+    assert_eq!(syncs(), before);
+    keyspace.delete_range_with(&[10], &[20], Durability::Synced).unwrap();
+    assert!(syncs() > before);
+    wait(keyspace.delete_range_async(&[20], &[25], Durability::Synced).unwrap()).unwrap();
+    wait(store.delete_range_async(&[25], &[30], Durability::Buffered).unwrap()).unwrap();
+    wait(store.delete_async(&[39], Durability::Synced).unwrap()).unwrap();
+    // No change, and nothing to wait for.
+    let empty = store.delete_range_async(&[5], &[5], Durability::Synced).unwrap();
+    assert!(empty.is_done());
+    wait(empty).unwrap();
+    wait(store.write_async(WriteBatch::new(), Durability::Synced).unwrap()).unwrap();
+    let left: Vec<u8> = (0..40).filter(|n| keyspace.contains(&[*n]).unwrap()).collect();
+    assert_eq!(left, (30..39).collect::<Vec<u8>>());
+    store.close().unwrap();
+    assert!(matches!(store.write_async(WriteBatch::new(), Durability::Synced), Err(Error::Closed)));
+}
+
+#[test]
+fn many_keys_are_read_without_blocking() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let keyspace = store.default_keyspace();
+    for n in 0..100u32 {
+        keyspace.put(&n.to_be_bytes(), &n.to_le_bytes()).unwrap();
+    }
+    store.flush().unwrap();
+    let snapshot = store.snapshot().unwrap();
+    for n in 50..60u32 {
+        keyspace.put(&n.to_be_bytes(), b"newer").unwrap();
+    }
+    keyspace.delete(&51u32.to_be_bytes()).unwrap();
+    // Out of order, some twice, some absent, some in memory only and some on disk only.
+    let keys: Vec<[u8; 4]> = [99u32, 3, 50, 51, 3, 7000, 58, 0].map(u32::to_be_bytes).to_vec();
+    for options in [ReadOptions::default(), ReadOptions::default().at(&snapshot)] {
+        let plain = |values: Vec<Option<Value>>| -> Vec<Option<Vec<u8>>> {
+            values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
+        };
+        let expected = plain(keyspace.multi_get(&keys, &options).unwrap());
+        let found = plain(wait(keyspace.multi_get_async(&keys, &options).unwrap()).unwrap());
+        assert_eq!(found, expected);
+        assert!(found[3].is_none() != options.snapshot.is_some() && found[5].is_none() && found[4] == found[1]);
+    }
+    let in_memory = [50u32.to_be_bytes(), 51u32.to_be_bytes()];
+    let mut ready = pin!(store.multi_get_async(&in_memory, &ReadOptions::default()).unwrap());
+    let polled = ready.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+    assert!(polled.is_ready(), "memtables know all the answers");
+    let none: [&[u8]; 0] = [];
+    assert!(wait(store.multi_get_async(&none, &ReadOptions::default()).unwrap()).unwrap().is_empty());
+    store.close().unwrap();
+    assert!(matches!(store.multi_get_async(&keys, &ReadOptions::default()), Err(Error::Closed)));
 }
