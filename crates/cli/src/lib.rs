@@ -10,7 +10,7 @@
 //!
 //! What was asked for goes to stdout, everything else to stderr: in words, or both with `--json` for machines. A failure
 //! says what failed, why, and what to do next. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `get` found nothing,
-//! 4 damage was found. A reader of stdout that goes away ends the program in silence.
+//! 4 damage was found; 130 and 143 for a `load` or a `dump` that SIGINT or SIGTERM ended. A reader of stdout that goes away ends the program in silence.
 
 #![forbid(unsafe_code)]
 
@@ -21,6 +21,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod inspect;
+mod interrupt;
 mod maintain;
 mod message;
 mod options;

@@ -237,6 +237,55 @@ fn a_dump_replaces_nothing_but_files() {
     assert_eq!(names(), expected);
 }
 
+/// An interrupted dump left its unfinished file for ever; an interrupted load did not say that it can go on.
+#[test]
+fn an_interrupted_command_says_what_is_left() {
+    const LINES: usize = 200_000;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let contents: String = (0..LINES).map(|n| format!("{n:07},value {n}\n")).collect();
+    fs::write(at.join("many.csv"), &contents).unwrap();
+    let start = |arguments: &[&str]| {
+        let mut command = program(at);
+        command.args(arguments).arg("--json").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        command.spawn().unwrap()
+    };
+    let signal = |child: &std::process::Child, signal| {
+        rustix::process::kill_process(rustix::process::Pid::from_child(child), signal).unwrap();
+    };
+    let told = |child: std::process::Child, code: i32| {
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(code), "{output:?}");
+        let error: serde_json::Value = serde_json::from_slice(&output.stderr).unwrap();
+        error["cure"].as_str().unwrap().to_owned()
+    };
+
+    // It waits for input that does not come.
+    let load = start(&["load", "-d", "other"]);
+    while situ(at, &["get", "-d", "other", "key"]).code != 3 {}
+    signal(&load, Signal::INT);
+    assert_eq!(told(load, 130), "what was loaded stays; standard input and pipes cannot be resumed");
+
+    let load = start(&["load", "many.csv", "--batch", "1"]);
+    while situ(at, &["get", "0000000"]).code != 0 {}
+    signal(&load, Signal::TERM);
+    assert_eq!(told(load, 143), "what was loaded stays, and --resume goes on behind it");
+    let resumed = situ(at, &["load", "--resume", "many.csv", "--json"]).done().json();
+    assert_eq!(resumed["loaded_in_all"].as_u64(), Some(LINES as u64), "{resumed}");
+
+    fs::write(at.join("all.jsonl"), "old").unwrap();
+    let partial = || {
+        let mut names = fs::read_dir(at).unwrap().map(|found| found.unwrap().file_name());
+        names.any(|name| name.to_string_lossy().contains("partial"))
+    };
+    let dump = start(&["dump", "-o", "all.jsonl"]);
+    while !partial() {}
+    signal(&dump, Signal::INT);
+    assert_eq!(told(dump, 130), "all.jsonl is as it was");
+    assert!(!partial());
+    assert_eq!(fs::read(at.join("all.jsonl")).unwrap(), b"old");
+}
+
 /// A dump could take the place of the manifest, or of a table, that it was read from.
 #[test]
 fn a_dump_replaces_no_file_of_a_store() {

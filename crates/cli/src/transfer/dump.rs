@@ -11,6 +11,7 @@ use super::sink::Sink;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::on_interrupt;
 use crate::options::{DumpOptions, Format};
 use crate::output::Output;
 use crate::store::Readable;
@@ -60,7 +61,13 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
             .cure(format!("name a file outside of {}, or another one there", store.display())));
     }
-    let destination = Destination::open(target).map_err(|error| unchanged(&error))?;
+    let json = out.is_json();
+    let catch = |partial: PathBuf| {
+        let left = format!("{} is as it was", target.display());
+        // An error means that the file has its own name already.
+        on_interrupt(json, left, move || drop(std::fs::remove_file(partial)))
+    };
+    let destination = Destination::open(target, &catch).map_err(|error| unchanged(&error))?;
     let to: &dyn Fn(&io::Error) -> Failure = match destination {
         Destination::Whole(_) => &unchanged,
         Destination::Direct(_) => &begun,
@@ -110,6 +117,9 @@ fn write_entries(
     Ok(dumped)
 }
 
+/// Sees to it that a signal removes the file of this name, which is about to be made.
+type Catch<'a> = &'a dyn Fn(PathBuf) -> io::Result<()>;
+
 /// Where entries go.
 enum Destination {
     /// A file that appears when it is whole.
@@ -119,12 +129,12 @@ enum Destination {
 }
 
 impl Destination {
-    fn open(target: &Path) -> io::Result<Destination> {
+    fn open(target: &Path, catch: Catch<'_>) -> io::Result<Destination> {
         match std::fs::metadata(target) {
             Ok(found) if !found.is_file() => Ok(Destination::Direct(File::options().write(true).open(target)?)),
-            Ok(_) => Ok(Destination::Whole(Partial::replacing(std::fs::canonicalize(target)?)?)),
+            Ok(_) => Ok(Destination::Whole(Partial::replacing(std::fs::canonicalize(target)?, catch)?)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                Ok(Destination::Whole(Partial::create(end_of_links(target)?, 0o666)?))
+                Ok(Destination::Whole(Partial::create(end_of_links(target)?, 0o666, catch)?))
             }
             Err(error) => Err(error),
         }
@@ -193,20 +203,21 @@ struct Partial {
 }
 
 impl Partial {
-    fn create(target: PathBuf, mode: u32) -> io::Result<Partial> {
+    fn create(target: PathBuf, mode: u32, catch: Catch<'_>) -> io::Result<Partial> {
         let mut name = target.as_os_str().to_owned();
         name.push(format!(".{}.partial", std::process::id()));
         let path = PathBuf::from(name);
+        catch(path.clone())?;
         let file = File::options().write(true).create_new(true).mode(mode).open(&path)?;
         Ok(Partial { file, path, target, new_owner: None })
     }
 
     /// One that is, for whoever looks at it, what the file `target` is.
-    fn replacing(target: PathBuf) -> io::Result<Partial> {
+    fn replacing(target: PathBuf, catch: Catch<'_>) -> io::Result<Partial> {
         // The directory decides who may rename; who may write this file, the file does.
         let before = File::options().write(true).open(&target)?.metadata()?;
         // Nobody but us can open it before it has its owner.
-        let mut partial = Partial::create(target, 0o600)?;
+        let mut partial = Partial::create(target, 0o600, catch)?;
         let created = partial.file.metadata()?;
         let mut mode = before.mode() & 0o7777;
         let (owner, group) = (before.uid(), before.gid());

@@ -12,6 +12,7 @@ use super::records::{Input, Place, Record, Records};
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt::on_interrupt;
 use crate::message::Message;
 use crate::options::LoadOptions;
 use crate::output::Output;
@@ -80,6 +81,11 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         can_be_resumed(&options.file)?;
     }
     let (input, identity) = open(&options.file, name)?;
+    let left = match &identity {
+        Some(_) => "what was loaded stays, and --resume goes on behind it",
+        None => "what was loaded stays; standard input and pipes cannot be resumed",
+    };
+    on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     let writable = Writable::open(&options.target.data, true)?;
     let items = if options.stored { Some(writable.item_writer()?) } else { None };
     let keyspace = writable.keyspace(name, true)?;
