@@ -252,10 +252,18 @@ impl<E: Engine> EventLoop<E> {
         for message in messages.drain(..) {
             match message {
                 Message::Accepted { socket, local } => self.adopt(socket, local),
-                Message::Taken => self.release_held(),
+                Message::Taken => {
+                    self.executor.taken();
+                    self.release_held();
+                }
+                Message::Room => {
+                    self.executor.outside = false;
+                    self.release_held();
+                }
                 Message::Completed { batch, connections, result } => {
                     // Also of one that the engine dropped while it waited.
                     if self.executor.waiting == Some(batch) {
+                        self.executor.taken();
                         self.release_held();
                     }
                     let now = Instant::now();
@@ -279,9 +287,9 @@ impl<E: Engine> EventLoop<E> {
         }
     }
 
-    /// The engine has taken the batch that waited: the next one goes, and whoever was held back goes on.
+    /// The next batch may go: whoever was held back goes on.
     fn release_held(&mut self) {
-        for token in self.executor.taken() {
+        for token in self.executor.go_on() {
             if let Some(connection) = self.connection(token)
                 && connection.parked == Some(Parked::Admission)
             {

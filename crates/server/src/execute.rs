@@ -6,9 +6,10 @@
 //! which a place is kept in the connection's output. Writes of all connections that a loop serves in one turn gather
 //! in one batch, which [`Executor::submit`] hands to the engine.
 //!
-//! **Back-pressure.** When the engine lets a batch wait, the next one gathers, but is not handed over before that one is
-//! taken ([`Outcome::Held`]): a connection with a change in the waiting batch runs nothing more, and when the gathered one
-//! is full, too, no change is accepted. So what waits is bounded for each loop, and reads never wait.
+//! **Back-pressure.** A batch is handed over when there is [room](crate::room) for it beside those of other loops. When
+//! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Outcome::Held`]): a
+//! connection with a change in the waiting batch runs nothing more, and when the gathered one is full, too, no change is
+//! accepted. So what waits is bounded, and whoever only reads never waits.
 //!
 //! **Order.** A connection sees its own writes: while any of its answers is outstanding, its reads own the stripe of
 //! their key for a moment, which waits for a write to it. Connections without outstanding writes read without it.
@@ -25,6 +26,7 @@ use crate::item::{ExpiryRule, Header};
 use crate::metrics::{Command, Counter, Counters};
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
 use crate::parse::Request;
+use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
 
@@ -136,6 +138,11 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) next_number: u64,
     /// The batch that the engine has not taken yet. Until it has, no other is handed over.
     pub(crate) waiting: Option<u64>,
+    /// Its size.
+    pub(crate) waiting_bytes: u64,
+    pub(crate) room: Arc<Room>,
+    /// There is no room for the gathered batch beside those of other loops.
+    pub(crate) outside: bool,
     /// Tells this loop that the engine has taken it.
     pub(crate) on_taken: OnTaken,
     /// Connections that go on then.
@@ -172,9 +179,14 @@ impl Drop for Completion {
 }
 
 impl<E: Engine> Executor<E> {
-    /// Hands the gathered batch to the engine, unless another one waits there.
+    /// Hands the gathered batch to the engine, unless another one waits there or there is no room.
     pub(crate) fn submit(&mut self) {
-        if self.batch.is_empty() || self.waiting.is_some() {
+        if self.batch.is_empty() || self.is_held_back() {
+            return;
+        }
+        let bytes = self.batch.byte_len() as u64;
+        if !self.room.enter(bytes, &self.inbox) {
+            self.outside = true;
             return;
         }
         let mut completion = Completion {
@@ -187,16 +199,28 @@ impl<E: Engine> Executor<E> {
         self.next_number += 1;
         let batch = std::mem::take(&mut self.batch);
         let admission = self.engine.write(batch, &self.on_taken, Box::new(move |result| completion.finish(result)));
-        if admission == Admission::Waiting {
-            self.waiting = Some(number);
+        match admission {
+            Admission::Taken => self.room.leave(bytes),
+            Admission::Waiting => (self.waiting, self.waiting_bytes) = (Some(number), bytes),
         }
     }
 
-    /// Goes on after the engine has taken the batch that waited; the connections that were held back meanwhile.
-    pub(crate) fn taken(&mut self) -> Vec<u64> {
-        self.waiting = None;
+    /// The engine has taken the batch that waited.
+    pub(crate) fn taken(&mut self) {
+        if self.waiting.take().is_some() {
+            self.room.leave(self.waiting_bytes);
+        }
+    }
+
+    /// Goes on after something has changed about what held it back; the connections that were held back meanwhile.
+    pub(crate) fn go_on(&mut self) -> Vec<u64> {
         self.submit();
         std::mem::take(&mut self.held)
+    }
+
+    /// True if no batch can be handed over now.
+    fn is_held_back(&self) -> bool {
+        self.waiting.is_some() || self.outside
     }
 
     fn batch_is_full(&self) -> bool {
@@ -213,7 +237,7 @@ impl<E: Engine> Executor<E> {
 
     /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
     pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Outcome> {
-        if self.waiting.is_some() && self.batch_is_full() {
+        if self.is_held_back() && self.batch_is_full() {
             if let Some(stripe) = session.granted.take() {
                 self.stripes.release(stripe);
             }

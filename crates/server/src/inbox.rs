@@ -19,6 +19,8 @@ pub(crate) enum Message {
     Accepted { socket: OwnedFd, local: bool },
     /// The engine has taken the batch that it made wait.
     Taken,
+    /// There may be room for a batch again.
+    Room,
     /// The engine has answered a batch.
     Completed { batch: u64, connections: Vec<u64>, result: Result<(), EngineError> },
     /// `stripe` now belongs to `connection`.

@@ -27,6 +27,7 @@ use crate::http;
 use crate::inbox::{Inbox, Message};
 use crate::item::ExpiryRule;
 use crate::metrics::Counters;
+use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::Stripes;
 
@@ -293,6 +294,7 @@ impl Server {
             },
         };
         let stripes = Arc::new(Stripes::new(inboxes.clone()));
+        let room = Arc::new(Room::default());
         let access = Arc::new(AccessTable::new(started_seconds));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
@@ -318,6 +320,9 @@ impl Server {
                 batch_number: 0,
                 next_number: 1,
                 waiting: None,
+                waiting_bytes: 0,
+                room: Arc::clone(&room),
+                outside: false,
                 on_taken: Arc::new(move || taken_inbox.post(Message::Taken)),
                 held: Vec::new(),
             };

@@ -67,6 +67,17 @@ fn wait_until(what: &str, condition: impl Fn() -> bool) {
     }
 }
 
+/// True if a write waits in the store and nothing gets on; some wait for a moment only.
+fn is_stuck(engine: &StoreEngine) -> bool {
+    let look = || {
+        let properties = engine.store().properties();
+        (properties.writes_waiting, properties.last_sequence)
+    };
+    let before = look();
+    std::thread::sleep(Duration::from_millis(100));
+    before.0 > 0 && before == look()
+}
+
 /// Reads `key` many times; the time that half of the reads took at most.
 fn median_read(client: &mut Client, key: &str, value: &str) -> Duration {
     let mut times: Vec<Duration> = (0..101)
@@ -231,7 +242,7 @@ fn reads_go_on_while_all_memtables_of_the_store_are_full() {
         std::thread::scope(|scope| {
             let _opener = Opener(&gate);
             scope.spawn(|| (&socket).write_all(sets.as_bytes()).unwrap());
-            wait_until("the store to hold writes back", || engine.store().properties().writes_waiting > 0);
+            wait_until("the store to hold writes back", || is_stuck(&engine));
             assert!(engine.write_stalled());
             let median = median_read(&mut reader, "r", "hi");
             assert!(median < Duration::from_millis(50), "{durability:?}: {median:?}");
@@ -250,6 +261,52 @@ fn reads_go_on_while_all_memtables_of_the_store_are_full() {
     }
 }
 
+/// The store refused what waited beyond its bound, and clients that had done nothing wrong were answered with an error.
+#[test]
+fn large_values_on_many_loops_wait_for_each_other() {
+    const VALUE_BYTES: usize = 30 << 20;
+    let directory = tempfile::tempdir().unwrap();
+    let gate = Arc::new(Gate::default());
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 64 << 10;
+    options.keyspace.memtables_max = 2;
+    options.listener = Some(Arc::clone(&gate) as _);
+    let engine = Arc::new(StoreEngine::open(directory.path(), options).unwrap());
+    let options = ServerOptions { threads: 4, max_value_bytes: VALUE_BYTES, ..one_loop() };
+    let server = Server::start(&options, Arc::clone(&engine)).unwrap();
+    let mut filler = Client::connect(&server);
+    let fill = format!("set k 0 0 100000\r\n{}\r\n", "v".repeat(100_000)).repeat(20);
+    filler.send(&fill);
+    let opener = Opener(&gate);
+    wait_until("the store to hold writes back", || is_stuck(&engine));
+    // Connections are dealt to the loops in turn.
+    let mut clients: Vec<_> = (0..4).map(|_| Client::connect(&server)).collect();
+    let value = "v".repeat(VALUE_BYTES);
+    std::thread::scope(|scope| {
+        let opener = opener;
+        for (n, client) in clients.iter().enumerate() {
+            let (mut socket, value) = (client.0.get_ref().try_clone().unwrap(), &value);
+            scope.spawn(move || {
+                write!(socket, "set big{n} 0 0 {VALUE_BYTES}\r\n").unwrap();
+                socket.write_all(value.as_bytes()).unwrap();
+                socket.write_all(b"\r\n").unwrap();
+            });
+        }
+        wait_until("a large value to wait", || engine.store().properties().waiting_bytes > 30 << 20);
+        std::thread::sleep(Duration::from_millis(300));
+        drop(opener);
+        for client in &mut clients {
+            assert_eq!(client.line(), "STORED");
+        }
+        for _ in 0..20 {
+            assert_eq!(filler.line(), "STORED");
+        }
+    });
+    drop(clients);
+    server.stop(PATIENCE);
+    engine.store().close().unwrap();
+}
+
 /// A write that waits is answered when the store closes instead.
 #[test]
 fn writers_that_wait_hear_of_it_when_the_store_closes() {
@@ -264,7 +321,7 @@ fn writers_that_wait_hear_of_it_when_the_store_closes() {
     let mut writer = Client::connect(&server);
     writer.send(&format!("set k 0 0 100000\r\n{}\r\n", "v".repeat(100_000)).repeat(20));
     let _opener = Opener(&gate);
-    wait_until("the store to hold writes back", || engine.store().properties().writes_waiting > 0);
+    wait_until("the store to hold writes back", || is_stuck(&engine));
     std::thread::scope(|scope| {
         let _opener = Opener(&gate);
         scope.spawn(|| engine.store().close().unwrap());
