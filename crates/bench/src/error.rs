@@ -46,7 +46,11 @@ impl fmt::Display for Error {
             Self::Store { during, source } => write!(formatter, "{during}: the store failed: {source}"),
             Self::File { path, source } => write!(formatter, "{}: {source}", path.display()),
             Self::Format { path, source } => {
-                write!(formatter, "{}: not a benchmark result: {source}", path.display())
+                write!(
+                    formatter,
+                    "{}: not a benchmark result, as `situ bench --output` writes them: {source}",
+                    path.display()
+                )
             }
         }
     }

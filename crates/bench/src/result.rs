@@ -166,8 +166,17 @@ impl BenchResult {
     }
 
     /// Reads a result that [`write_json`](Self::write_json) wrote.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has another layout.
     pub fn read_json(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
-        serde_json::from_str(&text).map_err(|source| Error::Format { path: path.to_owned(), source })
+        let other = |source| Error::Format { path: path.to_owned(), source };
+        let result: Self = serde_json::from_str(&text).map_err(other)?;
+        if result.format != RESULT_FORMAT {
+            let why = format!("its layout is {:?}, and this program reads {RESULT_FORMAT:?}", result.format);
+            return Err(other(serde::de::Error::custom(why)));
+        }
+        Ok(result)
     }
 }

@@ -81,6 +81,10 @@ fn a_result_survives_json() {
     fs::write(&path, "{\"format\": 1}").expect("write");
     let error = BenchResult::read_json(&path).expect_err("not a result").to_string();
     assert!(error.contains("result.json: not a benchmark result"), "{error}");
+    // Figures of another layout could be taken for something else.
+    BenchResult { format: "situ-bench 2".to_owned(), ..result }.write_json(&path).expect("write");
+    let error = BenchResult::read_json(&path).expect_err("another layout").to_string();
+    assert!(error.contains("its layout is \"situ-bench 2\", and this program reads \"situ-bench 1\""), "{error}");
 }
 
 #[test]
