@@ -2,14 +2,21 @@
 # The comparisons behind docs/evidence/rocksdb.md: raw results and a summary of each set go to OUTPUT/SET/.
 #   crates/compare/measure.sh OUTPUT [SET...]
 # Nothing else should run on the machine. DIRECTORY (default: ./compare-data) is where the stores lie; it needs 40 GB.
+# REPEAT is how often each set is measured. Sets: small-in-cache small-cold ycsb sync steady large-lz4 many (default: all).
 set -euo pipefail
+all=(small-in-cache small-cold ycsb sync steady large-lz4 many)
+if [ $# -eq 0 ]; then sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; fi
 output=$(realpath -m "$1"); shift
 sets=("$@")
-[ ${#sets[@]} -gt 0 ] || sets=(small-in-cache small-cold ycsb sync steady large-lz4 many)
+[ ${#sets[@]} -gt 0 ] || sets=("${all[@]}")
+# Hours of measuring should not end at a misspelt name.
+for set in "${sets[@]}"; do
+  [[ " ${all[*]} " = *" $set "* ]] || { echo "no such set: $set; there are: ${all[*]}" >&2; exit 2; }
+done
+directory=$(realpath -m "${DIRECTORY:-compare-data}")
 cd "$(dirname "${BASH_SOURCE[0]}")"
 cargo build --release --locked
 compare=$(cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)/release/compare
-directory=$(realpath -m "${DIRECTORY:-compare-data}")
 mkdir -p "$output" "$directory"
 
 run() {
@@ -38,7 +45,6 @@ for set in "${sets[@]}"; do
       --workloads fillrandom,wait,readrandom,compact,readrandom --duration-seconds 120 ;;
     # 20 million entries; space before and after everything is compacted.
     many) run "$set" --repeat "${REPEAT:-3}" --keys 20m --value-bytes 100 --workloads fillrandom,compact ;;
-    *) echo "no such set: $set" >&2; exit 1 ;;
   esac
 done
 rmdir "$directory" 2>/dev/null || true
