@@ -169,6 +169,7 @@ impl Core {
                     obstacle
                 }
             };
+            self.note_stop(&obstacle);
             if !self.clear_way(obstacle)? {
                 let started = self.env.clock.now();
                 self.progress.wait(seen, None);
@@ -256,7 +257,7 @@ impl Core {
                 }
                 Ok(true)
             }
-            Obstacle::MemtablesFull => {
+            Obstacle::MemtablesFull { .. } => {
                 // While flushes fail (a full disk), nobody knows when there will be room: the writer is told instead of
                 // waiting.
                 self.check_flushes()?;
@@ -319,6 +320,9 @@ impl Core {
             (attempt, news)
         };
         self.pass_on(news);
+        if let Err((_, obstacle)) = &attempt {
+            self.note_stop(obstacle);
+        }
         match attempt {
             Ok((request, left)) => {
                 self.set_going(&request);

@@ -13,6 +13,7 @@
 
 use crate::commit::Level0;
 use crate::core::{Core, Troubles, lock};
+use crate::listener::StoreEvent;
 use crate::{Error, Result};
 use situ_device::{Event, JobHandle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -90,6 +91,7 @@ fn serve(
                 if pause_ms > 0 {
                     *trouble(&mut lock(&core.troubles)) = None;
                     core.progress.notify();
+                    core.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                 }
                 pause_ms = 0;
                 if !worked && !core.is_closing() {

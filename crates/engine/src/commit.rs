@@ -141,7 +141,7 @@ pub(crate) enum Level0 {
 /// Why a request cannot begin at once.
 pub(crate) enum Obstacle {
     /// All memtables of a keyspace are full.
-    MemtablesFull,
+    MemtablesFull { keyspace: Arc<KeyspaceCore> },
     /// The memtable is full, and so is the level that it would become a table of.
     Level0Full { keyspace: Arc<KeyspaceCore> },
     /// No log file with room for this record is ready.
@@ -404,12 +404,10 @@ impl Core {
     /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
     fn seal_locked(&self, commit: &mut Commit, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
         let view = keyspace.view.load();
-        if view.sealed.len() + 1 >= keyspace.options.memtables_max {
-            return Err(Obstacle::MemtablesFull);
+        if !keyspace.has_memtable(&view) {
+            return Err(Obstacle::MemtablesFull { keyspace: Arc::clone(keyspace) });
         }
-        // What is sealed will be there soon.
-        let tables = view.version.levels[0].files.len() + view.sealed.len();
-        if level0 == Level0::Heeded && tables >= keyspace.options.level0_tables_max {
+        if level0 == Level0::Heeded && !keyspace.has_level0(&view) {
             return Err(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) });
         }
         self.rotate_locked(commit)?;

@@ -134,6 +134,14 @@ impl Core {
     /// Runs a claimed job. If it `may_rest`, a failure of its own is told here and is no error.
     fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job, may_rest: bool) -> Result<()> {
         let started = self.env.clock.now();
+        self.tell(|| StoreEvent::CompactionBegun {
+            keyspace: keyspace.name.clone(),
+            from_level: job.level(),
+            to_level: job.output_level,
+            reason: job.reason.clone(),
+            tables: job.files().map(|(_, file)| file.meta.number).collect(),
+            bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
+        });
         let claimed = Claimed { core: self, keyspace, job };
         let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
         // A failed store calls its merges off as a closing one does.
@@ -148,8 +156,8 @@ impl Core {
                 None
             }
         };
-        if result.is_ok() {
-            self.forget_postponed(keyspace, job);
+        if result.is_ok() && self.forget_postponed(keyspace, job) {
+            self.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
@@ -203,7 +211,9 @@ impl Core {
             Ok(output)
         });
         host.clean_up(result.as_ref().map(|output| &output.tables[..]).unwrap_or_default());
-        result.map(|output| output.stats)
+        let output = result?;
+        self.tell_created(keyspace, job.output_level, &output.tables);
+        Ok(output.stats)
     }
 
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<TaskOutput> {
@@ -378,6 +388,7 @@ impl Core {
             debt.memory = debt.memory.max(memory as f64 / tolerated);
             debt.tables = debt.tables.max(tables).max(pending);
         }
+        self.note_room();
         self.stall.set_debt(self, &debt);
         self.pacer.set_debt(debt.tables);
     }

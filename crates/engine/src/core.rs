@@ -374,7 +374,8 @@ impl Core {
                 continue;
             }
             match self.volume.remove(FileName::Table(number)) {
-                Ok(()) | Err(StorageError::NotFound { .. }) => {}
+                Ok(()) => self.tell(|| StoreEvent::TableDeleted { table: number }),
+                Err(StorageError::NotFound { .. }) => {}
                 // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan.
                 Err(error) => {
                     self.note_job_failure("delete table", error.into());

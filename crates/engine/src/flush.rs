@@ -115,6 +115,11 @@ impl Core {
 
     fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
         let started = self.env.clock.now();
+        self.tell(|| StoreEvent::FlushBegun {
+            keyspace: keyspace.name.clone(),
+            entries: slot.memtable.entries() as u64,
+            bytes: slot.bytes(),
+        });
         self.wait_visible(slot.last_sequence())?;
         if self.keyspaces().len() > 1
             && let Some(log) = &self.log
@@ -136,6 +141,7 @@ impl Core {
         self.stats.counters.flushes.add(1);
         self.stats.counters.flush_bytes_written.add(bytes);
         self.stats.flush.record(duration);
+        self.tell_created(keyspace, 0, &tables);
         self.tell(|| StoreEvent::Flushed {
             keyspace: keyspace.name.clone(),
             table: tables.first().map(|t| t.number),
@@ -146,6 +152,18 @@ impl Core {
         self.progress.notify();
         self.work.notify();
         Ok(())
+    }
+
+    pub(crate) fn tell_created(&self, keyspace: &KeyspaceCore, level: usize, tables: &[OutputTable]) {
+        for table in tables {
+            self.tell(|| StoreEvent::TableCreated {
+                keyspace: keyspace.name.clone(),
+                table: table.number,
+                level,
+                bytes: table.summary.bytes,
+                entries: table.summary.properties.entries,
+            });
+        }
     }
 
     /// The memtable's contents as at most one table. Also used at recovery.

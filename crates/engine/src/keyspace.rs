@@ -29,6 +29,8 @@ pub(crate) struct KeyspaceCore {
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
+    /// Writers wait for room, and the listener was told.
+    pub(crate) stopped: AtomicBool,
     /// What running compactions write.
     pub(crate) running: Mutex<Vec<Span>>,
     /// Compactions that have failed and not succeeded since.
@@ -49,10 +51,29 @@ impl KeyspaceCore {
             view: ArcSwap::from_pointee(view),
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
             running: Mutex::new(Vec::new()),
             postponed: Mutex::new(Vec::new()),
             compactions_paused: AtomicU64::new(0),
         })
+    }
+}
+
+impl KeyspaceCore {
+    /// Whether there may be one more memtable.
+    pub(crate) fn has_memtable(&self, view: &View) -> bool {
+        view.sealed.len() + 1 < self.options.memtables_max
+    }
+
+    /// Whether level 0 may have one more table than will come of what is sealed.
+    pub(crate) fn has_level0(&self, view: &View) -> bool {
+        view.version.levels[0].files.len() + view.sealed.len() < self.options.level0_tables_max
+    }
+
+    /// Whether a full memtable could be sealed.
+    pub(crate) fn has_room(&self) -> bool {
+        let view = self.view.load();
+        self.has_memtable(&view) && self.has_level0(&view)
     }
 }
 
@@ -436,6 +457,8 @@ impl Keyspace {
                 .collect(),
             compactions_running: lock(&self.inner.running).len(),
             compactions_postponed: lock(&self.inner.postponed).len(),
+            writers_stopped: self.inner.stopped.load(Ordering::Acquire),
+            options: self.inner.options.named(),
         }
     }
 
@@ -497,6 +520,10 @@ pub struct KeyspaceProperties {
     /// Compactions that failed, as by a table that cannot be read, and are tried again from time to time. The last error of
     /// one of them is in [`StoreProperties::background_failure`](crate::StoreProperties).
     pub compactions_postponed: usize,
+    /// Whether writes wait for room in memory or in level 0.
+    pub writers_stopped: bool,
+    /// The options in force, by name, in their bounds; see [`KeyspaceOptions`].
+    pub options: Vec<(&'static str, String)>,
 }
 
 /// One level of a keyspace.

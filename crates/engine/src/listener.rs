@@ -7,6 +7,16 @@ use std::time::Duration;
 #[derive(Debug, Clone)]
 #[non_exhaustive]
 pub enum StoreEvent {
+    /// A memtable is being written as a level-0 table. [`Flushed`](StoreEvent::Flushed) follows, or
+    /// [`JobFailed`](StoreEvent::JobFailed).
+    FlushBegun {
+        /// The keyspace's name.
+        keyspace: String,
+        /// Entries in the memtable.
+        entries: u64,
+        /// Memory that they take.
+        bytes: u64,
+    },
     /// A memtable was written as a level-0 table.
     Flushed {
         /// The keyspace's name.
@@ -17,6 +27,22 @@ pub enum StoreEvent {
         bytes: u64,
         /// How long it took.
         duration: Duration,
+    },
+    /// A compaction has begun. [`Compacted`](StoreEvent::Compacted) follows, or [`JobFailed`](StoreEvent::JobFailed); of one
+    /// that was asked for, its caller has the error.
+    CompactionBegun {
+        /// The keyspace's name.
+        keyspace: String,
+        /// The level compacted.
+        from_level: usize,
+        /// The level of the new tables.
+        to_level: usize,
+        /// Why it was picked.
+        reason: String,
+        /// File numbers of the tables that take part.
+        tables: Vec<u64>,
+        /// Their size.
+        bytes: u64,
     },
     /// A compaction was installed.
     Compacted {
@@ -35,6 +61,24 @@ pub enum StoreEvent {
         /// How long it took.
         duration: Duration,
     },
+    /// A new table is part of a keyspace, on disk and for readers.
+    TableCreated {
+        /// The keyspace's name.
+        keyspace: String,
+        /// Its file number.
+        table: u64,
+        /// Its level.
+        level: usize,
+        /// Its size.
+        bytes: u64,
+        /// Entries, tombstones included.
+        entries: u64,
+    },
+    /// The file of a table that no version and no reader needs has been removed.
+    TableDeleted {
+        /// Its file number.
+        table: u64,
+    },
     /// Writers began (or ceased, at zero) to be slowed down.
     Slowed {
         /// Allowed bytes a second; zero if there is no limit any more.
@@ -42,12 +86,29 @@ pub enum StoreEvent {
         /// What asked for it.
         reason: String,
     },
+    /// Writes to a keyspace wait from now on, until there is room for what they write.
+    WritersStopped {
+        /// The keyspace's name.
+        keyspace: String,
+        /// What there is no room in.
+        reason: String,
+    },
+    /// There is room again after [`WritersStopped`](StoreEvent::WritersStopped).
+    WritersResumed {
+        /// The keyspace's name.
+        keyspace: String,
+    },
     /// A background job failed and will be tried again.
     JobFailed {
         /// Which job.
         job: String,
         /// Why.
         error: Error,
+    },
+    /// A background job that had failed has succeeded.
+    JobRecovered {
+        /// Which job.
+        job: String,
     },
     /// A compaction failed for a reason of its own, such as a table that cannot be read; it rests, and others go on. Told
     /// beside [`JobFailed`](StoreEvent::JobFailed).

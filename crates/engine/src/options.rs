@@ -89,20 +89,35 @@ impl Options {
     }
 }
 
-impl fmt::Debug for Options {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Options")
-            .field("durability", &self.durability)
-            .field("cache_bytes", &self.cache_bytes)
-            .field("log_bytes_max", &self.log_bytes_max)
-            .field("compaction_threads", &self.compaction_threads)
-            .field("compaction_bytes_per_s_max", &self.compaction_bytes_per_s_max)
-            .field("keyspace", &self.keyspace)
-            .finish_non_exhaustive()
+impl Options {
+    /// The options by name, but for those that only count at opening and those of keyspaces.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        vec![
+            ("durability", format!("{:?}", self.durability)),
+            ("cache_bytes", self.cache_bytes.to_string()),
+            ("log_bytes_max", self.log_bytes_max.to_string()),
+            ("compaction_threads", self.compaction_threads.to_string()),
+            ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
+        ]
     }
 }
 
-/// Options of one keyspace. They may differ from one opening of the store to the next: tables say how they were made.
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Options");
+        for (name, value) in self.named() {
+            debug.field(name, &format_args!("{value}"));
+        }
+        debug.field("keyspace", &self.keyspace).finish_non_exhaustive()
+    }
+}
+
+/// Options of one keyspace.
+///
+/// They are not stored, and may differ from one opening of the store to the next: none of them bears on what the data
+/// means, every table says how it was made, and what was written under other options is brought in line as it is
+/// compacted. So whoever opens a store has to name the ones that are not the defaults each time;
+/// [`KeyspaceProperties::options`](crate::KeyspaceProperties) shows those in force.
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct KeyspaceOptions {
@@ -154,23 +169,33 @@ impl Default for KeyspaceOptions {
 
 impl fmt::Debug for KeyspaceOptions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("KeyspaceOptions")
-            .field("memtable_bytes", &self.memtable_bytes)
-            .field("memtables_max", &self.memtables_max)
-            .field("compression", &self.compression)
-            .field("block_bytes", &self.block_bytes)
-            .field("filter_bits_per_key", &self.filter_bits_per_key)
-            .field("level0_tables", &self.level0_tables)
-            .field("level0_tables_max", &self.level0_tables_max)
-            .field("level_base_bytes", &self.level_base_bytes)
-            .field("level_multiplier", &self.level_multiplier)
-            .field("table_bytes", &self.table_bytes)
-            .field("compaction_filter", &self.compaction_filter.as_ref().map(|f| f.name().to_owned()))
-            .finish()
+        let mut debug = f.debug_struct("KeyspaceOptions");
+        for (name, value) in self.named() {
+            debug.field(name, &format_args!("{value}"));
+        }
+        debug.finish()
     }
 }
 
 impl KeyspaceOptions {
+    /// The options by name.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        let filter = self.compaction_filter.as_ref().map_or("none".to_owned(), |filter| filter.name().to_owned());
+        vec![
+            ("memtable_bytes", self.memtable_bytes.to_string()),
+            ("memtables_max", self.memtables_max.to_string()),
+            ("compression", format!("{:?}", self.compression)),
+            ("block_bytes", self.block_bytes.to_string()),
+            ("filter_bits_per_key", self.filter_bits_per_key.to_string()),
+            ("level0_tables", self.level0_tables.to_string()),
+            ("level0_tables_max", self.level0_tables_max.to_string()),
+            ("level_base_bytes", self.level_base_bytes.to_string()),
+            ("level_multiplier", self.level_multiplier.to_string()),
+            ("table_bytes", self.table_bytes.to_string()),
+            ("compaction_filter", filter),
+        ]
+    }
+
     /// Puts values that cannot work into their bounds.
     pub(crate) fn bounded(mut self) -> KeyspaceOptions {
         self.memtable_bytes = self.memtable_bytes.clamp(4 << 10, 64 << 30);

@@ -71,16 +71,19 @@ impl Core {
         }
     }
 
-    /// A job has succeeded: what it shares a table with has no trouble any more.
-    pub(crate) fn forget_postponed(&self, keyspace: &KeyspaceCore, job: &Job) {
+    /// A job has succeeded: what it shares a table with has no trouble any more. True if there was something.
+    pub(crate) fn forget_postponed(&self, keyspace: &KeyspaceCore, job: &Job) -> bool {
         let _scheduling = lock(&self.scheduling);
-        lock(&keyspace.postponed).retain_mut(|postponed| {
+        let mut postponed = lock(&keyspace.postponed);
+        let before = postponed.len();
+        postponed.retain_mut(|postponed| {
             let shares = postponed.shares(job);
             if shares {
                 postponed.end_rest();
             }
             !shares
         });
+        postponed.len() < before
     }
 
     /// Lets jobs be picked again that have rested long enough, or all; with the scheduling lock held.

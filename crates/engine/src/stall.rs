@@ -12,6 +12,7 @@
 //!
 //! **Threads.** One atomic add for each write while slowed; one atomic load otherwise.
 
+use crate::commit::Obstacle;
 use crate::core::Core;
 use crate::listener::StoreEvent;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -129,6 +130,37 @@ impl Stall {
     pub(crate) fn limit_bytes_per_s(&self) -> Option<u64> {
         let price = self.ns_per_byte_x1000.load(Ordering::Relaxed);
         (price != 0).then(|| 1_000_000_000_000 / price)
+    }
+}
+
+impl Core {
+    /// A writer meets an obstacle that only the store's own work can clear away.
+    pub(crate) fn note_stop(&self, obstacle: &Obstacle) {
+        let (keyspace, reason) = match obstacle {
+            Obstacle::MemtablesFull { keyspace } => {
+                (keyspace, format!("all {} memtables are full", keyspace.options.memtables_max))
+            }
+            Obstacle::Level0Full { keyspace } => {
+                (keyspace, format!("level 0 has its {} tables", keyspace.options.level0_tables_max))
+            }
+            _ => return,
+        };
+        if !keyspace.stopped.swap(true, Ordering::AcqRel) {
+            self.stats.counters.write_stops.add(1);
+            self.tell(|| StoreEvent::WritersStopped { keyspace: keyspace.name.clone(), reason });
+        }
+    }
+
+    /// Tells of the keyspaces that have room again.
+    pub(crate) fn note_room(&self) {
+        for keyspace in self.keyspaces() {
+            if keyspace.stopped.load(Ordering::Acquire)
+                && keyspace.has_room()
+                && keyspace.stopped.swap(false, Ordering::AcqRel)
+            {
+                self.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
+            }
+        }
     }
 }
 

@@ -200,6 +200,8 @@ counters! {
     compaction_entries_dropped,
     /// Nanoseconds that writers were slowed down or stopped.
     stall_ns,
+    /// Times that writers to a keyspace were stopped for want of room in memory or in level 0.
+    write_stops,
     /// Background jobs that failed.
     job_failures,
     /// Compactions that failed for a reason of their own and were put off.

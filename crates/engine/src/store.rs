@@ -48,7 +48,8 @@ impl StoreBuilder {
         StoreBuilder { options, keyspaces: KeyspaceChoices::new(), env: Env::system(), read_only: false }
     }
 
-    /// Options of a keyspace, if it exists at open. Others get [`Options::keyspace`].
+    /// Options of a keyspace, if it exists at open. Others get [`Options::keyspace`]: a store does not remember with which
+    /// ones it was open before.
     #[must_use]
     pub fn keyspace(mut self, name: &str, options: KeyspaceOptions) -> StoreBuilder {
         self.keyspaces.insert(name.to_owned(), options);
@@ -513,6 +514,7 @@ impl Store {
             compactions_paused: core.compactions_are_paused(),
             writes_waiting,
             waiting_bytes,
+            options: core.options.named(),
             space: core.volume.space(),
         }
     }
@@ -566,6 +568,9 @@ pub struct StoreProperties {
     pub writes_waiting: usize,
     /// Their size in bytes, 64 MiB at most unless a single one is larger.
     pub waiting_bytes: u64,
+    /// The options in force, by name, in their bounds; those of keyspaces are in
+    /// [`KeyspaceProperties`](crate::KeyspaceProperties).
+    pub options: Vec<(&'static str, String)>,
     /// Room on the volume.
     pub space: Space,
 }

@@ -183,25 +183,45 @@ fn a_listener_hears_of_flushes_compactions_and_failures() {
         store.put(b"k", b"v").unwrap();
         store.flush().unwrap();
         let events = recorder.take();
-        let [StoreEvent::Flushed { keyspace, table: Some(table), bytes, .. }] = &events[..] else {
+        let [
+            StoreEvent::FlushBegun { entries: 1, .. },
+            StoreEvent::TableCreated { table: created, level: 0, entries: 1, .. },
+            StoreEvent::Flushed { keyspace, table: Some(table), bytes, .. },
+        ] = &events[..]
+        else {
             panic!("{events:?}");
         };
         let tables = store.default_keyspace().tables();
         assert_eq!((&keyspace[..], *table, *bytes), ("default", tables[0].number, tables[0].bytes));
+        assert_eq!(created, table);
         store.default_keyspace().compact(None, None).unwrap();
         let events = recorder.take();
-        assert!(
-            matches!(&events[..], [StoreEvent::Compacted { from_level: 0, reason, .. }] if reason == "asked for"),
-            "{events:?}"
-        );
+        let [
+            StoreEvent::CompactionBegun { from_level: 0, to_level, tables: inputs, reason, .. },
+            StoreEvent::TableCreated { table: output, level, .. },
+            StoreEvent::Compacted { from_level: 0, reason: said_again, .. },
+            StoreEvent::TableDeleted { table: deleted },
+        ] = &events[..]
+        else {
+            panic!("{events:?}");
+        };
+        assert_eq!((to_level, &reason[..], &said_again[..]), (level, "asked for", "asked for"));
+        assert_eq!((&inputs[..], deleted, *output), (&[*table][..], table, store.default_keyspace().tables()[0].number));
         // A table that cannot be written, then a log.
         let rule = |operation, kind| Rule::new(Fault::Io).on(&[operation]).files(&[kind]);
         volume.set_faults(FaultPlan::none().with(rule(Operation::Create, FileKind::Table)));
         store.put(b"k", b"w").unwrap();
         store.flush().unwrap_err();
         let events = recorder.take();
-        assert!(matches!(&events[0], StoreEvent::JobFailed { job, .. } if job == "flush"), "{events:?}");
+        assert!(
+            matches!(&events[..2], [StoreEvent::FlushBegun { .. }, StoreEvent::JobFailed { job, .. }] if job == "flush"),
+            "{events:?}"
+        );
         assert!(store.statistics().job_failures > 0);
+        volume.set_faults(FaultPlan::none());
+        executor.env().clock.sleep(Duration::from_secs(10));
+        let recovered = |event: &StoreEvent| matches!(event, StoreEvent::JobRecovered { job } if job == "flush");
+        assert_eq!(recorder.take().iter().filter(|event| recovered(event)).count(), 1);
         volume.set_faults(FaultPlan::none().with(rule(Operation::WritePages, FileKind::Log)));
         store.put(b"k", b"x").unwrap_err();
         let failed = |event: &StoreEvent| matches!(event, StoreEvent::Failed { .. });
@@ -442,4 +462,82 @@ fn many_keys_are_read_without_blocking() {
     assert!(wait(store.multi_get_async(&none, &ReadOptions::default()).unwrap()).unwrap().is_empty());
     store.close().unwrap();
     assert!(matches!(store.multi_get_async(&keys, &ReadOptions::default()), Err(Error::Closed)));
+}
+
+#[test]
+fn a_listener_hears_when_writers_are_stopped_and_resumed() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let volume = SimVolume::new(&executor.env(), FaultPlan::none(), 1);
+        let recorder = Arc::new(Recorder::default());
+        let mut options = small();
+        options.keyspace.memtable_bytes = 8 << 10;
+        options.keyspace.memtables_max = 2;
+        options.listener = Some(Arc::clone(&recorder) as Arc<_>);
+        let store = StoreBuilder::new(options).env(executor.env()).open_volume(Arc::new(volume.clone())).unwrap();
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(1))).on(&[Operation::Create]).files(&[FileKind::Table]);
+        volume.set_faults(FaultPlan::none().with(slow));
+        for n in 0..100u32 {
+            store.put(&n.to_be_bytes(), &[0; 1000]).unwrap();
+        }
+        store.wait_idle().unwrap();
+        executor.env().clock.sleep(Duration::from_secs(10));
+        let mut stopped = false;
+        let mut stops = 0;
+        for event in recorder.take() {
+            match event {
+                StoreEvent::WritersStopped { keyspace, reason } => {
+                    assert!(keyspace == "default" && reason.contains("memtables"), "{reason}");
+                    assert!(!stopped, "stopped twice");
+                    stopped = true;
+                    stops += 1;
+                }
+                StoreEvent::WritersResumed { .. } => {
+                    assert!(stopped, "resumed without a stop");
+                    stopped = false;
+                }
+                _ => {}
+            }
+        }
+        assert!(stops > 1 && !stopped, "{stops} stops");
+        assert_eq!(store.statistics().write_stops, stops);
+        assert!(!store.default_keyspace().properties().writers_stopped);
+        store.close().unwrap();
+    });
+}
+
+/// Options are not stored: those in force are the ones of this opening, and can be seen.
+#[test]
+fn properties_show_the_options_in_force() {
+    let directory = tempfile::tempdir().unwrap();
+    let shown = |options: Options, special: KeyspaceOptions| {
+        let builder = StoreBuilder::new(options).keyspace("special", special.clone());
+        let store = builder.open(directory.path()).unwrap();
+        let keyspace = store.keyspace("special").or_else(|_| store.create_keyspace("special", special)).unwrap();
+        let shown = (store.properties().options, store.default_keyspace().properties(), keyspace.properties().options);
+        store.close().unwrap();
+        shown
+    };
+    let value = |options: &[(&str, String)], name: &str| -> String {
+        options.iter().find(|(found, _)| *found == name).expect("an option of this name").1.clone()
+    };
+    let mut special = KeyspaceOptions::default();
+    special.level0_tables = 30;
+    special.compaction_filter = Some(Arc::new(Renew));
+    let (of_store, default, of_special) = shown(Options::default(), special);
+    assert_eq!(value(&of_store, "cache_bytes"), (256 << 20).to_string());
+    assert_eq!(value(&default.options, "level0_tables"), "4");
+    assert_eq!(
+        (value(&of_special, "level0_tables"), value(&of_special, "level0_tables_max")),
+        ("30".into(), "60".into())
+    );
+    assert_eq!(value(&of_special, "compaction_filter"), "renew");
+    let mut other = Options::default();
+    other.cache_bytes = 1 << 20;
+    other.keyspace.memtable_bytes = 1;
+    let (of_store, default, of_special) = shown(other, KeyspaceOptions::default());
+    assert_eq!(value(&of_store, "cache_bytes"), (1 << 20).to_string());
+    assert_eq!(value(&default.options, "memtable_bytes"), (4 << 10).to_string(), "in its bounds");
+    assert_eq!(value(&of_special, "level0_tables"), "4");
+    assert!(format!("{:?}", KeyspaceOptions::default()).contains("level0_tables_max: 40"));
 }
