@@ -51,7 +51,7 @@ pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
         } else {
             out.line(format!(
                 "{}: {} before, {} after, in {}, {:.1} s",
-                done.keyspace,
+                text::on_one_line(&done.keyspace),
                 text::bytes(done.bytes_before),
                 text::bytes(done.bytes_after),
                 text::plural(done.tables as u64, "table"),

@@ -12,6 +12,7 @@
 //! An error is the last message; `what` and `cure` are absent where there is nothing to say. The log of `serve` is not
 //! made of messages: it stays text.
 
+use crate::text::on_one_line;
 use serde::Serialize;
 use std::fmt;
 use std::io::Write;
@@ -40,7 +41,7 @@ impl Message<'_> {
     pub(crate) fn tell(&self, json: bool) {
         let text = match serde_json::to_string(self) {
             Ok(object) if json => object,
-            _ => format!("situ: {self}"),
+            _ => on_one_line(&format!("situ: {self}")),
         };
         // If nobody can be told, there is nobody to tell that.
         let _ = writeln!(std::io::stderr(), "{text}");

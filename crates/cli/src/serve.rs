@@ -170,7 +170,7 @@ impl Messages {
     }
 
     fn line(&self, text: &str) {
-        let line = format!("{} {text}\n", text::utc(text::now_unix_s()));
+        let line = format!("{} {}\n", text::utc(text::now_unix_s()), text::on_one_line(text));
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A message that cannot be written must not stop the server; there is nobody else to tell.
         let _ = match file.as_mut() {

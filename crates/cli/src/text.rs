@@ -129,6 +129,18 @@ pub(crate) fn escape(bytes: &[u8]) -> String {
     text
 }
 
+/// `text` on one line, with nothing in it that a terminal would obey: names that others chose are in messages.
+pub(crate) fn on_one_line(text: &str) -> String {
+    let mut line = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c.is_control() {
+            true => line.extend(c.escape_default()),
+            false => line.push(c),
+        }
+    }
+    line
+}
+
 /// `bytes` escaped, cut to `columns` with an ellipsis.
 pub(crate) fn shorten(bytes: &[u8], columns: usize) -> String {
     // A character has at most four bytes, so this many suffice to fill the columns.
@@ -269,6 +281,7 @@ mod tests {
     fn shown_text_stays_on_its_line() {
         assert_eq!(escape("a\tb\n\\\u{7f}é".as_bytes()), "a\\tb\\n\\\\\\x7fé");
         assert_eq!(escape(b"\xff\x00"), "\\xff\\x00");
+        assert_eq!(on_one_line("a\tb\n\\x00 \u{1b}[31m\u{9b}é"), "a\\tb\\n\\x00 \\u{1b}[31m\\u{9b}é");
         assert_eq!(shorten("äöüß".as_bytes(), 3), "äö…");
         assert_eq!(shorten(b"abc", 3), "abc");
     }

@@ -25,6 +25,23 @@ fn what_is_put_is_got_until_it_is_deleted() {
     assert_eq!((missing.code, missing.json()["found"].as_bool()), (3, Some(false)));
 }
 
+/// Names that somebody else chose reached the terminal as they were, with what it obeys in them.
+#[test]
+fn names_do_nothing_to_a_terminal() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let name = "x\u{1b}[31m\ny";
+    let shown = "x\\u{1b}[31m\\ny";
+    situ(at, &["put", "key", "value", "-k", name]).done();
+    let compacted = situ(at, &["compact"]).done().text();
+    assert!(compacted.contains(&format!("\n{shown}: ")), "{compacted}");
+    for arguments in [&["scan", "-k", "nope"][..], &["load", name], &["get", "key", "-d", name]] {
+        let stderr = situ(at, arguments).stderr;
+        assert!(stderr.contains(shown) && stderr.lines().count() == 1 && !stderr.contains('\u{1b}'), "{stderr:?}");
+    }
+    assert_eq!(situ(at, &["get", "key", "-k", name]).done().text(), "value\n");
+}
+
 /// A miss that could not be told ended the program in a panic.
 #[test]
 fn a_miss_has_its_exit_code_even_if_nobody_can_be_told() {
