@@ -198,26 +198,75 @@ fn append_to(path: &Path) -> io::Result<File> {
 
 impl Listener for Messages {
     fn event(&self, event: &StoreEvent) {
-        match event {
-            StoreEvent::Flushed { keyspace, bytes, duration, .. } => {
-                self.line(&format!("{keyspace}: flushed {} in {duration:.1?}", text::bytes(*bytes)));
-            }
-            StoreEvent::Compacted { keyspace, from_level, to_level, reason, bytes_read, bytes_written, duration } => {
-                self.line(&format!(
-                    "{keyspace}: compacted level {from_level} into {to_level} ({reason}): read {}, wrote {}, {duration:.1?}",
-                    text::bytes(*bytes_read),
-                    text::bytes(*bytes_written)
-                ));
-            }
-            StoreEvent::Slowed { bytes_per_s: 0, reason } => self.line(&format!("writers are free again ({reason})")),
-            StoreEvent::Slowed { bytes_per_s, reason } => {
-                self.line(&format!("writers are held to {}/s: {reason}", text::bytes(*bytes_per_s)));
-            }
-            StoreEvent::JobFailed { job, error } => {
-                self.line(&format!("{job} failed and will be tried again: {error}"))
-            }
-            StoreEvent::Failed { error } => self.line(&format!("the store takes no more writes: {error}")),
-            other => self.line(&format!("{other:?}")),
+        if let Some(text) = told(event) {
+            self.line(&text);
         }
+    }
+}
+
+/// What the log says of an event. Nothing of beginnings, whose ends it tells, and of single tables.
+fn told(event: &StoreEvent) -> Option<String> {
+    Some(match event {
+        StoreEvent::FlushBegun { .. }
+        | StoreEvent::CompactionBegun { .. }
+        | StoreEvent::TableCreated { .. }
+        | StoreEvent::TableDeleted { .. } => return None,
+        StoreEvent::Flushed { keyspace, bytes, duration, .. } => {
+            format!("{keyspace}: flushed {} in {duration:.1?}", text::bytes(*bytes))
+        }
+        StoreEvent::Compacted { keyspace, from_level, to_level, reason, bytes_read, bytes_written, duration } => {
+            format!(
+                "{keyspace}: compacted level {from_level} into {to_level} ({reason}): read {}, wrote {}, {duration:.1?}",
+                text::bytes(*bytes_read),
+                text::bytes(*bytes_written)
+            )
+        }
+        StoreEvent::Slowed { bytes_per_s: 0, reason } => format!("writers are free again ({reason})"),
+        StoreEvent::Slowed { bytes_per_s, reason } => {
+            format!("writers are held to {}/s: {reason}", text::bytes(*bytes_per_s))
+        }
+        StoreEvent::WritersStopped { keyspace, reason } => format!("{keyspace}: writers wait for room: {reason}"),
+        StoreEvent::WritersResumed { keyspace } => format!("{keyspace}: writers go on"),
+        StoreEvent::JobFailed { job, error } => format!("{job} failed and will be tried again: {error}"),
+        StoreEvent::JobRecovered { job } => format!("{job} has succeeded after it had failed"),
+        StoreEvent::CompactionPostponed { keyspace, from_level, to_level, rest, error, .. } => format!(
+            "{keyspace}: the compaction of level {from_level} into {to_level} rests for {} and others go on: {error}",
+            text::age(rest.as_secs())
+        ),
+        StoreEvent::Failed { error } => format!("the store takes no more writes: {error}"),
+        other => format!("{other:?}"),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_log_tells_of_ends_and_of_what_writers_feel() {
+        let keyspace = || "items".to_owned();
+        let silent = [
+            StoreEvent::FlushBegun { keyspace: keyspace(), entries: 1, bytes: 1 },
+            StoreEvent::TableCreated { keyspace: keyspace(), table: 7, level: 0, bytes: 1, entries: 1 },
+            StoreEvent::TableDeleted { table: 7 },
+        ];
+        assert_eq!(silent.iter().find_map(told), None);
+        let stopped = StoreEvent::WritersStopped { keyspace: keyspace(), reason: "level 0 is full".to_owned() };
+        assert_eq!(told(&stopped).as_deref(), Some("items: writers wait for room: level 0 is full"));
+        let resumed = StoreEvent::WritersResumed { keyspace: keyspace() };
+        assert_eq!(told(&resumed).as_deref(), Some("items: writers go on"));
+        let postponed = StoreEvent::CompactionPostponed {
+            keyspace: keyspace(),
+            from_level: 1,
+            to_level: 2,
+            tables: vec![7],
+            rest: Duration::from_secs(300),
+            error: situ::Error::Closed,
+        };
+        let told = told(&postponed).unwrap();
+        assert!(
+            told.starts_with("items: the compaction of level 1 into 2 rests for 5 min and others go on: "),
+            "{told}"
+        );
     }
 }
