@@ -194,7 +194,7 @@ impl Memtable {
         (self.list.arena().used_bytes() as u128 * inside as u128 / entries as u128) as u64
     }
 
-    /// Bytes that the entries take: keys, values, and some 45 bytes of bookkeeping each. Two atomic loads.
+    /// Bytes that the entries take: keys, values, and some 36 bytes of bookkeeping each. Two atomic loads.
     pub fn used_bytes(&self) -> usize {
         self.list.arena().used_bytes() + self.range_tombstones.bytes()
     }

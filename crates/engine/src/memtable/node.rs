@@ -4,14 +4,15 @@
 //!
 //! ```text
 //!   lower addresses                                                                  higher addresses
-//!   | link h-1 | ... | link 1 | link 0 | prefix | trailer | shape | value len | key ... | value ... |
-//!                             ^ the node's address: a `Header`, 32 bytes
+//!   | link h-1 | ... | link 1 | link 0 | trailer | shape | value len | key ... | value ... |
+//!                             ^ the node's address: a `Header`, 24 bytes
 //! ```
 //!
-//! A search asks a node two things: does your key come before mine, and who is next on this level? The prefix, which is
-//! the key's first eight bytes as a big-endian number, answers the first for most keys by one comparison, and for keys
-//! up to 24 bytes long the rest of the key still lies in the same 64 bytes. The tower grows downwards from the header, so
-//! that the low levels, on which a search misses the cache, have their links beside the prefix too.
+//! A search asks a node two things: does your key come before mine, and who is next on this level? The key's first eight
+//! bytes, its prefix, read as a big-endian number, answer the first for most keys by one comparison; a shorter key is
+//! followed by zeros up to there. For keys up to 24 bytes long the rest of the key still lies in the same 64 bytes. The
+//! tower grows downwards from the header, so that the low levels, on which a search misses the cache, have their links
+//! beside the prefix too.
 //!
 //! # Invariants
 //!
@@ -47,7 +48,6 @@ pub(super) struct Link(AtomicPtr<Header>);
 #[repr(C)]
 struct Header {
     next: Link,
-    prefix: u64,
     trailer: Trailer,
     /// Length of the key in bytes << 8 | height.
     shape: u32,
@@ -56,7 +56,7 @@ struct Header {
 }
 
 #[cfg(not(loom))]
-const _: () = assert!(size_of::<Header>() == 32);
+const _: () = assert!(size_of::<Header>() == 24);
 const _: () = assert!(align_of::<Header>() <= ALIGNMENT && align_of::<Link>() <= ALIGNMENT);
 
 /// A node that lives as long as its arena, `'a`.
@@ -73,6 +73,9 @@ pub(super) struct NodeAddress(NonNull<Header>);
 // SAFETY: an address alone gives access to nothing; see `NodeAddress::resolve`.
 unsafe impl Send for NodeAddress {}
 
+/// The bytes of a key that are compared first, and that every node has room for.
+const PREFIX_BYTES: usize = size_of::<u64>();
+
 /// What a search looks for: a key and its prefix, computed once.
 #[derive(Clone, Copy)]
 pub(super) struct Target<'k> {
@@ -88,7 +91,7 @@ impl<'k> Target<'k> {
     }
 }
 
-/// The key's first eight bytes as a big-endian number, missing ones zero: if two prefixes differ, the keys are ordered
+/// The first eight bytes of `key` as a big-endian number, missing ones zero: if two prefixes differ, the keys are ordered
 /// as they are.
 #[inline]
 fn prefix_of(key: &[u8]) -> u64 {
@@ -153,17 +156,18 @@ impl<'a> Node<'a> {
         assert!(key.user.len() <= KEY_BYTES_MAX, "a key of {} bytes is too long for a memtable", key.user.len());
         let value_bytes = u32::try_from(value.len()).expect("a value is shorter than 4 GiB");
         let tower_bytes = (height - 1) * size_of::<Link>();
-        let piece = arena.allocate(tower_bytes + size_of::<Header>() + key.user.len() + value.len());
+        let key_room = key.user.len().max(PREFIX_BYTES);
+        let piece = arena.allocate(tower_bytes + size_of::<Header>() + key_room + value.len());
         let header = Header {
             next: Link::empty(),
-            prefix: prefix_of(key.user),
             trailer: key.trailer,
             shape: (key.user.len() as u32) << 8 | height as u32,
             value_bytes,
             witness: Witness::written(),
         };
-        // SAFETY: the piece has room for the tower, the header, the key and the value, in this order; it is aligned for
-        // links and headers, both of which have sizes that are multiples of their alignment; and it is ours alone.
+        // SAFETY: the piece has room for the tower, the header, the key, which is at least as long as a prefix, and the
+        // value, in this order; it is aligned for links, headers and prefixes, all of which have sizes that are multiples
+        // of their alignment; and it is ours alone.
         unsafe {
             let place = piece.add(tower_bytes).cast::<Header>();
             for level in 1..height {
@@ -171,8 +175,11 @@ impl<'a> Node<'a> {
             }
             place.write(header);
             let behind = place.add(1).cast::<u8>();
+            if key.user.len() < PREFIX_BYTES {
+                behind.cast::<u64>().write(0);
+            }
             behind.copy_from_nonoverlapping(NonNull::from(key.user).cast(), key.user.len());
-            behind.add(key.user.len()).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
+            behind.add(key_room).copy_from_nonoverlapping(NonNull::from(value).cast(), value.len());
             Node { header: place, arena: PhantomData }
         }
     }
@@ -189,6 +196,14 @@ impl<'a> Node<'a> {
     #[inline(always)]
     pub(super) fn height(self) -> usize {
         (self.header().shape & 0xff) as usize
+    }
+
+    /// The key's first eight bytes as a big-endian number, missing ones zero.
+    #[inline(always)]
+    fn prefix(self) -> u64 {
+        // SAFETY: that many bytes at least were written behind the header, aligned as it is, and the pointer covers the
+        // whole chunk.
+        u64::from_be(unsafe { self.header.add(1).cast::<u64>().read() })
     }
 
     /// The key and its version.
@@ -209,9 +224,9 @@ impl<'a> Node<'a> {
     pub(super) fn value(self) -> &'a [u8] {
         let header = self.header();
         header.witness.read();
-        // SAFETY: that many bytes of value were written behind the key, and the pointer covers the whole chunk.
+        // SAFETY: that many bytes of value were written behind the key's room, and the pointer covers the whole chunk.
         unsafe {
-            let start = self.header.add(1).cast::<u8>().add((header.shape >> 8) as usize);
+            let start = self.header.add(1).cast::<u8>().add(((header.shape >> 8) as usize).max(PREFIX_BYTES));
             std::slice::from_raw_parts(start.as_ptr(), header.value_bytes as usize)
         }
     }
@@ -221,8 +236,9 @@ impl<'a> Node<'a> {
     pub(super) fn compare(self, target: &Target<'_>) -> KeyOrder {
         let header = self.header();
         header.witness.read();
-        if header.prefix != target.prefix {
-            return header.prefix.cmp(&target.prefix);
+        let prefix = self.prefix();
+        if prefix != target.prefix {
+            return prefix.cmp(&target.prefix);
         }
         let key = self.key();
         compare_behind_prefix(key.user, target.key.user).then_with(|| target.key.trailer.cmp(&key.trailer))

@@ -144,9 +144,9 @@ proptest! {
         prop_assert_eq!(
             memtable.largest_sequence(), (!entries.is_empty()).then(|| first_sequence + entries.len() as u64 - 1)
         );
-        // 32 bytes of header, a tower of links, of which the header has one, and rounding.
+        // 24 bytes of header, a tower of links, of which the header has one, zeros behind a short key, and rounding.
         let used = memtable.used_bytes() - empty;
-        prop_assert!(used >= payload + 32 * entries.len() && used <= payload + (32 + 8 * (HEIGHT_MAX - 1) + 7) * entries.len());
+        prop_assert!(used >= payload + 24 * entries.len() && used <= payload + (24 + 8 * HEIGHT_MAX + 7) * entries.len());
         prop_assert!(memtable.allocated_bytes() >= memtable.used_bytes());
     }
 }
