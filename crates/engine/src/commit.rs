@@ -42,7 +42,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
 
 /// Bytes an operation takes in a memtable beside its encoding, about.
-const NODE_BYTES: u64 = 48;
+const NODE_BYTES: u64 = 32;
 /// How often a waiting writer looks at the queue before it goes to sleep.
 const SPINS: usize = 64;
 
@@ -353,7 +353,7 @@ impl Core {
         let parts: [&[u8]; 2] = [&header, batch.encoded()];
         let lsn = match log.append(&parts) {
             Err(AppendError::FileFull) => {
-                self.rotate_locked(commit)?;
+                self.leave_full_log_file(commit, batch)?;
                 log.append(&parts)
             }
             outcome => outcome,
@@ -385,6 +385,31 @@ impl Core {
             }
         }
         Ok((targets, lsn))
+    }
+
+    /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
+    /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
+    fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+        for id in batch.keyspaces() {
+            let Some(keyspace) = commit.keyspaces.get(id as usize).cloned().flatten() else { continue };
+            if keyspace.view.load().active.bytes() < keyspace.options.memtable_bytes / 4 * 3 {
+                continue;
+            }
+            match self.seal_locked(commit, &keyspace) {
+                Err(Obstacle::MemtablesFull) => {}
+                sealed_and_rotated => return sealed_and_rotated,
+            }
+        }
+        self.rotate_locked(commit)
+    }
+
+    /// Goes on in the next log file, which is short and therefore needs a successor soon. False if it cannot be.
+    pub(crate) fn rotate_to_short(&self, commit: &mut Commit) -> bool {
+        let rotated = self.rotate_locked(commit).is_ok();
+        if rotated {
+            commit.until_prepare_bytes = FIRST_FILE_BYTES;
+        }
+        rotated
     }
 
     fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {

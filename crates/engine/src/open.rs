@@ -392,10 +392,11 @@ impl Ground<'_> {
     }
 }
 
-/// Log files are as long as the memtable they serve, so that both are full at about the same time.
+/// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the
+/// log's pages under one percent more. A file that was full just before its memtable would cost a second one, for the rest.
 fn log_file_bytes(registry: &Registry) -> u64 {
     let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
-    largest.clamp(64 << 10, 256 << 20)
+    (largest + largest / 64).clamp(64 << 10, 260 << 20)
 }
 
 /// The log files that may hold something that is in no table, ascending.

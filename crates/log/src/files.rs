@@ -109,7 +109,17 @@ impl Files {
 
     /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise.
     pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.make_of(number, bytes.max(4 * PAGE_BYTES as u64).min(self.bytes_for(0)))
+        self.make_of(number, self.short_bytes(bytes))
+    }
+
+    /// The length of a file that is to have about `bytes`, and is not longer than others.
+    pub(crate) fn short_bytes(&self, bytes: u64) -> u64 {
+        bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
+    }
+
+    /// Makes a log file of exactly `bytes`, whatever spares there are.
+    pub(crate) fn make_new(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        self.volume.create_pages(FileName::Log(number), bytes)
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {

@@ -11,7 +11,7 @@ use crate::state::{Flight, Next, Plan, State};
 use situ_device::{Env, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An open write-ahead log. See the crate's page for what it promises.
@@ -21,10 +21,17 @@ pub struct Log {
     env: Env,
     state: Mutex<State>,
     files: Files,
+    first_file_bytes: u64,
     /// Copies of the watermarks, for those who only look.
     written: AtomicU64,
     durable: AtomicU64,
+    /// Buffered writes in flight, for those who wait a moment.
+    buffered_flights: AtomicUsize,
 }
+
+/// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
+/// takes unless its thread has lost its core.
+const LOOKS_MAX: usize = 64;
 
 impl fmt::Debug for Log {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -56,7 +63,9 @@ impl Log {
     ) -> Result<Arc<Log>> {
         let state = State::new(options, first_file, pages)?;
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Arc::new(Log { env, state: Mutex::new(state), files, written, durable }))
+        let buffered_flights = AtomicUsize::new(0);
+        let first_file_bytes = options.first_file_bytes;
+        Ok(Arc::new(Log { env, state: Mutex::new(state), files, first_file_bytes, written, durable, buffered_flights }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -91,6 +100,9 @@ impl Log {
         if self.watermark(Durability::Synced) >= lsn.0 {
             return Ok(());
         }
+        if durability == Durability::Buffered {
+            self.wait_a_moment();
+        }
         let mut wants_sync = false;
         let mut event = None;
         let mut state = self.lock();
@@ -119,14 +131,35 @@ impl Log {
         result
     }
 
+    /// While a buffered write is in flight, looks a few times whether it is over.
+    ///
+    /// The system lets one thread at a time write to a file anyway. Who waits here for another writes, or finds written,
+    /// what all have appended meanwhile, into the page that was in flight; who does not wait begins a fresh page.
+    #[inline]
+    fn wait_a_moment(&self) {
+        for _ in 0..LOOKS_MAX {
+            if self.buffered_flights.load(Ordering::Acquire) == 0 {
+                break;
+            }
+            std::hint::spin_loop();
+        }
+    }
+
     /// Performs a write or a sync without the lock, and reports it.
     fn run<'a>(&'a self, work: Plan, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
         drop(state);
         let (state, woken) = match work {
             Plan::Write(mut flight) => {
+                let is_buffered = !flight.durable;
+                if is_buffered {
+                    self.buffered_flights.fetch_add(1, Ordering::Relaxed);
+                }
                 let result = Log::fly(&mut flight);
                 let mut state = self.lock();
                 let woken = state.landed(flight, result);
+                if is_buffered {
+                    self.buffered_flights.fetch_sub(1, Ordering::Release);
+                }
                 (state, woken)
             }
             Plan::Sync(sync) => {
@@ -237,11 +270,32 @@ impl Log {
         if min_bytes > RECORD_BYTES_MAX as u64 {
             return Err(Error::Invalid(AppendError::TooLarge.to_string()));
         }
+        let fits = |pages: &dyn PageFile| self.files.fits(pages, min_bytes);
+        self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
+    }
+
+    /// As [`prepare_next`](Log::prepare_next), for a file of [`first_file_bytes`](LogOptions::first_file_bytes): when
+    /// little is to be written and room counts.
+    ///
+    /// # Errors
+    /// As [`prepare_next`](Log::prepare_next).
+    pub fn prepare_short(&self, file_number: u64) -> Result<()> {
+        let bytes = self.files.short_bytes(self.first_file_bytes);
+        let fits = |pages: &dyn PageFile| pages.pages() * PAGE_BYTES as u64 == bytes;
+        self.prepare(file_number, fits, || self.files.make_new(file_number, bytes))
+    }
+
+    fn prepare(
+        &self,
+        file_number: u64,
+        fits: impl Fn(&dyn PageFile) -> bool,
+        make: impl FnOnce() -> Result<Arc<dyn PageFile>>,
+    ) -> Result<()> {
         self.files.preparing(|| {
             let mut state = self.lock();
             state.distance(file_number)?;
             let next = state.next();
-            let fits = |next: &Next| next.number == file_number && self.files.fits(&*next.pages, min_bytes);
+            let fits = |next: &Next| next.number == file_number && fits(&*next.pages);
             if next.as_ref().is_some_and(fits) {
                 return Ok(());
             }
@@ -251,7 +305,7 @@ impl Log {
                 self.files.add_old(next.number, next.pages.pages(), 0);
                 self.files.release_unused(next.number)?;
             }
-            let pages = self.files.make(file_number, min_bytes)?;
+            let pages = make()?;
             self.lock().set_next(file_number, pages)
         })
     }
