@@ -33,6 +33,11 @@ pub trait Source {
     fn next(&mut self) -> Result<()>;
     /// Which file the entry comes from, for errors.
     fn file(&self) -> String;
+    /// How often readers of late hit the block of the cache that the entry lies in; `None` if it lies in none.
+    #[inline]
+    fn cached_frequency(&self) -> Option<u8> {
+        None
+    }
 }
 
 /// A cursor with a name is a source.

@@ -18,7 +18,7 @@
 
 use crate::error::{Result, TaskError};
 use crate::span::KeySpan;
-use crate::stream::Sink;
+use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyRef, SequenceNumber, TableWriter};
@@ -96,7 +96,10 @@ impl<'a> Outputs<'a> {
         if self.open.is_none() {
             let (number, file) = self.host.new_table()?;
             let output = &self.rules.output;
-            let writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
+            let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
+            if let Some(cache) = self.host.cache() {
+                writer.set_cache(cache, number);
+            }
             self.open = Some(OpenTable { number, writer, paced_bytes: 0, tombstones: None });
         }
         match &mut self.open {
@@ -202,8 +205,8 @@ impl<'a> Outputs<'a> {
 
 impl Sink for Outputs<'_> {
     #[inline]
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], new_user_key: bool) -> Result<()> {
-        if new_user_key {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
+        if about.new_user_key {
             self.before_user_key(key.user)?;
             if self.next_fragment < self.tombstones.len() {
                 let last = self.last_key.get_or_insert_default();
@@ -211,7 +214,11 @@ impl Sink for Outputs<'_> {
                 last.extend_from_slice(key.user);
             }
         }
-        self.open()?.writer.add(key, value)?;
+        let writer = &mut self.open()?.writer;
+        writer.add(key, value)?;
+        if let Some(frequency) = about.cached_frequency {
+            writer.warm(key.user.len() + value.len(), frequency);
+        }
         Ok(())
     }
 

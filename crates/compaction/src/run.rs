@@ -202,6 +202,11 @@ impl Source for RunSource<'_> {
         self.begin_next_table()
     }
 
+    #[inline]
+    fn cached_frequency(&self) -> Option<u8> {
+        self.current.as_ref().and_then(|(_, cursor)| cursor.cached_frequency())
+    }
+
     fn file(&self) -> String {
         self.current.as_ref().map_or(String::new(), |(input, _)| input.table.path().to_owned())
     }

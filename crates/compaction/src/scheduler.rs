@@ -23,6 +23,7 @@ use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Refused, Unit};
 use situ_device::{Env, Event};
 use situ_storage::{Error, Writer};
+use situ_table::BlockCache;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -136,6 +137,10 @@ impl TaskHost for AttemptHost {
         let (number, writer) = self.inner.new_table()?;
         lock(&self.numbers).push(number);
         Ok((number, writer))
+    }
+
+    fn cache(&self) -> Option<Arc<BlockCache>> {
+        self.inner.cache()
     }
 
     fn pace(&self, bytes: u64) {

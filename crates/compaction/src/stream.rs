@@ -74,10 +74,19 @@ impl Rules<'_> {
     }
 }
 
+/// What a sink is told beside the entry.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct About {
+    /// It is the first of its user key: outputs may be cut before it.
+    pub(crate) new_user_key: bool,
+    /// See [`Source::cached_frequency`].
+    pub(crate) cached_frequency: Option<u8>,
+}
+
 /// Takes what the stream keeps, in order.
 pub(crate) trait Sink {
-    /// An entry to keep. `new_user_key` says that it is the first of its user key: outputs may be cut before it.
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], new_user_key: bool) -> Result<()>;
+    /// An entry to keep.
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()>;
 
     /// Called now and then, also when nothing is kept.
     fn tick(&mut self) -> Result<()>;
@@ -109,6 +118,7 @@ pub(crate) fn drive<S: Source, K: Sink>(
         below_this_key: None,
         waiting: Vec::new(),
         kept_this_key: false,
+        cached_frequency: None,
     };
     // No entry has been seen: no trailer and no stripe compares equal to these.
     let mut started = false;
@@ -155,6 +165,8 @@ struct Stream<'a> {
     /// Tombstones of this key that are kept only if an older version is; at most one a snapshot.
     waiting: Vec<Trailer>,
     kept_this_key: bool,
+    /// Of the entry that is being looked at.
+    cached_frequency: Option<u8>,
 }
 
 impl Stream<'_> {
@@ -189,6 +201,7 @@ impl Stream<'_> {
         stats: &mut TaskStats,
     ) -> Result<()> {
         let rules = self.rules;
+        self.cached_frequency = merge.current().cached_frequency();
         let KeyRef { user, trailer } = merge.key();
         let sequence = trailer.sequence();
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
@@ -276,7 +289,8 @@ impl Stream<'_> {
         let new_user_key = !self.kept_this_key;
         self.kept_this_key = true;
         stats.entries_out += 1;
-        sink.entry(KeyRef::new(&self.user_key, trailer), value, new_user_key)
+        let about = About { new_user_key, cached_frequency: self.cached_frequency };
+        sink.entry(KeyRef::new(&self.user_key, trailer), value, about)
     }
 }
 

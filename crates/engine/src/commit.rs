@@ -395,8 +395,8 @@ impl Core {
             if keyspace.view.load().active.bytes() < keyspace.options.memtable_bytes / 4 * 3 {
                 continue;
             }
-            match self.seal_locked(commit, &keyspace) {
-                Err(Obstacle::MemtablesFull) => {}
+            match self.seal_locked(commit, &keyspace, Level0::Heeded) {
+                Err(Obstacle::MemtablesFull { .. } | Obstacle::Level0Full { .. }) => {}
                 sealed_and_rotated => return sealed_and_rotated,
             }
         }

@@ -22,7 +22,7 @@ use crate::picker::{Job, Picker};
 use crate::postpone::is_of_the_job;
 use crate::stall::Debt;
 use crate::version::{Added, Removed, Version};
-use crate::{Error, Result};
+use crate::{Durability, Error, Result};
 use situ_compaction::{
     Grandparent, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
     TaskStats, cut,
@@ -271,6 +271,7 @@ impl Core {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
+        let new: Vec<u64> = if job.is_move { Vec::new() } else { added.iter().map(|a| a.meta.number).collect() };
         let removed: Vec<Removed> = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
         let version = keyspace.view.load().version.apply(&removed, &added, &self.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
@@ -288,7 +289,13 @@ impl Core {
             if !job.is_move {
                 job.files().for_each(|(_, f)| f.retire());
             }
-        })
+        })?;
+        drop(baton);
+        // Opened here, so that no reader waits for footer, index and filter. One that cannot be opened tells its readers.
+        for (_, file) in version.files().filter(|(_, file)| new.contains(&file.meta.number)) {
+            let _ = file.table();
+        }
+        Ok(())
     }
 
     /// Compacts all of a key range to the deepest level.
@@ -306,13 +313,40 @@ impl Core {
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.work.notify();
-        let result = claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job, false)));
+        claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job, false)))?;
         // Whoever compacts wants room back.
-        if let (Ok(()), Some(log)) = (&result, &self.log) {
-            self.bury();
-            log.drop_spares()?;
+        self.bury();
+        self.trim_log()
+    }
+
+    /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short file.
+    fn trim_log(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        if self.is_flushed() {
+            self.prepare_short_log()?;
+            let rotated = {
+                let mut commit = lock(&self.commit);
+                // Asked again: with the lock, nobody writes.
+                self.is_flushed() && self.rotate_to_short(&mut commit)
+            };
+            if rotated {
+                let mut baton = self.take_manifest()?;
+                let log_numbers = self.log_numbers(&lock(&self.commit));
+                baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
+            }
         }
-        result
+        // The last page of the file before is written with the next records, and must be before it can go.
+        while log.advance(Durability::Buffered.into()).inspect_err(|error| self.fail(error.clone()))? {}
+        self.release_logs();
+        Ok(log.drop_spares()?)
+    }
+
+    /// Whether all memtables are empty.
+    fn is_flushed(&self) -> bool {
+        self.keyspaces().iter().all(|keyspace| {
+            let view = keyspace.view.load();
+            view.sealed.is_empty() && view.active.is_empty()
+        })
     }
 
     /// Waits until no compaction of the keyspace runs, and claims all tables of a key range.

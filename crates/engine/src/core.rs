@@ -192,6 +192,15 @@ impl Core {
     /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
     /// try takes another number: a file that was begun under this one may still be there.
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<()> {
+        self.prepare_log_by(|log, number| log.prepare_next(number, bytes))
+    }
+
+    /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room.
+    pub(crate) fn prepare_short_log(&self) -> Result<()> {
+        self.prepare_log_by(Log::prepare_short)
+    }
+
+    fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<(), StorageError>) -> Result<()> {
         let log = self.writable()?;
         let chosen = self.prepared_log.load(Ordering::Acquire);
         let number = if chosen != 0 {
@@ -201,7 +210,7 @@ impl Core {
             let raced = self.prepared_log.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
             raced.map_or_else(|theirs| theirs, |_| fresh)
         };
-        match log.prepare_next(number, bytes) {
+        match prepare(log, number) {
             // Another thread has rotated to it in the meantime: what was wanted has happened.
             Err(_) if log.file() >= number => {
                 self.log_rotated(number);
@@ -334,7 +343,7 @@ impl Core {
 
     /// The oldest log file that something in memory still needs, by keyspace; to be called with the commit lock held,
     /// so that no new write slips in between.
-    fn log_numbers(&self, commit: &Commit) -> Vec<(u32, u64)> {
+    pub(crate) fn log_numbers(&self, commit: &Commit) -> Vec<(u32, u64)> {
         let registry = lock(&self.registry);
         let number = |k: &KeyspaceCore| k.view.load().first_log().unwrap_or(commit.log_number);
         registry.by_id.values().map(|k| (k.id, number(k))).collect()
@@ -364,6 +373,7 @@ impl Core {
     /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
     /// next open needs the tables of whichever state it finds. There, the others are orphans.
     pub(crate) fn bury(&self) {
+        self.source.graveyard.forget_tables();
         let mut numbers = self.source.graveyard.take().into_iter();
         while let Some(number) = numbers.next() {
             // Asked after the number was taken: whose job failed the store has put it there later.

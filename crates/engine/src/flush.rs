@@ -21,8 +21,8 @@ use crate::view::Slot;
 use crate::{Error, Result};
 use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, TaskError, TaskHost, merge_sources};
 use situ_storage::{FileName, Writer};
-use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
+use situ_table::{BlockCache, Cursor};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -55,6 +55,10 @@ impl TaskHost for Host {
         let number = self.core.new_number();
         lock(&self.begun).push(number);
         Ok((number, self.core.volume.create(FileName::Table(number), self.target_bytes)?))
+    }
+
+    fn cache(&self) -> Option<Arc<BlockCache>> {
+        Some(Arc::clone(&self.core.source.cache))
     }
 
     fn pace(&self, bytes: u64) {

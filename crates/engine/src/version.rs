@@ -16,7 +16,7 @@ use situ_storage::{Error as StorageError, FileName, Volume};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{BlockCache, Properties, Table};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What the manifest knows of a table.
@@ -66,11 +66,19 @@ impl TableMeta {
 #[derive(Debug, Default)]
 pub(crate) struct Graveyard {
     numbers: Mutex<Vec<u64>>,
+    /// Of these files, those that were open: their blocks may be in the cache.
+    tables: Mutex<Vec<Arc<Table>>>,
 }
 
 impl Graveyard {
     pub(crate) fn bury(&self, number: u64) {
         self.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+    }
+
+    /// Takes the blocks of tables that are gone out of the cache, and closes them.
+    pub(crate) fn forget_tables(&self) {
+        let tables = std::mem::take(&mut *self.tables.lock().unwrap_or_else(PoisonError::into_inner));
+        tables.iter().for_each(|table| table.forget());
     }
 
     pub(crate) fn take(&self) -> Vec<u64> {
@@ -83,12 +91,11 @@ pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) graveyard: Graveyard,
-    next_cache_id: AtomicU64,
 }
 
 impl TableSource {
     pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>) -> TableSource {
-        TableSource { volume, cache, graveyard: Graveyard::default(), next_cache_id: AtomicU64::new(1) }
+        TableSource { volume, cache, graveyard: Graveyard::default() }
     }
 }
 
@@ -130,9 +137,9 @@ impl TableFile {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
         }
-        // Cache ids are never reused, so that a reader of an old file cannot meet blocks of a new one.
-        let id = self.source.next_cache_id.fetch_add(1, Ordering::Relaxed);
-        let table = Table::open(reader, id, Arc::clone(&self.source.cache))?;
+        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a new
+        // one; and whoever wrote the table may have put blocks into the cache before it was opened.
+        let table = Table::open(reader, self.meta.number, Arc::clone(&self.source.cache))?;
         // A sound table may still be another one, put here by a lying disk or by a restore.
         if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
             let expected = format!("{expected}, as the manifest says");
@@ -160,6 +167,9 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
+            if let Some(table) = self.table.take() {
+                self.source.graveyard.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
+            }
             self.source.graveyard.bury(self.meta.number);
         }
     }

@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    CompactionFilter, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions, SizeOptions, Store,
-    StoreBuilder, StoreEvent, Value, WriteBatch,
+    CompactionFilter, Compression, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions,
+    SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -540,4 +540,74 @@ fn properties_show_the_options_in_force() {
     assert_eq!(value(&default.options, "memtable_bytes"), (4 << 10).to_string(), "in its bounds");
     assert_eq!(value(&of_special, "level0_tables"), "4");
     assert!(format!("{:?}", KeyspaceOptions::default()).contains("level0_tables_max: 40"));
+}
+
+/// Once, compactions cooled the cache: the new tables' blocks were not in it, those of the old ones stayed.
+#[test]
+fn a_compaction_leaves_the_cache_as_warm_and_no_fuller() {
+    let mut options = small();
+    options.cache_bytes = 64 << 20;
+    options.keyspace.compression = vec![Compression::None];
+    with_store(options, |store| {
+        let keyspace = store.default_keyspace();
+        let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
+        let put_all = |byte: u8| (0..20_000u32).for_each(|n| store.put(&key(n), &[byte; 100]).unwrap());
+        let read_all = |byte: u8| {
+            let before = store.properties().cache_misses;
+            (0..20_000u32).for_each(|n| assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&[byte; 100][..])));
+            store.properties().cache_misses - before
+        };
+        put_all(1);
+        keyspace.compact(None, None).unwrap();
+        let cold = read_all(1);
+        assert_eq!(read_all(1), 0);
+        put_all(2);
+        store.flush().unwrap();
+        read_all(2);
+        keyspace.compact(None, None).unwrap();
+        // What is left are index blocks.
+        let misses = read_all(2);
+        assert!(misses * 10 < cold, "{misses} misses after the compaction, {cold} when nothing was there");
+        // A table's last readers may have held it a little longer.
+        store.wait_idle().unwrap();
+        put_all(3);
+        keyspace.compact(None, None).unwrap();
+        read_all(3);
+        let (cached, tables) = (store.properties().cache_bytes, keyspace.properties().table_bytes);
+        assert!(cached < tables * 3 / 2, "{cached} bytes in the cache, {tables} in tables");
+    });
+}
+
+/// Once, a log file that was full just before its memtable was followed by another one of the same size for the rest.
+#[test]
+fn a_memtable_that_is_nearly_full_ends_with_its_log_file() {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 1 << 20;
+    with_store(options, |store| {
+        let other = store.create_keyspace("other", KeyspaceOptions::default()).unwrap();
+        store.flush().unwrap();
+        (0..250u32).for_each(|n| other.put(&n.to_be_bytes(), &[1; 1000]).unwrap());
+        (0..900u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 1000]).unwrap());
+        store.wait_idle().unwrap();
+        assert_eq!((store.statistics().flushes, other.properties().table_bytes), (1, 0));
+        let logs = store.properties().log_bytes;
+        assert!(logs <= 3 * ((1 << 20) + (1 << 14)), "{logs} bytes of log files");
+    });
+}
+
+/// Once, two log files as long as a memtable were left.
+#[test]
+fn little_is_left_beside_the_tables_after_everything_is_compacted() {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 32 << 20;
+    options.keyspace.compression = vec![Compression::None];
+    with_store(options, |store| {
+        (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[1; 500]).unwrap());
+        store.default_keyspace().compact(None, None).unwrap();
+        let (logs, tables) = (store.properties().log_bytes, store.default_keyspace().properties().table_bytes);
+        assert!(logs <= 5 << 20, "{logs} bytes of log files beside {tables} of tables");
+        // It grows again when it is needed.
+        (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 500]).unwrap());
+        assert_eq!(store.get(&77u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
+    });
 }

@@ -7,13 +7,19 @@
 //! 2. A block that was asked for again moves to the *main* queue, as does a new one whose hash is in the ghost list.
 //! 3. At the front of the main queue a block goes round again as often as it was hit since, three times at most.
 //!
+//! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
+//! puts each new block in with the hits of those that it replaces ([`TableWriter::warm`](crate::TableWriter::warm)), and
+//! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
+//! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
+//! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
+//!
 //! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
 //! blocks. Rejected: LRU, whose hits relink a list and whose contents a scan replaces; CLOCK, which is as cheap but
 //! keeps one-time blocks as long as the others.
 //!
 //! **Invariants**: `pinned + blocks <= capacity`, or no block at all is held; room is made before a block enters. A
 //! block larger than its shard's part of the capacity is not kept. Charges are what the memory really is: the block's
-//! allocation and its place in slots, queues, map and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
+//! allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
 //! **Threads**: all; shards are chosen by the key's hash.
 //! **Failure**: none; a cache without room keeps nothing.
 
@@ -26,9 +32,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 mod shard;
 use shard::Shard;
 
-/// What is charged for a block beside its own memory: its slot, its map entry at a load of one half, its places in the
-/// queue and in the ghost list.
-pub const ENTRY_OVERHEAD_BYTES: usize = size_of::<shard::Slot>() + 2 * 32 + 8 + 48;
+/// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
+/// places in the queue and in the ghost list.
+pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + size_of::<shard::Slot>() + 1) + 8 + 48;
 /// A shard is not made smaller than this, so that small caches can still hold large blocks.
 const SHARD_BYTES_MIN: u64 = 512 << 10;
 const SHARDS_MAX: usize = 64;
@@ -59,7 +65,7 @@ pub struct CacheStats {
     pub misses: u64,
     /// Blocks put in.
     pub insertions: u64,
-    /// Blocks thrown out.
+    /// Blocks thrown out, or taken out with their table.
     pub evictions: u64,
     /// Blocks held.
     pub blocks: u64,
@@ -116,13 +122,34 @@ impl BlockCache {
 
     /// Keeps `block` if there is room for it, and returns the block to use: if another thread was faster, that one's.
     pub fn insert(&self, table_id: u64, offset: u64, block: Arc<Block>) -> Arc<Block> {
+        self.insert_used(table_id, offset, block, 0)
+    }
+
+    /// How often the block of `table_id` at `offset` was hit of late, if it is here: 0 to 3. Not counted as a lookup.
+    pub(crate) fn frequency(&self, table_id: u64, offset: u64) -> Option<u8> {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        self.shard(hash).frequency(key, hash)
+    }
+
+    /// Takes out the block of `table_id` at `offset`, which nobody will ask for again; returns whether it was here.
+    pub(crate) fn remove(&self, table_id: u64, offset: u64) -> bool {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        // Freed when the lock is not held any more.
+        let removed = self.shard(hash).remove(key, hash);
+        removed.is_some()
+    }
+
+    /// As [`insert`](BlockCache::insert), for a block that holds what was hit `frequency` times in other blocks.
+    pub(crate) fn insert_used(&self, table_id: u64, offset: u64, block: Arc<Block>, frequency: u8) -> Arc<Block> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
         let mut evicted = Vec::new();
         let mut shard = self.shard(hash);
         // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
-        let kept = shard.insert(key, hash, block, charge, self.shard_limit(), &mut evicted);
+        let kept = shard.insert(key, hash, block, frequency, charge, self.shard_limit(), &mut evicted);
         drop(shard);
         // Freed outside the lock.
         drop(evicted);

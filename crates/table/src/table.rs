@@ -257,6 +257,28 @@ impl Table {
         TableCursor::new(Arc::clone(self), ReadOptions { fill_cache: false, verify_checksums: true }, Some(read_bytes))
     }
 
+    /// Takes the table's blocks out of the cache: for a table that is about to be deleted. Blocks below an index block
+    /// that is not in the cache itself are left to grow old there. Reads nothing; a lookup in the cache for each block.
+    pub fn forget(&self) {
+        for at in 0..self.leaf_count() {
+            let below;
+            let leaf: &Block = if self.footer.index_levels == 1 {
+                &self.index
+            } else {
+                let Ok((_, handle)) = self.index.index_entry(at) else { continue };
+                let Some(cached) = self.cache.get(self.id, handle.offset) else { continue };
+                self.cache.remove(self.id, handle.offset);
+                below = cached;
+                &below
+            };
+            for entry in 0..leaf.restart_count() {
+                if let Ok((_, handle)) = leaf.index_entry(entry) {
+                    self.cache.remove(self.id, handle.offset);
+                }
+            }
+        }
+    }
+
     /// About where in the file the entries of `user_key` are or would be: the offset of the data block. Reads at most one
     /// index block.
     ///
@@ -447,7 +469,8 @@ impl BlockBoundaries<'_> {
             if self.next_leaf >= self.table.leaf_count() {
                 return Ok(None);
             }
-            self.leaf = Some(self.table.leaf(self.next_leaf, &ReadOptions::default())?);
+            let options = ReadOptions { fill_cache: false, ..ReadOptions::default() };
+            self.leaf = Some(self.table.leaf(self.next_leaf, &options)?);
             self.next_leaf += 1;
             self.next_entry = 0;
         }

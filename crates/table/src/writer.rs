@@ -6,12 +6,16 @@
 //!    open index block. Finished index blocks stay in memory: they follow the data.
 //! 3. [`finish`](TableWriter::finish) appends index blocks, filter, range tombstones, properties, top index, footer.
 //!
+//! 4. A writer that was given a [cache](TableWriter::set_cache) puts those finished data blocks into it of which a quarter
+//!    at least is [warm](TableWriter::warm).
+//!
 //! **Invariants**: internal keys strictly ascend, or [`add`](TableWriter::add) refuses. Same options, creation time and
 //! entries: same bytes. **Threads**: one. **Failure**: after an error the file must be given up; dropping the writer
 //! leaves a file without a footer, which no reader accepts. **Memory**: a data block, the index (about 1 % of the data)
 //! and 8 bytes per key until the table is finished.
 
-use crate::block::BlockBuilder;
+use crate::block::{Block, BlockBuilder};
+use crate::cache::BlockCache;
 use crate::compress::{Compressor, seal};
 use crate::filter::FilterBuilder;
 use crate::format::{
@@ -22,6 +26,10 @@ use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 use crate::options::TableOptions;
 use crate::properties::{Properties, WRITER_VERSION};
 use situ_storage::{Error, Result, Writer};
+use std::sync::Arc;
+
+/// A block goes into the cache if one in this many of its bytes is warm.
+const WARM_PART: usize = 4;
 
 /// What came out of a [`TableWriter`].
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -39,6 +47,16 @@ struct FinishedLeaf {
     /// Where it begins in `leaves`.
     start: usize,
     bytes: usize,
+}
+
+/// Where warm blocks go.
+struct Warmth {
+    cache: Arc<BlockCache>,
+    table_id: u64,
+    /// Of the entries of the open data block that are warm.
+    bytes: usize,
+    /// The most hits of one of them.
+    frequency: u8,
 }
 
 /// See the [module](self).
@@ -63,6 +81,7 @@ pub struct TableWriter {
     range_tombstones: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
     range_tombstone_bytes: usize,
     properties: Properties,
+    warmth: Option<Warmth>,
 }
 
 impl TableWriter {
@@ -100,7 +119,23 @@ impl TableWriter {
             range_tombstones: Vec::new(),
             range_tombstone_bytes: 0,
             properties,
+            warmth: None,
         })
+    }
+
+    /// Gives the writer the cache through which the table will be read, and the number by which it will be opened.
+    pub fn set_cache(&mut self, cache: Arc<BlockCache>, table_id: u64) {
+        self.warmth = Some(Warmth { cache, table_id, bytes: 0, frequency: 0 });
+    }
+
+    /// Says that the entry added last comes from a block that is in the cache and was hit `frequency` times of late. Without
+    /// a cache, nothing.
+    #[inline]
+    pub fn warm(&mut self, entry_bytes: usize, frequency: u8) {
+        if let Some(warmth) = &mut self.warmth {
+            warmth.bytes += entry_bytes;
+            warmth.frequency = warmth.frequency.max(frequency);
+        }
     }
 
     /// Appends an entry.
@@ -211,9 +246,25 @@ impl TableWriter {
     /// its user key has in common with the last one's.
     fn finish_data_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> Result<()> {
         self.stored.clear();
-        let bytes = self.compressor.store(self.data.finish(), &mut self.stored);
+        let block = self.data.finish();
+        let warm = match &mut self.warmth {
+            Some(warmth) => {
+                let is_warm = warmth.bytes > 0 && warmth.bytes >= block.len() / WARM_PART;
+                let frequency = std::mem::take(&mut warmth.frequency);
+                warmth.bytes = 0;
+                is_warm.then(|| (block.to_vec(), frequency))
+            }
+            None => None,
+        };
+        let bytes = self.compressor.store(block, &mut self.stored);
         self.data.clear();
         let handle = self.append_stored(bytes)?;
+        if let (Some((block, frequency)), Some(Warmth { cache, table_id, .. })) = (warm, &self.warmth) {
+            let block = Block::new(block, handle.offset);
+            let block =
+                block.map_err(|d| Error::Invalid(format!("a block was built wrong: {} expected", d.expected)))?;
+            cache.insert_used(*table_id, handle.offset, Arc::new(block), frequency);
+        }
         self.properties.data_bytes += handle.stored_bytes();
         self.properties.data_blocks += 1;
 

@@ -9,10 +9,10 @@ struct Collect {
 }
 
 impl Sink for Collect {
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], new_user_key: bool) -> Result<()> {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
         let before = self.entries.last();
         assert!(before.is_none_or(|before| before.key_ref() < key), "{key:?} is out of order");
-        assert_eq!(before.is_none_or(|before| before.key != key.user), new_user_key);
+        assert_eq!(before.is_none_or(|before| before.key != key.user), about.new_user_key);
         self.entries.push(Entry { key: key.user.to_vec(), trailer: key.trailer, value: value.to_vec() });
         Ok(())
     }

@@ -1,4 +1,8 @@
 //! One shard: S3-FIFO over slots. The module page of the cache has the algorithm.
+//!
+//! A slot lies in the map itself, so that a lookup waits for memory twice (the map's group, the slot) before it has the
+//! block. The queues name blocks by hash; an entry whose block is gone, or in the other queue by now, is *stale* and is
+//! passed over when it comes to the front.
 
 use super::{BlockKey, ByHash, CacheStats, HashesOnly};
 use crate::block::Block;
@@ -9,29 +13,32 @@ use std::sync::Arc;
 const FREQUENCY_MAX: u8 = 3;
 /// The small queue's part of the shard: one in this many bytes.
 const SMALL_PART: u64 = 10;
+/// Stale entries of queues that are not worth cleaning up.
+const STALE_MIN: usize = 64;
 
 /// A block and what is known about it.
 #[derive(Debug)]
 pub(super) struct Slot {
     key: BlockKey,
-    hash: u64,
     block: Arc<Block>,
     charge: u64,
     /// Hits since it entered its queue or last came to the front.
     frequency: u8,
+    /// Which queue it is in.
+    in_main: bool,
 }
 
 /// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the slot's
 /// key decides which.
 #[derive(Debug, Default)]
 pub(super) struct Shard {
-    by_hash: ByHash<u32>,
-    slots: Vec<Option<Slot>>,
-    free: Vec<u32>,
-    small: VecDeque<u32>,
-    main: VecDeque<u32>,
+    slots: ByHash<Slot>,
+    small: VecDeque<u64>,
+    main: VecDeque<u64>,
     small_bytes: u64,
     main_bytes: u64,
+    /// Entries of queues that removed blocks have left behind.
+    stale: usize,
     /// Hashes of blocks that left the small queue, oldest first; as many as there are blocks here, at most.
     ghosts: VecDeque<u64>,
     ghost_set: HashesOnly,
@@ -44,8 +51,7 @@ pub(super) struct Shard {
 impl Shard {
     #[inline]
     pub(super) fn get(&mut self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
-        let found = self.by_hash.get(&hash).and_then(|at| self.slots.get_mut(*at as usize)?.as_mut());
-        match found {
+        match self.slots.get_mut(&hash) {
             Some(slot) if slot.key == key => {
                 slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
                 self.hits += 1;
@@ -58,44 +64,57 @@ impl Shard {
         }
     }
 
+    /// The hits that are known of a block, if it is here. Not counted as a lookup.
+    pub(super) fn frequency(&self, key: BlockKey, hash: u64) -> Option<u8> {
+        self.slots.get(&hash).filter(|slot| slot.key == key).map(|slot| slot.frequency)
+    }
+
+    /// Puts a block in that was asked for `frequency` times already.
+    #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
         &mut self,
         key: BlockKey,
         hash: u64,
         block: Arc<Block>,
+        frequency: u8,
         charge: u64,
         limit: u64,
         evicted: &mut Vec<Slot>,
     ) -> Arc<Block> {
-        if let Some(at) = self.by_hash.get(&hash) {
-            return match self.slots.get(*at as usize) {
-                Some(Some(slot)) if slot.key == key => Arc::clone(&slot.block),
-                _ => block,
-            };
+        if let Some(slot) = self.slots.get(&hash) {
+            return if slot.key == key { Arc::clone(&slot.block) } else { block };
         }
         let Some(room) = limit.checked_sub(charge) else { return block };
         self.make_room(room, limit, evicted);
-        let slot = Slot { key, hash, block: Arc::clone(&block), charge, frequency: 0 };
-        let at = match self.free.pop() {
-            Some(at) => {
-                self.slots[at as usize] = Some(slot);
-                at
-            }
-            None => {
-                self.slots.push(Some(slot));
-                (self.slots.len() - 1) as u32
-            }
-        };
-        self.by_hash.insert(hash, at);
-        if self.ghost_set.remove(&hash) {
-            self.main.push_back(at);
+        let in_main = self.ghost_set.remove(&hash);
+        let frequency = frequency.min(FREQUENCY_MAX);
+        self.slots.insert(hash, Slot { key, block: Arc::clone(&block), charge, frequency, in_main });
+        if in_main {
+            self.main.push_back(hash);
             self.main_bytes += charge;
         } else {
-            self.small.push_back(at);
+            self.small.push_back(hash);
             self.small_bytes += charge;
         }
         self.insertions += 1;
         block
+    }
+
+    /// Takes a block out, if it is here. Its entry stays in its queue until it comes to the front, or until most are stale.
+    pub(super) fn remove(&mut self, key: BlockKey, hash: u64) -> Option<Slot> {
+        self.slots.get(&hash).filter(|slot| slot.key == key)?;
+        let slot = self.slots.remove(&hash)?;
+        *(if slot.in_main { &mut self.main_bytes } else { &mut self.small_bytes }) -= slot.charge;
+        self.evictions += 1;
+        self.stale += 1;
+        if self.stale > STALE_MIN && self.stale > self.slots.len() {
+            let slots = &self.slots;
+            self.small.retain(|hash| slots.get(hash).is_some_and(|slot| !slot.in_main));
+            self.main.retain(|hash| slots.get(hash).is_some_and(|slot| slot.in_main));
+            self.stale = 0;
+        }
+        self.limit_ghosts();
+        Some(slot)
     }
 
     /// Throws blocks out until `limit` holds.
@@ -111,25 +130,29 @@ impl Shard {
                 self.advance_main(evicted);
             }
         }
+        self.limit_ghosts();
     }
 
     /// Moves the front of the small queue to the main queue, or out.
     fn advance_small(&mut self, evicted: &mut Vec<Slot>) {
-        let Some(at) = self.small.pop_front() else { return };
-        let Some(Some(slot)) = self.slots.get_mut(at as usize) else { return };
+        let Some(hash) = self.small.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(&hash).filter(|slot| !slot.in_main) else { return self.pass_over() };
         self.small_bytes -= slot.charge;
         if slot.frequency > 0 {
             slot.frequency = 0;
+            slot.in_main = true;
             self.main_bytes += slot.charge;
-            self.main.push_back(at);
+            self.main.push_back(hash);
             return;
         }
-        let hash = slot.hash;
-        self.evict(at, evicted);
+        self.evict(hash, evicted);
         if self.ghost_set.insert(hash) {
             self.ghosts.push_back(hash);
         }
-        while self.ghosts.len() > self.by_hash.len().max(1) {
+    }
+
+    fn limit_ghosts(&mut self) {
+        while self.ghosts.len() > self.slots.len().max(1) {
             if let Some(oldest) = self.ghosts.pop_front() {
                 self.ghost_set.remove(&oldest);
             }
@@ -138,21 +161,25 @@ impl Shard {
 
     /// Sends the front of the main queue round again, or out. Ends, since each round lowers a frequency.
     fn advance_main(&mut self, evicted: &mut Vec<Slot>) {
-        let Some(at) = self.main.pop_front() else { return };
-        let Some(Some(slot)) = self.slots.get_mut(at as usize) else { return };
+        let Some(hash) = self.main.pop_front() else { return };
+        let Some(slot) = self.slots.get_mut(&hash).filter(|slot| slot.in_main) else { return self.pass_over() };
         if slot.frequency > 0 {
             slot.frequency -= 1;
-            self.main.push_back(at);
+            self.main.push_back(hash);
             return;
         }
         self.main_bytes -= slot.charge;
-        self.evict(at, evicted);
+        self.evict(hash, evicted);
     }
 
-    fn evict(&mut self, at: u32, evicted: &mut Vec<Slot>) {
-        if let Some(slot) = self.slots.get_mut(at as usize).and_then(Option::take) {
-            self.by_hash.remove(&slot.hash);
-            self.free.push(at);
+    /// A stale entry has left its queue.
+    fn pass_over(&mut self) {
+        // A block that was removed and put in again has two entries: which of them is the stale one shows only later.
+        self.stale = self.stale.saturating_sub(1);
+    }
+
+    fn evict(&mut self, hash: u64, evicted: &mut Vec<Slot>) {
+        if let Some(slot) = self.slots.remove(&hash) {
             self.evictions += 1;
             evicted.push(slot);
         }
@@ -163,19 +190,20 @@ impl Shard {
         stats.misses += self.misses;
         stats.insertions += self.insertions;
         stats.evictions += self.evictions;
-        stats.blocks += self.by_hash.len() as u64;
+        stats.blocks += self.slots.len() as u64;
         stats.block_bytes += self.small_bytes + self.main_bytes;
     }
 
     /// The sum of charges, counted anew.
     #[cfg(test)]
     pub(super) fn recount(&self) -> (u64, u64) {
-        let charges = self.slots.iter().flatten().map(|slot| {
+        let charges = self.slots.values().map(|slot| {
             assert_eq!(slot.charge as usize, slot.block.memory_bytes() + super::ENTRY_OVERHEAD_BYTES);
             slot.charge
         });
-        assert_eq!(self.slots.iter().flatten().count(), self.small.len() + self.main.len());
-        assert!(self.ghost_set.len() <= self.ghosts.len() && self.ghosts.len() <= self.slots.len() + 1);
+        let queued = self.small.len() + self.main.len();
+        assert!((self.slots.len()..=2 * self.slots.len() + STALE_MIN + 1).contains(&queued), "{queued} entries");
+        assert!(self.ghost_set.len() <= self.ghosts.len() && self.ghosts.len() <= (self.slots.len() + 1).max(2));
         (charges.sum(), self.small_bytes + self.main_bytes)
     }
 }

@@ -33,7 +33,12 @@ fn charges_add_up_and_never_exceed_the_capacity() {
                 0 => cache.set_capacity_bytes((random.below(5) as u64 * capacity) / 4),
                 1 => pins.push(cache.pin(random.next() % (capacity + 1))),
                 2..=4 => drop(pins.pop()),
-                5..=100 => {
+                5..=20 => {
+                    let is_there = cache.get(table, offset).is_some();
+                    assert_eq!(cache.remove(table, offset), is_there);
+                    assert!(cache.get(table, offset).is_none());
+                }
+                21..=110 => {
                     let length = if random.below(100) == 0 { 100_000 } else { random.below(9000) };
                     cache.insert(table, offset, block(length, table << 32 | offset));
                 }
@@ -110,4 +115,33 @@ fn threads_find_only_what_was_put_in() {
     });
     check_books(&cache);
     assert!(cache.stats().hits > 1000);
+}
+
+/// Once, a slot that was removed could be given to another block while the queue still named it.
+#[test]
+fn what_is_removed_leaves_room_and_no_trace() {
+    let cache = BlockCache::new(1 << 20);
+    for round in 0..50 {
+        for i in 0..60 {
+            cache.insert(round, i, block(4000, i));
+            cache.get(round, i);
+        }
+        check_books(&cache);
+        assert!((0..60).all(|i| cache.remove(round, i)) && !cache.remove(round, 0));
+        assert_eq!((cache.stats().blocks, cache.stats().block_bytes), (0, 0));
+        check_books(&cache);
+    }
+    assert_eq!(cache.stats().evictions, 50 * 60);
+}
+
+#[test]
+fn a_block_that_was_in_use_stays_when_others_wash_through() {
+    let cache = BlockCache::new(1 << 20);
+    for i in 0..50 {
+        cache.insert_used(1, i, block(4000, i), (i % 2) as u8);
+    }
+    for i in 0..10_000 {
+        cache.insert(2, i, block(4000, i));
+    }
+    assert!((0..50).all(|i| cache.frequency(1, i).is_some() == (i % 2 == 1)));
 }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
-use crate::{Compression, MAX_SEQUENCE, TableOptions, hash_key};
+use crate::{Compression, MAX_SEQUENCE, TableOptions, TableWriter, hash_key};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -437,4 +437,81 @@ fn what_a_table_pins_is_charged_until_it_is_closed() {
     assert_eq!(cache.stats().pinned_bytes as usize, opened + index);
     drop(table);
     assert_eq!(cache.stats().pinned_bytes, 0);
+}
+
+/// A table of blocks of ten entries, each warm in the share of its entries that `warm` says, written for a cache.
+fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> Option<u8>) -> Arc<Table> {
+    let options = TableOptions {
+        compression: Compression::None,
+        index_block_bytes: 200,
+        block_bytes: 1100,
+        ..TableOptions::default()
+    };
+    let file = crate::testing::MemoryFile::default();
+    let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1).unwrap();
+    writer.set_cache(Arc::clone(cache), 1);
+    for number in 0..entries {
+        let (key, value) = (number.to_be_bytes(), [number as u8; 80]);
+        writer.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap();
+        if let Some(frequency) = warm(number) {
+            writer.warm(key.len() + value.len(), frequency);
+        }
+    }
+    writer.finish().unwrap();
+    let table = Table::open(MemoryReader::new(file.bytes()), 1, Arc::clone(cache)).unwrap();
+    assert_eq!(table.footer.index_levels, 2);
+    table
+}
+
+fn misses_of(cache: &BlockCache, read: impl FnOnce()) -> u64 {
+    let before = cache.stats().misses;
+    read();
+    cache.stats().misses - before
+}
+
+#[test]
+fn warm_blocks_are_in_the_cache_before_anybody_asks() {
+    let cache = BlockCache::new(8 << 20);
+    let table = written_warm(&cache, 3000, |number| (number < 1500 || number % 100 == 0).then_some(2));
+    let get = |number: u32| {
+        let key = number.to_be_bytes();
+        let found = table.get(&key, MAX_SEQUENCE, hash_key(&key), &ReadOptions::default()).unwrap().unwrap();
+        assert_eq!(found.value[..], [number as u8; 80]);
+    };
+    // The index blocks first.
+    for number in 0..3000 {
+        table.approximate_offset(&u32::to_be_bytes(number)).unwrap();
+    }
+    assert_eq!(misses_of(&cache, || (0..1480).for_each(get)), 0);
+    assert!(misses_of(&cache, || (1520..3000).for_each(get)) >= 100, "one entry of ten does not make a block warm");
+    let mut cursor = table.sequential_cursor(1 << 20);
+    cursor.first().unwrap();
+    assert_eq!(cursor.cached_frequency(), Some(3));
+    assert_eq!(table.cursor(ReadOptions::default()).cached_frequency(), None);
+}
+
+#[test]
+fn a_forgotten_table_has_no_block_in_the_cache() {
+    for index_block_bytes in [200, 1 << 20] {
+        let cache = BlockCache::new(8 << 20);
+        let table = written_warm(&cache, 3000, |_| Some(0));
+        let other = Arc::clone(&cache);
+        let entries: Vec<_> = (0..3000u32).map(|i| (i.to_be_bytes(), [1; 80])).collect();
+        let options = TableOptions { index_block_bytes, ..TableOptions::default() };
+        let trailer = Trailer::new(1, KeyKind::Put);
+        let (bytes, _) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+        let second = Table::open(MemoryReader::new(bytes), 2, other).unwrap();
+        for number in 0..3000u32 {
+            let key = number.to_be_bytes();
+            for table in [&table, &second] {
+                assert!(table.get(&key, MAX_SEQUENCE, hash_key(&key), &ReadOptions::default()).unwrap().is_some());
+            }
+        }
+        let both = cache.stats().blocks;
+        table.forget();
+        let one = cache.stats().blocks;
+        assert!(one > 0 && one < both);
+        second.forget();
+        assert_eq!((cache.stats().blocks, cache.stats().block_bytes), (0, 0));
+    }
 }
