@@ -182,11 +182,10 @@ impl Core {
     /// The prologue of an asynchronous write, or a place to wait for it.
     pub(crate) fn admit_async(self: &Arc<Self>, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
         self.writable()?;
-        let now = self.env.clock.now();
-        let mut due = None;
+        let mut delay = None;
         if self.waiting_room.is_empty() {
-            let delay = self.stall.charge(self, batch.bytes() as u64);
-            if delay.is_zero() {
+            let charged = self.stall.charge(self, batch.bytes() as u64);
+            if charged.is_zero() {
                 match self.try_begin(batch, Caller::Future, durability) {
                     Ok(request) => {
                         self.set_going(&request);
@@ -196,8 +195,9 @@ impl Core {
                     Err((returned, _)) => batch = returned,
                 }
             }
-            due = Some(now + delay);
+            delay = Some(charged);
         }
+        let since = self.env.clock.now();
         let bytes = batch.bytes() as u64;
         let verdict = Arc::new(Verdict::default());
         let (ticket, first) = {
@@ -211,7 +211,13 @@ impl Core {
             let ticket = room.next_ticket;
             room.next_ticket += 1;
             room.bytes += bytes;
-            let waiting = Waiting { batch, durability, since: now, due, verdict: Arc::clone(&verdict) };
+            let waiting = Waiting {
+                batch,
+                durability,
+                since,
+                due: delay.map(|delay| since + delay),
+                verdict: Arc::clone(&verdict),
+            };
             room.writes.insert(ticket, waiting);
             self.waiting_room.count.store(room.writes.len(), Ordering::Release);
             (ticket, room.writes.len() == 1)

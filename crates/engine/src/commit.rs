@@ -26,6 +26,9 @@
 //! **Rejected:** one leader that writes for a group (RocksDB): on two cores the hand-over to the leader costs more than
 //! the append it saves. Publishing before the write is durable (Pebble): a reader could act on what a crash takes away.
 
+mod seal;
+
+pub(crate) use self::seal::Level0;
 use crate::batch::{Touched, WriteBatch};
 use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
@@ -130,13 +133,6 @@ pub(crate) struct Commit {
 
 /// Of the first log file, which is short, this much is used before the next one is made ready.
 const FIRST_FILE_BYTES: u64 = 512 << 10;
-
-/// Whether the limit on tables of level 0 keeps a memtable from being sealed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Level0 {
-    Heeded,
-    Ignored,
-}
 
 /// Why a request cannot begin at once.
 pub(crate) enum Obstacle {
@@ -385,104 +381,6 @@ impl Core {
             }
         }
         Ok((targets, lsn))
-    }
-
-    /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
-    /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
-    fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
-        for id in batch.keyspaces() {
-            let Some(keyspace) = commit.keyspaces.get(id as usize).cloned().flatten() else { continue };
-            if keyspace.view.load().active.bytes() < keyspace.options.memtable_bytes / 4 * 3 {
-                continue;
-            }
-            match self.seal_locked(commit, &keyspace, Level0::Heeded) {
-                Err(Obstacle::MemtablesFull { .. } | Obstacle::Level0Full { .. }) => {}
-                sealed_and_rotated => return sealed_and_rotated,
-            }
-        }
-        self.rotate_locked(commit)
-    }
-
-    /// Goes on in the next log file, which is short and therefore needs a successor soon. False if it cannot be.
-    pub(crate) fn rotate_to_short(&self, commit: &mut Commit) -> bool {
-        let rotated = self.rotate_locked(commit).is_ok();
-        if rotated {
-            commit.until_prepare_bytes = FIRST_FILE_BYTES;
-        }
-        rotated
-    }
-
-    fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
-        let log = self.log.as_ref().ok_or(Obstacle::Refused(Error::ReadOnly))?;
-        match log.rotate() {
-            Ok(number) => {
-                commit.log_number = number;
-                commit.until_prepare_bytes = self.log_file_bytes * 3 / 8;
-                self.log_rotated(number);
-                Ok(())
-            }
-            Err(AppendError::Failed(error)) => Err(Obstacle::Refused(Error::Failed { cause: Box::new(error) })),
-            Err(_) => Err(Obstacle::NoLogFile { bytes: 0 }),
-        }
-    }
-
-    /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
-    fn seal_locked(&self, commit: &mut Commit, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
-        let view = keyspace.view.load();
-        if !keyspace.has_memtable(&view) {
-            return Err(Obstacle::MemtablesFull { keyspace: Arc::clone(keyspace) });
-        }
-        if level0 == Level0::Heeded && !keyspace.has_level0(&view) {
-            return Err(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) });
-        }
-        self.rotate_locked(commit)?;
-        let last = commit.last_sequence();
-        let fresh = Slot::new(commit.next_sequence, keyspace.options.memtable_bytes);
-        keyspace.view.rcu(|view| {
-            let mut view = (**view).clone();
-            view.active.seal(last);
-            view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
-            view
-        });
-        commit.news = true;
-        Ok(())
-    }
-
-    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
-    /// would wait for itself.
-    pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
-        loop {
-            let seen = self.progress.generation();
-            match self.try_seal(keyspace, level0)? {
-                None => return Ok(()),
-                Some(obstacle) => {
-                    if !self.clear_way(obstacle)? {
-                        self.progress.wait(seen, None);
-                    }
-                }
-            }
-        }
-    }
-
-    /// Like [`seal`](Core::seal), but returns what only the store's progress can clear away.
-    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
-        loop {
-            self.writable()?;
-            let outcome = {
-                let mut commit = lock(&self.commit);
-                match keyspace.view.load().active.is_empty() {
-                    true => Ok(()),
-                    false => self.seal_locked(&mut commit, keyspace, level0),
-                }
-            };
-            self.work.notify();
-            match outcome {
-                Ok(()) => return Ok(None),
-                Err(Obstacle::Refused(error)) => return Err(error),
-                Err(Obstacle::NoLogFile { bytes }) => self.prepare_log(bytes)?,
-                Err(obstacle) => return Ok(Some(obstacle)),
-            }
-        }
     }
 
     /// The error that keeps memtables from being flushed, if there is one.

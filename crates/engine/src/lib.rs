@@ -11,6 +11,7 @@
 //!
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
 //!   keyspaces, [`Snapshot`] a moment to read at, [`Iter`] a walk over keys.
+//! * `admission.rs` says when a write may begin and where it waits until then.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
