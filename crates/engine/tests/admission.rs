@@ -304,3 +304,66 @@ fn a_buffered_write_does_not_wait_for_the_sync_of_another() {
         });
     });
 }
+
+/// With real threads and a real disk: whatever was taken is there, in the order of each thread's calls, and what was
+/// dropped in the waiting room is not half there.
+#[test]
+fn threads_write_and_drop_while_the_store_is_full() {
+    const THREADS: u8 = 4;
+    const WRITES: u32 = 1500;
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 32 << 10;
+    options.keyspace.memtables_max = 2;
+    let store = Store::open(directory.path(), options).unwrap();
+    let env = Env::system();
+    let waited = std::thread::scope(|scope| {
+        let writers: Vec<_> = (0..THREADS)
+            .map(|thread| {
+                let (store, env) = (&store, &env);
+                scope.spawn(move || {
+                    let mut waited = 0;
+                    let mut under_way = std::collections::VecDeque::new();
+                    for n in 0..WRITES {
+                        let mut batch = WriteBatch::new();
+                        let number = n.to_be_bytes();
+                        let keyspace = store.default_keyspace();
+                        batch.put(keyspace, &[&[b'a', thread], &number[..]].concat(), &[n as u8; 400]).unwrap();
+                        batch.put(keyspace, &[b'z', thread], &number).unwrap();
+                        let durability = if n % 50 == 0 { Durability::Synced } else { Durability::Buffered };
+                        let future = store.write_async(batch, durability).unwrap();
+                        waited += u32::from(!future.has_begun());
+                        if n % 7 == 0 {
+                            // Taken back, or taken already.
+                            drop(future);
+                        } else {
+                            under_way.push_back((n, future));
+                        }
+                        if under_way.len() > 64 {
+                            let (_, mut first) = under_way.pop_front().unwrap();
+                            wait(env, &mut first).expect("nobody woke it").unwrap();
+                        }
+                    }
+                    for (n, mut future) in under_way {
+                        wait(env, &mut future).expect("nobody woke it").unwrap();
+                        let key = [&[b'a', thread], &n.to_be_bytes()[..]].concat();
+                        assert!(store.get(&key).unwrap().is_some(), "write {n} was acknowledged");
+                    }
+                    waited
+                })
+            })
+            .collect();
+        writers.into_iter().map(|writer| writer.join().unwrap()).sum::<u32>()
+    });
+    assert!(waited > 0, "the store was never full");
+    for thread in 0..THREADS {
+        let last = store.get(&[b'z', thread]).unwrap().expect("many batches were taken");
+        assert_eq!(&last[..], (WRITES - 1).to_be_bytes(), "the last write of a thread is not the newest");
+        for n in (0..WRITES).filter(|n| n % 7 != 0) {
+            let key = [&[b'a', thread], &n.to_be_bytes()[..]].concat();
+            assert_eq!(store.get(&key).unwrap().as_deref(), Some(&[n as u8; 400][..]));
+        }
+    }
+    assert_eq!(store.properties().writes_waiting, 0);
+    store.close().unwrap();
+}
