@@ -1,6 +1,7 @@
 //! Events that a program may want to hear of.
 
 use crate::Error;
+use std::fmt;
 use std::time::Duration;
 
 /// Something that happened inside a store.
@@ -133,9 +134,85 @@ pub enum StoreEvent {
     },
 }
 
+/// A line for people, without an end of line.
+impl fmt::Display for StoreEvent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            StoreEvent::FlushBegun { keyspace, entries, bytes } => {
+                write!(f, "{keyspace}: flushing {entries} entries, {bytes} bytes in memory")
+            }
+            StoreEvent::Flushed { keyspace, table: Some(table), bytes, duration } => {
+                write!(f, "{keyspace}: flushed into table {table}, {bytes} bytes, in {duration:.1?}")
+            }
+            StoreEvent::Flushed { keyspace, duration, .. } => {
+                write!(f, "{keyspace}: flushed in {duration:.1?}, and nothing was left to be written")
+            }
+            StoreEvent::CompactionBegun { keyspace, from_level, to_level, reason, tables, bytes } => write!(
+                f,
+                "{keyspace}: compacting level {from_level} into {to_level} ({reason}): {} tables, {bytes} bytes",
+                tables.len()
+            ),
+            StoreEvent::Compacted { keyspace, from_level, to_level, reason, bytes_read, bytes_written, duration } => {
+                write!(
+                    f,
+                    "{keyspace}: compacted level {from_level} into {to_level} ({reason}): read {bytes_read} bytes, \
+                     wrote {bytes_written}, in {duration:.1?}"
+                )
+            }
+            StoreEvent::TableCreated { keyspace, table, level, bytes, entries } => {
+                write!(f, "{keyspace}: new table {table} in level {level}, {entries} entries, {bytes} bytes")
+            }
+            StoreEvent::TableDeleted { table } => write!(f, "table {table} was removed"),
+            StoreEvent::Slowed { bytes_per_s: 0, reason } => write!(f, "writers are free again ({reason})"),
+            StoreEvent::Slowed { bytes_per_s, reason } => {
+                write!(f, "writers are held to {bytes_per_s} bytes/s: {reason}")
+            }
+            StoreEvent::WritersStopped { keyspace, reason } => write!(f, "{keyspace}: writers wait, {reason}"),
+            StoreEvent::WritersResumed { keyspace } => write!(f, "{keyspace}: writers go on"),
+            StoreEvent::JobFailed { job, error } => write!(f, "{job} failed and will be tried again: {error}"),
+            StoreEvent::JobRecovered { job } => write!(f, "{job} works again"),
+            StoreEvent::CompactionPostponed { keyspace, from_level, to_level, rest, error, .. } => write!(
+                f,
+                "{keyspace}: compacting level {from_level} into {to_level} failed and rests for {rest:.0?}: {error}"
+            ),
+            StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
+        }
+    }
+}
+
 /// Hears of events. Called on the store's own threads with no lock held; it should return quickly and must not wait
 /// for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
     /// Something happened.
     fn event(&self, event: &StoreEvent);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_read_as_lines() {
+        let events = [
+            StoreEvent::FlushBegun { keyspace: "k".into(), entries: 2, bytes: 300 },
+            StoreEvent::WritersStopped { keyspace: "k".into(), reason: "all 4 memtables are full".into() },
+            StoreEvent::CompactionPostponed {
+                keyspace: "k".into(),
+                from_level: 0,
+                to_level: 6,
+                tables: vec![7],
+                rest: Duration::from_secs(8),
+                error: Error::Closed,
+            },
+        ];
+        let lines: Vec<String> = events.iter().map(StoreEvent::to_string).collect();
+        assert_eq!(
+            lines,
+            [
+                "k: flushing 2 entries, 300 bytes in memory",
+                "k: writers wait, all 4 memtables are full",
+                "k: compacting level 0 into 6 failed and rests for 8s: the store is closed",
+            ]
+        );
+    }
 }
