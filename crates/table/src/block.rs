@@ -108,6 +108,16 @@ impl Block {
         Ok(Heads { common, heads: heads? })
     }
 
+    /// An empty block, to be filled in this memory.
+    pub(crate) fn in_memory(bytes: Vec<u8>) -> Block {
+        Block { bytes, ..Block::default() }
+    }
+
+    /// The memory that it lies in.
+    pub(crate) fn into_bytes(self) -> Vec<u8> {
+        self.bytes
+    }
+
     /// Replaces the contents, keeping the memory: `fill` gets the old buffer.
     pub(crate) fn refill(
         &mut self,

@@ -17,7 +17,10 @@
 //! blocks. Rejected: LRU, whose hits relink a list and whose contents a scan replaces; CLOCK, which is as cheap but
 //! keeps one-time blocks as long as the others.
 //!
-//! **Invariants**: `pinned + blocks <= capacity`, or no block at all is held; room is made before a block enters. A
+//! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]): they are allocated by one
+//! thread and freed by another, and allocators with a heap for each thread would let the process grow.
+//!
+//! **Invariants**: `pinned + blocks + spare buffers <= capacity`, or nothing at all is held; room is made before a block enters. A
 //! block larger than its shard's part of the capacity is not kept. Charges are what the memory really is: the block's
 //! allocation and its place in map, queues and ghost list ([`ENTRY_OVERHEAD_BYTES`]).
 //! **Threads**: all; shards are chosen by the key's hash.
@@ -30,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod shard;
-use shard::Shard;
+use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard};
 
 /// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
 /// places in the queue and in the ghost list.
@@ -71,9 +74,11 @@ pub struct CacheStats {
     pub blocks: u64,
     /// Bytes of blocks held, with overhead.
     pub block_bytes: u64,
+    /// Bytes of buffers kept for further blocks.
+    pub spare_bytes: u64,
     /// Bytes of pinned indexes, filters and range tombstones of open tables.
     pub pinned_bytes: u64,
-    /// The bound on `block_bytes + pinned_bytes`.
+    /// The bound on `block_bytes + spare_bytes + pinned_bytes`.
     pub capacity_bytes: u64,
 }
 
@@ -136,9 +141,26 @@ impl BlockCache {
     pub(crate) fn remove(&self, table_id: u64, offset: u64) -> bool {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
-        // Freed when the lock is not held any more.
-        let removed = self.shard(hash).remove(key, hash);
-        removed.is_some()
+        let mut garbage = Garbage::default();
+        let mut shard = self.shard(hash);
+        let removed = shard.remove(key, hash, self.shard_limit(), &mut garbage);
+        drop(shard);
+        // Freed outside the lock.
+        drop(garbage);
+        removed
+    }
+
+    /// Memory for the block of `table_id` at `offset`, `bytes` long, with anything in it: of a block that is gone, if one of
+    /// about this length is. Only blocks in such memory leave it to others. Empty if `bytes` is more than is ever kept.
+    pub(crate) fn buffer(&self, table_id: u64, offset: u64, bytes: usize) -> Vec<u8> {
+        if bytes > SPARE_BYTES_MAX {
+            return Vec::new();
+        }
+        let spare = self.shard(BlockKey { table_id, offset }.hash()).take_spare(bytes);
+        let mut buffer = spare.unwrap_or_else(|| Vec::with_capacity(bytes.next_multiple_of(SPARE_STEP_BYTES)));
+        // No zeros for what is there already.
+        buffer.resize(bytes, 0);
+        buffer
     }
 
     /// As [`insert`](BlockCache::insert), for a block that holds what was hit `frequency` times in other blocks.
@@ -146,13 +168,13 @@ impl BlockCache {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
-        let mut evicted = Vec::new();
+        let mut garbage = Garbage::default();
         let mut shard = self.shard(hash);
         // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
-        let kept = shard.insert(key, hash, block, frequency, charge, self.shard_limit(), &mut evicted);
+        let kept = shard.insert(key, hash, block, frequency, charge, self.shard_limit(), &mut garbage);
         drop(shard);
         // Freed outside the lock.
-        drop(evicted);
+        drop(garbage);
         kept
     }
 
@@ -171,8 +193,8 @@ impl BlockCache {
 
     fn shrink(&self) {
         for shard in &self.shards {
-            let mut evicted = Vec::new();
-            shard.lock().unwrap_or_else(PoisonError::into_inner).shrink(self.shard_limit(), &mut evicted);
+            let mut garbage = Garbage::default();
+            shard.lock().unwrap_or_else(PoisonError::into_inner).shrink(self.shard_limit(), &mut garbage);
         }
     }
 
@@ -189,10 +211,10 @@ impl BlockCache {
         stats
     }
 
-    /// Bytes held now: blocks with overhead, and pinned parts of open tables.
+    /// Bytes held now: blocks with overhead, spare buffers, and pinned parts of open tables.
     pub fn used_bytes(&self) -> u64 {
         let stats = self.stats();
-        stats.block_bytes + stats.pinned_bytes
+        stats.block_bytes + stats.spare_bytes + stats.pinned_bytes
     }
 }
 

@@ -115,6 +115,16 @@ fn open(stored: &[u8], verify: bool) -> Result<(u8, &[u8]), Damage> {
     Ok((*kind, payload))
 }
 
+/// How long the block in `stored` says it is, and not more than blocks may be. A hint: nothing was checked.
+pub(crate) fn uncompressed_bytes(stored: &[u8]) -> usize {
+    match stored {
+        [.., kind, _, _, _, _] if *kind != COMPRESSION_NONE && stored.len() >= 4 + BLOCK_TRAILER_BYTES => {
+            (u32_at(stored, 0) as usize).min(MAX_BLOCK_BYTES)
+        }
+        _ => stored.len().saturating_sub(BLOCK_TRAILER_BYTES),
+    }
+}
+
 /// Turns a stored block with its trailer into the block, in `out`, whose memory is reused.
 pub(crate) fn decode_into(stored: &[u8], verify: bool, out: &mut Vec<u8>) -> Result<(), Damage> {
     let (kind, payload) = open(stored, verify)?;

@@ -14,7 +14,7 @@
 
 use crate::block::{Block, BlockCursor, Malformed, ValueRef};
 use crate::cache::{BlockCache, Pinned};
-use crate::compress::{decode_into, decode_owned, with_scratch};
+use crate::compress::{decode_into, decode_owned, uncompressed_bytes, with_scratch};
 use crate::filter::Filter;
 use crate::format::{BlockHandle, COMPRESSION_NONE, Damage, FOOTER_BYTES, Footer, HEADER_BYTES, MAX_BLOCK_BYTES};
 use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
@@ -369,13 +369,14 @@ impl Table {
         let bytes = handle.stored_bytes() as usize;
         let damaged = |d: Damage| self.corruption(handle.offset, what, d);
         let block = if self.properties.compression == COMPRESSION_NONE {
-            let mut stored = vec![0; bytes];
+            let mut stored = self.buffer(handle, bytes, options);
+            stored.resize(bytes, 0);
             self.reader.read_at(handle.offset, &mut stored)?;
             decode_owned(stored, options.verify_checksums).map_err(damaged)?
         } else {
             with_scratch(bytes, |stored| {
                 self.reader.read_at(handle.offset, stored)?;
-                let mut block = Vec::new();
+                let mut block = self.buffer(handle, uncompressed_bytes(stored), options);
                 decode_into(stored, options.verify_checksums, &mut block).map_err(damaged)?;
                 Ok::<_, Error>(block)
             })?
@@ -386,6 +387,14 @@ impl Table {
         };
         let block = Arc::new(block.map_err(damaged)?);
         Ok(if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block })
+    }
+
+    /// Memory for a block that will go into the cache if it may.
+    pub(crate) fn buffer(&self, handle: BlockHandle, bytes: usize, options: &ReadOptions) -> Vec<u8> {
+        match options.fill_cache {
+            true => self.cache.buffer(self.id, handle.offset, bytes),
+            false => Vec::new(),
+        }
     }
 
     /// Whether there can be a block there, before anything is allocated for it.

@@ -12,7 +12,7 @@
 //! **Threads**: one per cursor. **Failure**: a failed movement leaves the cursor nowhere; it may be positioned again.
 
 use crate::block::{Block, BlockCursor, Malformed};
-use crate::compress::decode_into;
+use crate::compress::{decode_into, uncompressed_bytes};
 use crate::cursor::Cursor;
 use crate::format::{BlockHandle, Damage};
 use crate::key::KeyRef;
@@ -300,7 +300,8 @@ impl TableCursor {
             self.fill_window(handle)?;
             self.window_bytes = (self.window_bytes * 2).min(WINDOW_BYTES_MAX);
         }
-        let mut block = Block::default();
+        let bytes = self.window.get(handle).map_or(0, uncompressed_bytes);
+        let mut block = Block::in_memory(self.table.buffer(handle, bytes, &self.options));
         decode_block(&self.table, &self.window, handle, self.options.verify_checksums, &mut block)?;
         let block = Arc::new(block);
         let block = match self.options.fill_cache {

@@ -252,7 +252,12 @@ impl TableWriter {
                 let is_warm = warmth.bytes > 0 && warmth.bytes >= block.len() / WARM_PART;
                 let frequency = std::mem::take(&mut warmth.frequency);
                 warmth.bytes = 0;
-                is_warm.then(|| (block.to_vec(), frequency))
+                is_warm.then(|| {
+                    let mut copy = warmth.cache.buffer(warmth.table_id, self.written, block.len());
+                    copy.clear();
+                    copy.extend_from_slice(block);
+                    (copy, frequency)
+                })
             }
             None => None,
         };

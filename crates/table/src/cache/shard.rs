@@ -6,7 +6,7 @@
 
 use super::{BlockKey, ByHash, CacheStats, HashesOnly};
 use crate::block::Block;
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 /// More hits than this do not earn more rounds.
@@ -28,6 +28,23 @@ pub(super) struct Slot {
     in_main: bool,
 }
 
+/// Buffers are kept for further blocks if their capacity is a multiple of this, and at most [`SPARE_BYTES_MAX`].
+pub(super) const SPARE_STEP_BYTES: usize = 128;
+/// The longest buffer that is kept.
+pub(super) const SPARE_BYTES_MAX: usize = 64 << 10;
+/// A buffer may be so many steps longer than what is asked for.
+const SPARE_STEPS_OVER: usize = 2;
+/// What spare buffers may take of a shard that is full: one in this many bytes.
+const SPARE_PART: u64 = 32;
+
+/// What is to be freed when the lock is not held any more.
+#[derive(Debug, Default)]
+pub(super) struct Garbage {
+    /// Blocks that somebody still reads.
+    blocks: Vec<Arc<Block>>,
+    buffers: Vec<Vec<u8>>,
+}
+
 /// Blocks are found by the hash of their key: of two keys with the same 64-bit hash only one can be here, and the slot's
 /// key decides which.
 #[derive(Debug, Default)]
@@ -42,6 +59,9 @@ pub(super) struct Shard {
     /// Hashes of blocks that left the small queue, oldest first; as many as there are blocks here, at most.
     ghosts: VecDeque<u64>,
     ghost_set: HashesOnly,
+    /// Buffers of blocks that are gone, by capacity.
+    spares: BTreeMap<usize, Vec<Vec<u8>>>,
+    spare_bytes: u64,
     hits: u64,
     misses: u64,
     insertions: u64,
@@ -69,6 +89,50 @@ impl Shard {
         self.slots.get(&hash).filter(|slot| slot.key == key).map(|slot| slot.frequency)
     }
 
+    /// A buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
+    pub(super) fn take_spare(&mut self, bytes: usize) -> Option<Vec<u8>> {
+        let (_, buffers) =
+            self.spares.range_mut(bytes..bytes.saturating_add((SPARE_STEPS_OVER + 1) * SPARE_STEP_BYTES)).next()?;
+        let buffer = buffers.pop()?;
+        let capacity = buffer.capacity();
+        if buffers.is_empty() {
+            self.spares.remove(&capacity);
+        }
+        self.spare_bytes -= capacity as u64;
+        Some(buffer)
+    }
+
+    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, or a small part
+    /// of the shard if they leave none.
+    fn recycle(&mut self, block: Arc<Block>, limit: u64, garbage: &mut Garbage) {
+        let buffer = match Arc::try_unwrap(block) {
+            Ok(block) => block.into_bytes(),
+            Err(block) => return garbage.blocks.push(block),
+        };
+        let capacity = buffer.capacity();
+        let unused = limit.saturating_sub(self.small_bytes + self.main_bytes);
+        if !capacity.is_multiple_of(SPARE_STEP_BYTES)
+            || !(1..=SPARE_BYTES_MAX).contains(&capacity)
+            || self.spare_bytes + capacity as u64 > (limit / SPARE_PART).max(unused / 2)
+        {
+            return garbage.buffers.push(buffer);
+        }
+        self.spare_bytes += capacity as u64;
+        self.spares.entry(capacity).or_default().push(buffer);
+    }
+
+    /// Drops a spare buffer, of the largest there are.
+    fn drop_spare(&mut self, garbage: &mut Garbage) {
+        let Some(mut buffers) = self.spares.last_entry() else { return };
+        if let Some(buffer) = buffers.get_mut().pop() {
+            self.spare_bytes -= buffer.capacity() as u64;
+            garbage.buffers.push(buffer);
+        }
+        if buffers.get().is_empty() {
+            buffers.remove();
+        }
+    }
+
     /// Puts a block in that was asked for `frequency` times already.
     #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
@@ -79,13 +143,13 @@ impl Shard {
         frequency: u8,
         charge: u64,
         limit: u64,
-        evicted: &mut Vec<Slot>,
+        garbage: &mut Garbage,
     ) -> Arc<Block> {
         if let Some(slot) = self.slots.get(&hash) {
             return if slot.key == key { Arc::clone(&slot.block) } else { block };
         }
         let Some(room) = limit.checked_sub(charge) else { return block };
-        self.make_room(room, limit, evicted);
+        self.make_room(room, limit, garbage);
         let in_main = self.ghost_set.remove(&hash);
         let frequency = frequency.min(FREQUENCY_MAX);
         self.slots.insert(hash, Slot { key, block: Arc::clone(&block), charge, frequency, in_main });
@@ -100,10 +164,13 @@ impl Shard {
         block
     }
 
-    /// Takes a block out, if it is here. Its entry stays in its queue until it comes to the front, or until most are stale.
-    pub(super) fn remove(&mut self, key: BlockKey, hash: u64) -> Option<Slot> {
-        self.slots.get(&hash).filter(|slot| slot.key == key)?;
-        let slot = self.slots.remove(&hash)?;
+    /// Takes a block out; false if it is not here. Its entry stays in its queue until it comes to the front, or until most
+    /// are stale.
+    pub(super) fn remove(&mut self, key: BlockKey, hash: u64, limit: u64, garbage: &mut Garbage) -> bool {
+        if self.slots.get(&hash).is_none_or(|slot| slot.key != key) {
+            return false;
+        }
+        let Some(slot) = self.slots.remove(&hash) else { return false };
         *(if slot.in_main { &mut self.main_bytes } else { &mut self.small_bytes }) -= slot.charge;
         self.evictions += 1;
         self.stale += 1;
@@ -114,27 +181,30 @@ impl Shard {
             self.stale = 0;
         }
         self.limit_ghosts();
-        Some(slot)
+        self.recycle(slot.block, limit, garbage);
+        true
     }
 
     /// Throws blocks out until `limit` holds.
-    pub(super) fn shrink(&mut self, limit: u64, evicted: &mut Vec<Slot>) {
-        self.make_room(limit, limit, evicted);
+    pub(super) fn shrink(&mut self, limit: u64, garbage: &mut Garbage) {
+        self.make_room(limit, limit, garbage);
     }
 
-    fn make_room(&mut self, room: u64, limit: u64, evicted: &mut Vec<Slot>) {
-        while self.small_bytes + self.main_bytes > room {
-            if self.small_bytes > limit / SMALL_PART || self.main.is_empty() {
-                self.advance_small(evicted);
+    fn make_room(&mut self, room: u64, limit: u64, garbage: &mut Garbage) {
+        while self.small_bytes + self.main_bytes + self.spare_bytes > room {
+            if self.spare_bytes > limit / SPARE_PART || self.slots.is_empty() {
+                self.drop_spare(garbage);
+            } else if self.small_bytes > limit / SMALL_PART || self.main.is_empty() {
+                self.advance_small(limit, garbage);
             } else {
-                self.advance_main(evicted);
+                self.advance_main(limit, garbage);
             }
         }
         self.limit_ghosts();
     }
 
     /// Moves the front of the small queue to the main queue, or out.
-    fn advance_small(&mut self, evicted: &mut Vec<Slot>) {
+    fn advance_small(&mut self, limit: u64, garbage: &mut Garbage) {
         let Some(hash) = self.small.pop_front() else { return };
         let Some(slot) = self.slots.get_mut(&hash).filter(|slot| !slot.in_main) else { return self.pass_over() };
         self.small_bytes -= slot.charge;
@@ -145,7 +215,7 @@ impl Shard {
             self.main.push_back(hash);
             return;
         }
-        self.evict(hash, evicted);
+        self.evict(hash, limit, garbage);
         if self.ghost_set.insert(hash) {
             self.ghosts.push_back(hash);
         }
@@ -160,7 +230,7 @@ impl Shard {
     }
 
     /// Sends the front of the main queue round again, or out. Ends, since each round lowers a frequency.
-    fn advance_main(&mut self, evicted: &mut Vec<Slot>) {
+    fn advance_main(&mut self, limit: u64, garbage: &mut Garbage) {
         let Some(hash) = self.main.pop_front() else { return };
         let Some(slot) = self.slots.get_mut(&hash).filter(|slot| slot.in_main) else { return self.pass_over() };
         if slot.frequency > 0 {
@@ -169,7 +239,7 @@ impl Shard {
             return;
         }
         self.main_bytes -= slot.charge;
-        self.evict(hash, evicted);
+        self.evict(hash, limit, garbage);
     }
 
     /// A stale entry has left its queue.
@@ -178,10 +248,10 @@ impl Shard {
         self.stale = self.stale.saturating_sub(1);
     }
 
-    fn evict(&mut self, hash: u64, evicted: &mut Vec<Slot>) {
+    fn evict(&mut self, hash: u64, limit: u64, garbage: &mut Garbage) {
         if let Some(slot) = self.slots.remove(&hash) {
             self.evictions += 1;
-            evicted.push(slot);
+            self.recycle(slot.block, limit, garbage);
         }
     }
 
@@ -192,6 +262,7 @@ impl Shard {
         stats.evictions += self.evictions;
         stats.blocks += self.slots.len() as u64;
         stats.block_bytes += self.small_bytes + self.main_bytes;
+        stats.spare_bytes += self.spare_bytes;
     }
 
     /// The sum of charges, counted anew.
@@ -201,6 +272,11 @@ impl Shard {
             assert_eq!(slot.charge as usize, slot.block.memory_bytes() + super::ENTRY_OVERHEAD_BYTES);
             slot.charge
         });
+        let spares: usize = self.spares.values().flatten().map(Vec::capacity).sum();
+        assert_eq!(spares as u64, self.spare_bytes);
+        assert!(
+            self.spares.iter().all(|(capacity, all)| !all.is_empty() && all.iter().all(|b| b.capacity() == *capacity))
+        );
         let queued = self.small.len() + self.main.len();
         assert!((self.slots.len()..=2 * self.slots.len() + STALE_MIN + 1).contains(&queued), "{queued} entries");
         assert!(self.ghost_set.len() <= self.ghosts.len() && self.ghosts.len() <= (self.slots.len() + 1).max(2));
