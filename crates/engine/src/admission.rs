@@ -15,10 +15,10 @@
 //! has the lower sequence numbers, whatever their kinds. A write behind others waits for them even if it could begin:
 //! a full keyspace holds back asynchronous writes to all of them.
 //!
-//! **Cancelling.** A future that is dropped while its write is in the room takes the write out: it has no effect. A write
-//! that has begun goes its way without the future.
+//! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise it would depend on
+//! how busy the store is what becomes of a write whose future nobody keeps.
 //!
-//! **Bounded.** The room holds what callers hold futures of, up to [`WAITING_BYTES_MAX`]; beyond, a call is refused.
+//! **Bounded.** The room holds up to [`WAITING_BYTES_MAX`]; beyond, a call is refused.
 //!
 //! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
 //! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
@@ -130,28 +130,12 @@ impl WaitingRoom {
     }
 }
 
-/// A place in the waiting room; dropping it gives the place up.
-pub(crate) struct Place {
-    core: Arc<Core>,
-    ticket: u64,
-    pub(crate) verdict: Arc<Verdict>,
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.verdict.get().is_none() && self.core.waiting_room.remove(self.ticket).is_some() {
-            // The next one may have a free way, and somebody may wait for this one to go.
-            self.core.progress.notify();
-        }
-    }
-}
-
 /// Where an asynchronous write is after the call.
 pub(crate) enum Admission {
     /// There was nothing to write.
     Empty,
     Begun(Arc<Request>),
-    Waits(Place),
+    Waits(Arc<Verdict>),
 }
 
 impl Core {
@@ -180,7 +164,7 @@ impl Core {
     }
 
     /// The prologue of an asynchronous write, or a place to wait for it.
-    pub(crate) fn admit_async(self: &Arc<Self>, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
+    pub(crate) fn admit_async(&self, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
         self.writable()?;
         let mut delay = None;
         if self.waiting_room.is_empty() {
@@ -200,7 +184,7 @@ impl Core {
         let since = self.env.clock.now();
         let bytes = batch.bytes() as u64;
         let verdict = Arc::new(Verdict::default());
-        let (ticket, first) = {
+        let first = {
             let mut room = lock(&self.waiting_room.room);
             if room.closed {
                 return Err(Error::Closed);
@@ -220,12 +204,12 @@ impl Core {
             };
             room.writes.insert(ticket, waiting);
             self.waiting_room.count.store(room.writes.len(), Ordering::Release);
-            (ticket, room.writes.len() == 1)
+            room.writes.len() == 1
         };
         if first {
             self.progress.notify();
         }
-        Ok(Admission::Waits(Place { core: Arc::clone(self), ticket, verdict }))
+        Ok(Admission::Waits(verdict))
     }
 
     /// A blocking write waits here for the asynchronous ones that were called before it.

@@ -18,7 +18,7 @@ use std::task::{Context, Poll, Waker};
 /// An asynchronous write; see [`Keyspace::put_async`](crate::Keyspace::put_async) for what it promises.
 ///
 /// Its waker is called on a thread of the store and must not wait for the store.
-#[must_use = "a future tells only if asked; dropping it takes back a write that has not begun"]
+#[must_use = "the write takes place, but only the future tells whether it did"]
 pub struct WriteFuture {
     admission: Admission,
 }
@@ -35,7 +35,7 @@ impl WriteFuture {
         match &self.admission {
             Admission::Empty => Some(Ok(())),
             Admission::Begun(request) => request.outcome(),
-            Admission::Waits(place) => match place.verdict.get()? {
+            Admission::Waits(verdict) => match verdict.get()? {
                 Ok(request) => request.outcome(),
                 Err(error) => Some(Err(error.clone())),
             },
@@ -46,10 +46,10 @@ impl WriteFuture {
         match &self.admission {
             Admission::Empty => {}
             Admission::Begun(request) => request.wake_with(waker),
-            Admission::Waits(place) => match place.verdict.get() {
+            Admission::Waits(verdict) => match verdict.get() {
                 Some(Ok(request)) => request.wake_with(waker),
                 Some(Err(_)) => {}
-                None => place.verdict.wake_with(waker),
+                None => verdict.wake_with(waker),
             },
         }
     }
@@ -59,12 +59,11 @@ impl WriteFuture {
         self.outcome().is_some()
     }
 
-    /// Whether the store has taken the write: from then on it takes place even if the future is dropped. False while
-    /// it waits for the store to have room, and if it was refused.
+    /// Whether the store has taken the write. False while it waits for the store to have room, and if it was refused.
     pub fn has_begun(&self) -> bool {
         match &self.admission {
             Admission::Empty | Admission::Begun(_) => true,
-            Admission::Waits(place) => matches!(place.verdict.get(), Some(Ok(_))),
+            Admission::Waits(verdict) => matches!(verdict.get(), Some(Ok(_))),
         }
     }
 }

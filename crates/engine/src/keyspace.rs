@@ -194,9 +194,8 @@ impl Keyspace {
     /// system on the calling thread.
     ///
     /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future stays
-    /// pending and is woken when it has. Until the write [has begun](WriteFuture::has_begun) dropping the future takes
-    /// it back without a trace; after that it takes place whether the future is polled or dropped. A store that closes
-    /// answers what waits with [`Error::Closed`].
+    /// pending and is woken when it has. The write takes place whether the future is polled or dropped. A store that closes
+    /// answers what has not [begun](WriteFuture::has_begun) with [`Error::Closed`].
     ///
     /// Writes begin in the order of the calls, and become visible in that order: of two writes that one caller makes one
     /// after the other, blocking or not, and that both succeed, the second one is the newer. Works with any runtime.
