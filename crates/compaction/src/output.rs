@@ -97,8 +97,8 @@ impl<'a> Outputs<'a> {
             let (number, file) = self.host.new_table()?;
             let output = &self.rules.output;
             let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
-            if let Some(cache) = self.host.cache() {
-                writer.set_cache(cache, number);
+            if let Some(warming) = self.host.warming() {
+                writer.set_warming(warming, number);
             }
             self.open = Some(OpenTable { number, writer, paced_bytes: 0, tombstones: None });
         }

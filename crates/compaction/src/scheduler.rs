@@ -23,7 +23,7 @@ use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Refused, Unit};
 use situ_device::{Env, Event};
 use situ_storage::{Error, Writer};
-use situ_table::BlockCache;
+use situ_table::Warming;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -139,8 +139,8 @@ impl TaskHost for AttemptHost {
         Ok((number, writer))
     }
 
-    fn cache(&self) -> Option<Arc<BlockCache>> {
-        self.inner.cache()
+    fn warming(&self) -> Option<Arc<Warming>> {
+        self.inner.warming()
     }
 
     fn pace(&self, bytes: u64) {

@@ -7,7 +7,7 @@
 use crate::filter::CompactionFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::Writer;
-use situ_table::{BlockCache, SequenceNumber, Table, TableOptions, TableSummary};
+use situ_table::{SequenceNumber, Table, TableOptions, TableSummary, Warming};
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -134,9 +134,9 @@ pub trait TaskHost: Send + Sync {
     /// The volume's.
     fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)>;
 
-    /// The cache through which the output will be read, under the numbers of [`new_table`](TaskHost::new_table). Blocks that
-    /// hold what was read of late are put into it as they are written. Without one, readers fill their cache themselves.
-    fn cache(&self) -> Option<Arc<BlockCache>> {
+    /// For the cache through which the output will be read, under the numbers of [`new_table`](TaskHost::new_table): blocks
+    /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.
+    fn warming(&self) -> Option<Arc<Warming>> {
         None
     }
 

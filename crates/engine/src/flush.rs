@@ -22,7 +22,7 @@ use crate::{Error, Result};
 use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, TaskError, TaskHost, merge_sources};
 use situ_storage::{FileName, Writer};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{BlockCache, Cursor};
+use situ_table::{Cursor, Warming};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -33,11 +33,14 @@ pub(crate) struct Host {
     begun: Mutex<Vec<u64>>,
     paced: bool,
     target_bytes: u64,
+    /// A flush has nothing that was in the cache.
+    warming: Option<Arc<Warming>>,
 }
 
 impl Host {
     pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
-        Host { core: Arc::clone(core), begun: Mutex::new(Vec::new()), paced, target_bytes }
+        let warming = paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache))));
+        Host { core: Arc::clone(core), begun: Mutex::new(Vec::new()), paced, target_bytes, warming }
     }
 
     /// Removes the files of a merge that was given up, or those that are not among `kept`.
@@ -57,8 +60,8 @@ impl TaskHost for Host {
         Ok((number, self.core.volume.create(FileName::Table(number), self.target_bytes)?))
     }
 
-    fn cache(&self) -> Option<Arc<BlockCache>> {
-        Some(Arc::clone(&self.core.source.cache))
+    fn warming(&self) -> Option<Arc<Warming>> {
+        self.warming.clone()
     }
 
     fn pace(&self, bytes: u64) {

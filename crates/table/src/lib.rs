@@ -27,7 +27,7 @@ mod table_cursor;
 mod writer;
 
 pub use block::{Block, ValueRef};
-pub use cache::{BlockCache, CacheStats};
+pub use cache::{BlockCache, CacheStats, Warming};
 pub use cursor::Cursor;
 pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, filter_bits, filter_line, hash_key};
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};

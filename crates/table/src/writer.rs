@@ -6,7 +6,7 @@
 //!    open index block. Finished index blocks stay in memory: they follow the data.
 //! 3. [`finish`](TableWriter::finish) appends index blocks, filter, range tombstones, properties, top index, footer.
 //!
-//! 4. A writer that was given a [cache](TableWriter::set_cache) puts those finished data blocks into it of which a quarter
+//! 4. A writer that may [warm](TableWriter::set_warming) a cache puts those finished data blocks into it of which a quarter
 //!    at least is [warm](TableWriter::warm).
 //!
 //! **Invariants**: internal keys strictly ascend, or [`add`](TableWriter::add) refuses. Same options, creation time and
@@ -15,7 +15,7 @@
 //! and 8 bytes per key until the table is finished.
 
 use crate::block::{Block, BlockBuilder};
-use crate::cache::BlockCache;
+use crate::cache::Warming;
 use crate::compress::{Compressor, seal};
 use crate::filter::FilterBuilder;
 use crate::format::{
@@ -51,7 +51,7 @@ struct FinishedLeaf {
 
 /// Where warm blocks go.
 struct Warmth {
-    cache: Arc<BlockCache>,
+    warming: Arc<Warming>,
     table_id: u64,
     /// Of the entries of the open data block that are warm.
     bytes: usize,
@@ -123,9 +123,9 @@ impl TableWriter {
         })
     }
 
-    /// Gives the writer the cache through which the table will be read, and the number by which it will be opened.
-    pub fn set_cache(&mut self, cache: Arc<BlockCache>, table_id: u64) {
-        self.warmth = Some(Warmth { cache, table_id, bytes: 0, frequency: 0 });
+    /// Lets the writer put warm blocks into the cache through which the table will be read, opened by this number.
+    pub fn set_warming(&mut self, warming: Arc<Warming>, table_id: u64) {
+        self.warmth = Some(Warmth { warming, table_id, bytes: 0, frequency: 0 });
     }
 
     /// Says that the entry added last comes from a block that is in the cache and was hit `frequency` times of late. Without
@@ -252,8 +252,9 @@ impl TableWriter {
                 let is_warm = warmth.bytes > 0 && warmth.bytes >= block.len() / WARM_PART;
                 let frequency = std::mem::take(&mut warmth.frequency);
                 warmth.bytes = 0;
-                is_warm.then(|| {
-                    let mut copy = warmth.cache.buffer(warmth.table_id, self.written, block.len());
+                let cache = if is_warm { warmth.warming.take(block.len()) } else { None };
+                cache.map(|cache| {
+                    let mut copy = cache.buffer(warmth.table_id, self.written, block.len());
                     copy.clear();
                     copy.extend_from_slice(block);
                     (copy, frequency)
@@ -264,11 +265,11 @@ impl TableWriter {
         let bytes = self.compressor.store(block, &mut self.stored);
         self.data.clear();
         let handle = self.append_stored(bytes)?;
-        if let (Some((block, frequency)), Some(Warmth { cache, table_id, .. })) = (warm, &self.warmth) {
+        if let (Some((block, frequency)), Some(Warmth { warming, table_id, .. })) = (warm, &self.warmth) {
             let block = Block::new(block, handle.offset);
             let block =
                 block.map_err(|d| Error::Invalid(format!("a block was built wrong: {} expected", d.expected)))?;
-            cache.insert_used(*table_id, handle.offset, Arc::new(block), frequency);
+            warming.cache().insert_used(*table_id, handle.offset, Arc::new(block), frequency);
         }
         self.properties.data_bytes += handle.stored_bytes();
         self.properties.data_blocks += 1;

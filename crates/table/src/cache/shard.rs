@@ -36,6 +36,8 @@ pub(super) const SPARE_BYTES_MAX: usize = 64 << 10;
 const SPARE_STEPS_OVER: usize = 2;
 /// What spare buffers may take of a shard that is full: one in this many bytes.
 const SPARE_PART: u64 = 32;
+/// What they may take of one that is not.
+const SPARE_PART_MAX: u64 = 8;
 
 /// What is to be freed when the lock is not held any more.
 #[derive(Debug, Default)]
@@ -102,8 +104,8 @@ impl Shard {
         Some(buffer)
     }
 
-    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, or a small part
-    /// of the shard if they leave none.
+    /// Keeps the memory of a block that is gone for the next one: at most half of the room that blocks leave, and a small part
+    /// of the shard, a smaller one if they leave none.
     fn recycle(&mut self, block: Arc<Block>, limit: u64, garbage: &mut Garbage) {
         let buffer = match Arc::try_unwrap(block) {
             Ok(block) => block.into_bytes(),
@@ -113,7 +115,7 @@ impl Shard {
         let unused = limit.saturating_sub(self.small_bytes + self.main_bytes);
         if !capacity.is_multiple_of(SPARE_STEP_BYTES)
             || !(1..=SPARE_BYTES_MAX).contains(&capacity)
-            || self.spare_bytes + capacity as u64 > (limit / SPARE_PART).max(unused / 2)
+            || self.spare_bytes + capacity as u64 > (unused / 2).clamp(limit / SPARE_PART, limit / SPARE_PART_MAX)
         {
             return garbage.buffers.push(buffer);
         }

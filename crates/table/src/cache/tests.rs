@@ -149,7 +149,7 @@ fn a_block_that_was_in_use_stays_when_others_wash_through() {
 
 #[test]
 fn memory_of_blocks_that_go_is_used_again() {
-    let cache = BlockCache::new(1 << 20);
+    let cache = BlockCache::new(8 << 20);
     let put = |table: u64, i: u64| {
         let mut memory = cache.buffer(table, i, 4000);
         let address = memory.as_ptr().addr();

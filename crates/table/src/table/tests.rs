@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
-use crate::{Compression, MAX_SEQUENCE, TableOptions, TableWriter, hash_key};
+use crate::{Compression, MAX_SEQUENCE, TableOptions, TableWriter, Warming, hash_key};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -449,7 +449,7 @@ fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> Opt
     };
     let file = crate::testing::MemoryFile::default();
     let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1).unwrap();
-    writer.set_cache(Arc::clone(cache), 1);
+    writer.set_warming(Arc::new(Warming::new(Arc::clone(cache))), 1);
     for number in 0..entries {
         let (key, value) = (number.to_be_bytes(), [number as u8; 80]);
         writer.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap();
@@ -488,6 +488,14 @@ fn warm_blocks_are_in_the_cache_before_anybody_asks() {
     cursor.first().unwrap();
     assert_eq!(cursor.cached_frequency(), Some(3));
     assert_eq!(table.cursor(ReadOptions::default()).cached_frequency(), None);
+}
+
+#[test]
+fn a_merge_warms_no_more_than_its_part_of_the_cache() {
+    let cache = BlockCache::new(1 << 20);
+    written_warm(&cache, 5000, |_| Some(3));
+    let warmed = cache.stats().block_bytes;
+    assert!((100 << 10..200 << 10).contains(&warmed), "{warmed} of a cache of 1 MiB");
 }
 
 #[test]
