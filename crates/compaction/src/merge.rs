@@ -33,10 +33,10 @@ pub trait Source {
     fn next(&mut self) -> Result<()>;
     /// Which file the entry comes from, for errors.
     fn file(&self) -> String;
-    /// How often readers of late hit the block of the cache that the entry lies in; `None` if it lies in none.
+    /// How warm the block of the cache is that the entry lies in; 0 if it lies in none.
     #[inline]
-    fn cached_frequency(&self) -> Option<u8> {
-        None
+    fn warmth(&self) -> u8 {
+        0
     }
 }
 

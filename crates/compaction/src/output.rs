@@ -216,9 +216,7 @@ impl Sink for Outputs<'_> {
         }
         let writer = &mut self.open()?.writer;
         writer.add(key, value)?;
-        if let Some(frequency) = about.cached_frequency {
-            writer.warm(key.user.len() + value.len(), frequency);
-        }
+        writer.warm(key.user.len() + value.len(), about.warmth);
         Ok(())
     }
 

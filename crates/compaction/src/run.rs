@@ -203,8 +203,8 @@ impl Source for RunSource<'_> {
     }
 
     #[inline]
-    fn cached_frequency(&self) -> Option<u8> {
-        self.current.as_ref().and_then(|(_, cursor)| cursor.cached_frequency())
+    fn warmth(&self) -> u8 {
+        self.current.as_ref().map_or(0, |(_, cursor)| cursor.warmth())
     }
 
     fn file(&self) -> String {

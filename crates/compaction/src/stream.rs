@@ -79,8 +79,8 @@ impl Rules<'_> {
 pub(crate) struct About {
     /// It is the first of its user key: outputs may be cut before it.
     pub(crate) new_user_key: bool,
-    /// See [`Source::cached_frequency`].
-    pub(crate) cached_frequency: Option<u8>,
+    /// See [`Source::warmth`].
+    pub(crate) warmth: u8,
 }
 
 /// Takes what the stream keeps, in order.
@@ -118,7 +118,7 @@ pub(crate) fn drive<S: Source, K: Sink>(
         below_this_key: None,
         waiting: Vec::new(),
         kept_this_key: false,
-        cached_frequency: None,
+        warmth: 0,
     };
     // No entry has been seen: no trailer and no stripe compares equal to these.
     let mut started = false;
@@ -166,7 +166,7 @@ struct Stream<'a> {
     waiting: Vec<Trailer>,
     kept_this_key: bool,
     /// Of the entry that is being looked at.
-    cached_frequency: Option<u8>,
+    warmth: u8,
 }
 
 impl Stream<'_> {
@@ -201,7 +201,7 @@ impl Stream<'_> {
         stats: &mut TaskStats,
     ) -> Result<()> {
         let rules = self.rules;
-        self.cached_frequency = merge.current().cached_frequency();
+        self.warmth = merge.current().warmth();
         let KeyRef { user, trailer } = merge.key();
         let sequence = trailer.sequence();
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
@@ -289,7 +289,7 @@ impl Stream<'_> {
         let new_user_key = !self.kept_this_key;
         self.kept_this_key = true;
         stats.entries_out += 1;
-        let about = About { new_user_key, cached_frequency: self.cached_frequency };
+        let about = About { new_user_key, warmth: self.warmth };
         sink.entry(KeyRef::new(&self.user_key, trailer), value, about)
     }
 }

@@ -8,7 +8,7 @@
 //! 3. At the front of the main queue a block goes round again as often as it was hit since, three times at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in with the hits of those that they replace ([`TableWriter::warm`](crate::TableWriter::warm)), and
+//! puts new blocks in for those that were read since the third merge before ([`TableWriter::warm`](crate::TableWriter::warm)), and
 //! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
 //! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
 //! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 mod shard;
-use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard};
+use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard, WARMTH_MAX};
 
 /// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
 /// places in the queue and in the ghost list.
@@ -129,14 +129,15 @@ impl BlockCache {
 
     /// Keeps `block` if there is room for it, and returns the block to use: if another thread was faster, that one's.
     pub fn insert(&self, table_id: u64, offset: u64, block: Arc<Block>) -> Arc<Block> {
-        self.insert_used(table_id, offset, block, 0)
+        self.insert_warm(table_id, offset, block, WARMTH_MAX)
     }
 
-    /// How often the block of `table_id` at `offset` was hit of late, if it is here: 0 to 3. Not counted as a lookup.
-    pub(crate) fn frequency(&self, table_id: u64, offset: u64) -> Option<u8> {
+    /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0 if it
+    /// is not here. Not counted as a lookup.
+    pub(crate) fn warmth(&self, table_id: u64, offset: u64) -> u8 {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
-        self.shard(hash).frequency(key, hash)
+        self.shard(hash).warmth(key, hash)
     }
 
     /// Takes out the block of `table_id` at `offset`, which nobody will ask for again; returns whether it was here.
@@ -165,15 +166,15 @@ impl BlockCache {
         buffer
     }
 
-    /// As [`insert`](BlockCache::insert), for a block that holds what was hit `frequency` times in other blocks.
-    pub(crate) fn insert_used(&self, table_id: u64, offset: u64, block: Arc<Block>, frequency: u8) -> Arc<Block> {
+    /// As [`insert`](BlockCache::insert), for a block that may go through so many merges.
+    pub(crate) fn insert_warm(&self, table_id: u64, offset: u64, block: Arc<Block>, warmth: u8) -> Arc<Block> {
         let key = BlockKey { table_id, offset };
         let hash = key.hash();
         let charge = (block.memory_bytes() + ENTRY_OVERHEAD_BYTES) as u64;
         let mut garbage = Garbage::default();
         let mut shard = self.shard(hash);
         // Read under the lock: whoever lowers the limit then shrinks each shard, under its lock.
-        let kept = shard.insert(key, hash, block, frequency, charge, self.shard_limit(), &mut garbage);
+        let kept = shard.insert(key, hash, block, warmth, charge, self.shard_limit(), &mut garbage);
         drop(shard);
         // Freed outside the lock.
         drop(garbage);

@@ -71,8 +71,8 @@ pub struct TableCursor {
     /// How much the next window will be: fixed for a sequential cursor.
     window_bytes: usize,
     sequential: bool,
-    /// Of a sequential cursor: the hits of the current block in the cache, if it is there.
-    frequency: Option<u8>,
+    /// Of a sequential cursor: how warm the current block is in the cache.
+    warmth: u8,
     misses: u32,
     /// The end of the last block that was loaded; the next one begins there in a forward scan.
     expected_offset: u64,
@@ -90,7 +90,7 @@ impl TableCursor {
             window: Window::default(),
             window_bytes: sequential_bytes.map_or(WINDOW_BYTES_MIN, |bytes| bytes.max(SEQUENTIAL_BYTES_MIN)),
             sequential: sequential_bytes.is_some(),
-            frequency: None,
+            warmth: 0,
             misses: 0,
             expected_offset: 0,
         }
@@ -119,11 +119,11 @@ impl TableCursor {
         self.entries.value()
     }
 
-    /// Of a sequential cursor: how often the cache was hit for the block of this entry, if it holds it, though the cursor
-    /// reads past it. What [`TableWriter::warm`](crate::TableWriter::warm) is to be told. `None` of other cursors.
+    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there, for
+    /// [`TableWriter::warm`](crate::TableWriter::warm). 0 if it is not there, and of other cursors.
     #[inline]
-    pub fn cached_frequency(&self) -> Option<u8> {
-        self.frequency
+    pub fn warmth(&self) -> u8 {
+        self.warmth
     }
 
     /// The entry's value, keeping its block alive. Must stand on an entry.
@@ -313,7 +313,7 @@ impl TableCursor {
     }
 
     fn load_sequential(&mut self, handle: BlockHandle) -> Result<()> {
-        self.frequency = self.table.cache().frequency(self.table.id(), handle.offset);
+        self.warmth = self.table.cache().warmth(self.table.id(), handle.offset);
         if self.window.get(handle).is_none() {
             self.fill_window(handle)?;
         }

@@ -55,8 +55,8 @@ struct Warmth {
     table_id: u64,
     /// Of the entries of the open data block that are warm.
     bytes: usize,
-    /// The most hits of one of them.
-    frequency: u8,
+    /// Of the warmest of them.
+    warmth: u8,
 }
 
 /// See the [module](self).
@@ -125,16 +125,16 @@ impl TableWriter {
 
     /// Lets the writer put warm blocks into the cache through which the table will be read, opened by this number.
     pub fn set_warming(&mut self, warming: Arc<Warming>, table_id: u64) {
-        self.warmth = Some(Warmth { warming, table_id, bytes: 0, frequency: 0 });
+        self.warmth = Some(Warmth { warming, table_id, bytes: 0, warmth: 0 });
     }
 
-    /// Says that the entry added last comes from a block that is in the cache and was hit `frequency` times of late. Without
-    /// a cache, nothing.
+    /// Says how [warm](crate::TableCursor::warmth) the block is that the entry added last comes from. A merge takes one off, so
+    /// that what nobody reads any more does not go from table to table for ever. Without a cache, nothing.
     #[inline]
-    pub fn warm(&mut self, entry_bytes: usize, frequency: u8) {
-        if let Some(warmth) = &mut self.warmth {
-            warmth.bytes += entry_bytes;
-            warmth.frequency = warmth.frequency.max(frequency);
+    pub fn warm(&mut self, entry_bytes: usize, warmth: u8) {
+        if let (Some(open), 1..) = (&mut self.warmth, warmth) {
+            open.bytes += entry_bytes;
+            open.warmth = open.warmth.max(warmth);
         }
     }
 
@@ -250,14 +250,14 @@ impl TableWriter {
         let warm = match &mut self.warmth {
             Some(warmth) => {
                 let is_warm = warmth.bytes > 0 && warmth.bytes >= block.len() / WARM_PART;
-                let frequency = std::mem::take(&mut warmth.frequency);
+                let left = std::mem::take(&mut warmth.warmth).saturating_sub(1);
                 warmth.bytes = 0;
                 let cache = if is_warm { warmth.warming.take(block.len()) } else { None };
                 cache.map(|cache| {
                     let mut copy = cache.buffer(warmth.table_id, self.written, block.len());
                     copy.clear();
                     copy.extend_from_slice(block);
-                    (copy, frequency)
+                    (copy, left)
                 })
             }
             None => None,
@@ -265,11 +265,11 @@ impl TableWriter {
         let bytes = self.compressor.store(block, &mut self.stored);
         self.data.clear();
         let handle = self.append_stored(bytes)?;
-        if let (Some((block, frequency)), Some(Warmth { warming, table_id, .. })) = (warm, &self.warmth) {
+        if let (Some((block, left)), Some(Warmth { warming, table_id, .. })) = (warm, &self.warmth) {
             let block = Block::new(block, handle.offset);
             let block =
                 block.map_err(|d| Error::Invalid(format!("a block was built wrong: {} expected", d.expected)))?;
-            warming.cache().insert_used(*table_id, handle.offset, Arc::new(block), frequency);
+            warming.cache().insert_warm(*table_id, handle.offset, Arc::new(block), left);
         }
         self.properties.data_bytes += handle.stored_bytes();
         self.properties.data_blocks += 1;

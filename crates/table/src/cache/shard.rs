@@ -11,6 +11,8 @@ use std::sync::Arc;
 
 /// More hits than this do not earn more rounds.
 const FREQUENCY_MAX: u8 = 3;
+/// How many merges a block's contents go through, from block to block, after somebody last asked for them.
+pub(super) const WARMTH_MAX: u8 = 3;
 /// The small queue's part of the shard: one in this many bytes.
 const SMALL_PART: u64 = 10;
 /// Stale entries of queues that are not worth cleaning up.
@@ -24,6 +26,8 @@ pub(super) struct Slot {
     charge: u64,
     /// Hits since it entered its queue or last came to the front.
     frequency: u8,
+    /// How many merges it may go through before somebody asks for it again.
+    warmth: u8,
     /// Which queue it is in.
     in_main: bool,
 }
@@ -76,6 +80,7 @@ impl Shard {
         match self.slots.get_mut(&hash) {
             Some(slot) if slot.key == key => {
                 slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
+                slot.warmth = WARMTH_MAX;
                 self.hits += 1;
                 Some(Arc::clone(&slot.block))
             }
@@ -86,9 +91,9 @@ impl Shard {
         }
     }
 
-    /// The hits that are known of a block, if it is here. Not counted as a lookup.
-    pub(super) fn frequency(&self, key: BlockKey, hash: u64) -> Option<u8> {
-        self.slots.get(&hash).filter(|slot| slot.key == key).map(|slot| slot.frequency)
+    /// How many merges a block may go through; 0 if it is not here. Not counted as a lookup.
+    pub(super) fn warmth(&self, key: BlockKey, hash: u64) -> u8 {
+        self.slots.get(&hash).filter(|slot| slot.key == key).map_or(0, |slot| slot.warmth)
     }
 
     /// A buffer for a block of `bytes` that may be too long, with whatever was in it; `None` if there is none.
@@ -135,14 +140,15 @@ impl Shard {
         }
     }
 
-    /// Puts a block in that was asked for `frequency` times already.
+    /// Puts a block in that may go through so many merges. One that comes from a merge itself counts as hit if what it is
+    /// made of was asked for since the merge before.
     #[expect(clippy::too_many_arguments, reason = "what the cache knows and the shard needs; one caller")]
     pub(super) fn insert(
         &mut self,
         key: BlockKey,
         hash: u64,
         block: Arc<Block>,
-        frequency: u8,
+        warmth: u8,
         charge: u64,
         limit: u64,
         garbage: &mut Garbage,
@@ -153,8 +159,8 @@ impl Shard {
         let Some(room) = limit.checked_sub(charge) else { return block };
         self.make_room(room, limit, garbage);
         let in_main = self.ghost_set.remove(&hash);
-        let frequency = frequency.min(FREQUENCY_MAX);
-        self.slots.insert(hash, Slot { key, block: Arc::clone(&block), charge, frequency, in_main });
+        let frequency = u8::from(warmth + 1 == WARMTH_MAX);
+        self.slots.insert(hash, Slot { key, block: Arc::clone(&block), charge, frequency, warmth, in_main });
         if in_main {
             self.main.push_back(hash);
             self.main_bytes += charge;

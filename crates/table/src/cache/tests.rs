@@ -139,12 +139,12 @@ fn what_is_removed_leaves_room_and_no_trace() {
 fn a_block_that_was_in_use_stays_when_others_wash_through() {
     let cache = BlockCache::new(1 << 20);
     for i in 0..50 {
-        cache.insert_used(1, i, block(4000, i), (i % 2) as u8);
+        cache.insert_warm(1, i, block(4000, i), (2 * (i % 2)) as u8);
     }
     for i in 0..10_000 {
         cache.insert(2, i, block(4000, i));
     }
-    assert!((0..50).all(|i| cache.frequency(1, i).is_some() == (i % 2 == 1)));
+    assert!((0..50).all(|i| (cache.warmth(1, i) > 0) == (i % 2 == 1)));
 }
 
 #[test]

@@ -440,7 +440,7 @@ fn what_a_table_pins_is_charged_until_it_is_closed() {
 }
 
 /// A table of blocks of ten entries, each warm in the share of its entries that `warm` says, written for a cache.
-fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> Option<u8>) -> Arc<Table> {
+fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> u8) -> Arc<Table> {
     let options = TableOptions {
         compression: Compression::None,
         index_block_bytes: 200,
@@ -453,9 +453,7 @@ fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> Opt
     for number in 0..entries {
         let (key, value) = (number.to_be_bytes(), [number as u8; 80]);
         writer.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap();
-        if let Some(frequency) = warm(number) {
-            writer.warm(key.len() + value.len(), frequency);
-        }
+        writer.warm(key.len() + value.len(), warm(number));
     }
     writer.finish().unwrap();
     let table = Table::open(MemoryReader::new(file.bytes()), 1, Arc::clone(cache)).unwrap();
@@ -472,7 +470,7 @@ fn misses_of(cache: &BlockCache, read: impl FnOnce()) -> u64 {
 #[test]
 fn warm_blocks_are_in_the_cache_before_anybody_asks() {
     let cache = BlockCache::new(8 << 20);
-    let table = written_warm(&cache, 3000, |number| (number < 1500 || number % 100 == 0).then_some(2));
+    let table = written_warm(&cache, 3000, |number| if number < 1500 || number % 100 == 0 { 2 } else { 0 });
     let get = |number: u32| {
         let key = number.to_be_bytes();
         let found = table.get(&key, MAX_SEQUENCE, hash_key(&key), &ReadOptions::default()).unwrap().unwrap();
@@ -486,14 +484,26 @@ fn warm_blocks_are_in_the_cache_before_anybody_asks() {
     assert!(misses_of(&cache, || (1520..3000).for_each(get)) >= 100, "one entry of ten does not make a block warm");
     let mut cursor = table.sequential_cursor(1 << 20);
     cursor.first().unwrap();
-    assert_eq!(cursor.cached_frequency(), Some(3));
-    assert_eq!(table.cursor(ReadOptions::default()).cached_frequency(), None);
+    assert_eq!(cursor.warmth(), 3);
+    assert_eq!(table.cursor(ReadOptions::default()).warmth(), 0);
+}
+
+#[test]
+fn what_nobody_reads_goes_through_three_merges() {
+    for warmth in (0..=3).rev() {
+        let cache = BlockCache::new(8 << 20);
+        let table = written_warm(&cache, 3000, |_| warmth);
+        let mut cursor = table.sequential_cursor(1 << 20);
+        cursor.first().unwrap();
+        assert_eq!(cursor.warmth(), u8::saturating_sub(warmth, 1));
+        assert_eq!(cache.stats().blocks > 0, warmth > 0);
+    }
 }
 
 #[test]
 fn a_merge_warms_no_more_than_its_part_of_the_cache() {
     let cache = BlockCache::new(1 << 20);
-    written_warm(&cache, 5000, |_| Some(3));
+    written_warm(&cache, 5000, |_| 3);
     let warmed = cache.stats().block_bytes;
     assert!((100 << 10..200 << 10).contains(&warmed), "{warmed} of a cache of 1 MiB");
 }
@@ -502,7 +512,7 @@ fn a_merge_warms_no_more_than_its_part_of_the_cache() {
 fn a_forgotten_table_has_no_block_in_the_cache() {
     for index_block_bytes in [200, 1 << 20] {
         let cache = BlockCache::new(8 << 20);
-        let table = written_warm(&cache, 3000, |_| Some(0));
+        let table = written_warm(&cache, 3000, |_| 0);
         let other = Arc::clone(&cache);
         let entries: Vec<_> = (0..3000u32).map(|i| (i.to_be_bytes(), [1; 80])).collect();
         let options = TableOptions { index_block_bytes, ..TableOptions::default() };
