@@ -2,7 +2,7 @@
 # The comparisons behind docs/evidence/rocksdb.md: raw results and a summary of each set go to OUTPUT/SET/.
 #   crates/compare/measure.sh OUTPUT [SET...]
 # Nothing else should run on the machine. DIRECTORY (default: ./compare-data) is where the stores lie; it needs 40 GB.
-# REPEAT is how often each set is measured. Sets: small-in-cache small-cold ycsb sync steady large-lz4 many (default: all).
+# REPEAT is how often each set is measured, STORES what is (default: rocksdb,situ). Sets: small-in-cache small-cold ycsb sync steady large-lz4 many (default: all).
 set -euo pipefail
 all=(small-in-cache small-cold ycsb sync steady large-lz4 many)
 if [ $# -eq 0 ]; then sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; fi
@@ -21,7 +21,7 @@ mkdir -p "$output" "$directory"
 
 run() {
   local set=$1; shift
-  "$compare" --stores rocksdb,situ --directory "$directory" --output "$output/$set" "$@" | tee "$output/$set.txt"
+  "$compare" --stores "${STORES:-rocksdb,situ}" --directory "$directory" --output "$output/$set" "$@" | tee "$output/$set.txt"
 }
 
 for set in "${sets[@]}"; do
@@ -42,7 +42,7 @@ for set in "${sets[@]}"; do
     steady) run "$set" --repeat "${REPEAT:-5}" --keys 5m --value-bytes 100 --rate 100000 --workloads fillrandom,overwrite ;;
     # 5 million entries of 1 KB, LZ4, a cache much smaller than the data.
     large-lz4) run "$set" --repeat "${REPEAT:-3}" --keys 5m --value-bytes 1024 --compression lz4 \
-      --workloads fillrandom,wait,readrandom,compact,readrandom --duration-seconds 120 ;;
+      --workloads fillrandom,wait,readrandom,compact,readrandom --duration-seconds 30 ;;
     # 20 million entries; space before and after everything is compacted.
     many) run "$set" --repeat "${REPEAT:-3}" --keys 20m --value-bytes 100 --workloads fillrandom,compact ;;
   esac

@@ -132,6 +132,13 @@ impl BlockCache {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)
     }
 
+    /// As [`get`](BlockCache::get), for one who does not use the block: not counted as a lookup.
+    pub(crate) fn peek(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        self.shard(hash).peek(key, hash)
+    }
+
     /// How many merges the block of `table_id` at `offset` may go through before somebody asks for it again, up to 3; 0 if it
     /// is not here. Not counted as a lookup.
     pub(crate) fn warmth(&self, table_id: u64, offset: u64) -> u8 {

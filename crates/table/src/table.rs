@@ -266,7 +266,7 @@ impl Table {
                 &self.index
             } else {
                 let Ok((_, handle)) = self.index.index_entry(at) else { continue };
-                let Some(cached) = self.cache.get(self.id, handle.offset) else { continue };
+                let Some(cached) = self.cache.peek(self.id, handle.offset) else { continue };
                 self.cache.remove(self.id, handle.offset);
                 below = cached;
                 &below

@@ -91,6 +91,11 @@ impl Shard {
         }
     }
 
+    /// The block, if it is here. Not counted as a lookup.
+    pub(super) fn peek(&self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
+        self.slots.get(&hash).filter(|slot| slot.key == key).map(|slot| Arc::clone(&slot.block))
+    }
+
     /// How many merges a block may go through; 0 if it is not here. Not counted as a lookup.
     pub(super) fn warmth(&self, key: BlockKey, hash: u64) -> u8 {
         self.slots.get(&hash).filter(|slot| slot.key == key).map_or(0, |slot| slot.warmth)

@@ -526,7 +526,9 @@ fn a_forgotten_table_has_no_block_in_the_cache() {
             }
         }
         let both = cache.stats().blocks;
+        let lookups = (cache.stats().hits, cache.stats().misses);
         table.forget();
+        assert_eq!((cache.stats().hits, cache.stats().misses), lookups, "nobody has looked anything up");
         let one = cache.stats().blocks;
         assert!(one > 0 && one < both);
         second.forget();
