@@ -22,11 +22,12 @@ use crate::picker::{Job, Picker};
 use crate::postpone::is_of_the_job;
 use crate::stall::Debt;
 use crate::version::{Added, Removed, Version};
-use crate::{Durability, Error, Result};
+use crate::{Error, Result};
 use situ_compaction::{
     Grandparent, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
     TaskStats, cut,
 };
+use situ_log::Log;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -322,23 +323,35 @@ impl Core {
     /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short file.
     fn trim_log(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
-        if self.is_flushed() {
-            self.prepare_short_log()?;
-            let rotated = {
-                let mut commit = lock(&self.commit);
-                // Asked again: with the lock, nobody writes.
-                self.is_flushed() && self.rotate_to_short(&mut commit)
-            };
-            if rotated {
-                let mut baton = self.take_manifest()?;
-                let log_numbers = self.log_numbers(&lock(&self.commit));
-                baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
-            }
+        // First what needs no room: the disk may be full.
+        log.drop_spares()?;
+        if self.is_flushed()
+            && let Err(error) = self.shorten_log(log)
+        {
+            // The compaction is done, and the log goes on in the file that it has.
+            self.note_job_failure("shorten log", error);
         }
-        // The last page of the file before is written with the next records, and must be before it can go.
-        while log.advance(Durability::Buffered.into()).inspect_err(|error| self.fail(error.clone()))? {}
         self.release_logs();
         Ok(log.drop_spares()?)
+    }
+
+    /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
+    fn shorten_log(&self, log: &Log) -> Result<()> {
+        self.prepare_short_log()?;
+        {
+            let mut commit = lock(&self.commit);
+            // Asked again: with the lock, nobody writes.
+            if !self.is_flushed() || self.rotate_locked(&mut commit).is_err() {
+                return Ok(());
+            }
+        }
+        let mut baton = self.take_manifest()?;
+        let log_numbers = self.log_numbers(&lock(&self.commit));
+        baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
+        drop(baton);
+        // The last page of the file before would be written with the next records, and must be before it can go.
+        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        Ok(())
     }
 
     /// Whether all memtables are empty.

@@ -99,8 +99,6 @@ pub(crate) struct Core {
     prepared_log: AtomicU64,
     /// The flusher is to make the next log file ready.
     pub(crate) log_wanted: AtomicBool,
-    /// How long log files are.
-    pub(crate) log_file_bytes: u64,
     pub(crate) readers: Readers,
     pub(crate) stats: Stats,
     failure: OnceLock<StorageError>,
@@ -123,24 +121,12 @@ pub(crate) struct Parts {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
-    pub(crate) log_file_bytes: u64,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts {
-            env,
-            volume,
-            options,
-            source,
-            log,
-            manifest,
-            registry,
-            next_file,
-            last_sequence,
-            log_number,
-            log_file_bytes,
-        } = parts;
+        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number } =
+            parts;
         let event = || env.executor.event();
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         Core {
@@ -165,7 +151,6 @@ impl Core {
             next_task: AtomicU64::new(1),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
-            log_file_bytes,
             readers: Readers::new(&env),
             stats: Stats::default(),
             failure: OnceLock::new(),

@@ -23,6 +23,7 @@ use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, Tas
 use situ_storage::{FileName, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{Cursor, Warming};
+use std::collections::HashSet;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -45,10 +46,14 @@ impl Host {
 
     /// Removes the files of a merge that was given up, or those that are not among `kept`.
     pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
+        let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
-            if !kept.iter().any(|table| table.number == number) {
+            if !kept.contains(&number) {
                 self.core.source.graveyard.bury(number);
             }
+        }
+        if let Some(warming) = &self.warming {
+            warming.forget_tables(|number| kept.contains(&number));
         }
     }
 }

@@ -313,7 +313,6 @@ impl Ground<'_> {
 
     fn parts(&self, registry: Registry) -> Parts {
         Parts {
-            log_file_bytes: log_file_bytes(&registry),
             env: self.env.clone(),
             volume: Arc::clone(&self.volume),
             options: self.options.clone(),

@@ -187,7 +187,10 @@ impl Files {
         let (number, file) = list.old.range(from..oldest_needed).find(|(_, file)| file.end <= written)?;
         let (number, file) = (*number, *file);
         list.old.remove(&number);
-        let keep = list.spares.len() + list.spares_coming < self.spare_files_max && file.bytes >= self.file_bytes;
+        // A spare of its name may be there, if the file was made from a later one.
+        let is_listed = list.spares.iter().any(|spare| spare.number == number);
+        let has_room = list.spares.len() + list.spares_coming < self.spare_files_max;
+        let keep = has_room && !is_listed && file.bytes >= self.file_bytes;
         list.spares_coming += usize::from(keep);
         Some((number, file, keep))
     }

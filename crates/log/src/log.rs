@@ -226,6 +226,15 @@ impl Log {
         self.commit(Lsn(appended), Durability::Synced)
     }
 
+    /// Hands all that was appended, and the end of the file before a rotation, to the system.
+    ///
+    /// # Errors
+    /// As [`commit`](Log::commit).
+    pub fn write_out(&self) -> Result<()> {
+        let end = self.lock().pending_end();
+        self.commit(Lsn(end), Durability::Buffered)
+    }
+
     fn watermark(&self, durability: Durability) -> u64 {
         match durability {
             Durability::Buffered => self.written.load(Ordering::Acquire),

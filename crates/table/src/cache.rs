@@ -247,17 +247,30 @@ impl Drop for Pinned {
 pub struct Warming {
     cache: Arc<BlockCache>,
     bytes_left: AtomicU64,
+    /// Table and offset of what was put in.
+    blocks: Mutex<Vec<(u64, u64)>>,
 }
 
 impl Warming {
     /// For one merge.
     pub fn new(cache: Arc<BlockCache>) -> Warming {
         let bytes_left = AtomicU64::new(cache.capacity_bytes.load(Ordering::SeqCst) / WARMING_PART);
-        Warming { cache, bytes_left }
+        Warming { cache, bytes_left, blocks: Mutex::default() }
     }
 
-    pub(crate) fn cache(&self) -> &BlockCache {
-        &self.cache
+    /// Takes out what was put in for tables that come to nothing.
+    pub fn forget_tables(&self, is_kept: impl Fn(u64) -> bool) {
+        let blocks = std::mem::take(&mut *self.blocks.lock().unwrap_or_else(PoisonError::into_inner));
+        for (table_id, offset) in blocks {
+            if !is_kept(table_id) {
+                self.cache.remove(table_id, offset);
+            }
+        }
+    }
+
+    pub(crate) fn insert(&self, table_id: u64, offset: u64, block: Block, warmth: u8) {
+        self.cache.insert_warm(table_id, offset, Arc::new(block), warmth);
+        self.blocks.lock().unwrap_or_else(PoisonError::into_inner).push((table_id, offset));
     }
 
     /// The cache, for a block of `bytes`, if there is something left of the right.

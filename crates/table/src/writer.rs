@@ -269,7 +269,7 @@ impl TableWriter {
             let block = Block::new(block, handle.offset);
             let block =
                 block.map_err(|d| Error::Invalid(format!("a block was built wrong: {} expected", d.expected)))?;
-            warming.cache().insert_warm(*table_id, handle.offset, Arc::new(block), left);
+            warming.insert(*table_id, handle.offset, block, left);
         }
         self.properties.data_bytes += handle.stored_bytes();
         self.properties.data_blocks += 1;

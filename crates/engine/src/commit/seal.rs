@@ -3,7 +3,7 @@
 //! **Threads.** Memtables are exchanged under the commit lock, so that each request has all its targets from one side of
 //! the exchange.
 
-use super::{Commit, FIRST_FILE_BYTES, Obstacle};
+use super::{Commit, Obstacle};
 use crate::batch::WriteBatch;
 use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
@@ -36,22 +36,14 @@ impl Core {
         self.rotate_locked(commit)
     }
 
-    /// Goes on in the next log file, which is short and therefore needs a successor soon. False if it cannot be.
-    pub(crate) fn rotate_to_short(&self, commit: &mut Commit) -> bool {
-        let rotated = self.rotate_locked(commit).is_ok();
-        if rotated {
-            commit.until_prepare_bytes = FIRST_FILE_BYTES;
-        }
-        rotated
-    }
-
     /// Lets records go to the next log file from now on.
-    fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
+    pub(crate) fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
         let log = self.log.as_ref().ok_or(Obstacle::Refused(Error::ReadOnly))?;
         match log.rotate() {
             Ok(number) => {
                 commit.log_number = number;
-                commit.until_prepare_bytes = self.log_file_bytes * 3 / 8;
+                // A file may be shorter than most: the next one must be ready before it is full.
+                commit.until_prepare_bytes = (log.room_bytes() * 3 / 8).max(1);
                 self.log_rotated(number);
                 Ok(())
             }
