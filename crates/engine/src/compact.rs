@@ -111,10 +111,11 @@ impl Core {
         let oldest = self.oldest_snapshot();
         let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
         for keyspace in self.keyspaces() {
+            // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
+            self.end_rests(&keyspace, false);
             if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
                 continue;
             }
-            self.end_rests(&keyspace, false);
             let version = Arc::clone(&keyspace.view.load().version);
             let running = lock(&keyspace.running).clone();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest);

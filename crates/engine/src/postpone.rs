@@ -110,3 +110,6 @@ impl KeyspaceCore {
         lock(&self.postponed).first().map(|postponed| postponed.error.clone())
     }
 }
+
+#[cfg(test)]
+mod tests;

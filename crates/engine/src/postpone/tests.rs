@@ -1,0 +1,87 @@
+use super::*;
+use crate::open::{KeyspaceChoices, open};
+use crate::options::Options;
+use crate::picker::Span;
+use crate::version::{Added, TableMeta};
+use situ_compaction::KeySpan;
+use situ_sim::{FaultPlan, SimExecutor, SimVolume};
+use std::collections::BTreeMap;
+
+/// Level, number and keys of a table.
+type Sketch = (usize, u64, [&'static str; 2]);
+
+fn meta(number: u64, [begin, end]: [&str; 2]) -> TableMeta {
+    TableMeta {
+        number,
+        volume: 0,
+        bytes: 1 << 20,
+        smallest_sequence: number * 10,
+        largest_sequence: number * 10 + 9,
+        entries: 1000,
+        deletions: 0,
+        range_deletions: 0,
+        raw_bytes: 1 << 20,
+        created_unix_s: 0,
+        span: KeySpan { begin: begin.into(), end: end.into() },
+    }
+}
+
+/// Runs `test` with a store that has no threads of its own, and with its keyspace, in whose version are these tables.
+fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCore>) + Send) {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let mut options = Options::default();
+        options.keyspace.level0_tables = 2;
+        let core = open(Arc::new(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
+        let keyspace = core.keyspaces().remove(0);
+        let added: Vec<_> =
+            tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
+        let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.source).unwrap());
+        keyspace.view.rcu(|view| {
+            let mut view = (**view).clone();
+            view.version = Arc::clone(&version);
+            view
+        });
+        test(&core, &keyspace);
+    });
+}
+
+/// A job of these tables, claimed.
+fn claimed(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
+    let version = Arc::clone(&keyspace.view.load().version);
+    let mut inputs = BTreeMap::<usize, Vec<_>>::new();
+    for (level, file) in version.files().filter(|(_, file)| numbers.contains(&file.meta.number)) {
+        inputs.entry(level).or_default().push(Arc::clone(file));
+    }
+    let keys = inputs.values().flatten().map(|file| file.meta.span.clone()).reduce(KeySpan::union).unwrap();
+    let span = Span { level: output_level, keys };
+    let job = Job { output_level, inputs: inputs.into_iter().collect(), reason: String::new(), is_move: false, span };
+    job.claim(true);
+    job
+}
+
+/// Lets a job of these tables rest.
+fn postpone(core: &Core, keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) {
+    let _scheduling = lock(&core.scheduling);
+    let cause = Error::Invalid(format!("tables {numbers:?} cannot be read"));
+    core.postpone(keyspace, &claimed(keyspace, output_level, numbers), &cause);
+}
+
+/// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual compaction
+/// held them back.
+#[test]
+fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
+    with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |core, keyspace| {
+        postpone(core, keyspace, 6, &[1]);
+        keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
+        assert!(!core.compact_one().unwrap());
+        let rest = core.next_rest_ends_in().unwrap();
+        assert!(rest > REST_MIN / 2 && rest <= REST_MIN, "{rest:?}");
+        core.env.clock.sleep(rest);
+        assert!(!core.compact_one().unwrap(), "a compaction began beside a manual one that waits");
+        assert_eq!(core.next_rest_ends_in(), None, "a thread would wake up for nothing");
+        assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
+    });
+}
