@@ -25,14 +25,15 @@
 //! that were in it.
 //!
 //! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes (compactions) fail, a
-//! write for which there is no memtable (no room in level 0) is answered with why, as a blocking one is.
+//! write for which there is no memtable (no room in level 0) is answered with why, as a blocking one is. A waker that
+//! panics harms nobody else: all that leave the room have their answers before the first of them is woken.
 //!
 //! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
 //! up all that wait behind it.
 
 use crate::batch::WriteBatch;
 use crate::commit::{Caller, Obstacle, Request};
-use crate::core::{Core, lock};
+use crate::core::{Core, lock, wake};
 use crate::options::Durability;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
@@ -62,13 +63,8 @@ impl Verdict {
         *lock(&self.waker) = Some(waker.clone());
     }
 
-    /// To be called without a lock: what is woken may poll, or do as it likes.
-    fn give(&self, outcome: Result<Arc<Request>>) {
-        let _ = self.outcome.set(outcome);
-        let waker = lock(&self.waker).take();
-        if let Some(waker) = waker {
-            waker.wake();
-        }
+    fn take_waker(&self) -> Option<Waker> {
+        lock(&self.waker).take()
     }
 }
 
@@ -81,6 +77,23 @@ struct Waiting {
     /// When its budget is due; chosen when it is the first.
     due: Option<Duration>,
     verdict: Arc<Verdict>,
+}
+
+impl Waiting {
+    /// Says what becomes of the write; the first word counts. Calls nobody.
+    fn decide(&self, outcome: Result<Arc<Request>>) {
+        let _ = self.verdict.outcome.set(outcome);
+    }
+}
+
+impl Drop for Waiting {
+    /// Nobody waits for ever, even if a thread panics with the write in its hands.
+    fn drop(&mut self) {
+        self.decide(Err(Error::Closed));
+        if let Some(waker) = self.verdict.take_waker() {
+            wake(waker);
+        }
+    }
 }
 
 #[derive(Default)]
@@ -297,6 +310,8 @@ impl Core {
             };
             let attempt = match begun {
                 Ok(request) => {
+                    // Before anything else can go wrong: from now on the request is what answers.
+                    first.decide(Ok(Arc::clone(&request)));
                     room.bytes -= bytes;
                     let left = room.writes.remove(&ticket);
                     self.waiting_room.count.store(room.writes.len(), Ordering::Release);
@@ -321,7 +336,7 @@ impl Core {
                 }
                 if let Some(left) = left {
                     self.stall.stopped(self, self.env.clock.now().saturating_sub(left.since));
-                    left.verdict.give(Ok(request));
+                    self.wake_decided(left);
                 }
             }
             Err((ticket, obstacle)) => match self.clear_way(obstacle) {
@@ -329,7 +344,8 @@ impl Core {
                 Ok(false) => return Some((seen, None)),
                 Err(error) => {
                     if let Some(left) = self.waiting_room.remove(ticket) {
-                        left.verdict.give(Err(error));
+                        left.decide(Err(error));
+                        self.wake_decided(left);
                     }
                     self.progress.notify();
                 }
@@ -348,8 +364,13 @@ impl Core {
             self.waiting_room.count.store(0, Ordering::Release);
             left
         };
-        for waiting in left.into_values() {
-            waiting.verdict.give(Err(error.clone()));
-        }
+        left.values().for_each(|waiting| waiting.decide(Err(error.clone())));
+        left.into_values().for_each(|waiting| self.wake_decided(waiting));
+    }
+
+    /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do as
+    /// it likes.
+    fn wake_decided(&self, left: Waiting) {
+        self.wake(left.verdict.take_waker());
     }
 }

@@ -405,9 +405,7 @@ impl Core {
         for request in done.to_wake {
             // Taken out first: what is woken may poll, and must not find the lock held.
             let waker = lock(&request.waker).take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            self.wake(waker);
         }
     }
 

@@ -30,10 +30,17 @@ use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::task::Waker;
 
 /// Locks a mutex whose data stays consistent even if a holder panicked.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Wakes whoever waits for a future, with no lock held. False if the waker panicked: the program's bug must not end a
+/// thread of the store.
+pub(crate) fn wake(waker: Waker) -> bool {
+    catch_unwind(AssertUnwindSafe(|| waker.wake())).is_ok()
 }
 
 /// The keyspaces there are.
@@ -217,6 +224,13 @@ impl Core {
             if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
                 self.stats.counters.listener_panics.add(1);
             }
+        }
+    }
+
+    /// Wakes whoever waits for a write; with no lock held.
+    pub(crate) fn wake(&self, waker: Option<Waker>) {
+        if waker.is_some_and(|waker| !wake(waker)) {
+            self.stats.counters.waker_panics.add(1);
         }
     }
 

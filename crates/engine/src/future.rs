@@ -3,7 +3,7 @@
 
 use crate::admission::Admission;
 use crate::batch::WriteBatch;
-use crate::core::{Core, lock};
+use crate::core::{Core, lock, wake};
 use crate::options::Durability;
 use crate::read::Value;
 use crate::{Error, Result};
@@ -17,7 +17,8 @@ use std::task::{Context, Poll, Waker};
 
 /// An asynchronous write; see [`Keyspace::put_async`](crate::Keyspace::put_async) for what it promises.
 ///
-/// Its waker is called on a thread of the store and must not wait for the store.
+/// Its waker is called on a thread of the store and must not wait for the store. A panic in it is caught and counted
+/// ([`Statistics::waker_panics`](crate::Statistics)).
 #[must_use = "the write takes place, but only the future tells whether it did"]
 pub struct WriteFuture {
     admission: Admission,
@@ -114,7 +115,7 @@ impl<T> ReadCell<T> {
         // Taken out first: what is woken may poll, and must not find the lock held.
         let waker = lock(&self.waker).take();
         if let Some(waker) = waker {
-            waker.wake();
+            wake(waker);
         }
     }
 }

@@ -208,6 +208,8 @@ counters! {
     compactions_postponed,
     /// Panics of the listener, which were caught.
     listener_panics,
+    /// Panics of wakers of asynchronous writes, which were caught.
+    waker_panics,
 }
 
 /// Says yes once in sixteen times on each thread.

@@ -2,7 +2,7 @@
 //! woken when the store has room; nobody needs to keep it, and whoever waits is answered when the store ends.
 
 use situ_device::{Env, Event};
-use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch, WriteFuture};
+use situ_engine::{Durability, Error, Options, ReadOptions, Store, StoreBuilder, WriteBatch, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::future::Future;
 use std::pin::Pin;
@@ -36,6 +36,15 @@ fn wait(env: &Env, future: &mut WriteFuture) -> Option<Result<(), Error>> {
         if !event.wait(seen, Some(Duration::from_secs(60))) {
             return None;
         }
+    }
+}
+
+/// A waker with a bug.
+struct Clumsy;
+
+impl Wake for Clumsy {
+    fn wake(self: Arc<Self>) {
+        panic!("a clumsy waker");
     }
 }
 
@@ -212,6 +221,89 @@ fn promise_7_a_store_that_fails_answers_the_writes_that_wait() {
             assert!(matches!(world.put(b"late", b"", Durability::Buffered), Err(Error::Failed { .. })));
             assert!(world.store.close().is_err());
         });
+    });
+}
+
+/// A waker that panicked used to end the turn of the thread that called it: the writes that were to be answered in the
+/// same turn had no answer ever, and the store took no more writes.
+#[test]
+fn promise_7_a_waker_that_panics_harms_nobody_else() {
+    for_each_seed(0, 10, |seed| {
+        World::run(seed, |world| {
+            let (mut clumsy, mut others) = clumsy_and_others(world);
+            for future in &mut others {
+                wait(&world.env, future).expect("nobody woke it").unwrap();
+            }
+            assert!(clumsy.iter_mut().all(|future| matches!(polled(future), Poll::Ready(Ok(())))));
+            assert_eq!(world.store.statistics().waker_panics, 2);
+            world.store.put(b"after", b"").unwrap();
+            world.store.close().unwrap();
+        });
+        World::run(seed, |world| {
+            let (mut clumsy, mut others) = clumsy_and_others(world);
+            assert!(others.iter_mut().all(|future| polled(future).is_pending()));
+            world.store.close().unwrap();
+            let closed = |future| matches!(polled(future), Poll::Ready(Err(Error::Closed)));
+            assert!(clumsy.iter_mut().chain(&mut others).all(closed));
+            assert_eq!(world.store.statistics().waker_panics, 2);
+        });
+    });
+}
+
+/// The same for writes that have begun, whose wakers are called when they are published.
+#[test]
+fn promise_7_a_waker_that_panics_harms_no_write_that_is_published_with_its_own() {
+    for_each_seed(0, 10, |seed| {
+        World::run(seed, |world| {
+            let slow = Rule::new(Fault::Delay(HELD)).on(&[Operation::WritePages]).files(&[FileKind::Log]);
+            world.volume.set_faults(FaultPlan::none().with(slow));
+            let mut futures: Vec<_> = (0..3).map(|n| world.put(&[n], b"", Durability::Synced).unwrap()).collect();
+            let clumsy = Waker::from(Arc::new(Clumsy));
+            assert!(futures.iter().all(WriteFuture::has_begun));
+            for future in &mut futures[..2] {
+                assert!(Pin::new(future).poll(&mut Context::from_waker(&clumsy)).is_pending());
+            }
+            wait(&world.env, &mut futures[2]).expect("nobody woke it").unwrap();
+            assert!(futures.iter_mut().all(|future| matches!(polled(future), Poll::Ready(Ok(())))));
+            assert_eq!(world.store.statistics().waker_panics, 2);
+            world.store.put(b"after", b"").unwrap();
+            world.store.close().unwrap();
+        });
+    });
+}
+
+/// Writes that wait: two whose wakers panic, and three behind them.
+fn clumsy_and_others(world: &World) -> (Vec<WriteFuture>, Vec<WriteFuture>) {
+    let (first, _) = world.fill(Durability::Buffered);
+    let mut futures = vec![first];
+    futures.extend((0..4).map(|n| world.put(&[n], &[n; VALUE_BYTES], Durability::Synced).unwrap()));
+    let others = futures.split_off(2);
+    let waker = Waker::from(Arc::new(Clumsy));
+    for future in &mut futures {
+        assert!(Pin::new(future).poll(&mut Context::from_waker(&waker)).is_pending());
+    }
+    (futures, others)
+}
+
+/// The same for the threads that read.
+#[test]
+fn promise_7_a_waker_that_panics_ends_no_reading_thread() {
+    const READS: u8 = 40;
+    World::run(1, |world| {
+        world.store.put(b"key", b"value").unwrap();
+        world.store.close().unwrap();
+        let store = open(&world.env, &world.volume);
+        let clumsy = Waker::from(Arc::new(Clumsy));
+        let slow = Rule::new(Fault::Delay(Duration::from_millis(10))).on(&[Operation::Read]).files(&[FileKind::Table]);
+        world.volume.set_faults(FaultPlan::none().with(slow));
+        let options = ReadOptions { bypass_cache: true, ..ReadOptions::default() };
+        for _ in 0..READS {
+            let mut future = store.get_async(b"key", &options).unwrap();
+            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(&clumsy)).is_pending());
+            world.env.clock.sleep(Duration::from_secs(1));
+            assert!(Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())).is_ready());
+        }
+        store.close().unwrap();
     });
 }
 
