@@ -24,9 +24,10 @@
 //! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
 //! that were in it.
 //!
-//! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes (compactions) fail, a
-//! write for which there is no memtable (no room in level 0) is answered with why, as a blocking one is. A waker that
-//! panics harms nobody else: all that leave the room have their answers before the first of them is woken.
+//! **Failure.** A store that closes or fails answers all that wait with its reason. While flushes (the compactions that
+//! would make room in level 0) fail, a write for which there is no memtable (no room in level 0) is answered with why, as a
+//! blocking one is. A waker that panics harms nobody else: all that leave the room have their answers before the first of
+//! them is woken.
 //!
 //! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
 //! up all that wait behind it.
@@ -268,8 +269,8 @@ impl Core {
                 Ok(false)
             }
             Obstacle::Level0Full { keyspace } => {
-                // The same while compactions fail.
-                let failing = keyspace.postponed_error().or_else(|| lock(&self.troubles).compaction.clone());
+                // The same while the compactions that would make room fail.
+                let failing = self.why_level0_stays(&keyspace).or_else(|| lock(&self.troubles).compaction.clone());
                 match failing {
                     None => {
                         self.work.notify();

@@ -242,6 +242,19 @@ impl<'a> Picker<'a> {
         self.complete(0, self.targets.base_level, files, reason)
     }
 
+    /// Whether a job that takes tables out of level 0 could begin now.
+    pub(crate) fn may_shrink_level0(&self) -> bool {
+        self.level0(0.0).or_else(|| self.intra_level0()).is_some()
+    }
+
+    /// The tables that have to be free for level 0 to go down into the base level.
+    pub(crate) fn level0_needs(&self) -> impl Iterator<Item = &Arc<TableFile>> {
+        let level0 = &self.version.levels[0].files;
+        let base = &self.version.levels[self.targets.base_level];
+        let span = Span::of(self.targets.base_level, level0.iter());
+        level0.iter().chain(span.map_or(&[][..], |span| base.overlapping(&span.keys)))
+    }
+
     fn intra_level0(&self) -> Option<Job> {
         let files = &self.version.levels[0].files;
         if files.len() < self.options.level0_tables + INTRA_LEVEL0_EXTRA {

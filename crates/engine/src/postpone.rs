@@ -13,7 +13,7 @@ use crate::Error;
 use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
-use crate::picker::Job;
+use crate::picker::{Job, Picker};
 use crate::version::TableFile;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,8 +33,12 @@ pub(crate) struct Postponed {
 }
 
 impl Postponed {
+    fn holds(&self, file: &TableFile) -> bool {
+        self.files.iter().any(|mine| mine.meta.number == file.meta.number)
+    }
+
     fn shares(&self, job: &Job) -> bool {
-        self.files.iter().any(|mine| job.files().any(|(_, file)| file.meta.number == mine.meta.number))
+        job.files().any(|(_, file)| self.holds(file))
     }
 
     fn end_rest(&mut self) {
@@ -101,6 +105,23 @@ impl Core {
         let until = |k: &Arc<KeyspaceCore>| lock(&k.postponed).iter().filter(|p| p.rests).map(|p| p.until).min();
         let next = self.keyspaces().iter().filter_map(until).min()?;
         Some(next.saturating_sub(self.env.clock.now()))
+    }
+
+    /// Why level 0 of a keyspace cannot shrink: a table that its way down needs rests after this failure, and no other
+    /// job takes tables out of level 0, or is about to. A failure elsewhere in the keyspace is no reason.
+    pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
+        let _scheduling = lock(&self.scheduling);
+        let version = Arc::clone(&keyspace.view.load().version);
+        let running = lock(&keyspace.running).clone();
+        let postponed = lock(&keyspace.postponed);
+        let rest_of = |file: &Arc<TableFile>| postponed.iter().find(|p| p.rests && p.holds(file));
+        // A claimed table that does not rest is a running job's.
+        let runs = |file: &Arc<TableFile>| file.busy.load(Ordering::Acquire) && rest_of(file).is_none();
+        let picker = Picker::new(&version, &keyspace.options, &running, 0);
+        if version.levels[0].files.iter().any(runs) || picker.may_shrink_level0() {
+            return None;
+        }
+        picker.level0_needs().find_map(rest_of).map(|postponed| postponed.error.clone())
     }
 }
 

@@ -90,8 +90,13 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
             assert!(store.wait_idle().unwrap_err().is_corruption());
             assert_eq!(store.keyspace("other").unwrap().properties().levels[0].tables, 0, "the other keyspace waits");
 
-            // Level 0 fills up and writers are told why.
-            let put = |n: u32| store.put(&n.to_be_bytes(), &[n as u8; 1000]);
+            // Level 0 fills up and writers are told why, when nothing of it can be compacted any more.
+            let put = |n: u32| {
+                store.put(&n.to_be_bytes(), &[n as u8; 1000]).or_else(|_| {
+                    env.clock.sleep(Duration::from_secs(1));
+                    store.put(&n.to_be_bytes(), &[n as u8; 1000])
+                })
+            };
             let refused = (0..10_000).find_map(|n| put(n).err()).expect("level 0 grows without end");
             assert!(matches!(&refused, Error::Level0Full { tables, .. } if *tables <= LEVEL0_TABLES_MAX), "{refused}");
             assert!(refused.is_corruption());

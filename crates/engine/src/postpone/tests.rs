@@ -1,4 +1,5 @@
 use super::*;
+use crate::commit::Obstacle;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use crate::picker::Span;
@@ -48,8 +49,8 @@ fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCor
     });
 }
 
-/// A job of these tables, claimed.
-fn claimed(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
+/// A job of these tables.
+fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
     let version = Arc::clone(&keyspace.view.load().version);
     let mut inputs = BTreeMap::<usize, Vec<_>>::new();
     for (level, file) in version.files().filter(|(_, file)| numbers.contains(&file.meta.number)) {
@@ -57,16 +58,16 @@ fn claimed(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job
     }
     let keys = inputs.values().flatten().map(|file| file.meta.span.clone()).reduce(KeySpan::union).unwrap();
     let span = Span { level: output_level, keys };
-    let job = Job { output_level, inputs: inputs.into_iter().collect(), reason: String::new(), is_move: false, span };
-    job.claim(true);
-    job
+    Job { output_level, inputs: inputs.into_iter().collect(), reason: String::new(), is_move: false, span }
 }
 
 /// Lets a job of these tables rest.
 fn postpone(core: &Core, keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) {
     let _scheduling = lock(&core.scheduling);
     let cause = Error::Invalid(format!("tables {numbers:?} cannot be read"));
-    core.postpone(keyspace, &claimed(keyspace, output_level, numbers), &cause);
+    let job = job(keyspace, output_level, numbers);
+    job.claim(true);
+    core.postpone(keyspace, &job, &cause);
 }
 
 /// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual compaction
@@ -83,5 +84,75 @@ fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
         assert!(!core.compact_one().unwrap(), "a compaction began beside a manual one that waits");
         assert_eq!(core.next_rest_ends_in(), None, "a thread would wake up for nothing");
         assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
+    });
+}
+
+/// Level 0 goes down into level 4, and from there into level 6.
+const TREE: [Sketch; 7] = [
+    (0, 12, ["b", "y"]),
+    (0, 11, ["a", "z"]),
+    (0, 10, ["a", "x"]),
+    (4, 30, ["c", "m"]),
+    (4, 31, ["zz", "zzz"]),
+    (6, 40, ["a", "n"]),
+    (6, 41, ["n", "zzz"]),
+];
+
+/// What a write is told that finds level 0 full: `None` if it is to wait.
+fn answer(core: &Core, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
+    match core.clear_way(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
+        Ok(may_try) => {
+            assert!(!may_try);
+            None
+        }
+        Err(Error::Level0Full { cause, .. }) => Some(cause.to_string()),
+        Err(other) => panic!("{other}"),
+    }
+}
+
+/// One unreadable table anywhere in a keyspace used to refuse each write that found level 0 full for a moment.
+#[test]
+fn promise_7_a_failure_that_is_not_in_the_way_of_level_0_refuses_no_write() {
+    with_tables(&TREE, |core, keyspace| {
+        assert_eq!(answer(core, keyspace), None);
+        postpone(core, keyspace, 6, &[31, 41]);
+        assert_eq!(answer(core, keyspace), None, "level 0 can be compacted");
+        assert!(keyspace.postponed_error().is_some());
+    });
+}
+
+#[test]
+fn promise_7_a_failure_in_the_way_of_level_0_is_told() {
+    for (output_level, tables, told) in
+        [(4, &[12, 11, 10, 30][..], "[12, 11, 10, 30]"), (6, &[30, 40], "[30, 40]"), (0, &[10], "[10]")]
+    {
+        with_tables(&TREE, |core, keyspace| {
+            postpone(core, keyspace, 6, &[41]);
+            postpone(core, keyspace, output_level, tables);
+            let cause = answer(core, keyspace).expect("nobody can tell when there will be room");
+            assert!(cause.contains(told), "{cause}");
+            // When the rest has ended it is tried again, and may succeed.
+            core.env.clock.sleep(REST_MIN);
+            core.end_rests(keyspace, false);
+            assert_eq!(answer(core, keyspace), None);
+        });
+    }
+}
+
+#[test]
+fn promise_7_a_write_waits_for_a_compaction_of_level_0_that_goes_on() {
+    with_tables(&TREE, |core, keyspace| {
+        postpone(core, keyspace, 0, &[10]);
+        assert!(answer(core, keyspace).is_some());
+        let running = job(keyspace, 0, &[12, 11]);
+        running.claim(true);
+        lock(&keyspace.running).push(running.span.clone());
+        assert_eq!(answer(core, keyspace), None, "a part of level 0 is being merged");
+    });
+    // Enough new tables to be merged among themselves, beside one that rests.
+    let more = [(0, 15, ["a", "z"]), (0, 14, ["a", "z"]), (0, 13, ["a", "z"])];
+    with_tables(&[&more[..], &TREE].concat(), |core, keyspace| {
+        postpone(core, keyspace, 0, &[10]);
+        assert_eq!(answer(core, keyspace), None, "a part of level 0 is about to be merged");
     });
 }
