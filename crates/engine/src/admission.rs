@@ -18,7 +18,8 @@
 //! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise it would depend on
 //! how busy the store is what becomes of a write whose future nobody keeps.
 //!
-//! **Bounded.** The room holds up to [`WAITING_BYTES_MAX`]; beyond, a call is refused.
+//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`] of memory, many small writes as well as a few large
+//! ones; beyond, a call is refused.
 //!
 //! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
 //! leaves the room under its lock, after its sequence numbers are given out: who finds the room empty comes after all
@@ -47,6 +48,15 @@ use std::time::Duration;
 /// Asynchronous writes that wait may take this much memory together; one is always let in.
 pub(crate) const WAITING_BYTES_MAX: u64 = 64 << 20;
 
+/// What a write in the room takes beside its changes: its entry in a map whose nodes may be half empty, what it shares with
+/// its future, and the allocator's part in three allocations.
+const WAITING_OVERHEAD_BYTES: u64 =
+    (2 * (size_of::<u64>() + size_of::<Waiting>()) + size_of::<Verdict>() + SHARED_BYTES + 3 * ALLOCATION_BYTES) as u64;
+/// The counters before what an `Arc` holds.
+const SHARED_BYTES: usize = 2 * size_of::<usize>();
+/// What an allocation takes beside what was asked for, about.
+const ALLOCATION_BYTES: usize = 16;
+
 /// What becomes of a write in the room: a request, or why there is none.
 #[derive(Default)]
 pub(crate) struct Verdict {
@@ -72,6 +82,8 @@ impl Verdict {
 /// A write in the room.
 struct Waiting {
     batch: WriteBatch,
+    /// What it takes in the room.
+    charged_bytes: u64,
     durability: Durability,
     /// When it came.
     since: Duration,
@@ -110,7 +122,7 @@ struct Room {
 impl Room {
     fn remove(&mut self, ticket: u64) -> Option<Waiting> {
         let waiting = self.writes.remove(&ticket)?;
-        self.bytes -= waiting.batch.bytes() as u64;
+        self.bytes -= waiting.charged_bytes;
         Some(waiting)
     }
 }
@@ -130,7 +142,7 @@ impl WaitingRoom {
         self.count.load(Ordering::Acquire) == 0
     }
 
-    /// Writes that wait, and their bytes.
+    /// Writes that wait, and the memory they take.
     pub(crate) fn waiting(&self) -> (usize, u64) {
         let room = lock(&self.room);
         (room.writes.len(), room.bytes)
@@ -196,21 +208,22 @@ impl Core {
             delay = Some(charged);
         }
         let since = self.env.clock.now();
-        let bytes = batch.bytes() as u64;
+        let charged_bytes = batch.bytes() as u64 + WAITING_OVERHEAD_BYTES;
         let verdict = Arc::new(Verdict::default());
         let first = {
             let mut room = lock(&self.waiting_room.room);
             if room.closed {
                 return Err(Error::Closed);
             }
-            if room.bytes + bytes > WAITING_BYTES_MAX && !room.writes.is_empty() {
+            if room.bytes + charged_bytes > WAITING_BYTES_MAX && !room.writes.is_empty() {
                 return Err(Error::TooManyWaiting { waiting_bytes: room.bytes });
             }
             let ticket = room.next_ticket;
             room.next_ticket += 1;
-            room.bytes += bytes;
+            room.bytes += charged_bytes;
             let waiting = Waiting {
                 batch,
+                charged_bytes,
                 durability,
                 since,
                 due: delay.map(|delay| since + delay),
@@ -313,8 +326,7 @@ impl Core {
                 Ok(request) => {
                     // Before anything else can go wrong: from now on the request is what answers.
                     first.decide(Ok(Arc::clone(&request)));
-                    room.bytes -= bytes;
-                    let left = room.writes.remove(&ticket);
+                    let left = room.remove(ticket);
                     self.waiting_room.count.store(room.writes.len(), Ordering::Release);
                     Ok((request, left))
                 }

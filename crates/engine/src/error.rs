@@ -34,7 +34,7 @@ pub enum Error {
     },
     /// An asynchronous write was refused because too much waits already for a store that cannot take it.
     TooManyWaiting {
-        /// Bytes of asynchronous writes that wait to begin.
+        /// The memory that asynchronous writes take which wait to begin.
         waiting_bytes: u64,
     },
     /// Level 0 of a keyspace has as many tables as it may have, and compacting them fails.

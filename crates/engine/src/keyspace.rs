@@ -201,8 +201,8 @@ impl Keyspace {
     /// after the other, blocking or not, and that both succeed, the second one is the newer. Works with any runtime.
     ///
     /// # Errors
-    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if 64 MiB of writes wait
-    /// for the store already.
+    /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait for
+    /// the store take 64 MiB of memory already.
     pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
         let batch = self.one(|batch| batch.put(self, key, value))?;
         WriteFuture::begin(&self.core, batch, durability)

@@ -566,7 +566,7 @@ pub struct StoreProperties {
     pub compactions_paused: bool,
     /// Asynchronous writes that wait for the store to take them.
     pub writes_waiting: usize,
-    /// Their size in bytes, 64 MiB at most unless a single one is larger.
+    /// The memory they take, 64 MiB at most unless a single one is larger.
     pub waiting_bytes: u64,
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).

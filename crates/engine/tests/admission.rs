@@ -348,6 +348,23 @@ fn promise_8_the_writes_that_wait_are_bounded() {
     });
 }
 
+/// What a write takes beside its bytes used not to count: 64 MiB of small writes took 1 GB of memory.
+#[test]
+fn promise_8_small_writes_that_wait_are_bounded_by_the_memory_they_take() {
+    World::run(3, |world| {
+        let (first, _) = world.fill(Durability::Buffered);
+        drop(first);
+        let put = |n: u32| world.store.put_async(&n.to_be_bytes(), &[], Durability::Buffered);
+        // Nobody needs to keep the futures, whose memory is the caller's.
+        let (taken, refused) = (0..300_000).find_map(|n| Some((n, put(n).err()?))).expect("the room has no end");
+        assert!(matches!(refused, Error::TooManyWaiting { .. }), "{refused}");
+        assert!(taken > 50_000, "only {taken} writes were let in");
+        assert_eq!(world.store.properties().writes_waiting, taken as usize + 1);
+        assert!(world.store.properties().waiting_bytes <= 64 << 20);
+        world.store.close().unwrap();
+    });
+}
+
 /// The smooth slow-down holds asynchronous writes to the same rate as blocking ones, without their threads.
 #[test]
 fn writes_are_slowed_without_blocking() {
