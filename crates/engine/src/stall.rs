@@ -14,6 +14,7 @@
 
 use crate::commit::Obstacle;
 use crate::core::Core;
+use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -145,21 +146,25 @@ impl Core {
             }
             _ => return,
         };
-        if !keyspace.stopped.swap(true, Ordering::AcqRel) {
+        if !keyspace.stopped.swap(true, Ordering::SeqCst) {
             self.stats.counters.write_stops.add(1);
             self.tell(|| StoreEvent::WritersStopped { keyspace: keyspace.name.clone(), reason });
         }
+        // There may be room since the obstacle was found, and whoever made it may have looked before it was noted.
+        self.note_room_in(keyspace);
     }
 
     /// Tells of the keyspaces that have room again.
     pub(crate) fn note_room(&self) {
-        for keyspace in self.keyspaces() {
-            if keyspace.stopped.load(Ordering::Acquire)
-                && keyspace.has_room()
-                && keyspace.stopped.swap(false, Ordering::AcqRel)
-            {
-                self.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
-            }
+        self.keyspaces().iter().for_each(|keyspace| self.note_room_in(keyspace));
+    }
+
+    fn note_room_in(&self, keyspace: &KeyspaceCore) {
+        if keyspace.stopped.load(Ordering::SeqCst)
+            && keyspace.has_room()
+            && keyspace.stopped.swap(false, Ordering::SeqCst)
+        {
+            self.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
         }
     }
 }

@@ -88,3 +88,19 @@ fn a_single_huge_write_waits_no_longer_than_others() {
         }
     });
 }
+
+/// A stop that was noted when there was room already used to stick until the next stop ended.
+#[test]
+fn a_stop_that_is_noted_late_does_not_stick() {
+    with_core(|core, _| {
+        let keyspace = core.keyspaces().remove(0);
+        for obstacle in [
+            Obstacle::MemtablesFull { keyspace: Arc::clone(&keyspace) },
+            Obstacle::Level0Full { keyspace: Arc::clone(&keyspace) },
+        ] {
+            core.note_stop(&obstacle);
+            assert!(!keyspace.stopped.load(Ordering::SeqCst), "writers are said to wait for room that there is");
+        }
+        assert_eq!(core.stats.counters.write_stops.get(), 2);
+    });
+}
