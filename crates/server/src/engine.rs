@@ -49,8 +49,8 @@ pub enum Admission {
     Waiting,
 }
 
-/// Called when an engine takes a batch that it made wait, or gives up on it: once for each, before its [`Done`]. It does
-/// not wait for anything.
+/// Called when an engine takes a batch that it made wait, or gives up on it: once for each. It does not wait for anything.
+/// It may come from another thread than the batch's [`Done`] and so, now and then, after it; then it changes nothing.
 pub type OnTaken = Arc<dyn Fn() + Send + Sync>;
 
 /// One change in a [`WriteBatch`].

@@ -252,20 +252,14 @@ impl<E: Engine> EventLoop<E> {
         for message in messages.drain(..) {
             match message {
                 Message::Accepted { socket, local } => self.adopt(socket, local),
-                Message::Taken => {
-                    self.executor.taken();
-                    self.release_held();
-                }
+                Message::Taken { batch } => self.taken(batch),
                 Message::Room => {
                     self.executor.outside = false;
                     self.release_held();
                 }
                 Message::Completed { batch, connections, result } => {
                     // Also of one that the engine dropped while it waited.
-                    if self.executor.waiting == Some(batch) {
-                        self.executor.taken();
-                        self.release_held();
-                    }
+                    self.taken(batch);
                     let now = Instant::now();
                     for token in connections {
                         if let Some(connection) = self.connection(token) {
@@ -284,6 +278,13 @@ impl<E: Engine> EventLoop<E> {
                 },
                 Message::Stop => self.stop(),
             }
+        }
+    }
+
+    /// The engine has taken a batch: if it is the one that waits, others may go on.
+    fn taken(&mut self, batch: u64) {
+        if self.executor.taken(batch) {
+            self.release_held();
         }
     }
 

@@ -143,8 +143,6 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) room: Arc<Room>,
     /// There is no room for the gathered batch beside those of other loops.
     pub(crate) outside: bool,
-    /// Tells this loop that the engine has taken it.
-    pub(crate) on_taken: OnTaken,
     /// Connections that go on then.
     pub(crate) held: Vec<u64>,
 }
@@ -198,18 +196,24 @@ impl<E: Engine> Executor<E> {
         let number = std::mem::replace(&mut self.batch_number, self.next_number);
         self.next_number += 1;
         let batch = std::mem::take(&mut self.batch);
-        let admission = self.engine.write(batch, &self.on_taken, Box::new(move |result| completion.finish(result)));
+        let inbox = Arc::clone(&self.inbox);
+        let on_taken: OnTaken = Arc::new(move || inbox.post(Message::Taken { batch: number }));
+        let admission = self.engine.write(batch, &on_taken, Box::new(move |result| completion.finish(result)));
         match admission {
             Admission::Taken => self.room.leave(bytes),
             Admission::Waiting => (self.waiting, self.waiting_bytes) = (Some(number), bytes),
         }
     }
 
-    /// The engine has taken the batch that waited.
-    pub(crate) fn taken(&mut self) {
-        if self.waiting.take().is_some() {
+    /// The engine has taken `batch`. False if it is not the one that waits: a batch may be said to be taken twice, by its
+    /// [`OnTaken`] and by its answer, which come from different threads and in any order.
+    pub(crate) fn taken(&mut self, batch: u64) -> bool {
+        let waited = self.waiting == Some(batch);
+        if waited {
+            self.waiting = None;
             self.room.leave(self.waiting_bytes);
         }
+        waited
     }
 
     /// Goes on after something has changed about what held it back; the connections that were held back meanwhile.

@@ -17,8 +17,8 @@ use crate::stripe::StripeIndex;
 pub(crate) enum Message {
     /// A listener took a connection for this loop.
     Accepted { socket: OwnedFd, local: bool },
-    /// The engine has taken the batch that it made wait.
-    Taken,
+    /// The engine has taken a batch that it made wait.
+    Taken { batch: u64 },
     /// There may be room for a batch again.
     Room,
     /// The engine has answered a batch.

@@ -298,7 +298,6 @@ impl Server {
         let access = Arc::new(AccessTable::new(started_seconds));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
-            let taken_inbox = Arc::clone(&inbox);
             let executor = Executor {
                 engine: Arc::clone(&shared.engine),
                 durable: Arc::clone(&durable),
@@ -323,7 +322,6 @@ impl Server {
                 waiting_bytes: 0,
                 room: Arc::clone(&room),
                 outside: false,
-                on_taken: Arc::new(move || taken_inbox.post(Message::Taken)),
                 held: Vec::new(),
             };
             let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())

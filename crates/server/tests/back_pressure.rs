@@ -170,6 +170,30 @@ fn many_writers_fill_one_batch_and_then_wait_for_their_turn() {
     server.stop(PATIENCE);
 }
 
+/// That a batch is taken is said by another thread than the one that answers it, and may be heard after the answer. It
+/// used to count for the batch that waits then, and the next one was given to the engine beside it.
+#[test]
+fn what_is_heard_late_of_one_batch_does_not_count_for_the_next() {
+    let engine = MemoryEngine::start(None);
+    let server = Server::start(&one_loop(), Arc::clone(&engine)).unwrap();
+    let mut clients: Vec<_> = (0..3).map(|_| Client::connect(&server)).collect();
+    engine.hold_back();
+    clients[0].send("set a 0 0 1\r\nx\r\n");
+    wait_until("a write to wait", || engine.waiting() == 1);
+    let late = engine.let_go_in_silence();
+    assert_eq!(clients[0].line(), "STORED");
+    engine.hold_back();
+    clients[1].send("set b 0 0 1\r\nx\r\n");
+    wait_until("a write to wait", || engine.waiting() == 1);
+    late.iter().for_each(|on_taken| on_taken());
+    clients[2].send("set c 0 0 1\r\nx\r\n");
+    assert!(clients[2].hears_nothing());
+    assert_eq!(engine.waiting(), 1, "the next batch is not given before this one is taken");
+    engine.let_go();
+    assert_eq!((clients[1].line(), clients[2].line()), ("STORED".to_owned(), "STORED".to_owned()));
+    server.stop(PATIENCE);
+}
+
 /// Who waits for somebody else's write that the engine holds back was taken for idle and closed.
 #[test]
 fn a_connection_that_waits_for_the_engine_is_not_idle() {
