@@ -43,6 +43,12 @@ pub(crate) fn wake(waker: Waker) -> bool {
     catch_unwind(AssertUnwindSafe(|| waker.wake())).is_ok()
 }
 
+/// What a panic says of itself.
+pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
 /// The keyspaces there are.
 #[derive(Default)]
 pub(crate) struct Registry {
@@ -244,9 +250,7 @@ impl Core {
 
     /// Makes the store read-only because a thread panicked at `job`, which leaves the store's memory in doubt.
     pub(crate) fn fail_by_panic(&self, job: &str, panic: &(dyn Any + Send)) {
-        let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-        let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-        self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {text}")));
+        self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic))));
     }
 
     pub(crate) fn failure(&self) -> Option<Error> {

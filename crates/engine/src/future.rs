@@ -3,14 +3,16 @@
 
 use crate::admission::Admission;
 use crate::batch::WriteBatch;
-use crate::core::{Core, lock, wake};
+use crate::core::{Core, lock, panic_text, wake};
 use crate::options::Durability;
 use crate::read::Value;
 use crate::{Error, Result};
 use situ_device::{Env, Event};
+use situ_storage::Error as StorageError;
 use std::collections::VecDeque;
 use std::fmt;
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -153,7 +155,7 @@ const WAITING_READS_MAX: usize = 4096;
 /// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
 const READ_THREADS_MAX: usize = 16;
 
-/// Reads, and fills a future's cell.
+/// Reads, and fills a future's cell. Does not panic.
 type ReadJob = Box<dyn FnOnce() + Send>;
 
 /// Threads that read for [`ReadFuture`]s; started when first needed.
@@ -182,7 +184,7 @@ impl Readers {
     ) -> Result<ReadFuture<T>> {
         let cell = ReadCell::new();
         let future = ReadFuture { cell: Arc::clone(&cell) };
-        let job: ReadJob = Box::new(move || cell.fill(read()));
+        let job: ReadJob = Box::new(move || cell.fill(answer(read)));
         let (run_here, start_thread) = {
             let mut state = lock(&self.state);
             if state.closed {
@@ -238,6 +240,15 @@ impl Readers {
     }
 }
 
+/// What a read answers. A panic in it is the answer to whoever awaits it, and harms nobody else: reads change nothing, so
+/// the thread and the store go on.
+fn answer<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = format!("a bug: the read panicked: {}; other reads are not affected", panic_text(&*panic));
+        Err(StorageError::Invalid(text).into())
+    })
+}
+
 fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
     loop {
         let seen = event.generation();
@@ -261,3 +272,6 @@ fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;
