@@ -1,6 +1,7 @@
 //! Block devices behind polled queue pairs.
 
 use crate::Buffer;
+use std::fmt;
 use std::io;
 use std::time::Duration;
 
@@ -11,10 +12,15 @@ pub struct Geometry {
     pub block_bytes: u32,
     /// A write of at most this size, aligned to it, is never torn by a crash.
     pub atomic_write_bytes: u32,
-    /// The longest single transfer.
+    /// The longest single transfer that [`Queue::submit`] takes.
     pub max_transfer_bytes: u32,
-    /// Acknowledged writes may be lost at power failure until a flush.
+    /// Acknowledged writes may be lost at power failure until a flush. Where it is false, [`Op::Flush`] and a durable
+    /// write cost nothing beyond the write itself, and nobody needs to send a flush.
     pub volatile_write_cache: bool,
+    /// The unit in which [`Op::Discard`] gives back room; 0 if the device cannot, and answers `Unsupported`.
+    pub discard_bytes: u32,
+    /// Discarded bytes read as zero, as long as the discard covers whole units of `discard_bytes`.
+    pub discard_zeroes: bool,
 }
 
 /// How much room there is and how much is taken, in bytes.
@@ -45,14 +51,15 @@ pub enum Op {
     },
     /// Make all completed writes durable. The buffer is handed back untouched.
     Flush,
-    /// Tell the device that these bytes are not needed any more.
+    /// Tell the device that these bytes are not needed any more. What they read as afterwards is undefined unless the
+    /// geometry says [`discard_zeroes`](Geometry::discard_zeroes). Not durable by itself.
     Discard {
         /// First byte.
         offset: u64,
         /// How many.
         bytes: u64,
     },
-    /// Make these bytes read as zero.
+    /// Make these bytes read as zero. Durable after a [`Op::Flush`], as a write is.
     Zero {
         /// First byte.
         offset: u64,
@@ -78,8 +85,19 @@ pub struct Completion {
     pub result: io::Result<()>,
 }
 
+/// The right to write to a device; given back when it is dropped.
+pub trait DeviceLock: Send + Sync + fmt::Debug {}
+
 /// Something addressed in blocks: a file, a block device, a simulated disk.
 pub trait Device: Send + Sync {
+    /// Backend and path in one line, for people.
+    fn describe(&self) -> String;
+    /// Takes the right to write, which one opener on the machine has at a time. Nothing enforces it below: reading and
+    /// writing work without it, so whoever writes takes it first and keeps it as long as it writes.
+    ///
+    /// # Errors
+    /// `WouldBlock` if somebody else has it, be it another opener in this process or a mounted file system.
+    fn lock(&self) -> io::Result<Box<dyn DeviceLock>>;
     /// Sizes and cache behaviour.
     fn geometry(&self) -> Geometry;
     /// Room and use.
@@ -96,11 +114,35 @@ pub trait Queue: Send {
     /// Hands an operation and its buffer to the device.
     ///
     /// # Errors
-    /// `WouldBlock` when `depth` operations are in flight, `InvalidInput` for an unaligned or out-of-range request;
+    /// `WouldBlock` when `depth` operations are in flight, `InvalidInput` for an unaligned, overlong or out-of-range request;
     /// the buffer comes back either way.
     fn submit(&mut self, op: Op, buffer: Buffer) -> Result<Ticket, (Buffer, io::Error)>;
     /// Collects finished operations into `done`; returns how many.
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
     /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
+}
+
+/// Refuses an operation that the device cannot mean: not in whole blocks, longer than a transfer, behind the end.
+///
+/// Discarding and zeroing move no data through a buffer, so they may be of any length.
+pub(crate) fn check_request(op: Op, buffer: &Buffer, geometry: &Geometry, device_bytes: u64) -> io::Result<()> {
+    let invalid = |why: String| Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    let (offset, bytes, moves_data) = match op {
+        Op::Read { offset } | Op::Write { offset, .. } => (offset, buffer.len() as u64, true),
+        Op::Discard { offset, bytes } | Op::Zero { offset, bytes } => (offset, bytes, false),
+        Op::Flush => return Ok(()),
+    };
+    let block = u64::from(geometry.block_bytes);
+    if offset % block != 0 || bytes % block != 0 {
+        return invalid(format!("{op:?} of {bytes} bytes is not in whole blocks of {block} bytes"));
+    }
+    if moves_data && bytes > u64::from(geometry.max_transfer_bytes) {
+        let most = geometry.max_transfer_bytes;
+        return invalid(format!("{op:?} of {bytes} bytes is longer than one transfer, which takes {most} bytes"));
+    }
+    if offset.checked_add(bytes).is_none_or(|end| end > device_bytes) {
+        return invalid(format!("{op:?} of {bytes} bytes ends behind the device, which has {device_bytes} bytes"));
+    }
+    Ok(())
 }

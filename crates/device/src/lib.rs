@@ -12,11 +12,16 @@
 //! 2. Blocking is done by [`Event`] only, so that the simulator sees every wait.
 
 mod block;
+mod blocking;
 mod buffer;
 mod env;
 mod file;
+mod lock;
+mod open;
+mod target;
 
-pub use block::{Completion, Device, Geometry, Op, Queue, Space, Ticket};
+pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use file::FileDevice;
+pub use open::{OpenOptions, open};

@@ -1,0 +1,198 @@
+//! What a path is: a regular file or a block device, which disk lies beneath, and what that disk says of itself.
+//!
+//! 1. The path is opened, bypassing the page cache where the file system allows it.
+//! 2. The disk is found by its number: a block device's own, or the one that a file's file system names. The kernel
+//!    describes it under `/sys/dev/block/MAJOR:MINOR`; a partition's description is one directory higher, its disk's.
+//! 3. What cannot be found is assumed to be as bad as disks get: a volatile cache, sectors of 512 bytes.
+//!
+//! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
+//! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
+//! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
+//! written), on a file system that overwrites (the ext family). Every other file is said to have a volatile cache.
+
+use crate::{Geometry, PAGE_BYTES, Space};
+use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, fstatfs, major, minor, seek};
+use rustix::io::Errno;
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+use std::str::FromStr;
+use std::sync::Arc;
+
+/// The longest transfer through the kernel's block layer, which cuts it into commands as the disk wants them. Longer
+/// ones gain nothing on any disk and hold up whoever comes behind them.
+const MAX_TRANSFER_BYTES: u32 = 1 << 20;
+
+/// The magic number of ext2, ext3 and ext4.
+const EXT_MAGIC: u64 = 0xef53;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    RegularFile,
+    BlockDevice,
+}
+
+/// An open file or block device and what is known about it.
+#[derive(Debug, Clone)]
+pub(crate) struct Target {
+    pub(crate) file: Arc<File>,
+    pub(crate) path: PathBuf,
+    pub(crate) kind: Kind,
+    /// The size when it was opened, in whole pages and blocks.
+    pub(crate) bytes: u64,
+    pub(crate) geometry: Geometry,
+    pub(crate) direct: bool,
+    disk: Option<Disk>,
+}
+
+impl Target {
+    pub(crate) fn open(path: &Path, read_only: bool) -> io::Result<Target> {
+        let direct = OFlags::DIRECT.bits() as i32;
+        let open = |flags| OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
+        let file = match open(direct) {
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => open(0)?,
+            other => other?,
+        };
+        Target::new(file, path)
+    }
+
+    fn new(file: File, path: &Path) -> io::Result<Target> {
+        let stat = fstat(&file)?;
+        let (kind, number) = match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => (Kind::RegularFile, stat.st_dev),
+            FileType::BlockDevice => (Kind::BlockDevice, stat.st_rdev),
+            other => {
+                let why = format!("{} is a {other:?}; give a block device or a regular file", path.display());
+                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+            }
+        };
+        let disk = Disk::find(number);
+        let direct = fcntl_getfl(&file)?.contains(OFlags::DIRECT);
+        let end = seek(&file, SeekFrom::End(0))?;
+        let geometry = match kind {
+            Kind::BlockDevice => block_geometry(disk.as_ref(), rustix::fs::ioctl_blksszget(&file)?),
+            Kind::RegularFile => {
+                let settled =
+                    direct && fstatfs(&file)?.f_type as u64 == EXT_MAGIC && is_written_everywhere(&file, end)?;
+                file_geometry(disk.as_ref(), settled, (stat.st_blocks as u64).saturating_mul(512) >= end)
+            }
+        };
+        let unit = u64::from(geometry.block_bytes).max(PAGE_BYTES as u64);
+        let bytes = end - end % unit;
+        Ok(Target { file: Arc::new(file), path: path.to_owned(), kind, bytes, geometry, direct, disk })
+    }
+
+    pub(crate) fn describe(&self, backend: &str) -> String {
+        let kind = match self.kind {
+            Kind::RegularFile => "regular file",
+            Kind::BlockDevice => "block device",
+        };
+        let cache = if self.direct { "direct" } else { "through the page cache" };
+        format!("{} ({kind}, {backend}, {cache})", self.path.display())
+    }
+
+    pub(crate) fn space(&self) -> Space {
+        let unknown = Space { logical_total: self.bytes, logical_used: self.bytes, physical_used: None };
+        match self.kind {
+            Kind::RegularFile => {
+                let blocks = fstat(&self.file).map_or(self.bytes, |stat| stat.st_blocks as u64 * 512);
+                Space { logical_used: blocks.min(self.bytes), ..unknown }
+            }
+            Kind::BlockDevice => match self.disk.as_ref().and_then(Disk::compressed) {
+                // The figures are those of the whole disk, so they say nothing about one of its partitions.
+                Some((used, physical)) => Space { logical_used: used, physical_used: Some(physical), ..unknown },
+                None => unknown,
+            },
+        }
+    }
+}
+
+/// What `disk` says; `logical` is the size of its sectors.
+fn block_geometry(disk: Option<&Disk>, logical: u32) -> Geometry {
+    let discard = disk.filter(|disk| disk.number::<u64>("discard_max_bytes").is_some_and(|most| most > 0));
+    let granularity = discard.and_then(|disk| disk.number::<u32>("discard_granularity")).unwrap_or(0);
+    Geometry {
+        block_bytes: logical,
+        atomic_write_bytes: logical,
+        max_transfer_bytes: MAX_TRANSFER_BYTES,
+        volatile_write_cache: disk.is_none_or(Disk::has_volatile_cache),
+        discard_bytes: if discard.is_some() { granularity.max(logical) } else { 0 },
+        // The kernel has stopped to promise it for any device.
+        discard_zeroes: false,
+    }
+}
+
+/// What a file on `disk` is like. Its owner may have `reserved` all of its room: then it is never given back.
+fn file_geometry(disk: Option<&Disk>, settled: bool, reserved: bool) -> Geometry {
+    let sector = disk.and_then(|disk| disk.number::<u32>("logical_block_size")).unwrap_or(512);
+    Geometry {
+        block_bytes: PAGE_BYTES as u32,
+        atomic_write_bytes: sector.min(PAGE_BYTES as u32),
+        max_transfer_bytes: MAX_TRANSFER_BYTES,
+        volatile_write_cache: !settled || disk.is_none_or(Disk::has_volatile_cache),
+        discard_bytes: if reserved { 0 } else { PAGE_BYTES as u32 },
+        discard_zeroes: !reserved,
+    }
+}
+
+/// Whether writing any byte of the file leaves the file system's metadata as it is. The ext family answers a search for
+/// a hole with an unwritten extent, too.
+fn is_written_everywhere(file: &File, end: u64) -> io::Result<bool> {
+    match seek(file, SeekFrom::Hole(0)) {
+        Ok(hole) => Ok(hole >= end),
+        // The search begins at the end of the file: it is empty.
+        Err(Errno::NXIO) => Ok(true),
+        Err(Errno::INVAL) => Ok(false),
+        Err(other) => Err(other.into()),
+    }
+}
+
+/// A disk's directory under `/sys`.
+#[derive(Debug, Clone)]
+struct Disk {
+    directory: PathBuf,
+    is_partition: bool,
+}
+
+impl Disk {
+    /// None for a file system without a disk of its own (in memory, over a network, over several disks).
+    fn find(number: u64) -> Option<Disk> {
+        let link = format!("/sys/dev/block/{}:{}", major(number), minor(number));
+        Disk::at(&std::fs::canonicalize(link).ok()?)
+    }
+
+    fn at(directory: &Path) -> Option<Disk> {
+        let is_partition = directory.join("partition").exists();
+        let directory = if is_partition { directory.parent()? } else { directory };
+        directory.join("queue").is_dir().then(|| Disk { directory: directory.to_owned(), is_partition })
+    }
+
+    fn text(&self, name: &str) -> Option<String> {
+        let text = std::fs::read_to_string(self.directory.join("queue").join(name)).ok()?;
+        Some(text.trim().to_owned())
+    }
+
+    fn number<T: FromStr>(&self, name: &str) -> Option<T> {
+        self.text(name)?.parse().ok()
+    }
+
+    fn has_volatile_cache(&self) -> bool {
+        self.text("write_cache").is_none_or(|mode| mode != "write through")
+    }
+
+    /// Bytes stored and bytes taken by them, of a disk that compresses and says so (zram).
+    fn compressed(&self) -> Option<(u64, u64)> {
+        if self.is_partition {
+            return None;
+        }
+        let text = std::fs::read_to_string(self.directory.join("mm_stat")).ok()?;
+        let mut fields = text.split_whitespace().map(str::parse::<u64>);
+        let stored = fields.next()?.ok()?;
+        let taken = fields.nth(1)?.ok()?;
+        Some((stored, taken))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,97 @@
+//! Geometry against descriptions of disks as the kernel gives them, written to a directory.
+
+use super::*;
+use std::io::Write;
+
+fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::create_dir(directory.path().join("queue")).unwrap();
+    for (name, value) in queue {
+        std::fs::write(directory.path().join("queue").join(name), format!("{value}\n")).unwrap();
+    }
+    let disk = Disk::at(directory.path()).unwrap();
+    (directory, disk)
+}
+
+#[test]
+fn a_disk_without_a_volatile_cache_is_believed() {
+    let (_directory, disk) =
+        disk(&[("write_cache", "write through"), ("discard_max_bytes", "1073741824"), ("discard_granularity", "4096")]);
+    let geometry = block_geometry(Some(&disk), 512);
+    assert!(!geometry.volatile_write_cache);
+    assert_eq!((geometry.block_bytes, geometry.atomic_write_bytes, geometry.discard_bytes), (512, 512, 4096));
+    assert!(!geometry.discard_zeroes);
+}
+
+#[test]
+fn a_disk_that_cannot_discard_has_no_unit_for_it() {
+    let (_directory, disk) = disk(&[("discard_max_bytes", "0"), ("discard_granularity", "512")]);
+    assert_eq!(block_geometry(Some(&disk), 512).discard_bytes, 0);
+}
+
+#[test]
+fn what_is_not_known_is_assumed_to_be_bad() {
+    let (_directory, silent) = disk(&[]);
+    for disk in [None, Some(&silent)] {
+        let geometry = block_geometry(disk, 512);
+        assert!(geometry.volatile_write_cache);
+        assert_eq!(geometry.discard_bytes, 0);
+        assert!(file_geometry(disk, true, true).volatile_write_cache);
+    }
+}
+
+#[test]
+fn a_partition_has_the_properties_of_its_disk() {
+    let (directory, _) = disk(&[("write_cache", "write through")]);
+    let partition = directory.path().join("part1");
+    std::fs::create_dir(&partition).unwrap();
+    std::fs::write(partition.join("partition"), "1\n").unwrap();
+    assert!(!Disk::at(&partition).unwrap().has_volatile_cache());
+}
+
+#[test]
+fn a_compressing_disk_tells_what_it_holds() {
+    let (directory, disk) = disk(&[]);
+    std::fs::write(directory.path().join("mm_stat"), "  8192  100  12288 0 12288 0 0 0 0\n").unwrap();
+    assert_eq!(disk.compressed(), Some((8192, 12288)));
+}
+
+#[test]
+fn a_file_needs_no_flush_only_where_it_is_written_in_place() {
+    let (_directory, disk) = disk(&[("write_cache", "write through"), ("logical_block_size", "4096")]);
+    assert!(!file_geometry(Some(&disk), true, true).volatile_write_cache);
+    assert!(file_geometry(Some(&disk), false, true).volatile_write_cache);
+    assert_eq!(file_geometry(Some(&disk), true, true).atomic_write_bytes, 4096);
+}
+
+#[test]
+fn holes_and_unwritten_extents_count_as_not_written() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&[1; 8192]).unwrap();
+    file.as_file().sync_all().unwrap();
+    assert!(is_written_everywhere(file.as_file(), 8192).unwrap());
+    file.as_file().set_len(16384).unwrap();
+    assert!(!is_written_everywhere(file.as_file(), 16384).unwrap());
+    let flags = rustix::fs::FallocateFlags::empty();
+    if fstatfs(file.as_file()).unwrap().f_type as u64 == EXT_MAGIC {
+        rustix::fs::fallocate(file.as_file(), flags, 8192, 8192).unwrap();
+        assert!(!is_written_everywhere(file.as_file(), 16384).unwrap());
+    }
+}
+
+#[test]
+fn the_room_of_a_file_whose_owner_reserved_it_stays_reserved() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(1 << 20).unwrap();
+    assert_eq!(Target::open(file.path(), false).unwrap().geometry.discard_bytes, 4096);
+    std::fs::write(file.path(), vec![1; 1 << 20]).unwrap();
+    file.as_file().sync_all().unwrap();
+    assert_eq!(Target::open(file.path(), false).unwrap().geometry.discard_bytes, 0);
+}
+
+#[test]
+fn what_is_neither_file_nor_block_device_is_refused_with_the_cure() {
+    let error = Target::open(Path::new("/dev/null"), true).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+    assert!(error.to_string().contains("give a block device or a regular file"), "{error}");
+}
