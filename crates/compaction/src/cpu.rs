@@ -18,7 +18,8 @@ use std::time::Duration;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
-/// Runs tasks by [`run`](crate::run()), each on a thread of its own. Dropping it waits for the tasks that run.
+/// Runs tasks by [`run`](crate::run()), each on a thread of its own. A host may keep its unit alive, and so must not be the
+/// last that does: [`close`](Unit::close) it before it is dropped, or one of its threads may find itself waiting for itself.
 pub struct CpuUnit {
     env: Env,
     threads: usize,
@@ -60,16 +61,6 @@ impl CpuUnit {
     pub fn new(env: Env, threads: usize) -> CpuUnit {
         let shared = Shared { clock: Arc::clone(&env.clock), state: Mutex::default() };
         CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
-    }
-
-    /// Takes no more tasks and waits for those that run. Their hosts decide how soon that is.
-    pub fn close(&self) {
-        lock(&self.shared.state).closed = true;
-        let workers = std::mem::take(&mut *lock(&self.workers));
-        for worker in workers {
-            // A panic of the task is in its result already.
-            let _ = worker.handle.join();
-        }
     }
 
     /// Joins threads whose tasks have ended: they do nothing any more but return.
@@ -167,6 +158,15 @@ impl Unit for CpuUnit {
 
     fn poll(&self, finished: &mut Vec<Finished>) {
         finished.append(&mut lock(&self.shared.state).finished);
+    }
+
+    fn close(&self) {
+        lock(&self.shared.state).closed = true;
+        let workers = std::mem::take(&mut *lock(&self.workers));
+        for worker in workers {
+            // A panic of the task is in its result already.
+            let _ = worker.handle.join();
+        }
     }
 }
 

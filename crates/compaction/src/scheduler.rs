@@ -213,6 +213,12 @@ impl Scheduler {
             .collect())
     }
 
+    /// Waits until all units have let go of the hosts of their tasks; they take no more. A task that has finished may hold
+    /// its host a little longer than its job runs.
+    pub fn close(&self) {
+        self.units.iter().for_each(|unit| unit.close());
+    }
+
     /// When to look again even if nobody notifies.
     fn next_look(&self, places: &[Place], now: Duration, waiting: bool) -> Option<Duration> {
         let late = places.iter().filter_map(|place| match &place.stage {

@@ -122,7 +122,7 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
-/// Something that runs tasks. No call blocks.
+/// Something that runs tasks. No call blocks, but for [`close`](Unit::close).
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;
@@ -141,4 +141,7 @@ pub trait Unit: Send + Sync {
 
     /// Moves all finished attempts into `finished`, in any order.
     fn poll(&self, finished: &mut Vec<Finished>);
+
+    /// Takes no more tasks, and returns when it has let go of the hosts of all that it had. They decide how soon that is.
+    fn close(&self);
 }

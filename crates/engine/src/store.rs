@@ -140,6 +140,9 @@ impl Inner {
         if let Some(background) = &self.background {
             background.join(core);
         }
+        // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
+        // the store.
+        core.scheduler.close();
         core.bury();
         // Even after a failure: what can be made durable is.
         let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));

@@ -4,6 +4,7 @@
 mod common;
 
 use common::*;
+use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::sync::Arc;
@@ -192,4 +193,69 @@ fn a_listener_that_panics_ends_no_thread_of_the_store() {
     assert!(listener.0.load(Ordering::Relaxed) > 1);
     assert!(store.statistics().listener_panics > 1);
     store.close().unwrap();
+}
+
+/// Real threads, those of compactions counted; each takes its time between saying that it is done and being so.
+#[derive(Default)]
+struct SlowToEnd {
+    compactions: Arc<AtomicUsize>,
+}
+
+impl Executor for SlowToEnd {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JobHandle>> {
+        if name != "compaction" {
+            return ThreadExecutor.spawn(name, job);
+        }
+        let running = Arc::clone(&self.compactions);
+        running.fetch_add(1, Ordering::SeqCst);
+        ThreadExecutor.spawn(
+            name,
+            Box::new(move || {
+                job();
+                running.fetch_sub(1, Ordering::SeqCst);
+            }),
+        )
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        Arc::new(SlowToReturn(ThreadExecutor.event()))
+    }
+}
+
+/// An event whose notification returns late on threads of compactions.
+struct SlowToReturn(Arc<dyn Event>);
+
+impl Event for SlowToReturn {
+    fn generation(&self) -> u64 {
+        self.0.generation()
+    }
+
+    fn wait(&self, seen: u64, timeout: Option<Duration>) -> bool {
+        self.0.wait(seen, timeout)
+    }
+
+    fn notify(&self) {
+        self.0.notify();
+        if std::thread::current().name() == Some("compaction") {
+            std::thread::sleep(Duration::from_millis(200));
+        }
+    }
+}
+
+/// The thread of a compaction that had just finished used to outlive the store: it held the last reference to it, and
+/// panicked as it waited for itself to end.
+#[test]
+fn no_thread_of_a_compaction_is_left_when_a_store_is_closed() {
+    let executor = Arc::new(SlowToEnd::default());
+    let env = Env { executor: Arc::clone(&executor) as Arc<dyn Executor>, ..Env::system() };
+    let directory = tempfile::tempdir().unwrap();
+    let store = StoreBuilder::new(Options::default()).env(env).open(directory.path()).unwrap();
+    for n in 0..2 {
+        store.put(b"key", &[n; 100]).unwrap();
+        store.flush().unwrap();
+    }
+    store.default_keyspace().compact(None, None).unwrap();
+    assert!(executor.compactions.load(Ordering::SeqCst) > 0, "the test looks too late");
+    store.close().unwrap();
+    assert_eq!(executor.compactions.load(Ordering::SeqCst), 0);
 }

@@ -89,6 +89,8 @@ impl Unit for FaultyUnit {
     fn poll(&self, finished: &mut Vec<Finished>) {
         finished.append(&mut self.finished.lock().unwrap());
     }
+
+    fn close(&self) {}
 }
 
 fn job(host: &MemoryHost) -> Vec<Task> {
@@ -182,6 +184,10 @@ impl Unit for LateUnit {
 
     fn poll(&self, finished: &mut Vec<Finished>) {
         finished.append(&mut self.finished.lock().unwrap());
+    }
+
+    fn close(&self) {
+        self.held.lock().unwrap().clear();
     }
 }
 
