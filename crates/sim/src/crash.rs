@@ -67,6 +67,12 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     image
 }
 
+/// One legal image of a device after a power failure.
+pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool) -> Inode {
+    let mood = Mood::draw(rng);
+    Inode::durable(settled(blocks, mood, rng, tear_sectors))
+}
+
 /// The image after the death of the process alone: the system keeps all that it was given, durable or not.
 pub(crate) fn process_death(disk: &Disk) -> Disk {
     let mut image = disk.clone();

@@ -78,6 +78,19 @@ pub(crate) fn put_sector(bytes: &mut [u8], number: u64, sector: &[u8]) {
     bytes[start..end].copy_from_slice(&sector[..end - start]);
 }
 
+/// Makes a sector durable in the state that write `number` left behind; true if that is the state that reads see.
+fn settle(contents: &[u8], durable: &mut [u8], number: u64, sector: u64, states: &mut Dirty) -> bool {
+    if states.latest_from <= number {
+        put_sector(durable, sector, &sector_of(contents, sector));
+        return true;
+    }
+    let reached = states.older.iter().rposition(|state| state.from <= number);
+    if let Some(last) = states.older.drain(..reached.map_or(0, |r| r + 1)).next_back() {
+        put_sector(durable, sector, &last.bytes[..]);
+    }
+    false
+}
+
 impl Inode {
     /// A file all of whose bytes are durable.
     pub(crate) fn durable(contents: Vec<u8>) -> Inode {
@@ -118,27 +131,25 @@ impl Inode {
             self.durable.resize(length, 0);
         }
         let Inode { contents, durable, dirty, .. } = self;
-        let mut settle = |sector: u64, states: &mut Dirty| {
-            if states.latest_from <= number {
-                put_sector(durable, sector, &sector_of(contents, sector));
-                return true;
-            }
-            let reached = states.older.iter().rposition(|state| state.from <= number);
-            if let Some(last) = states.older.drain(..reached.map_or(0, |r| r + 1)).next_back() {
-                put_sector(durable, sector, &last.bytes[..]);
-            }
-            false
-        };
         match range {
-            None => dirty.retain(|sector, states| !settle(*sector, states)),
+            None => dirty.retain(|sector, states| !settle(contents, durable, number, *sector, states)),
             Some(range) => {
                 for sector in range {
-                    if dirty.get_mut(&sector).is_some_and(|states| settle(sector, states)) {
+                    if dirty.get_mut(&sector).is_some_and(|states| settle(contents, durable, number, sector, states)) {
                         dirty.remove(&sector);
                     }
                 }
             }
         }
+    }
+
+    /// Makes the outcome of all writes up to `number` durable, but not in sectors where another write is in flight.
+    pub(crate) fn commit_except(&mut self, number: u64, in_flight: &[Range<u64>]) {
+        let Inode { contents, durable, dirty, .. } = self;
+        dirty.retain(|sector, states| {
+            let is_written = in_flight.iter().any(|sectors| sectors.contains(sector));
+            is_written || !settle(contents, durable, number, *sector, states)
+        });
     }
 
     /// Forgets that these sectors, or all, are dirty: what is durable in them stays, whatever reads see.

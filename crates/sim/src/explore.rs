@@ -3,7 +3,7 @@
 //! Rejected: shrinking a failing seed. A run is short, its trace is printed, and one seed replays exactly; that has
 //! been enough to understand a failure, while a shrinker for schedules is a project of its own.
 
-use crate::{FaultPlan, Rng, SimExecutor, SimVolume};
+use crate::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, Trace};
 use situ_device::Env;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 
@@ -67,6 +67,44 @@ impl Default for CrashPoints {
     }
 }
 
+/// What [`crash_everywhere`] and [`crash_device_everywhere`] crash.
+trait Disk: Clone + Send + Sync {
+    fn changes(&self) -> u64;
+    fn crash_at(&self, change: u64);
+    fn crash(&self, seed: u64) -> Self;
+    fn on(&self, env: &Env) -> Self;
+    fn trace(&self) -> Trace;
+}
+
+macro_rules! disk {
+    ($kind:ty) => {
+        impl Disk for $kind {
+            fn changes(&self) -> u64 {
+                self.changes()
+            }
+
+            fn crash_at(&self, change: u64) {
+                self.crash_at(change);
+            }
+
+            fn crash(&self, seed: u64) -> Self {
+                self.crash(seed)
+            }
+
+            fn on(&self, env: &Env) -> Self {
+                self.on(env)
+            }
+
+            fn trace(&self) -> Trace {
+                self.trace()
+            }
+        }
+    };
+}
+
+disk!(SimVolume);
+disk!(SimDevice);
+
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
 /// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
 /// the writes acknowledged and those tried). The first image of each point is that of process death: all is there that
@@ -84,14 +122,40 @@ pub fn crash_everywhere<T: Send + Sync>(
     workload: impl Fn(&Env, &SimVolume) -> T + Sync,
     check: impl Fn(&Env, SimVolume, &T) + Sync,
 ) -> u64 {
+    let make = |env: &Env| SimVolume::new(env, options.faults.clone(), seed);
+    crash_disk_everywhere(seed, options, make, workload, check)
+}
+
+/// [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when the
+/// workload begins.
+///
+/// # Panics
+/// As [`crash_everywhere`].
+pub fn crash_device_everywhere<T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    make: impl Fn(&Env, FaultPlan) -> SimDevice + Sync,
+    workload: impl Fn(&Env, &SimDevice) -> T + Sync,
+    check: impl Fn(&Env, SimDevice, &T) + Sync,
+) -> u64 {
+    crash_disk_everywhere(seed, options, |env: &Env| make(env, options.faults.clone()), workload, check)
+}
+
+fn crash_disk_everywhere<D: Disk, T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    make: impl Fn(&Env) -> D,
+    workload: impl Fn(&Env, &D) -> T + Sync,
+    check: impl Fn(&Env, D, &T) + Sync,
+) -> u64 {
     let start = |crash_at: Option<u64>| {
         let sim = SimExecutor::new(seed);
-        let volume = SimVolume::new(&sim.env(), options.faults.clone(), seed);
+        let disk = make(&sim.env());
         if let Some(change) = crash_at {
-            volume.crash_at(change);
+            disk.crash_at(change);
         }
-        let told = sim.run(|| workload(&sim.env(), &volume));
-        (volume, told)
+        let told = sim.run(|| workload(&sim.env(), &disk));
+        (disk, told)
     };
     let mut rng = Rng::new(seed);
     let total = start(None).0.changes();
@@ -102,16 +166,16 @@ pub fn crash_everywhere<T: Send + Sync>(
     }
     let mut images = 0;
     for point in points {
-        let (volume, told) = start(Some(point));
+        let (disk, told) = start(Some(point));
         for image in 0..=options.images_per_point {
             let image_seed = rng.next_u64();
-            let after = if image == 0 { volume.crash_keep_all() } else { volume.crash(image_seed) };
             let sim = SimExecutor::new(image_seed);
-            let after = after.on(&sim.env());
+            // The first keeps everything: the process died, and only that.
+            let after = if image == 0 { disk.on(&sim.env()) } else { disk.crash(image_seed).on(&sim.env()) };
             let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after.clone(), &told))));
             if let Err(payload) = outcome {
                 eprintln!("seed {seed}, crash at change {point} of {total}, image {image}; before the crash:");
-                eprintln!("{}", volume.trace());
+                eprintln!("{}", disk.trace());
                 resume_unwind(payload);
             }
             images += 1;

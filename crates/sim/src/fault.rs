@@ -1,7 +1,7 @@
 //! What goes wrong, where and when: a plan that is a value.
 //!
 //! A [`FaultPlan`] is a list of [`Rule`]s. Each says *which* operations it looks at (by [`Operation`], by
-//! [`FileKind`]), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first rule that
+//! [`FileKind`], by place), *when* it strikes among those ([`When`]) and *what* happens then ([`Fault`]). The first rule that
 //! strikes wins; delays add up. A plan can be exchanged while a store runs; rules then count from zero.
 
 use crate::Rng;
@@ -9,7 +9,9 @@ use situ_storage::FileName;
 use std::ops::Range;
 use std::time::Duration;
 
-/// What a volume can be asked for.
+/// What a volume or a device can be asked for. A device knows [`Read`](Operation::Read),
+/// [`WritePages`](Operation::WritePages), [`Sync`](Operation::Sync) (its flush), [`Discard`](Operation::Discard),
+/// [`Zero`](Operation::Zero) and [`Lock`](Operation::Lock).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Operation {
     /// Beginning a write-once file.
@@ -38,11 +40,16 @@ pub enum Operation {
     List,
     /// Taking the lock.
     Lock,
+    /// Telling a device that bytes are not needed.
+    Discard,
+    /// Having a device write zeros.
+    Zero,
 }
 
 impl Operation {
-    /// All operations that change the disk; the ones that [`SimVolume::crash_at`](crate::SimVolume::crash_at) counts.
-    pub const CHANGES: [Operation; 9] = [
+    /// All operations that change the disk; the ones that [`SimVolume::crash_at`](crate::SimVolume::crash_at) and
+    /// [`SimDevice::crash_at`](crate::SimDevice::crash_at) count.
+    pub const CHANGES: [Operation; 11] = [
         Operation::Create,
         Operation::CreatePages,
         Operation::Append,
@@ -52,6 +59,8 @@ impl Operation {
         Operation::Rename,
         Operation::Remove,
         Operation::SyncNames,
+        Operation::Discard,
+        Operation::Zero,
     ];
 
     /// Whether it can change the disk.
@@ -74,6 +83,8 @@ impl Operation {
             Operation::SyncNames => "sync names of",
             Operation::List => "list",
             Operation::Lock => "lock",
+            Operation::Discard => "discard",
+            Operation::Zero => "zero",
         }
     }
 }
@@ -154,7 +165,7 @@ impl Fault {
         match self {
             Fault::Io | Fault::PermissionDenied | Fault::NotFound | Fault::Delay(_) => true,
             Fault::ReadOnly => operation.is_change() || operation == Operation::Lock,
-            Fault::NoSpace => operation.is_change() && operation != Operation::Remove,
+            Fault::NoSpace => operation.is_change() && !matches!(operation, Operation::Remove | Operation::Discard),
             Fault::DropDirty | Fault::FalseDurability => matches!(operation, Sync | WritePages),
             Fault::LoseWrite => matches!(operation, Append | WritePages),
             Fault::Misdirect => operation == WritePages,
@@ -193,6 +204,8 @@ pub struct Rule {
     pub operations: Vec<Operation>,
     /// On which files; empty for all, and for operations that name none.
     pub files: Vec<FileKind>,
+    /// In which bytes of the file or device; None for all, and for operations that have no place.
+    pub within: Option<Range<u64>>,
     /// To which of those.
     pub when: When,
 }
@@ -200,7 +213,7 @@ pub struct Rule {
 impl Rule {
     /// The fault happens always and everywhere it can.
     pub fn new(fault: Fault) -> Rule {
-        Rule { fault, operations: Vec::new(), files: Vec::new(), when: When::Always }
+        Rule { fault, operations: Vec::new(), files: Vec::new(), within: None, when: When::Always }
     }
 
     /// Only to these operations.
@@ -212,6 +225,12 @@ impl Rule {
     /// Only on these files.
     pub fn files(mut self, kinds: &[FileKind]) -> Rule {
         self.files = kinds.to_vec();
+        self
+    }
+
+    /// Only where these bytes of the file or device are touched.
+    pub fn within(mut self, bytes: Range<u64>) -> Rule {
+        self.within = Some(bytes);
         self
     }
 
@@ -233,8 +252,10 @@ impl Rule {
         self
     }
 
-    fn looks_at(&self, operation: Operation, file: Option<FileName>) -> bool {
+    fn looks_at(&self, operation: Operation, file: Option<FileName>, place: &Range<u64>) -> bool {
+        let touches = |within: &Range<u64>| place.start < within.end && within.start < place.end;
         self.fault.fits(operation)
+            && self.within.as_ref().is_none_or(touches)
             && (self.operations.is_empty() || self.operations.contains(&operation))
             && (self.files.is_empty() || file.is_some_and(|name| self.files.contains(&name.into())))
     }
@@ -303,6 +324,7 @@ impl FaultState {
         &mut self,
         operation: Operation,
         file: Option<FileName>,
+        place: &Range<u64>,
         rng: &mut Rng,
     ) -> (Option<Fault>, Duration) {
         let mut fault = None;
@@ -315,7 +337,7 @@ impl FaultState {
             None => Duration::ZERO,
         };
         for (rule, seen) in self.plan.rules.iter().zip(&mut self.seen) {
-            if !rule.looks_at(operation, file) {
+            if !rule.looks_at(operation, file, place) {
                 continue;
             }
             let number = *seen;

@@ -4,7 +4,8 @@
 //!   can be killed. [`SimClock`]: time that leaps over waiting and jumps when told.
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
-//! * [`crash_everywhere`]: a workload, crashed at each of its I/Os. [`for_each_seed`]: many seeds, and how to replay.
+//! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
+//! * [`crash_everywhere`], [`crash_device_everywhere`]: a workload, crashed at each of its I/Os. [`for_each_seed`]: many seeds, and how to replay.
 //! * [`Rng`], [`Trace`]: chance and record.
 //!
 //! # A crash test
@@ -35,6 +36,8 @@
 
 mod clock;
 mod crash;
+mod damage;
+mod device;
 mod disk;
 mod executor;
 mod explore;
@@ -44,8 +47,12 @@ mod trace;
 mod volume;
 
 pub use clock::SimClock;
+pub use device::SimDevice;
 pub use executor::SimExecutor;
-pub use explore::{CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_everywhere, for_each_seed};
+pub use explore::{
+    CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_device_everywhere, crash_everywhere,
+    for_each_seed,
+};
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use rng::Rng;
 pub use trace::Trace;

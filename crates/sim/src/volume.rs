@@ -17,11 +17,12 @@
 //! `Env::system()`, real threads may use the volume at once; then a seed does not replay.
 //! **Failure.** As planned; the volume itself never fails.
 
-use crate::disk::{Disk, Inode, NameChangeKind, SECTOR_BYTES};
+use crate::disk::{Disk, Inode, NameChangeKind};
 use crate::executor::{current_thread, is_dying};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
 use crate::trace::{Entry, Trace, hash_bytes};
-use crate::{Rng, crash};
+use crate::{Rng, crash, damage};
+use damage::{crash_error, flip_one, io_error};
 use handles::{Handle, SimPageFile, SimReader, SimWriter};
 use situ_device::Env;
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
@@ -103,22 +104,6 @@ impl Subject {
     fn content(self, bytes: &[u8]) -> Subject {
         Subject { content: hash_bytes(bytes), ..self }
     }
-}
-
-fn crash_error() -> io::Error {
-    io::Error::other("the simulated machine has crashed")
-}
-
-fn io_error(fault: Fault) -> Option<io::Error> {
-    let code = match fault {
-        Fault::NotFound => 2,
-        Fault::Io | Fault::DropDirty => 5,
-        Fault::PermissionDenied => 13,
-        Fault::NoSpace => 28,
-        Fault::ReadOnly => 30,
-        _ => return None,
-    };
-    Some(io::Error::from_raw_os_error(code))
 }
 
 impl SimVolume {
@@ -271,7 +256,8 @@ impl Shared {
             }
             let crashes = subject.operation.is_change() && state.crash_at.is_some_and(|at| change >= at);
             state.crashed = crashes;
-            let (fault, delay) = state.faults.judge(subject.operation, subject.file, &mut state.rng);
+            let place = subject.offset..subject.offset.saturating_add(subject.bytes);
+            let (fault, delay) = state.faults.judge(subject.operation, subject.file, &place, &mut state.rng);
             if crashes {
                 (Verdict { fault: None, crashes }, Duration::ZERO)
             } else {
@@ -374,57 +360,9 @@ impl Shared {
         let mut guard = self.effect(subject, verdict)?;
         let State { disk, rng, .. } = &mut *guard;
         let number = disk.number();
-        let file = disk.inode(inode);
-        let mut offset = subject.offset;
-        match verdict.fault {
-            Some(fault @ (Fault::Io | Fault::NoSpace)) => {
-                let kept = partial(bytes.len(), rng);
-                file.write(number, offset, &bytes[..kept]);
-                return Err(self.fail(subject, io_error(fault).unwrap_or_else(crash_error)));
-            }
-            Some(Fault::LoseWrite) => {}
-            Some(Fault::FlipBit) => {
-                let mut rotten = bytes.to_vec();
-                flip_one(&mut rotten, rng);
-                file.write(number, offset, &rotten);
-            }
-            Some(Fault::Misdirect) => {
-                offset = other_place(offset, bytes.len(), file.contents.len(), rng);
-                file.write(number, offset, bytes);
-            }
-            _ => file.write(number, offset, bytes),
-        }
+        let offset = damage::write(disk.inode(inode), number, subject.offset, bytes, verdict.fault, rng)
+            .map_err(|error| self.fail(subject, error))?;
         Ok((number, offset))
-    }
-}
-
-fn flip_one(bytes: &mut [u8], rng: &mut Rng) {
-    if !bytes.is_empty() {
-        let at = rng.index(bytes.len());
-        bytes[at] ^= 1 << rng.below(8);
-    }
-}
-
-/// How much of a failed write was stored: nothing, some sectors, or all.
-fn partial(bytes: usize, rng: &mut Rng) -> usize {
-    match rng.below(3) {
-        0 => 0,
-        1 => bytes,
-        _ => (rng.index(bytes / SECTOR_BYTES + 1) * SECTOR_BYTES).min(bytes),
-    }
-}
-
-/// Another place in pages for a write of `bytes`; the same if the file has no other.
-fn other_place(offset: u64, bytes: usize, file_bytes: usize, rng: &mut Rng) -> u64 {
-    let places = (file_bytes.saturating_sub(bytes) / PAGE_BYTES) as u64;
-    let here = offset / PAGE_BYTES as u64;
-    match places {
-        0 => offset,
-        // Drawn from the others: those behind the right one move up by one.
-        _ => {
-            let drawn = rng.below(places);
-            (drawn + u64::from(drawn >= here)) * PAGE_BYTES as u64
-        }
     }
 }
 

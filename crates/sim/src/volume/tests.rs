@@ -1,5 +1,6 @@
 use super::handles::APPEND_BUFFER_BYTES;
 use super::*;
+use crate::disk::SECTOR_BYTES;
 use crate::{FileKind, Rule, SimExecutor, for_each_seed};
 use situ_storage::{Buffer, DirectoryVolume};
 use std::collections::BTreeSet;

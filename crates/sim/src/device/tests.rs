@@ -1,0 +1,159 @@
+use super::*;
+use crate::{Rule, SimExecutor};
+
+const PAGE: u64 = PAGE_BYTES as u64;
+
+fn page(byte: u8, pages: usize) -> Buffer {
+    let mut buffer = Buffer::new(pages * PAGE_BYTES);
+    buffer.fill(byte);
+    buffer
+}
+
+fn run(queue: &mut dyn Queue, op: Op, buffer: Buffer) -> Completion {
+    queue.submit(op, buffer).map_err(|(_, error)| error).unwrap();
+    let mut done = Vec::new();
+    while done.is_empty() {
+        queue.wait(&mut done, Duration::from_secs(1));
+    }
+    done.pop().unwrap()
+}
+
+fn on_a_device<T: Send>(seed: u64, plan: FaultPlan, body: impl FnOnce(&SimDevice) -> T + Send) -> T {
+    let sim = SimExecutor::new(seed);
+    let device = SimDevice::new(&sim.env(), 16 * PAGE, plan, seed);
+    sim.run(|| body(&device))
+}
+
+#[test]
+fn durable_writes_and_flushed_ones_survive_every_crash() {
+    on_a_device(1, FaultPlan::none(), |device| {
+        let mut queue = device.queue(4).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, page(1, 1)).result.unwrap();
+        run(&mut *queue, Op::Write { offset: PAGE, durable: false }, page(2, 1)).result.unwrap();
+        run(&mut *queue, Op::Flush, page(0, 1)).result.unwrap();
+        for seed in 0..50 {
+            let after = device.crash(seed);
+            assert!(after.contents(0..PAGE).iter().all(|byte| *byte == 1));
+            assert!(after.contents(PAGE..2 * PAGE).iter().all(|byte| *byte == 2));
+        }
+    });
+}
+
+#[test]
+fn what_was_not_flushed_is_lost_kept_or_torn_at_sectors() {
+    on_a_device(2, FaultPlan::none(), |device| {
+        let mut queue = device.queue(4).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: false }, page(1, 1)).result.unwrap();
+        let mut seen = [false; 3];
+        for seed in 0..200 {
+            let after = device.crash(seed).contents(0..PAGE);
+            assert!(after.chunks(SECTOR_BYTES).all(|sector| sector.iter().all(|byte| *byte == sector[0])));
+            let kept = after.iter().filter(|byte| **byte == 1).count();
+            seen[if kept == 0 {
+                0
+            } else if kept == PAGE_BYTES {
+                1
+            } else {
+                2
+            }] = true;
+        }
+        assert_eq!(seen, [true; 3]);
+    });
+}
+
+#[test]
+fn a_flush_does_not_cover_what_is_in_flight_beside_it() {
+    let is_lost = |seed| {
+        on_a_device(seed, FaultPlan::none(), |device| {
+            let mut writer = device.queue(1).unwrap();
+            let mut flusher = device.queue(1).unwrap();
+            writer.submit(Op::Write { offset: 0, durable: false }, page(1, 1)).map_err(|(_, e)| e).unwrap();
+            run(&mut *flusher, Op::Flush, page(0, 1)).result.unwrap();
+            (0..20).any(|seed| device.crash(seed).contents(0..PAGE).contains(&0))
+        })
+    };
+    assert!((0..5).all(is_lost));
+}
+
+#[test]
+fn a_device_without_a_volatile_cache_keeps_what_is_complete() {
+    let sim = SimExecutor::new(3);
+    let geometry =
+        Geometry { volatile_write_cache: false, ..SimDevice::new(&sim.env(), 0, FaultPlan::none(), 0).geometry() };
+    let device = SimDevice::with_geometry(&sim.env(), 4 * PAGE, geometry, FaultPlan::none(), 3);
+    sim.run(|| {
+        let mut queue = device.queue(1).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: false }, page(1, 1)).result.unwrap();
+    });
+    assert!((0..50).all(|seed| device.crash(seed).contents(0..PAGE).iter().all(|byte| *byte == 1)));
+}
+
+#[test]
+fn several_in_flight_complete_in_any_order() {
+    let order = |seed| {
+        on_a_device(seed, FaultPlan::none().latency(Duration::ZERO..Duration::from_millis(1)), |device| {
+            let mut queue = device.queue(4).unwrap();
+            let mut done = Vec::new();
+            for place in 0..4 {
+                queue
+                    .submit(Op::Write { offset: place * PAGE, durable: true }, page(1, 1))
+                    .map_err(|(_, e)| e)
+                    .unwrap();
+            }
+            let (_, full) = queue.submit(Op::Flush, page(0, 1)).unwrap_err();
+            assert_eq!(full.kind(), io::ErrorKind::WouldBlock);
+            while done.len() < 4 {
+                queue.wait(&mut done, Duration::from_secs(1));
+            }
+            done.iter().map(|completion| completion.ticket.0).collect::<Vec<_>>()
+        })
+    };
+    assert_eq!(order(7), order(7));
+    assert!((0..20).any(|seed| order(seed) != [0, 1, 2, 3]));
+}
+
+#[test]
+fn faults_strike_where_the_plan_says() {
+    let plan = FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::WritePages]).within(PAGE..2 * PAGE));
+    on_a_device(4, plan, |device| {
+        let mut queue = device.queue(1).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, page(1, 1)).result.unwrap();
+        run(&mut *queue, Op::Write { offset: PAGE, durable: true }, page(1, 1)).result.unwrap_err();
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, page(1, 2)).result.unwrap_err();
+        let behind = queue.submit(Op::Read { offset: 16 * PAGE }, page(0, 1)).unwrap_err().1;
+        assert!(behind.to_string().contains("ends behind the device"), "{behind}");
+    });
+}
+
+#[test]
+fn after_the_crash_nothing_works_and_one_opener_has_the_lock() {
+    on_a_device(5, FaultPlan::none(), |device| {
+        let lock = device.lock().unwrap();
+        assert_eq!(device.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        device.lock().unwrap();
+        device.crash_at(1);
+        let mut queue = device.queue(1).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, page(1, 1)).result.unwrap();
+        run(&mut *queue, Op::Write { offset: PAGE, durable: true }, page(1, 1)).result.unwrap_err();
+        assert!(device.has_crashed());
+        run(&mut *queue, Op::Read { offset: 0 }, page(0, 1)).result.unwrap_err();
+        assert!((0..20).all(|seed| device.crash(seed).contents(0..PAGE) == [1; PAGE_BYTES]));
+    });
+}
+
+#[test]
+fn a_discard_leaves_nothing_to_rely_on() {
+    on_a_device(6, FaultPlan::none(), |device| {
+        let mut queue = device.queue(1).unwrap();
+        let mut changed = 0;
+        for _ in 0..20 {
+            run(&mut *queue, Op::Write { offset: 0, durable: true }, page(1, 1)).result.unwrap();
+            run(&mut *queue, Op::Discard { offset: 0, bytes: PAGE }, page(0, 1)).result.unwrap();
+            changed += usize::from(device.contents(0..PAGE) != [1; PAGE_BYTES]);
+        }
+        assert!((5..20).contains(&changed), "{changed}");
+        run(&mut *queue, Op::Zero { offset: 0, bytes: PAGE }, page(0, 1)).result.unwrap();
+        assert_eq!(device.contents(0..PAGE), [0; PAGE_BYTES]);
+    });
+}
