@@ -37,6 +37,7 @@ use crate::batch::WriteBatch;
 use crate::commit::{Caller, Obstacle, Request};
 use crate::core::{Core, lock, wake};
 use crate::options::Durability;
+use crate::outstanding::Outstanding;
 use crate::{Error, Result};
 use std::collections::BTreeMap;
 use std::mem::take;
@@ -90,6 +91,7 @@ struct Waiting {
     /// When its budget is due; chosen when it is the first.
     due: Option<Duration>,
     verdict: Arc<Verdict>,
+    outstanding: Arc<Outstanding>,
 }
 
 impl Waiting {
@@ -103,6 +105,10 @@ impl Drop for Waiting {
     /// Nobody waits for ever, even if a thread panics with the write in its hands.
     fn drop(&mut self) {
         self.decide(Err(Error::Closed));
+        // A request that has begun ends later.
+        if matches!(self.verdict.get(), Some(Err(_))) {
+            self.outstanding.end(1);
+        }
         if let Some(waker) = self.verdict.take_waker() {
             wake(waker);
         }
@@ -138,7 +144,7 @@ pub(crate) struct WaitingRoom {
 }
 
 impl WaitingRoom {
-    fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.count.load(Ordering::Acquire) == 0
     }
 
@@ -190,8 +196,14 @@ impl Core {
     }
 
     /// The prologue of an asynchronous write, or a place to wait for it.
-    pub(crate) fn admit_async(&self, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
+    pub(crate) fn admit_async(&self, batch: WriteBatch, durability: Durability) -> Result<Admission> {
         self.writable()?;
+        // Before: it may have ended when the call returns.
+        self.outstanding.begin();
+        self.find_place(batch, durability).inspect_err(|_| self.outstanding.end(1))
+    }
+
+    fn find_place(&self, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
         let mut delay = None;
         if self.waiting_room.is_empty() {
             let charged = self.stall.charge(self, batch.bytes() as u64);
@@ -228,6 +240,7 @@ impl Core {
                 since,
                 due: delay.map(|delay| since + delay),
                 verdict: Arc::clone(&verdict),
+                outstanding: Arc::clone(&self.outstanding),
             };
             room.writes.insert(ticket, waiting);
             self.waiting_room.count.store(room.writes.len(), Ordering::Release);

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size |
 //! | `situ-compact` (one or more) | picks and runs compactions |
-//! | `situ-log` | carries asynchronous writes through log and epilogue |
+//! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`loggers.rs`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
@@ -14,6 +14,7 @@
 use crate::commit::Level0;
 use crate::core::{Core, Troubles, lock};
 use crate::listener::StoreEvent;
+use crate::loggers::LOGGERS_MAX;
 use crate::{Error, Result};
 use situ_device::{Event, JobHandle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +42,9 @@ impl Background {
                 serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction, rest);
             })?;
         }
-        background.spawn(core, "situ-log", carry_writes)?;
+        for carry in [carry_writes::<0>, carry_writes::<1>, carry_writes::<2>] as [fn(&Arc<Core>); LOGGERS_MAX] {
+            background.spawn(core, "situ-log", carry)?;
+        }
         background.spawn(core, "situ-admit", admit_writes)?;
         Ok(background)
     }
@@ -119,18 +122,23 @@ fn guarded<T>(core: &Core, job: &str, turn: impl FnOnce() -> Result<T>, after_pa
     })
 }
 
-/// The log worker. Unlike the others it goes on after a failure and ends only when nothing is left that it has to carry:
+/// A logger. Unlike the others it goes on after a failure and ends only when nothing is left that it has to carry:
 /// whoever waits for an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
-fn carry_writes(core: &Arc<Core>) {
+fn carry_writes<const NUMBER: usize>(core: &Arc<Core>) {
+    let event = core.loggers.event(NUMBER);
     loop {
-        let seen = core.log_work.generation();
+        let seen = event.generation();
         // Asked before: a write that was admitted before the store began to close is in the queue by then.
         let closing = core.is_closing();
-        while guarded(core, "log", || Ok(core.carry_futures()), false).unwrap_or(false) {}
+        core.loggers.begin_turn();
+        while guarded(core, "log", || Ok(core.carry_futures()), false).unwrap_or(false)
+            && (NUMBER == 0 || core.loggers.another_pays())
+        {}
+        core.loggers.end_turn();
         if closing {
             return;
         }
-        core.log_work.wait(seen, None);
+        event.wait(seen, None);
     }
 }
 

@@ -13,8 +13,8 @@
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
 //! write does the same and is ready at once, unless its pages are in flight or a synced one that is not durable yet is
-//! before it in the queue. An asynchronous synced write stops after the prologue. The log worker runs the rest for all
-//! that wait.
+//! before it in the queue. An asynchronous synced write stops after the prologue. The loggers (`loggers.rs`) run the rest for
+//! all that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
 //! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
@@ -63,7 +63,7 @@ const FAILED: u8 = 4;
 pub(crate) enum Caller {
     /// A thread waits, and carries it on itself.
     Thread,
-    /// A future waits. The log worker carries on what the caller's thread could not without waiting.
+    /// A future waits. A logger carries on what the caller's thread could not without waiting.
     Future,
 }
 
@@ -218,12 +218,12 @@ impl Core {
         result
     }
 
-    /// Log and epilogue for the request of a future, as far as they need no waiting; the log worker does the rest. A
+    /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
     /// buffered one is mostly published on return.
     pub(crate) fn set_going(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
         if request.durability == Durability::Synced {
-            self.log_work.notify();
+            self.loggers.call();
             return;
         }
         loop {
@@ -238,7 +238,7 @@ impl Core {
                 }
                 Ok(true) => {}
                 // Its pages are in flight on another thread, perhaps on their way to the disk itself.
-                Ok(false) => return self.log_work.notify(),
+                Ok(false) => return self.loggers.call(),
             }
         }
         self.publish();
@@ -402,6 +402,7 @@ impl Core {
             return;
         }
         self.published.notify();
+        self.outstanding.end(done.to_wake.len());
         for request in done.to_wake {
             // Taken out first: what is woken may poll, and must not find the lock held.
             let waker = lock(&request.waker).take();
@@ -475,13 +476,18 @@ impl Core {
         }
     }
 
-    /// One turn of the log worker: carries on what futures wait for. False if there was nothing.
+    /// One turn of a logger: carries on what futures wait for. False if there was nothing.
     pub(crate) fn carry_futures(&self) -> bool {
         let Some(log) = &self.log else { return false };
+        let mut taken = 0;
         let mut waiting: Vec<Arc<Request>> = {
             let commit = lock(&self.commit);
             let waits = |r: &&Arc<Request>| r.caller == Caller::Future && r.stage.load(Ordering::Acquire) == LOGGED;
-            commit.pending.iter().filter(waits).cloned().collect()
+            let waiting: Vec<_> = commit.pending.iter().filter(waits).cloned().collect();
+            if !waiting.is_empty() {
+                taken = self.loggers.take();
+            }
+            waiting
         };
         // One sync for all that want one; buffered ones before the first of them do not wait for it.
         let first_synced = waiting.iter().position(|r| r.durability == Durability::Synced);
@@ -494,7 +500,9 @@ impl Core {
             None => {}
         }
         let Some(last) = waiting.last() else { return false };
+        let started = (last.durability == Durability::Synced).then(|| self.env.clock.now());
         let logged = log.commit(last.lsn, last.durability.into());
+        self.loggers.give_back(taken, started.map(|started| self.env.clock.now().saturating_sub(started)));
         for request in &waiting {
             self.conclude(request, logged.clone());
         }

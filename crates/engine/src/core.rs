@@ -14,8 +14,10 @@ use crate::edit::Edit;
 use crate::future::Readers;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
+use crate::loggers::Loggers;
 use crate::manifest::Manifest;
 use crate::options::Options;
+use crate::outstanding::Outstanding;
 use crate::pacer::Pacer;
 use crate::stall::Stall;
 use crate::stats::Stats;
@@ -97,11 +99,13 @@ pub(crate) struct Core {
     pub(crate) work: Arc<dyn Event>,
     /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
-    /// Notified when there is an asynchronous write for the log worker.
-    pub(crate) log_work: Arc<dyn Event>,
+    /// Asynchronous writes for the loggers.
+    pub(crate) loggers: Loggers,
     pub(crate) stall: Stall,
     /// Asynchronous writes that may not begin yet.
     pub(crate) waiting_room: WaitingRoom,
+    /// Asynchronous requests under way.
+    pub(crate) outstanding: Arc<Outstanding>,
     pub(crate) pacer: Pacer,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
@@ -155,9 +159,10 @@ impl Core {
             work: event(),
             id: StoreId::new(),
             progress: event(),
-            log_work: event(),
+            loggers: Loggers::new(&env),
             stall: Stall::default(),
             waiting_room: WaitingRoom::default(),
+            outstanding: Arc::new(Outstanding::new(options.requests_outstanding_max)),
             pacer: Pacer::default(),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
@@ -258,7 +263,9 @@ impl Core {
     }
 
     pub(crate) fn wake_all(&self) {
-        [&self.work, &self.progress, &self.published, &self.log_work, &self.manifest_returned]
+        self.outstanding.wake();
+        self.loggers.wake_all();
+        [&self.work, &self.progress, &self.published, &self.manifest_returned]
             .into_iter()
             .for_each(|event| event.notify());
     }

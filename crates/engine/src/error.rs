@@ -60,6 +60,11 @@ impl Error {
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_corruption())
     }
 
+    /// Whether a read that was to be answered [from memory](crate::ReadOptions::memory_only) would have needed a disk.
+    pub fn is_not_in_memory(&self) -> bool {
+        matches!(self, Error::Storage(e) if e.is_not_in_memory())
+    }
+
     /// Whether the disk is full. Such a write may be tried again when there is room.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())

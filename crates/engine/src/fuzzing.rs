@@ -141,7 +141,7 @@ pub fn table(data: &[u8]) {
     }
     // Without the checksums of data blocks, what is in them is arbitrary too.
     for verify_checksums in [true, false] {
-        let options = ReadOptions { fill_cache: false, verify_checksums };
+        let options = ReadOptions { fill_cache: false, verify_checksums, ..ReadOptions::default() };
         let mut cursor = table.cursor(options);
         let mut forward = Vec::new();
         let mut whole = cursor.first().is_ok();

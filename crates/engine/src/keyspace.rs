@@ -3,7 +3,7 @@
 use crate::batch::{StoreId, WriteBatch};
 use crate::commit::Level0;
 use crate::core::{Core, lock};
-use crate::future::{ReadFuture, WriteFuture};
+use crate::future::WriteFuture;
 use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
 use crate::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
@@ -78,11 +78,15 @@ impl KeyspaceCore {
 }
 
 pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
-    TableReadOptions { fill_cache: !options.bypass_cache, ..TableReadOptions::default() }
+    TableReadOptions {
+        fill_cache: !options.bypass_cache,
+        memory_only: options.memory_only,
+        ..TableReadOptions::default()
+    }
 }
 
 /// Positions of keys, in the keys' order: neighbours share blocks while these are in the processor's cache.
-fn in_key_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<usize> {
+pub(crate) fn in_key_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
     order.sort_by_key(|at| keys[*at].as_ref());
     order
@@ -119,7 +123,7 @@ impl Keyspace {
 
     /// The view to read, and the sequence number to read at. The view comes first: what is visible then is in it, or
     /// came later.
-    fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
+    pub(crate) fn at(&self, options: &ReadOptions) -> Result<(arc_swap::Guard<Arc<View>>, u64)> {
         self.check()?;
         let view = self.inner.view.load();
         let sequence = match &options.snapshot {
@@ -250,7 +254,7 @@ impl Keyspace {
         Ok(found)
     }
 
-    fn count_read(&self, found: bool) {
+    pub(crate) fn count_read(&self, found: bool) {
         let counters = &self.core.stats.counters;
         counters.reads.add(1);
         if found {
@@ -280,75 +284,17 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if memtables know all the answers;
-    /// otherwise a thread of the store reads what they do not know.
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn multi_get_async<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        options: &ReadOptions,
-    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
-        let (view, sequence) = self.at(options)?;
-        let table_options = table_read_options(options);
-        let mut values = vec![None; keys.len()];
-        let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
-        for at in in_key_order(keys) {
-            let key = keys[at].as_ref();
-            match Lookup::new(key, sequence, table_options).run_in_memory(&view)? {
-                Some(found) => {
-                    self.count_read(found.is_some());
-                    values[at] = found;
-                }
-                None => left.push((at, key.to_vec())),
-            }
-        }
-        if left.is_empty() {
-            return Ok(ReadFuture::ready(Ok(values)));
-        }
-        let (keyspace, view) = (self.clone(), arc_swap::Guard::into_inner(view));
-        self.core.readers.submit(&self.core.env, move || {
-            for (at, key) in left {
-                values[at] = Lookup::new(&key, sequence, table_options).run(&view)?;
-                keyspace.count_read(values[at].is_some());
-            }
-            Ok(values)
-        })
-    }
-
-    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if a memtable knows the answer; otherwise
-    /// a thread of the store reads it.
-    ///
-    /// # Errors
-    /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
-        let (view, sequence) = self.at(options)?;
-        let in_memory = Lookup::new(key, sequence, table_read_options(options)).run_in_memory(&view)?;
-        match in_memory {
-            Some(found) => {
-                self.count_read(found.is_some());
-                Ok(ReadFuture::ready(Ok(found)))
-            }
-            None => {
-                let view = arc_swap::Guard::into_inner(view);
-                let (keyspace, key, options) = (self.clone(), key.to_vec(), table_read_options(options));
-                self.core.readers.submit(&self.core.env, move || {
-                    let found = Lookup::new(&key, sequence, options).run(&view)?;
-                    keyspace.count_read(found.is_some());
-                    Ok(found)
-                })
-            }
-        }
-    }
-
     /// An iterator, as of the options' snapshot or of now.
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
     pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
         let (view, sequence) = self.at(&options)?;
-        let view = arc_swap::Guard::into_inner(view);
+        self.iter_over(arc_swap::Guard::into_inner(view), sequence, options)
+    }
+
+    /// An iterator over what was there at a moment.
+    pub(crate) fn iter_over(&self, view: Arc<View>, sequence: u64, options: ReadOptions) -> Result<Iter> {
         let table_options = table_read_options(&options);
         let mut sources = Vec::new();
         let mut tombstones: Vec<RankedTombstones> = Vec::new();
@@ -362,13 +308,19 @@ impl Keyspace {
         let (level0, deeper) = view.version.levels.split_at(1);
         for file in level0.iter().flat_map(|level| &level.files) {
             if file.meta.range_deletions > 0 {
-                tombstones.push(RankedTombstones { rank: sources.len(), index: Arc::clone(file.tombstones()?) });
+                tombstones.push(RankedTombstones {
+                    rank: sources.len(),
+                    index: Arc::clone(file.tombstones(&table_options)?),
+                });
             }
-            sources.push(Source::Table(Box::new(file.table()?.cursor(table_options))));
+            sources.push(Source::Table(Box::new(file.table_for(&table_options)?.cursor(table_options))));
         }
         for level in deeper.iter().filter(|level| !level.files.is_empty()) {
             for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
-                tombstones.push(RankedTombstones { rank: sources.len(), index: Arc::clone(file.tombstones()?) });
+                tombstones.push(RankedTombstones {
+                    rank: sources.len(),
+                    index: Arc::clone(file.tombstones(&table_options)?),
+                });
             }
             sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
         }

@@ -16,6 +16,7 @@
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
 mod admission;
+mod async_read;
 mod background;
 mod batch;
 mod commit;
@@ -31,11 +32,13 @@ pub mod fuzzing;
 mod iter;
 mod keyspace;
 mod listener;
+mod loggers;
 mod manifest;
 pub mod memtable;
 mod merge;
 mod open;
 mod options;
+mod outstanding;
 mod pacer;
 mod picker;
 mod postpone;
@@ -50,6 +53,7 @@ mod verify;
 mod version;
 mod view;
 
+pub use async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use batch::WriteBatch;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
@@ -60,6 +64,7 @@ pub use options::{
     BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, SizeOptions,
     VALUE_BYTES_MAX,
 };
+pub use outstanding::ReadyFuture;
 pub use read::Value;
 pub use repair::{LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory};
 pub use situ_compaction::{CompactionFilter, Decision};

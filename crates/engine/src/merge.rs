@@ -87,7 +87,7 @@ impl LevelCursor {
         if self.at != at || self.cursor.is_none() {
             self.cursor = None;
             let Some(file) = self.files.get(at) else { return Ok(None) };
-            self.cursor = Some(file.table()?.cursor(self.options));
+            self.cursor = Some(file.table_for(&self.options)?.cursor(self.options));
             self.at = at;
         }
         Ok(self.cursor.as_mut())

@@ -58,6 +58,9 @@ pub struct Options {
     /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
     /// pace follows the debt by itself.
     pub compaction_bytes_per_s_max: u64,
+    /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default: 1,024:
+    /// enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
+    pub requests_outstanding_max: usize,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
@@ -74,6 +77,7 @@ impl Default for Options {
             log_bytes_max: 1 << 30,
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
+            requests_outstanding_max: 1024,
             keyspace: KeyspaceOptions::default(),
             listener: None,
         }
@@ -85,6 +89,7 @@ impl Options {
     pub(crate) fn bounded(mut self) -> Options {
         self.keyspace = self.keyspace.bounded();
         self.compaction_threads = self.compaction_threads.clamp(1, 64);
+        self.requests_outstanding_max = self.requests_outstanding_max.max(1);
         self
     }
 }
@@ -98,6 +103,7 @@ impl Options {
             ("log_bytes_max", self.log_bytes_max.to_string()),
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
+            ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
         ]
     }
 }
@@ -234,6 +240,9 @@ pub struct ReadOptions {
     pub snapshot: Option<crate::Snapshot>,
     /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
     pub bypass_cache: bool,
+    /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
+    /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
+    pub memory_only: bool,
     /// An iterator ends before the first key below this one.
     pub lower_bound: Option<Vec<u8>>,
     /// An iterator ends before this key.

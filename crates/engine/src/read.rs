@@ -100,15 +100,6 @@ impl<'a> Lookup<'a> {
         }
     }
 
-    /// Only what is in memtables: `None` if they do not know.
-    pub(crate) fn run_in_memory(&mut self, view: &View) -> Result<Option<Option<Value>>> {
-        Ok(match self.memory(view)? {
-            Answer::Value(value) => Some(Some(value)),
-            Answer::Gone => Some(None),
-            Answer::NotHere => None,
-        })
-    }
-
     fn memory(&mut self, view: &View) -> Result<Answer> {
         for slot in view.slots() {
             if slot.memtable.has_range_tombstones() {
@@ -147,9 +138,9 @@ impl<'a> Lookup<'a> {
     }
 
     fn table(&mut self, file: &Arc<TableFile>) -> Result<Answer> {
-        let table = file.table()?;
+        let table = file.table_for(&self.options)?;
         if file.meta.range_deletions > 0 {
-            let tombstones = file.tombstones()?;
+            let tombstones = table.tombstone_index();
             self.cover(tombstones);
         }
         if let Some(entry) = table.get(self.key, self.sequence, self.hash, &self.options)? {

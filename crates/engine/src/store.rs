@@ -1,5 +1,6 @@
 //! The store: what a program opens.
 
+use crate::async_read::{ScanOptions, ScanPage};
 use crate::background::Background;
 use crate::batch::WriteBatch;
 use crate::commit::Level0;
@@ -10,6 +11,7 @@ use crate::iter::Iter;
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
 use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::outstanding::ReadyFuture;
 use crate::read::Value;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
@@ -426,6 +428,53 @@ impl Store {
         self.inner.default.multi_get_async(keys, options)
     }
 
+    /// See [`Keyspace::scan_async`].
+    ///
+    /// # Errors
+    /// See there.
+    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
+        self.inner.default.scan_async(options)
+    }
+
+    /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
+    /// works on well ([`Options::requests_outstanding_max`]), or writes wait for it to take them. It takes more all the
+    /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller that
+    /// has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
+    pub fn is_busy(&self) -> bool {
+        self.core().is_busy()
+    }
+
+    /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
+    ///
+    /// ```
+    /// # use situ_engine::{Durability, Options, Store};
+    /// async fn put_many(store: &Store, keys: impl Iterator<Item = u64>) -> situ_engine::Result<()> {
+    ///     let mut under_way = std::collections::VecDeque::new();
+    ///     for key in keys {
+    ///         store.ready().await;
+    ///         under_way.push_back(store.put_async(&key.to_be_bytes(), b"value", Durability::Synced)?);
+    ///         while under_way.front().is_some_and(|write| write.is_done()) {
+    ///             if let Some(write) = under_way.pop_front() {
+    ///                 write.await?;
+    ///             }
+    ///         }
+    ///     }
+    ///     for write in under_way {
+    ///         write.await?;
+    ///     }
+    ///     Ok(())
+    /// }
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let store = Store::open(directory.path(), Options::default()).unwrap();
+    /// # let mut future = std::pin::pin!(put_many(&store, 0..100));
+    /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+    /// # while future.as_mut().poll(&mut context).is_pending() { std::thread::yield_now(); }
+    /// # store.close().unwrap();
+    /// ```
+    pub fn ready(&self) -> ReadyFuture {
+        ReadyFuture::of(self.core())
+    }
+
     /// See [`Keyspace::iter`].
     ///
     /// # Errors
@@ -515,6 +564,7 @@ impl Store {
             failure: core.failure(),
             background_failure: core.trouble(),
             compactions_paused: core.compactions_are_paused(),
+            requests_outstanding: core.outstanding.count(),
             writes_waiting,
             waiting_bytes,
             options: core.options.named(),
@@ -567,6 +617,9 @@ pub struct StoreProperties {
     pub background_failure: Option<Error>,
     /// Whether a manual compaction holds back the others.
     pub compactions_paused: bool,
+    /// Asynchronous requests that the store has and whose futures have no outcome yet: writes, and reads that memory
+    /// could not answer.
+    pub requests_outstanding: usize,
     /// Asynchronous writes that wait for the store to take them.
     pub writes_waiting: usize,
     /// The memory they take, 64 MiB at most unless a single one is larger.

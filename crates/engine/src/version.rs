@@ -14,7 +14,7 @@ use crate::options::LEVELS;
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Properties, Table};
+use situ_table::{BlockCache, Properties, ReadOptions as TableReadOptions, Table};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -129,6 +129,13 @@ impl TableFile {
         }
     }
 
+    /// As [`table`](TableFile::table), for a read that may be one of memory only: then a table that nobody opened is not
+    /// opened now.
+    #[inline]
+    pub(crate) fn table_for(&self, options: &TableReadOptions) -> Result<&Arc<Table>, StorageError> {
+        if options.memory_only && !self.is_open() { Err(StorageError::NotInMemory) } else { self.table() }
+    }
+
     #[cold]
     fn open(&self) -> Result<&Arc<Table>, StorageError> {
         let name = FileName::Table(self.meta.number);
@@ -150,8 +157,8 @@ impl TableFile {
     }
 
     /// The table's range tombstones, ready for lookup.
-    pub(crate) fn tombstones(&self) -> Result<&Arc<TombstoneIndex>, StorageError> {
-        Ok(self.table()?.tombstone_index())
+    pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<&Arc<TombstoneIndex>, StorageError> {
+        Ok(self.table_for(options)?.tombstone_index())
     }
 
     pub(crate) fn is_open(&self) -> bool {

@@ -39,6 +39,8 @@ pub enum Error {
         /// The file.
         path: String,
     },
+    /// The answer is not in memory, and the caller asked for one that needs no disk.
+    NotInMemory,
     /// The caller asked for something that cannot be done; the text says what can.
     Invalid(String),
 }
@@ -91,6 +93,11 @@ impl Error {
         matches!(self, Error::Corruption(_))
     }
 
+    /// Whether only the disk knows the answer, and it was not to be asked.
+    pub fn is_not_in_memory(&self) -> bool {
+        matches!(self, Error::NotInMemory)
+    }
+
     /// Whether the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
@@ -110,6 +117,9 @@ impl fmt::Display for Error {
                 "the store is open in another process (lock {path} is held); close that one, or open read-only"
             ),
             Error::NotFound { path } => write!(f, "{path} does not exist"),
+            Error::NotInMemory => {
+                f.write_str("the answer is not in memory, and the read was to be answered from there; read without that bound")
+            }
             Error::Invalid(text) => f.write_str(text),
         }
     }

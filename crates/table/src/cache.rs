@@ -127,6 +127,14 @@ impl BlockCache {
         self.shard(hash).get(key, hash)
     }
 
+    /// As [`get`](BlockCache::get), for one who goes elsewhere when it is not here: only a hit is counted.
+    #[inline]
+    pub(crate) fn probe(&self, table_id: u64, offset: u64) -> Option<Arc<Block>> {
+        let key = BlockKey { table_id, offset };
+        let hash = key.hash();
+        self.shard(hash).probe(key, hash)
+    }
+
     /// Keeps `block` if there is room for it, and returns the block to use: if another thread was faster, that one's.
     pub fn insert(&self, table_id: u64, offset: u64, block: Arc<Block>) -> Arc<Block> {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)

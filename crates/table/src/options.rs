@@ -57,10 +57,13 @@ pub struct ReadOptions {
     /// Verify the checksum of blocks that had to be read (never of those found in the cache). Default true. Without
     /// it, damage may be reported as some other corruption, or give wrong data.
     pub verify_checksums: bool,
+    /// Use only blocks that are in the cache: where another one is needed, the answer is
+    /// [`NotInMemory`](situ_storage::Error::NotInMemory). Default false.
+    pub memory_only: bool,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        ReadOptions { fill_cache: true, verify_checksums: true }
+        ReadOptions { fill_cache: true, verify_checksums: true, memory_only: false }
     }
 }

@@ -213,7 +213,7 @@ impl Table {
     /// Cost: one filter probe; if it passes, two or three searches in blocks, at most two of which have to be read.
     ///
     /// # Errors
-    /// A block cannot be read, or is damaged.
+    /// A block cannot be read, or is damaged; [`NotInMemory`](Error::NotInMemory), if that was asked for.
     #[inline]
     pub fn get(
         &self,
@@ -254,7 +254,7 @@ impl Table {
     /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
     /// (64 KiB at least), with every checksum verified and no allocation per block.
     pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
-        TableCursor::new(Arc::clone(self), ReadOptions { fill_cache: false, verify_checksums: true }, Some(read_bytes))
+        TableCursor::new(Arc::clone(self), ReadOptions { fill_cache: false, ..ReadOptions::default() }, Some(read_bytes))
     }
 
     /// Takes the table's blocks out of the cache: for a table that is about to be deleted. Blocks below an index block
@@ -353,6 +353,9 @@ impl Table {
 
     #[inline]
     fn cached_block(&self, handle: BlockHandle, kind: BlockKind, options: &ReadOptions) -> Result<Arc<Block>> {
+        if options.memory_only {
+            return self.cache.probe(self.id, handle.offset).ok_or(Error::NotInMemory);
+        }
         match self.cache.get(self.id, handle.offset) {
             Some(block) => Ok(block),
             None => self.read_block(handle, kind, options),

@@ -285,6 +285,10 @@ impl TableCursor {
         if self.sequential {
             return self.load_sequential(handle);
         }
+        if self.options.memory_only {
+            self.entries.set_block(self.table.data_block(handle, &self.options)?);
+            return Ok(());
+        }
         if let Some(block) = self.table.cache().get(self.table.id(), handle.offset) {
             self.entries.set_block(block);
             return Ok(());

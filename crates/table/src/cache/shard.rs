@@ -77,18 +77,19 @@ pub(super) struct Shard {
 impl Shard {
     #[inline]
     pub(super) fn get(&mut self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
-        match self.slots.get_mut(&hash) {
-            Some(slot) if slot.key == key => {
-                slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
-                slot.warmth = WARMTH_MAX;
-                self.hits += 1;
-                Some(Arc::clone(&slot.block))
-            }
-            _ => {
-                self.misses += 1;
-                None
-            }
-        }
+        let found = self.probe(key, hash);
+        self.misses += u64::from(found.is_none());
+        found
+    }
+
+    /// As `get`, but only a hit is counted.
+    #[inline]
+    pub(super) fn probe(&mut self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
+        let slot = self.slots.get_mut(&hash).filter(|slot| slot.key == key)?;
+        slot.frequency = (slot.frequency + 1).min(FREQUENCY_MAX);
+        slot.warmth = WARMTH_MAX;
+        self.hits += 1;
+        Some(Arc::clone(&slot.block))
     }
 
     /// The block, if it is here. Not counted as a lookup.

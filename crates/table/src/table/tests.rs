@@ -140,7 +140,11 @@ fn check_against_model(table: &Arc<Table>, model: &Model, random: &mut Random) {
         let snapshot = if random.below(4) == 0 { MAX_SEQUENCE } else { random.below(1100) as u64 };
         let from = model_key(KeyRef::new(&user_key, Trailer::seek(snapshot)));
         let want = expected(model.range(from..).next().filter(|(key, _)| key.0 == user_key));
-        let options = ReadOptions { fill_cache: random.below(2) == 0, verify_checksums: random.below(2) == 0 };
+        let options = ReadOptions {
+            fill_cache: random.below(2) == 0,
+            verify_checksums: random.below(2) == 0,
+            ..ReadOptions::default()
+        };
         let got = table.get(&user_key, snapshot, hash_key(&user_key), &options).unwrap();
         assert_eq!(got.map(|e| (user_key.clone(), e.trailer, e.value.to_vec())), want, "{user_key:?} at {snapshot}");
     }

@@ -1,0 +1,257 @@
+//! Asynchronous reads.
+//!
+//! A read is first tried on the caller's thread, with what is in memory: memtables and cached blocks. Mostly that is the
+//! answer, and the future is ready; going to another thread and back would take longer than the read. Where memory does
+//! not know, a thread of the store does the rest ([`Readers`](crate::future::Readers)), as of the same moment.
+//!
+//! The caller's thread never waits for a disk; what it does cost is the search of the memtables and filters, which the
+//! thread of the store repeats.
+
+use crate::future::ReadFuture;
+use crate::iter::Iter;
+use crate::keyspace::{Keyspace, in_key_order, table_read_options};
+use crate::options::ReadOptions;
+use crate::read::{Lookup, Value};
+use crate::{Error, Result};
+use arc_swap::Guard;
+use situ_table::ReadOptions as TableReadOptions;
+use std::ops::Deref;
+use std::sync::Arc;
+
+/// Which entries a page of a scan holds, and how many.
+///
+/// ```
+/// use situ_engine::{Options, ReadOptions, ScanOptions, Store};
+///
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # fn wait<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// let store = Store::open(directory.path(), Options::default())?;
+/// for key in ["apple", "banana", "cherry"] {
+///     store.put(key.as_bytes(), b"fruit")?;
+/// }
+/// // All pages of one moment.
+/// let read = ReadOptions::default().at(&store.snapshot()?);
+/// let mut next = Some(ScanOptions { read, entries_max: 2, ..ScanOptions::default() });
+/// let mut keys = Vec::new();
+/// while let Some(options) = next {
+///     let page = wait(store.scan_async(&options)?)?; // in an asynchronous function: `.await?`
+///     keys.extend(page.iter().map(|entry| entry.key.to_vec()));
+///     next = options.after(&page);
+/// }
+/// assert_eq!(keys, [&b"apple"[..], b"banana", b"cherry"]);
+/// # store.close()
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ScanOptions {
+    /// Bounds, snapshot and use of the cache.
+    pub read: ReadOptions,
+    /// From the last key of the bounds to the first. Default: false.
+    pub reverse: bool,
+    /// The page ends after this many entries, one at least. Default: 1,000.
+    pub entries_max: usize,
+    /// The page ends with the entry that brings keys and values to this many bytes. Default: 1 MiB.
+    pub bytes_max: usize,
+}
+
+impl Default for ScanOptions {
+    fn default() -> ScanOptions {
+        ScanOptions { read: ReadOptions::default(), reverse: false, entries_max: 1000, bytes_max: 1 << 20 }
+    }
+}
+
+impl ScanOptions {
+    /// Options for the page behind `page`, which was asked for with these; `None` if it was the last one.
+    #[must_use]
+    pub fn after(mut self, page: &ScanPage) -> Option<ScanOptions> {
+        let last = page.entries.last().filter(|_| page.more)?;
+        match self.reverse {
+            false => self.read.lower_bound = Some([&last.key[..], &[0]].concat()),
+            true => self.read.upper_bound = Some(last.key.to_vec()),
+        }
+        Some(self)
+    }
+}
+
+/// An entry of a [`ScanPage`].
+#[derive(Debug, Clone)]
+pub struct ScanEntry {
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// Its value.
+    pub value: Box<[u8]>,
+}
+
+/// Entries in the order of the scan. It dereferences to them; clones are cheap.
+#[derive(Debug, Clone)]
+pub struct ScanPage {
+    entries: Arc<Vec<ScanEntry>>,
+    more: bool,
+}
+
+impl ScanPage {
+    /// Whether the page ended at its bound and there are further entries.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+}
+
+impl Deref for ScanPage {
+    type Target = [ScanEntry];
+
+    fn deref(&self) -> &[ScanEntry] {
+        &self.entries
+    }
+}
+
+/// A page that is being filled. After an error it can be gone on with, with another iterator over the same moment.
+#[derive(Default)]
+struct Filling {
+    entries: Vec<ScanEntry>,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Fills the page to its end. True if there are further entries.
+    fn fill(&mut self, iterator: &mut Iter, options: &ScanOptions) -> Result<bool> {
+        let advance = |iterator: &mut Iter| if options.reverse { iterator.prev() } else { iterator.next() };
+        match (self.entries.last(), options.reverse) {
+            (None, false) => iterator.seek_to_first()?,
+            (None, true) => iterator.seek_to_last()?,
+            (Some(last), false) => iterator.seek(&last.key)?,
+            (Some(last), true) => iterator.seek_for_prev(&last.key)?,
+        }
+        // It is there as of the same moment, and was taken.
+        if !self.entries.is_empty() {
+            advance(iterator)?;
+        }
+        while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
+            let is_full = self.entries.len() >= options.entries_max || self.bytes >= options.bytes_max;
+            // One entry at least: otherwise the next page would begin where this one did.
+            if is_full && !self.entries.is_empty() {
+                return Ok(true);
+            }
+            self.bytes += key.len() + value.len();
+            self.entries.push(ScanEntry { key: key.into(), value: value.into() });
+            advance(iterator)?;
+        }
+        Ok(false)
+    }
+
+    fn finish(self, more: bool) -> ScanPage {
+        ScanPage { entries: Arc::new(self.entries), more }
+    }
+}
+
+impl Keyspace {
+    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if memory knows the answer; otherwise a
+    /// thread of the store reads it.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+        let (view, sequence) = self.at(options)?;
+        let found = Lookup::new(key, sequence, in_memory(options)).run(&view);
+        if let Some(outcome) = settled(found, options) {
+            if let Ok(found) = &outcome {
+                self.count_read(found.is_some());
+            }
+            return Ok(ReadFuture::ready(outcome));
+        }
+        let (keyspace, view) = (self.clone(), Guard::into_inner(view));
+        let (key, options) = (key.to_vec(), table_read_options(options));
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            let found = Lookup::new(&key, sequence, options).run(&view)?;
+            keyspace.count_read(found.is_some());
+            Ok(found)
+        })
+    }
+
+    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if memory knows all the answers;
+    /// otherwise a thread of the store reads what it does not know.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn multi_get_async<K: AsRef<[u8]>>(
+        &self,
+        keys: &[K],
+        options: &ReadOptions,
+    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
+        let (view, sequence) = self.at(options)?;
+        let mut values = vec![None; keys.len()];
+        let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
+        for at in in_key_order(keys) {
+            let key = keys[at].as_ref();
+            let found = Lookup::new(key, sequence, in_memory(options)).run(&view);
+            match settled(found, options) {
+                Some(Ok(found)) => {
+                    self.count_read(found.is_some());
+                    values[at] = found;
+                }
+                Some(Err(error)) => return Ok(ReadFuture::ready(Err(error))),
+                None => left.push((at, key.to_vec())),
+            }
+        }
+        if left.is_empty() {
+            return Ok(ReadFuture::ready(Ok(values)));
+        }
+        let (keyspace, view, options) = (self.clone(), Guard::into_inner(view), table_read_options(options));
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            for (at, key) in left {
+                values[at] = Lookup::new(&key, sequence, options).run(&view)?;
+                keyspace.count_read(values[at].is_some());
+            }
+            Ok(values)
+        })
+    }
+
+    /// A page of entries in key order, without blocking: ready at once if all of it is in memory; otherwise a thread of
+    /// the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
+        let (view, sequence) = self.at(&options.read)?;
+        let view = Guard::into_inner(view);
+        let mut page = Filling::default();
+        let memory_only = ReadOptions { memory_only: true, ..options.read.clone() };
+        let filled = self
+            .iter_over(Arc::clone(&view), sequence, memory_only)
+            .and_then(|mut iterator| page.fill(&mut iterator, options));
+        if let Some(outcome) = settled(filled, &options.read) {
+            return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
+        }
+        let (keyspace, options) = (self.clone(), options.clone());
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            let mut iterator = keyspace.iter_over(view, sequence, options.read.clone())?;
+            let more = page.fill(&mut iterator, &options)?;
+            Ok(page.finish(more))
+        })
+    }
+}
+
+fn in_memory(options: &ReadOptions) -> TableReadOptions {
+    TableReadOptions { memory_only: true, ..table_read_options(options) }
+}
+
+/// What memory says of a read; `None` if a disk is to be asked.
+fn settled<T>(outcome: Result<T>, options: &ReadOptions) -> Option<Result<T>> {
+    match outcome {
+        Err(Error::Storage(error)) if error.is_not_in_memory() && !options.memory_only => None,
+        outcome => Some(outcome),
+    }
+}

@@ -1,0 +1,133 @@
+//! How many asynchronous requests are under way, so that callers can keep their number where the store works best
+//! instead of finding out by waiting.
+//!
+//! A request counts from the call that hands it to the store until its outcome is there: a write when it is published or
+//! refused, a read when a thread of the store has read. What is answered on the caller's thread never counts.
+//!
+//! **Threads.** An atomic number; the list of wakers has a lock of its own, held across nothing that blocks or notifies.
+//! A waiter leaves its waker, then looks again; whoever ends a request lowers the number, then looks for wakers: one of the
+//! two sees the other.
+
+use crate::core::{Core, lock, wake};
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Poll, Waker};
+
+/// The number, and who waits for it to fall.
+#[derive(Debug)]
+pub(crate) struct Outstanding {
+    count: AtomicUsize,
+    max: usize,
+    /// As many as there are in the list; written under its lock.
+    waiters: AtomicUsize,
+    wakers: Mutex<Vec<Waker>>,
+}
+
+impl Outstanding {
+    pub(crate) fn new(max: usize) -> Outstanding {
+        Outstanding { count: AtomicUsize::new(0), max, waiters: AtomicUsize::new(0), wakers: Mutex::default() }
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    /// A request is under way.
+    pub(crate) fn begin(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    /// `ended` requests have their outcomes. To be called without a lock: what is woken may do as it likes.
+    pub(crate) fn end(&self, ended: usize) {
+        if ended == 0 {
+            return;
+        }
+        let before = self.count.fetch_sub(ended, Ordering::SeqCst);
+        debug_assert!(before >= ended, "{ended} requests ended of {before}");
+        if before.saturating_sub(ended) < self.max && self.waiters.load(Ordering::SeqCst) > 0 {
+            self.wake();
+        }
+    }
+
+    /// Lets all that wait look again.
+    pub(crate) fn wake(&self) {
+        let wakers = {
+            let mut wakers = lock(&self.wakers);
+            self.waiters.store(0, Ordering::SeqCst);
+            std::mem::take(&mut *wakers)
+        };
+        for waker in wakers {
+            wake(waker);
+        }
+    }
+
+    fn wake_with(&self, waker: &Waker) {
+        let mut wakers = lock(&self.wakers);
+        // A future that is polled often leaves one waker, not one for each poll.
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        self.waiters.store(wakers.len(), Ordering::SeqCst);
+    }
+}
+
+/// One request under way, which ends when this is dropped.
+pub(crate) struct UnderWay {
+    outstanding: Arc<Outstanding>,
+}
+
+impl Drop for UnderWay {
+    fn drop(&mut self) {
+        self.outstanding.end(1);
+    }
+}
+
+impl Core {
+    /// Counts a request until the result is dropped.
+    pub(crate) fn under_way(&self) -> UnderWay {
+        self.outstanding.begin();
+        UnderWay { outstanding: Arc::clone(&self.outstanding) }
+    }
+
+    pub(crate) fn is_busy(&self) -> bool {
+        self.outstanding.count() >= self.outstanding.max || !self.waiting_room.is_empty()
+    }
+}
+
+/// See [`Store::ready`](crate::Store::ready).
+#[must_use = "a future does nothing unless it is awaited"]
+pub struct ReadyFuture {
+    core: Arc<Core>,
+}
+
+impl ReadyFuture {
+    pub(crate) fn of(core: &Arc<Core>) -> ReadyFuture {
+        ReadyFuture { core: Arc::clone(core) }
+    }
+
+    fn is_over(&self) -> bool {
+        !self.core.is_busy() || self.core.is_closing() || self.core.failure().is_some()
+    }
+}
+
+impl Future for ReadyFuture {
+    type Output = ();
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+        if self.is_over() {
+            return Poll::Ready(());
+        }
+        self.core.outstanding.wake_with(context.waker());
+        // It may be over since, and whoever ended it may not have seen the waker.
+        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl fmt::Debug for ReadyFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadyFuture({})", if self.is_over() { "ready" } else { "busy" })
+    }
+}
