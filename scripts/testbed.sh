@@ -1,0 +1,105 @@
+#!/bin/bash
+# Two disks to try a hybrid store on, made of what the machine has, and taken away again.
+#
+#   scripts/testbed.sh up DIRECTORY [FAST_MIB]   make them (default 2048 MiB); prints what it made, as shell assignments
+#   scripts/testbed.sh show DIRECTORY            print that again
+#   scripts/testbed.sh mount DIRECTORY           ext4 on the fast disk, at DIRECTORY/fast-files, for stores that need files
+#   scripts/testbed.sh unmount DIRECTORY         the raw disk again
+#   scripts/testbed.sh down DIRECTORY            take everything away, with all that lies on it
+#
+# FAST is a zram block device where there is zram and the caller is root: memory behind a block device, with writes of
+# 4 to 9 us. It is no flash: it has no volatile cache, compresses, and is empty after a reboot. Otherwise FAST is a
+# preallocated file on the file system of DIRECTORY: as fast as that disk, good for correctness and not for speed.
+# CAPACITY is a directory on the file system of DIRECTORY. FAST_KIND says which it is; figures have to say it, too.
+set -euo pipefail
+
+say() { echo "testbed: $*" >&2; }
+die() { say "$*"; exit 1; }
+
+usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+
+[ $# -ge 2 ] || usage
+verb=$1
+directory=$(realpath -m -- "$2")
+state=$directory/testbed.env
+
+zram_control=/sys/class/zram-control
+
+# Makes a zram device of $1 MiB; prints its path. Fails without a word where that cannot be done.
+make_zram() {
+  [ "$(id -u)" = 0 ] && [ -w "$zram_control/hot_remove" ] || return 1
+  local number
+  number=$(cat "$zram_control/hot_add") || return 1
+  # The fastest codec: the disk is there to be fast. Random bytes stay as they are, at a page each.
+  { echo lz4 >"/sys/block/zram$number/comp_algorithm"; } 2>/dev/null || true
+  if ! echo "${1}M" >"/sys/block/zram$number/disksize"; then
+    echo "$number" >"$zram_control/hot_remove"
+    return 1
+  fi
+  # In a container the node may not appear by itself.
+  [ -b "/dev/zram$number" ] || mknod "/dev/zram$number" b "$(cut -d: -f1 "/sys/block/zram$number/dev")" \
+    "$(cut -d: -f2 "/sys/block/zram$number/dev")" || return 1
+  echo "/dev/zram$number"
+}
+
+remove_zram() {
+  local number=${1#/dev/zram}
+  echo 1 >"/sys/block/zram$number/reset" || die "$1 is in use; close what uses it, then: $0 down $directory"
+  echo "$number" >"$zram_control/hot_remove"
+}
+
+load() {
+  [ -f "$state" ] || die "there is no testbed in $directory; make one with: $0 up $directory"
+  # shellcheck disable=SC1090
+  . "$state"
+}
+
+is_mounted() { mountpoint -q "$directory/fast-files" 2>/dev/null; }
+
+case $verb in
+up)
+  mib=${3:-2048}
+  [[ $mib =~ ^[1-9][0-9]*$ ]] || die "the size of the fast disk is a number of MiB, not '$mib'"
+  [ ! -e "$state" ] || die "there is a testbed in $directory already; take it away with: $0 down $directory"
+  mkdir -p -- "$directory/capacity"
+  if fast=$(make_zram "$mib"); then
+    kind=zram
+  else
+    fast=$directory/fast.disk
+    kind=file
+    fallocate -l "${mib}M" -- "$fast" 2>/dev/null || dd if=/dev/zero of="$fast" bs=1M count="$mib" status=none \
+      || { rm -f -- "$fast"; die "no room for a fast disk of $mib MiB in $directory"; }
+  fi
+  printf 'FAST=%q\nFAST_KIND=%q\nFAST_MIB=%q\nCAPACITY=%q\n' "$fast" "$kind" "$mib" "$directory/capacity" >"$state"
+  cat "$state"
+  ;;
+show)
+  load
+  cat "$state"
+  ;;
+mount)
+  load
+  [ "$(id -u)" = 0 ] || die "mounting needs root"
+  is_mounted && die "$FAST is mounted at $directory/fast-files already"
+  mkdir -p -- "$directory/fast-files"
+  mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$FAST"
+  mount -o noatime "$FAST" "$directory/fast-files"
+  echo "FAST_FILES=$directory/fast-files"
+  ;;
+unmount)
+  load
+  is_mounted || die "nothing is mounted at $directory/fast-files"
+  umount "$directory/fast-files"
+  ;;
+down)
+  load
+  if is_mounted; then umount "$directory/fast-files"; fi
+  case $FAST_KIND in
+  zram) remove_zram "$FAST" ;;
+  file) rm -f -- "$FAST" ;;
+  esac
+  rm -rf -- "$directory/capacity" "$directory/fast-files" "$state"
+  rmdir --ignore-fail-on-non-empty -- "$directory"
+  ;;
+*) usage ;;
+esac
