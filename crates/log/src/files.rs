@@ -125,24 +125,29 @@ impl Files {
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
         // An earlier try may have left a file of this name.
         self.release_unused(number)?;
-        let spare = {
-            let mut list = self.list();
-            let index = list.spares.iter().position(|spare| spare.bytes >= bytes);
-            index.map(|index| list.spares.swap_remove(index))
-        };
-        match spare {
-            None => self.volume.create_pages(FileName::Log(number), bytes),
-            Some(spare) => self.recycle(spare, number),
+        while let Some(spare) = self.take_spare(bytes) {
+            if let Some(pages) = self.recycle(spare, number)? {
+                return Ok(pages);
+            }
         }
+        self.volume.create_pages(FileName::Log(number), bytes)
     }
 
-    /// Makes log file `number` of a spare. If that fails the file is listed under the name that it has then.
-    fn recycle(&self, spare: Spare, number: u64) -> Result<Arc<dyn PageFile>> {
+    /// A spare of at least `bytes`, which is not on the list any more.
+    fn take_spare(&self, bytes: u64) -> Option<Spare> {
+        let mut list = self.list();
+        let index = list.spares.iter().position(|spare| spare.bytes >= bytes)?;
+        Some(list.spares.swap_remove(index))
+    }
+
+    /// Makes log file `number` of a spare; `None` if the spare is not there. If it fails the file is listed under the name
+    /// that it has then.
+    fn recycle(&self, spare: Spare, number: u64) -> Result<Option<Arc<dyn PageFile>>> {
         let (name, log) = (FileName::Spare(spare.number), FileName::Log(number));
         match self.volume.rename(name, log) {
             Ok(()) => {}
-            // Somebody else removed it: the next try does without.
-            Err(error @ Error::NotFound { .. }) => return Err(error),
+            // Somebody else removed it.
+            Err(Error::NotFound { .. }) => return Ok(None),
             Err(error) => {
                 self.list().spares.push(spare);
                 return Err(error);
@@ -159,7 +164,7 @@ impl Files {
                 Err(_) => drop(list.old.insert(number, OldFile { bytes: spare.bytes, end: 0 })),
             }
         }
-        opened
+        opened.map(Some)
     }
 
     /// Notes a file that takes no more records, and ends at `end`.

@@ -82,3 +82,29 @@ fn a_failed_release_is_tried_again_by_the_next() {
     log.release(2).unwrap();
     assert_eq!(shadow.log_files(), [2]);
 }
+
+/// A spare that somebody removed used to fail the preparing of the next file, once for each one that was gone.
+#[test]
+fn a_spare_that_is_not_there_is_passed_over() {
+    for gone in [&[1][..], &[2], &[1, 2]] {
+        let (shadow, log) = with_one_record();
+        for next in 2..5 {
+            log.prepare_next(next, 0).unwrap();
+            log.rotate().unwrap();
+        }
+        let lsn = log.append(&[b"x"]).unwrap();
+        log.commit(lsn, Durability::Synced).unwrap();
+        log.release(4).unwrap();
+        gone.iter().for_each(|spare| shadow.volume().remove(FileName::Spare(*spare)).unwrap());
+        let spares =
+            |shadow: &Shadow| shadow.contents().into_keys().filter(|f| matches!(f, FileName::Spare(_))).count();
+        let before = spares(&shadow);
+        assert_eq!(before, 2 - gone.len());
+        log.prepare_next(5, 0).unwrap_or_else(|error| panic!("spares {gone:?} are gone: {error}"));
+        assert_eq!(log.rotate().unwrap(), 5);
+        let lsn = log.append(&[b"in the next file"]).unwrap();
+        log.commit(lsn, Durability::Synced).unwrap();
+        assert_eq!(spares(&shadow), before.saturating_sub(1), "what is left of the spares is used");
+        assert_eq!(bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1).last().unwrap(), b"in the next file");
+    }
+}
