@@ -49,8 +49,8 @@ use std::time::Duration;
 /// Asynchronous writes that wait may take this much memory together; one is always let in.
 pub(crate) const WAITING_BYTES_MAX: u64 = 64 << 20;
 
-/// What a write in the room takes beside its changes: its entry in a map whose nodes may be half empty, what it shares with
-/// its future, and the allocator's part in three allocations.
+/// What a write in the room takes beside what its batch holds: its entry in a map whose nodes may be half empty, what it
+/// shares with its future, and the allocator's part in three allocations.
 const WAITING_OVERHEAD_BYTES: u64 =
     (2 * (size_of::<u64>() + size_of::<Waiting>()) + size_of::<Verdict>() + SHARED_BYTES + 3 * ALLOCATION_BYTES) as u64;
 /// The counters before what an `Arc` holds.
@@ -220,7 +220,7 @@ impl Core {
             delay = Some(charged);
         }
         let since = self.env.clock.now();
-        let charged_bytes = batch.bytes() as u64 + WAITING_OVERHEAD_BYTES;
+        let charged_bytes = batch.held_bytes() as u64 + WAITING_OVERHEAD_BYTES;
         let verdict = Arc::new(Verdict::default());
         let first = {
             let mut room = lock(&self.waiting_room.room);

@@ -192,6 +192,12 @@ impl WriteBatch {
         Ok(())
     }
 
+    /// Memory that it holds beside itself, which may be far more than [`bytes`](WriteBatch::bytes): a batch that was cleared
+    /// keeps its memory.
+    pub(crate) fn held_bytes(&self) -> usize {
+        self.operations.capacity() + self.keyspaces.others.capacity() * size_of::<(u32, ())>()
+    }
+
     pub(crate) fn keyspaces(&self) -> impl Iterator<Item = u32> {
         self.keyspaces.iter().map(|(id, ())| *id)
     }
