@@ -296,8 +296,7 @@ impl Core {
             }
             Obstacle::Level0Full { keyspace } => {
                 // The same while the compactions that would make room fail.
-                let failing = self.why_level0_stays(&keyspace).or_else(|| lock(&self.troubles).compaction.clone());
-                match failing {
+                match self.why_level0_stays(&keyspace) {
                     None => {
                         self.work.notify();
                         Ok(false)

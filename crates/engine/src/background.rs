@@ -12,7 +12,7 @@
 //! (`postpone.rs`); one that panics makes the store read-only.
 
 use crate::commit::Level0;
-use crate::core::{Core, Troubles, lock};
+use crate::core::{Core, Trouble, Troubles, lock};
 use crate::listener::StoreEvent;
 use crate::loggers::LOGGERS_MAX;
 use crate::{Error, Result};
@@ -79,7 +79,7 @@ fn serve(
     event: &dyn Event,
     job: &str,
     turn: fn(&Arc<Core>) -> Result<bool>,
-    trouble: fn(&mut Troubles) -> &mut Option<Error>,
+    trouble: fn(&mut Troubles) -> &mut Trouble,
     idle_for: fn(&Core) -> Option<Duration>,
 ) {
     let mut pause_ms = 0;
@@ -92,7 +92,7 @@ fn serve(
         match guarded(core, job, || turn(core), false) {
             Ok(worked) => {
                 if pause_ms > 0 {
-                    *trouble(&mut lock(&core.troubles)) = None;
+                    trouble(&mut lock(&core.troubles)).error = None;
                     core.progress.notify();
                     core.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                 }
@@ -103,13 +103,19 @@ fn serve(
             }
             Err(Error::Closed | Error::KeyspaceDropped { .. }) => {}
             Err(error) => {
-                *trouble(&mut lock(&core.troubles)) = Some(error.clone());
+                {
+                    let mut troubles = lock(&core.troubles);
+                    let trouble = trouble(&mut troubles);
+                    trouble.error = Some(error.clone());
+                    trouble.pausing += 1;
+                }
                 core.note_job_failure(job, error);
                 core.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(core, pause_ms);
             }
         }
+                trouble(&mut lock(&core.troubles)).pausing -= 1;
     }
 }
 
@@ -206,9 +212,11 @@ impl Core {
 
     /// Whether background work has failed and not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
-        let troubles = lock(&self.troubles);
-        let postponed = || self.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error());
-        troubles.flush.clone().or_else(|| troubles.compaction.clone()).or_else(postponed)
+        let failing = {
+            let troubles = lock(&self.troubles);
+            troubles.flush.error.clone().or_else(|| troubles.compaction.error.clone())
+        };
+        failing.or_else(|| self.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
     }
 
     /// Whether a manual compaction holds others back.

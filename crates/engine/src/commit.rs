@@ -385,7 +385,7 @@ impl Core {
 
     /// The error that keeps memtables from being flushed, if there is one.
     pub(crate) fn check_flushes(&self) -> Result<()> {
-        lock(&self.troubles).flush.clone().map_or(Ok(()), Err)
+        lock(&self.troubles).flush.error.clone().map_or(Ok(()), Err)
     }
 
     /// Takes applied requests off the front of the queue and makes them visible.

@@ -68,9 +68,18 @@ impl Registry {
 #[derive(Default)]
 pub(crate) struct Troubles {
     /// Memtables do not become tables: when all are full, writers are told this.
-    pub(crate) flush: Option<Error>,
-    /// Tables are not compacted.
-    pub(crate) compaction: Option<Error>,
+    pub(crate) flush: Trouble,
+    /// Tables are not compacted, or fewer at a time.
+    pub(crate) compaction: Trouble,
+}
+
+/// Threads of one kind whose work fails for a reason that is not its own.
+#[derive(Default, Clone)]
+pub(crate) struct Trouble {
+    /// The last failure, until one of the threads that failed has succeeded.
+    pub(crate) error: Option<Error>,
+    /// How many of them pause before they try again.
+    pub(crate) pausing: usize,
 }
 
 /// An open store.

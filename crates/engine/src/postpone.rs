@@ -107,9 +107,11 @@ impl Core {
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
-    /// Why level 0 of a keyspace cannot shrink: a table that its way down needs rests after this failure, and no other
-    /// job takes tables out of level 0, or is about to. A failure elsewhere in the keyspace is no reason.
+    /// Why level 0 of a keyspace cannot shrink: no job takes tables out of it or is about to, and a table that its way
+    /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no reason,
+    /// nor is one thread that pauses while another makes way for level 0 or is free to begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
+        let trouble = lock(&self.troubles).compaction.clone();
         let _scheduling = lock(&self.scheduling);
         let version = Arc::clone(&keyspace.view.load().version);
         let running = lock(&keyspace.running).clone();
@@ -118,10 +120,19 @@ impl Core {
         // A claimed table that does not rest is a running job's.
         let runs = |file: &Arc<TableFile>| file.busy.load(Ordering::Acquire) && rest_of(file).is_none();
         let picker = Picker::new(&version, &keyspace.options, &running, 0);
-        if version.levels[0].files.iter().any(runs) || picker.may_shrink_level0() {
+        if version.levels[0].files.iter().any(runs) {
             return None;
         }
-        picker.level0_needs().find_map(rest_of).map(|postponed| postponed.error.clone())
+        let others_run = || self.keyspaces().iter().map(|other| lock(&other.running).len()).sum::<usize>();
+        let thread_is_free = || trouble.pausing + others_run() < self.options.compaction_threads;
+        if picker.may_shrink_level0() && (trouble.error.is_none() || thread_is_free()) {
+            return None;
+        }
+        if let Some(postponed) = picker.level0_needs().find_map(rest_of) {
+            return Some(postponed.error.clone());
+        }
+        // A job that has what level 0 needs ends sooner or later, and level 0 is next.
+        if picker.level0_needs().any(runs) { None } else { trouble.error }
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use crate::commit::Obstacle;
+use crate::core::Trouble;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use crate::picker::Span;
@@ -35,6 +36,7 @@ fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCor
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let mut options = Options::default();
         options.keyspace.level0_tables = 2;
+        options.compaction_threads = 2;
         let core = open(Arc::new(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
         let keyspace = core.keyspaces().remove(0);
         let added: Vec<_> =
@@ -155,4 +157,36 @@ fn promise_7_a_write_waits_for_a_compaction_of_level_0_that_goes_on() {
         postpone(core, keyspace, 0, &[10]);
         assert_eq!(answer(core, keyspace), None, "a part of level 0 is about to be merged");
     });
+}
+
+/// A compaction thread that paused after a failure, of whatever keyspace, used to refuse each write that found level 0
+/// full, also while another thread was compacting that level.
+#[test]
+fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
+    let full_disk = |pausing| {
+        let error = Error::Storage(situ_storage::Error::NoSpace { op: "append", path: "a table".to_owned() });
+        Trouble { error: Some(error), pausing }
+    };
+    // How many of the two threads pause, the tables of a running job and where it writes, and whether a write waits.
+    let cases: [(usize, usize, &[u64], bool); 6] = [
+        (2, 0, &[], false),
+        (1, 0, &[], true),
+        (1, 4, &[12, 11, 10, 30], true),
+        (1, 0, &[12, 11, 10], true),
+        (1, 6, &[30, 40], true),
+        (1, 6, &[31, 41], false),
+    ];
+    for (pausing, output_level, tables, waits) in cases {
+        with_tables(&TREE, |core, keyspace| {
+            lock(&core.troubles).compaction = full_disk(pausing);
+            if !tables.is_empty() {
+                let running = job(keyspace, output_level, tables);
+                running.claim(true);
+                lock(&keyspace.running).push(running.span.clone());
+            }
+            let told = answer(core, keyspace);
+            assert_eq!(told.is_none(), waits, "{pausing} pause, {tables:?} are compacted: {told:?}");
+            assert!(told.is_none_or(|cause| cause.contains("a table")), "the cause is told");
+        });
+    }
 }
