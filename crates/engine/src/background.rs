@@ -86,6 +86,8 @@ fn serve(
     while !core.is_closing() {
         let seen = event.generation();
         if core.failure().is_some() {
+            // Deletes nothing then, but closes what nobody reads any more.
+            core.bury();
             event.wait(seen, None);
             continue;
         }
@@ -113,9 +115,9 @@ fn serve(
                 core.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(core, pause_ms);
+                trouble(&mut lock(&core.troubles)).pausing -= 1;
             }
         }
-                trouble(&mut lock(&core.troubles)).pausing -= 1;
     }
 }
 

@@ -104,7 +104,8 @@ pub(crate) struct Core {
     /// edit could not be written for want of room.
     doubtful: Mutex<Vec<u64>>,
     manifest_returned: Arc<dyn Event>,
-    /// Notified when there may be something to flush or compact.
+    /// Notified when there may be something to flush, to compact or to delete. Also by whoever lets go of a table last,
+    /// which may hold a lock.
     pub(crate) work: Arc<dyn Event>,
     /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
@@ -155,6 +156,8 @@ impl Core {
             parts;
         let event = || env.executor.event();
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
+        let work = event();
+        source.graveyard.ring(Arc::clone(&work));
         Core {
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
             visible: AtomicU64::new(last_sequence),
@@ -165,7 +168,7 @@ impl Core {
             manifest: Mutex::new(manifest),
             doubtful: Mutex::default(),
             manifest_returned: event(),
-            work: event(),
+            work,
             id: StoreId::new(),
             progress: event(),
             loggers: Loggers::new(&env),
@@ -392,7 +395,6 @@ impl Core {
     /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
     /// next open needs the tables of whichever state it finds. There, the others are orphans.
     pub(crate) fn bury(&self) {
-        self.source.graveyard.forget_tables();
         let mut numbers = self.source.graveyard.take().into_iter();
         while let Some(number) = numbers.next() {
             // Asked after the number was taken: whose job failed the store has put it there later.

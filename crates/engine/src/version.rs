@@ -8,16 +8,18 @@
 //! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
 //!
 //! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
-//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete.
+//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
+//! thread that does so: an idle store does not keep what nobody reads any more.
 
 use crate::options::LEVELS;
 use situ_compaction::KeySpan;
+use situ_device::Event;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{BlockCache, Properties, ReadOptions as TableReadOptions, Table};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What the manifest knows of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,26 +65,60 @@ impl TableMeta {
 }
 
 /// Files nobody needs any more, waiting to be deleted by a thread that may block.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Graveyard {
-    numbers: Mutex<Vec<u64>>,
-    /// Of these files, those that were open: their blocks may be in the cache.
-    tables: Mutex<Vec<Arc<Table>>>,
+    dead: Mutex<Dead>,
+}
+
+#[derive(Default)]
+struct Dead {
+    numbers: Vec<u64>,
+    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors are
+    /// not given back before they go.
+    tables: Vec<Arc<Table>>,
+    /// Wakes the thread that deletes them.
+    bell: Option<Arc<dyn Event>>,
+    /// It has been rung since the thread was here.
+    rung: bool,
 }
 
 impl Graveyard {
+    fn dead(&self) -> MutexGuard<'_, Dead> {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, rings `bell` when the last holder of a file has let go.
+    pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
+        self.dead().bell = Some(bell);
+    }
+
+    /// Puts a file on the list without ringing: whoever deletes files is told by other means, or tries again later.
     pub(crate) fn bury(&self, number: u64) {
-        self.numbers.lock().unwrap_or_else(PoisonError::into_inner).push(number);
+        self.dead().numbers.push(number);
     }
 
-    /// Takes the blocks of tables that are gone out of the cache, and closes them.
-    pub(crate) fn forget_tables(&self) {
-        let tables = std::mem::take(&mut *self.tables.lock().unwrap_or_else(PoisonError::into_inner));
-        tables.iter().for_each(|table| table.forget());
+    /// The last holder of a file lets go, on whichever thread that is.
+    fn receive(&self, number: u64, table: Option<Arc<Table>>) {
+        let bell = {
+            let mut dead = self.dead();
+            dead.numbers.push(number);
+            dead.tables.extend(table);
+            if std::mem::replace(&mut dead.rung, true) { None } else { dead.bell.clone() }
+        };
+        if let Some(bell) = bell {
+            bell.notify();
+        }
     }
 
+    /// The files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
     pub(crate) fn take(&self) -> Vec<u64> {
-        std::mem::take(&mut *self.numbers.lock().unwrap_or_else(PoisonError::into_inner))
+        let (numbers, tables) = {
+            let mut dead = self.dead();
+            dead.rung = false;
+            (std::mem::take(&mut dead.numbers), std::mem::take(&mut dead.tables))
+        };
+        tables.iter().for_each(|table| table.forget());
+        numbers
     }
 }
 
@@ -174,10 +210,7 @@ impl TableFile {
 impl Drop for TableFile {
     fn drop(&mut self) {
         if self.obsolete.load(Ordering::Acquire) {
-            if let Some(table) = self.table.take() {
-                self.source.graveyard.tables.lock().unwrap_or_else(PoisonError::into_inner).push(table);
-            }
-            self.source.graveyard.bury(self.meta.number);
+            self.source.graveyard.receive(self.meta.number, self.table.take());
         }
     }
 }
