@@ -26,6 +26,7 @@ pub mod content;
 pub mod distribution;
 mod driver;
 mod error;
+mod graph;
 mod measure;
 mod memory;
 mod options;

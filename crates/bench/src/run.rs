@@ -75,14 +75,19 @@ pub fn run_observed(
     })
 }
 
-/// YCSB's workloads need records: without them they would measure failed lookups.
+/// Workloads on records need them: without, they would measure failed lookups.
 fn check_order(options: &BenchOptions) -> Result<()> {
-    let mut loaded = options.existing;
-    for workload in &options.workloads {
-        loaded = (loaded && (options.existing || !workload.wants_fresh_store())) || *workload == Workload::YcsbLoad;
-        if workload.needs_records() && !loaded {
+    let mut loaded = None;
+    for workload in options.workloads.iter().filter(|_| !options.existing) {
+        if workload.wants_fresh_store() {
+            loaded = workload.loads();
+        }
+        if let Some(records) = workload.needs()
+            && loaded != Some(records)
+        {
+            let loader = Workload::loader(records);
             return Err(Error::Options(format!(
-                "{workload} needs records: put ycsb-load before it, or use an existing store"
+                "{workload} needs records: put {loader} before it, or use an existing store"
             )));
         }
     }
@@ -106,8 +111,8 @@ struct Session<'a> {
     path: PathBuf,
     store: Option<Arc<dyn Store>>,
     dataset: Dataset,
-    /// Bytes of YCSB's records, keys included.
-    record_bytes: u64,
+    /// Bytes of loaded records and of what was inserted since, keys included; none once a workload has deleted some.
+    record_bytes: Option<u64>,
     used: bool,
 }
 
@@ -132,7 +137,7 @@ impl<'a> Session<'a> {
             path,
             store: None,
             dataset: empty_dataset(options),
-            record_bytes: 0,
+            record_bytes: Some(0),
             used: options.existing,
         };
         if options.existing {
@@ -159,7 +164,7 @@ impl<'a> Session<'a> {
         fs::remove_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
         fs::create_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
         self.dataset = empty_dataset(self.options);
-        self.record_bytes = 0;
+        self.record_bytes = Some(0);
         self.reopen()
     }
 
@@ -176,7 +181,7 @@ impl<'a> Session<'a> {
             if self.used {
                 self.start_fresh()?;
             }
-            if workload == Workload::YcsbLoad {
+            if workload.loads().is_some() {
                 self.dataset.inserted = Inserted::new(0);
             }
         }
@@ -239,7 +244,10 @@ impl<'a> Session<'a> {
             outcome
         });
         let (driven, usage, settle_seconds) = outcome?;
-        self.record_bytes += driven.tally.inserted_bytes;
+        self.record_bytes = match workload {
+            Workload::LinkBench => None,
+            _ => self.record_bytes.map(|bytes| bytes + driven.tally.inserted_bytes),
+        };
         let mut phase = self.phase(workload, &driven);
         phase.cpu_user_seconds = cpu_part(before.cpu_user_seconds, usage.cpu_user_seconds);
         phase.cpu_system_seconds = cpu_part(before.cpu_system_seconds, usage.cpu_system_seconds);
@@ -318,9 +326,9 @@ impl<'a> Session<'a> {
         let by_store = since(store_before.disk_bytes_written, stats.disk_bytes_written);
         phase.store_write_amplification = ratio(by_store, phase.user_bytes_written);
         phase.disk_bytes = stats.disk_bytes.unwrap_or_else(|| directory_bytes(&self.path));
-        phase.live_user_bytes = (!self.options.existing).then(|| {
+        phase.live_user_bytes = self.record_bytes.filter(|_| !self.options.existing).map(|record_bytes| {
             let entry_bytes = (self.options.key_bytes + self.options.value_bytes) as u64;
-            self.dataset.live.count() * entry_bytes + self.record_bytes
+            self.dataset.live.count() * entry_bytes + record_bytes
         });
         phase.space_amplification = phase.live_user_bytes.and_then(|live| ratio(Some(phase.disk_bytes), live));
         phase.stats = stats;

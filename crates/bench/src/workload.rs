@@ -13,6 +13,7 @@
 //! | mixed | get or put by `read_percent` | uniform |
 //! | ycsb-load | insert | records `0..keys`, shared out among the threads, on a fresh store |
 //! | ycsb-a … ycsb-f | YCSB's core workloads | see below |
+//! | linkbench-load, linkbench | a social graph (`graph.rs`) | nodes `0..keys` |
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //!
 //! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 % insert;
@@ -34,6 +35,7 @@ use serde::{Deserialize, Serialize};
 use crate::content::{RecordShape, Values, encode_key, encode_user_key};
 use crate::distribution::{Chooser, Hotspot, Inserted, ScrambledZipfian, Zipfian};
 use crate::error::{Error, Result};
+use crate::graph::{self, GraphOperation, GraphRequest};
 use crate::measure::Kind;
 use crate::options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
 use crate::random::Random;
@@ -96,6 +98,14 @@ pub enum Workload {
     #[serde(rename = "ycsb-f")]
     #[value(name = "ycsb-f")]
     YcsbF,
+    /// Load a social graph, a node and its links at a time, into a fresh store.
+    #[serde(rename = "linkbench-load")]
+    #[value(name = "linkbench-load")]
+    LinkLoad,
+    /// LinkBench's mix of operations on the graph.
+    #[serde(rename = "linkbench")]
+    #[value(name = "linkbench")]
+    LinkBench,
     /// Maintenance: write memory to tables.
     Flush,
     /// Maintenance: compact everything.
@@ -111,6 +121,13 @@ impl fmt::Display for Workload {
         let value = self.to_possible_value();
         formatter.write_str(value.as_ref().map_or("", |value| value.get_name()))
     }
+}
+
+/// Records that one workload loads and others need.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Records {
+    Ycsb,
+    Graph,
 }
 
 /// Shares of a YCSB workload's operations, and the distribution of its keys.
@@ -132,7 +149,7 @@ impl Workload {
     /// True for workloads that begin with an empty store.
     #[must_use]
     pub fn wants_fresh_store(self) -> bool {
-        matches!(self, Self::FillSeq | Self::FillRandom | Self::FillSync | Self::YcsbLoad)
+        matches!(self, Self::FillSeq | Self::FillRandom | Self::FillSync) || self.loads().is_some()
     }
 
     /// True for YCSB's workloads, whose operations count for all threads together.
@@ -141,15 +158,36 @@ impl Workload {
         self == Self::YcsbLoad || self.mix().is_some()
     }
 
-    /// True for YCSB's workloads that need loaded records.
-    pub(crate) fn needs_records(self) -> bool {
-        self.mix().is_some()
+    /// Which records it loads.
+    pub(crate) fn loads(self) -> Option<Records> {
+        match self {
+            Self::YcsbLoad => Some(Records::Ycsb),
+            Self::LinkLoad => Some(Records::Graph),
+            _ => None,
+        }
+    }
+
+    /// Which loaded records it needs.
+    pub(crate) fn needs(self) -> Option<Records> {
+        match self {
+            Self::LinkBench => Some(Records::Graph),
+            _ => self.mix().map(|_| Records::Ycsb),
+        }
+    }
+
+    /// The workload that loads such records.
+    pub(crate) fn loader(records: Records) -> Self {
+        match records {
+            Records::Ycsb => Self::YcsbLoad,
+            Records::Graph => Self::LinkLoad,
+        }
     }
 
     /// Why the workload's requests cannot be kept outstanding, if they cannot: only single puts and gets can.
     pub(crate) fn refuses_outstanding(self, options: &BenchOptions) -> Option<&'static str> {
         match self {
             Self::ReadSeq | Self::ReadReverse | Self::SeekRandom | Self::YcsbE => Some("its requests are scans"),
+            Self::LinkLoad | Self::LinkBench => Some("its requests are reads, lists and batches"),
             Self::DeleteRandom => Some("its requests are deletes"),
             Self::YcsbF => Some("its requests are a read followed by a write"),
             Self::YcsbA | Self::YcsbB if options.update_mapping == UpdateMapping::Merge => {
@@ -167,8 +205,8 @@ impl Workload {
         let threads = u64::from(options.threads);
         let shared = |total: u64| total / threads + u64::from(u64::from(thread) < total % threads);
         match self {
-            Self::YcsbLoad => shared(options.keys),
-            _ if self.is_ycsb() => shared(options.operations.unwrap_or(options.keys)),
+            _ if self.loads().is_some() => shared(options.keys),
+            _ if self.needs().is_some() => shared(options.operations.unwrap_or(options.keys)),
             Self::FillSync => options.operations.unwrap_or((options.keys / 1000).max(1)),
             _ => options.operations.unwrap_or(options.keys),
         }
@@ -189,13 +227,17 @@ impl Workload {
 
     /// How the workload chooses among `records` existing records. Cloned for each thread: `Latest` costs a sum.
     pub(crate) fn chooser(self, options: &BenchOptions, records: u64) -> Option<Chooser> {
-        let mix = self.mix()?;
-        Some(match options.distribution.unwrap_or(mix.distribution) {
+        let (distribution, inserts) = match self.mix() {
+            Some(mix) => (mix.distribution, mix.insert),
+            None if self == Self::LinkBench => (Distribution::Zipfian, graph::NEW_NODES),
+            None => return None,
+        };
+        Some(match options.distribution.unwrap_or(distribution) {
             Distribution::Uniform => Chooser::Uniform(records.max(1)),
             Distribution::Zipfian => {
                 // YCSB foresees twice the expected inserts, so that growth does not move the popular records.
                 let operations = options.operations.unwrap_or(options.keys);
-                let expected = (operations as f64 * mix.insert * 2.0) as u64;
+                let expected = (operations as f64 * inserts * 2.0) as u64;
                 Chooser::Zipfian(ScrambledZipfian::new(records + expected + 1))
             }
             Distribution::Latest => Chooser::Latest(Zipfian::new(records.saturating_sub(1))),
@@ -263,6 +305,8 @@ pub(crate) enum Action {
     },
     /// Read, then write a whole record.
     GetThenPut,
+    /// An operation on the social graph.
+    Graph(GraphOperation),
 }
 
 /// A request that has been planned: its key and value lie in the worker.
@@ -298,12 +342,13 @@ impl Tally {
 pub(crate) struct Worker<'a> {
     workload: Workload,
     options: &'a BenchOptions,
-    dataset: &'a Dataset,
+    pub(crate) dataset: &'a Dataset,
     chooser: Option<Chooser>,
-    random: Random,
-    values: Content,
-    key: Vec<u8>,
-    found: Vec<u8>,
+    pub(crate) random: Random,
+    pub(crate) values: Content,
+    pub(crate) key: Vec<u8>,
+    pub(crate) found: Vec<u8>,
+    pub(crate) graph: GraphRequest,
     batch_keys: Vec<u8>,
     issued: u64,
     sync: bool,
@@ -311,7 +356,7 @@ pub(crate) struct Worker<'a> {
 }
 
 /// Where the value of the next put comes from.
-struct Content {
+pub(crate) struct Content {
     values: Values,
     shape: RecordShape,
     slice: Range<usize>,
@@ -322,6 +367,12 @@ struct Content {
 impl Content {
     fn value(&self) -> &[u8] {
         if self.is_record { &self.record } else { self.values.slice(self.slice.clone()) }
+    }
+
+    /// A value of its own.
+    pub(crate) fn next(&mut self, bytes: usize) -> &[u8] {
+        let slice = self.values.next_range(bytes);
+        self.values.slice(slice)
     }
 }
 
@@ -334,7 +385,7 @@ impl<'a> Worker<'a> {
         seed: u64,
     ) -> Self {
         let mut random = Random::new(seed);
-        let value_bytes = options.value_bytes.max(options.field_bytes);
+        let value_bytes = options.value_bytes.max(options.field_bytes).max(graph::PAYLOAD_BYTES_MAX);
         let values = Values::new(options.compression_ratio, value_bytes, &mut random);
         let is_record = workload.is_ycsb();
         Self {
@@ -346,6 +397,7 @@ impl<'a> Worker<'a> {
             values: Content { values, shape: options.record_shape(), slice: 0..0, record: Vec::new(), is_record },
             key: Vec::with_capacity(64),
             found: Vec::with_capacity(value_bytes),
+            graph: GraphRequest::default(),
             batch_keys: Vec::new(),
             issued: 0,
             sync: options.sync || workload == Workload::FillSync,
@@ -409,6 +461,8 @@ impl<'a> Worker<'a> {
                 request(Kind::Delete, Action::Delete)
             }
             Workload::YcsbLoad => self.plan_insert(),
+            Workload::LinkLoad => self.plan_graph_load(),
+            Workload::LinkBench => self.plan_graph(),
             // Whole-store iteration and maintenance have no single requests: the driver does not ask for any.
             _ => self.plan_ycsb(),
         };
@@ -496,6 +550,22 @@ impl<'a> Worker<'a> {
         Request { kind, action, inserts: None }
     }
 
+    /// A record or node that exists.
+    pub(crate) fn choose_record(&mut self) -> u64 {
+        let chooser = self.chooser.as_mut();
+        chooser.map_or(0, |chooser| chooser.next(&self.dataset.inserted, &mut self.random))
+    }
+
+    /// Requests planned so far.
+    pub(crate) fn issued(&self) -> u64 {
+        self.issued
+    }
+
+    /// How many records the run loads.
+    pub(crate) fn nodes_loaded(&self) -> u64 {
+        self.options.keys
+    }
+
     fn some_field(&mut self) -> usize {
         self.random.below(self.options.fields as u64) as usize
     }
@@ -515,6 +585,7 @@ impl<'a> Worker<'a> {
                 1
             }),
             Action::Scan { entries } => self.scan(store, entries),
+            Action::Graph(operation) => self.perform_graph(store, operation),
             Action::Merge { field } => return self.merge_field(store, field),
             Action::GetThenMerge { field } => {
                 self.get_record(store)?;
