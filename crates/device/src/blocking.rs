@@ -6,13 +6,17 @@ use rustix::fs::{FallocateFlags, fallocate, fdatasync};
 use rustix::io::{Errno, ReadWriteFlags, pread, pwrite, pwritev2};
 use rustix::ioctl::{Opcode, Setter, ioctl, opcode};
 use std::io::{self, IoSlice};
+use std::sync::OnceLock;
 
 /// `BLKDISCARD` and `BLKZEROOUT` of `linux/fs.h`: both take the address of two `u64`, offset and length.
 const BLKDISCARD: Opcode = opcode::none(0x12, 119);
 const BLKZEROOUT: Opcode = opcode::none(0x12, 127);
 
-/// Zeros that are written where nothing cheaper makes them, this many at a time.
-const ZEROS_BYTES: usize = 1 << 20;
+/// Zeros to write where nothing cheaper makes them.
+pub(crate) fn zeros() -> &'static Buffer {
+    static ZEROS: OnceLock<Buffer> = OnceLock::new();
+    ZEROS.get_or_init(|| Buffer::new(256 << 10))
+}
 
 pub(crate) fn run(target: &Target, op: Op, buffer: &mut Buffer) -> io::Result<()> {
     match op {
@@ -28,8 +32,10 @@ fn read(target: &Target, buffer: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < buffer.len() {
         match pread(&*target.file, &mut buffer[done..], offset + done as u64) {
-            Ok(0) => return Err(ended_early(offset, buffer.len(), done)),
-            Ok(count) => done += count,
+            Ok(count) => match target.whole_units(count) {
+                0 => return Err(ended_early(offset, buffer.len() as u64, (done + count) as u64)),
+                count => done += count,
+            },
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -38,7 +44,7 @@ fn read(target: &Target, buffer: &mut [u8], offset: u64) -> io::Result<()> {
 }
 
 /// The error of a transfer that the device stopped serving before its end: the file has shrunk, or the disk has.
-pub(crate) fn ended_early(offset: u64, wanted: usize, done: usize) -> io::Error {
+pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
     let why = format!(
         "the device ended within a transfer: {done} of {wanted} bytes at offset {offset}; it is shorter than when it was opened"
     );
@@ -58,8 +64,10 @@ fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Resu
             pwrite(&*target.file, rest, at)
         };
         match written {
-            Ok(0) => return Err(ended_early(offset, buffer.len(), done)),
-            Ok(count) => done += count,
+            Ok(count) => match target.whole_units(count) {
+                0 => return Err(ended_early(offset, buffer.len() as u64, (done + count) as u64)),
+                count => done += count,
+            },
             Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -71,11 +79,8 @@ fn flush(target: &Target) -> io::Result<()> {
     if target.geometry.volatile_write_cache { fdatasync(&*target.file).map_err(io::Error::from) } else { Ok(()) }
 }
 
-fn discard(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
-    if target.geometry.discard_bytes == 0 {
-        let why = format!("{} cannot give back room", target.path.display());
-        return Err(io::Error::new(io::ErrorKind::Unsupported, why));
-    }
+pub(crate) fn discard(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
+    target.check_discard()?;
     match target.kind {
         Kind::RegularFile => {
             let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
@@ -96,7 +101,7 @@ fn zero(target: &Target, offset: u64, bytes: u64) -> io::Result<()> {
             other => return other,
         }
     }
-    let zeros = Buffer::new(bytes.min(ZEROS_BYTES as u64) as usize);
+    let zeros = zeros();
     let mut done = 0;
     while done < bytes {
         let count = (bytes - done).min(zeros.len() as u64) as usize;

@@ -38,6 +38,11 @@ impl Buffer {
         Buffer { pointer, bytes }
     }
 
+    /// Where the bytes lie, for whoever fills them behind the compiler's back: a kernel that was given the address.
+    pub(crate) fn address(&self) -> *mut u8 {
+        self.pointer.as_ptr()
+    }
+
     fn layout(bytes: usize) -> Layout {
         Layout::from_size_align(bytes, PAGE_BYTES).expect("a buffer is smaller than the address space")
     }

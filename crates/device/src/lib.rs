@@ -18,10 +18,12 @@ mod env;
 mod file;
 mod lock;
 mod open;
+mod spin;
 mod target;
+mod uring;
 
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use file::FileDevice;
-pub use open::{OpenOptions, open};
+pub use open::{Backend, OpenOptions, open};

@@ -1,16 +1,35 @@
 //! Choosing a backend by what a path is.
 
 use crate::target::Target;
+use crate::uring::RingDevice;
 use crate::{Device, FileDevice};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+/// How operations reach a device.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub enum Backend {
+    /// What suits the path; see [`open`].
+    #[default]
+    Automatic,
+    /// `pread` and `pwrite`, one operation at a time for each thread. Works everywhere.
+    Blocking,
+    /// `io_uring`.
+    Ring,
+    /// `io_uring` with a kernel thread that polls for submissions (`SQPOLL`). It saves a system call for each operation
+    /// and costs a core as long as there is I/O; for machines with cores to spare.
+    RingWithThread,
+}
 
 /// How [`open`] opens a device. The default is right for a store.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct OpenOptions {
     /// Open for reading only, for those who look at a device that may be somebody else's. Default: false.
     pub read_only: bool,
+    /// Which backend; for tests and comparisons. Default: automatic.
+    pub backend: Backend,
 }
 
 /// Opens the regular file or block device at `path`, whose size is taken as it is now, with the backend that suits it.
@@ -19,5 +38,9 @@ pub struct OpenOptions {
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.
 pub fn open(path: &Path, options: OpenOptions) -> io::Result<Arc<dyn Device>> {
     let target = Target::open(path, options.read_only)?;
-    Ok(Arc::new(FileDevice::new(target)))
+    Ok(match options.backend {
+        Backend::Automatic | Backend::Blocking => Arc::new(FileDevice::new(target)),
+        Backend::Ring => Arc::new(RingDevice::new(target, false)?),
+        Backend::RingWithThread => Arc::new(RingDevice::new(target, true)?),
+    })
 }

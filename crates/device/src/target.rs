@@ -57,6 +57,14 @@ impl Target {
         Target::new(file, path)
     }
 
+    /// A pipe, a socket, or whatever else a test wants to see behave as a device of `bytes`.
+    #[cfg(test)]
+    pub(crate) fn fake(file: File, bytes: u64) -> Target {
+        let geometry = file_geometry(None, false, true);
+        let (path, kind) = (PathBuf::from("fake"), Kind::RegularFile);
+        Target { file: Arc::new(file), path, kind, bytes, geometry, direct: false, disk: None }
+    }
+
     fn new(file: File, path: &Path) -> io::Result<Target> {
         let stat = fstat(&file)?;
         let (kind, number) = match FileType::from_raw_mode(stat.st_mode) {
@@ -90,6 +98,26 @@ impl Target {
         };
         let cache = if self.direct { "direct" } else { "through the page cache" };
         format!("{} ({kind}, {backend}, {cache})", self.path.display())
+    }
+
+    /// How much of a transfer that moved `count` bytes may be taken as done, so that the rest can be asked for: direct
+    /// I/O cannot begin again within a block. None of it if nothing but a part of a block was moved.
+    pub(crate) fn whole_units(&self, count: usize) -> usize {
+        if self.direct { count - count % self.geometry.block_bytes as usize } else { count }
+    }
+
+    pub(crate) fn check_discard(&self) -> io::Result<()> {
+        if self.geometry.discard_bytes == 0 {
+            let why = format!("{} cannot give back room", self.path.display());
+            return Err(io::Error::new(io::ErrorKind::Unsupported, why));
+        }
+        Ok(())
+    }
+
+    /// Whether the disk can be polled for completions: a block device with queues for it.
+    pub(crate) fn can_poll(&self) -> bool {
+        let disk = self.disk.as_ref().filter(|_| self.kind == Kind::BlockDevice && self.direct);
+        disk.and_then(|disk| disk.number::<u32>("io_poll")).is_some_and(|can| can != 0)
     }
 
     pub(crate) fn space(&self) -> Space {

@@ -113,7 +113,7 @@ fn a_file_that_has_shrunk_is_an_error_not_a_short_read() {
 #[test]
 fn one_opener_has_the_right_to_write() {
     let (file, device) = device(1);
-    let other = crate::open(file.path(), crate::OpenOptions { read_only: true }).unwrap();
+    let other = crate::open(file.path(), crate::OpenOptions { read_only: true, ..Default::default() }).unwrap();
     let lock = device.lock().unwrap();
     for second in [device.lock(), other.lock()] {
         let error = second.unwrap_err();

@@ -1,0 +1,109 @@
+//! A file or block device as a [`Device`], by `io_uring`: several operations in flight for each thread, without a thread
+//! for each.
+//!
+//! ```text
+//!   RingQueue ── Table: buffers in flight        queue.rs, table.rs
+//!      │  └──── Commands: Op <-> entry, result   file.rs
+//!      └─────── Ring: shared memory, sleeping    ring.rs
+//! ```
+//!
+//! A device can be opened by it if the kernel lets this process have a ring and a read through one works: that is tried
+//! once, with the ways of polling that are asked for, so nothing is found out later, under load.
+
+mod file;
+mod queue;
+mod ring;
+mod table;
+
+use crate::target::Target;
+use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
+use file::FileCommands;
+use queue::RingQueue;
+use ring::Mode;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+use std::time::Duration;
+
+/// How long the first read may take.
+const FIRST_READ: Duration = Duration::from_secs(30);
+
+/// A file or block device behind rings.
+#[derive(Debug)]
+pub(crate) struct RingDevice {
+    target: Target,
+    mode: Mode,
+    no_discard_command: Arc<AtomicBool>,
+}
+
+impl RingDevice {
+    /// Takes the target over if a read through a ring works.
+    ///
+    /// Where polling for completions is asked for and the device does not support it, it is left out: the same read
+    /// tells. With `submission_poll`, a kernel thread takes the submissions.
+    pub(crate) fn new(target: Target, submission_poll: bool) -> io::Result<RingDevice> {
+        let completion_poll = target.can_poll();
+        let mut device =
+            RingDevice { target, mode: Mode { submission_poll, completion_poll }, no_discard_command: Arc::default() };
+        match device.read_once() {
+            Err(_) if completion_poll => {
+                device.mode.completion_poll = false;
+                device.read_once()?;
+            }
+            other => other?,
+        }
+        Ok(device)
+    }
+
+    fn read_once(&self) -> io::Result<()> {
+        let mut queue = self.ring_queue(1)?;
+        let block = u64::from(self.target.geometry.block_bytes);
+        if self.target.bytes < block {
+            return Ok(());
+        }
+        let buffer = Buffer::new(block as usize);
+        if buffer.len() as u64 > self.target.bytes {
+            return Ok(());
+        }
+        queue.submit(Op::Read { offset: 0 }, buffer).map_err(|(_, error)| error)?;
+        let mut done = Vec::new();
+        if queue.wait(&mut done, FIRST_READ) == 0 {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        done.into_iter().try_for_each(|completion| completion.result)
+    }
+
+    fn ring_queue(&self, depth: u32) -> io::Result<RingQueue<FileCommands>> {
+        let commands = FileCommands::new(self.target.clone(), Arc::clone(&self.no_discard_command));
+        RingQueue::new(commands, depth, self.mode)
+    }
+}
+
+impl Device for RingDevice {
+    fn describe(&self) -> String {
+        let mut backend = "io_uring".to_owned();
+        if self.mode.submission_poll {
+            backend.push_str(" with a submission thread");
+        }
+        if self.mode.completion_poll {
+            backend.push_str(" with polled completions");
+        }
+        self.target.describe(&backend)
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
+        lock::lock(&self.target)
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.target.geometry
+    }
+
+    fn space(&self) -> Space {
+        self.target.space()
+    }
+
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(self.ring_queue(depth)?))
+    }
+}

@@ -1,0 +1,311 @@
+//! A queue pair over a ring, for every kind of command that a ring can carry.
+//!
+//! 1. `submit` checks the operation, puts it into the [`Table`], and offers its entry to the kernel at once.
+//! 2. `poll` takes completions from shared memory without a system call. A transfer that was cut short goes back to the
+//!    kernel for the rest; so does one that the kernel could not take at that moment.
+//! 3. `wait` spins as long as that pays (see [`crate::spin`]) and then sleeps in the kernel.
+//!
+//! **Invariants.** As many places in the table as entries in the ring, so an operation in the table always finds room
+//! for its entry. A buffer leaves the table only with its completion.
+//!
+//! **Threads.** One at a time, but not always the same one: a queue may be handed over with operations in flight. What
+//! the kernel cancels because the thread that submitted it has ended goes back to it from the thread that finds out.
+//!
+//! **Leaving.** A queue that is dropped waits for what is in flight, since the kernel writes into the buffers. If a
+//! device does not answer for [`PATIENCE`], ring and buffers are leaked: memory is lost then, but never given to
+//! somebody else while the kernel has its address.
+
+use super::ring::{Mode, Result32, Ring};
+use super::table::{InFlight, Table};
+use crate::block::check_request;
+use crate::spin::{Spinner, spin};
+use crate::{Buffer, Completion, Geometry, Op, Queue, Ticket};
+use io_uring::{cqueue, squeue};
+use std::io;
+use std::mem::ManuallyDrop;
+use std::time::{Duration, Instant};
+
+/// How long a dropped queue waits for operations in flight.
+const PATIENCE: Duration = Duration::from_secs(30);
+
+/// How often in a row the kernel may ask to try an operation again.
+const RETRIES_MAX: u32 = 100;
+
+/// What is to be done for an operation.
+pub(crate) enum Plan<S> {
+    /// Give this entry to the kernel.
+    Entry(S),
+    /// It is done already, without the kernel or within a call.
+    Done(io::Result<()>),
+}
+
+/// What a result means.
+pub(crate) enum Step {
+    Done(io::Result<()>),
+    /// A part is done and noted in the operation: plan it again.
+    Continue,
+    /// Nothing was done, and the kernel asks to try again.
+    Retry,
+}
+
+/// How operations become entries of a ring and results become those of operations.
+pub(crate) trait Commands: Send {
+    type Entry: squeue::EntryMarker;
+    type Result: cqueue::EntryMarker + Result32;
+
+    fn geometry(&self) -> &Geometry;
+    fn device_bytes(&self) -> u64;
+    /// Tells a new ring what the commands refer to.
+    fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
+    /// The entry for what is left of the operation. It points at nothing but the operation's buffer and static memory.
+    fn plan(&self, operation: &InFlight) -> Plan<Self::Entry>;
+    /// Whether the operation may go to a ring whose completions are polled for.
+    fn can_poll(&self, op: Op) -> bool;
+    fn step(&self, operation: &mut InFlight, result: i32) -> Step;
+}
+
+pub(crate) struct RingQueue<K: Commands> {
+    /// Dropped by hand: not at all if the device did not answer.
+    kept: ManuallyDrop<Kept<K>>,
+    commands: K,
+    depth: usize,
+    next: u64,
+    /// Done within `submit`.
+    finished: Vec<Completion>,
+    results: Vec<(u64, i32)>,
+    spinner: Spinner,
+    patience: Duration,
+}
+
+/// What the kernel refers to.
+struct Kept<K: Commands> {
+    ring: Ring<K::Entry, K::Result>,
+    /// A second ring, for commands whose completions are polled for; see [`Mode::completion_poll`].
+    polled: Option<Ring<K::Entry, K::Result>>,
+    in_polled: usize,
+    table: Table,
+}
+
+impl<K: Commands> RingQueue<K> {
+    pub(crate) fn new(commands: K, depth: u32, mode: Mode) -> io::Result<RingQueue<K>> {
+        let depth = depth.max(1);
+        let ring = Ring::new(depth, Mode { completion_poll: false, ..mode })?;
+        commands.register(&ring)?;
+        let polled = match mode.completion_poll {
+            true => Some(Ring::new(depth, Mode { completion_poll: true, submission_poll: false })?),
+            false => None,
+        };
+        if let Some(polled) = &polled {
+            commands.register(polled)?;
+        }
+        // The kernel rounds up to a power of two, and down to the most that it gives.
+        let depth = depth.min(ring.entries());
+        Ok(RingQueue {
+            kept: ManuallyDrop::new(Kept { ring, polled, in_polled: 0, table: Table::new(depth) }),
+            commands,
+            depth: depth as usize,
+            next: 0,
+            finished: Vec::new(),
+            results: Vec::with_capacity(depth as usize),
+            spinner: Spinner::new(),
+            patience: PATIENCE,
+        })
+    }
+
+    /// Puts the operation's entry into its ring, or ends the operation.
+    fn start(&mut self, key: u64) -> Started {
+        let kept = &mut *self.kept;
+        let Some(operation) = kept.table.get(key) else { return Started::Done };
+        match self.commands.plan(operation) {
+            Plan::Done(result) => {
+                self.end(key, result);
+                Started::Done
+            }
+            Plan::Entry(mut entry) => {
+                squeue::EntryMarker::set_user_data(&mut entry, key);
+                let ring = match kept.polled.as_mut().filter(|_| operation.polled) {
+                    Some(polled) => polled,
+                    None => &mut kept.ring,
+                };
+                // SAFETY: the entry points into the operation's buffer or static memory; the buffer stays in the table
+                // until the completion was taken, and the table outlives the ring's use of it (see `drop`).
+                if unsafe { ring.push(&entry) } { Started::Submitted } else { Started::NoRoom }
+            }
+        }
+    }
+
+    fn end(&mut self, key: u64, result: io::Result<()>) {
+        if let Some(InFlight { ticket, op, buffer, .. }) = self.take(key) {
+            self.finished.push(Completion { ticket, op, buffer, result });
+        }
+    }
+
+    fn take(&mut self, key: u64) -> Option<InFlight> {
+        let operation = self.kept.table.remove(key)?;
+        self.kept.in_polled -= usize::from(operation.polled);
+        Some(operation)
+    }
+
+    fn submit_all(&mut self) -> io::Result<()> {
+        if let Some(polled) = self.kept.polled.as_mut()
+            && polled.has_unsubmitted()
+        {
+            polled.submit()?;
+        }
+        if self.kept.ring.has_unsubmitted() { self.kept.ring.submit() } else { Ok(()) }
+    }
+
+    fn reap(&mut self) -> Vec<(u64, i32)> {
+        let mut results = std::mem::take(&mut self.results);
+        let kept = &mut *self.kept;
+        kept.ring.reap(&mut results);
+        if let Some(polled) = kept.polled.as_mut()
+            && kept.in_polled > 0
+        {
+            polled.reap(&mut results);
+        }
+        results
+    }
+
+    /// Takes what has completed, and sends back to the kernel what has not completed whole.
+    fn collect(&mut self) {
+        let mut results = self.reap();
+        for (key, result) in results.drain(..) {
+            let Some(operation) = self.kept.table.get(key) else {
+                debug_assert!(false, "a completion without an operation");
+                continue;
+            };
+            match self.commands.step(operation, result) {
+                Step::Done(result) => self.end(key, result),
+                Step::Retry if operation.retries >= RETRIES_MAX => {
+                    self.end(key, Err(io::Error::from_raw_os_error(-result)));
+                }
+                Step::Retry => {
+                    operation.retries += 1;
+                    self.restart(key);
+                }
+                Step::Continue => {
+                    operation.retries = 0;
+                    self.restart(key);
+                }
+            }
+        }
+        self.results = results;
+        // What fails here stays in the ring; the next call offers it again.
+        let _ = self.submit_all();
+    }
+
+    fn restart(&mut self, key: u64) {
+        if let Started::NoRoom = self.start(key) {
+            self.end(key, Err(io::Error::other("a ring has fewer entries than operations; this is a bug in Situ")));
+        }
+    }
+
+    fn sleep(&mut self, timeout: Duration) {
+        let kept = &mut *self.kept;
+        let ring = match kept.polled.as_mut().filter(|_| kept.in_polled == kept.table.len()) {
+            Some(polled) => polled,
+            None => &mut kept.ring,
+        };
+        if ring.wait(timeout).is_err() {
+            // Not a reason to spin; what cannot be submitted now is tried again.
+            std::thread::sleep(timeout.min(Duration::from_millis(1)));
+        }
+    }
+
+    fn hand_over(&mut self, done: &mut Vec<Completion>) -> usize {
+        let count = self.finished.len();
+        done.append(&mut self.finished);
+        count
+    }
+}
+
+enum Started {
+    Submitted,
+    Done,
+    NoRoom,
+}
+
+impl<K: Commands> Queue for RingQueue<K> {
+    fn submit(&mut self, op: Op, buffer: Buffer) -> Result<Ticket, (Buffer, io::Error)> {
+        if self.kept.table.len() + self.finished.len() >= self.depth {
+            return Err((buffer, io::ErrorKind::WouldBlock.into()));
+        }
+        if let Err(error) = check_request(op, &buffer, self.commands.geometry(), self.commands.device_bytes()) {
+            return Err((buffer, error));
+        }
+        let ticket = Ticket(self.next);
+        let mut operation = InFlight::new(ticket, op, buffer);
+        operation.polled = self.kept.polled.is_some() && self.spinner.pays() && self.commands.can_poll(op);
+        let polled = operation.polled;
+        let key = match self.kept.table.insert(operation) {
+            Ok(key) => key,
+            Err(operation) => return Err((operation.buffer, io::ErrorKind::WouldBlock.into())),
+        };
+        self.kept.in_polled += usize::from(polled);
+        match self.start(key) {
+            Started::Done => {}
+            Started::Submitted => {
+                // If it fails, the entry stays in the ring, and waiting offers it again.
+                let _ = self.submit_all();
+            }
+            Started::NoRoom => {
+                let operation = self.take(key).expect("it was put there a moment ago");
+                return Err((operation.buffer, io::ErrorKind::WouldBlock.into()));
+            }
+        }
+        self.next += 1;
+        Ok(ticket)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        if self.kept.table.len() > 0 {
+            self.collect();
+        }
+        self.hand_over(done)
+    }
+
+    fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize {
+        let found = self.poll(done);
+        if found > 0 || self.kept.table.len() == 0 {
+            return found;
+        }
+        let begin = Instant::now();
+        let mut spinner = std::mem::replace(&mut self.spinner, Spinner::new());
+        let mut found = spin(&mut spinner, timeout, || self.poll(done));
+        self.spinner = spinner;
+        while found == 0 {
+            let left = timeout.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                break;
+            }
+            self.sleep(left);
+            found = self.poll(done);
+        }
+        found
+    }
+}
+
+impl<K: Commands> Drop for RingQueue<K> {
+    fn drop(&mut self) {
+        let begin = Instant::now();
+        while self.kept.table.len() > 0 {
+            let left = self.patience.saturating_sub(begin.elapsed());
+            if left.is_zero() {
+                // The kernel may still write into the buffers, at any time: they are never given back.
+                return;
+            }
+            for (key, _) in self.reap() {
+                self.take(key);
+            }
+            if self.kept.table.len() > 0 {
+                self.sleep(left);
+            }
+        }
+        // SAFETY: nothing is in flight, and `kept` is not used again.
+        unsafe { ManuallyDrop::drop(&mut self.kept) };
+    }
+}
+
+#[cfg(test)]
+mod tests;

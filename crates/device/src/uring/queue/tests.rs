@@ -1,0 +1,262 @@
+//! The traps of `io_uring`, one test each and more. Pipes stand in for devices that are slow, answer in parts, or never
+//! answer.
+
+use super::*;
+use crate::PAGE_BYTES;
+use crate::target::Target;
+use crate::uring::file::FileCommands;
+use rustix::time::{ClockId, clock_gettime};
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+
+type FileQueue = RingQueue<FileCommands>;
+
+const LONG: Duration = Duration::from_secs(20);
+
+/// None, said aloud, where the system gives no rings to this process.
+fn queue_over(file: File, depth: u32) -> Option<FileQueue> {
+    let commands = FileCommands::new(Target::fake(file, 1 << 30), Arc::default());
+    match RingQueue::new(commands, depth, Mode::default()) {
+        Ok(queue) => Some(queue),
+        Err(error) => {
+            eprintln!("SKIPPED: no io_uring here: {error}");
+            None
+        }
+    }
+}
+
+/// A queue whose reads are answered by what is written to the other end.
+fn pipe_queue(depth: u32) -> Option<(FileQueue, File)> {
+    let (reader, writer) = std::io::pipe().unwrap();
+    Some((
+        queue_over(File::from(std::os::fd::OwnedFd::from(reader)), depth)?,
+        File::from(std::os::fd::OwnedFd::from(writer)),
+    ))
+}
+
+fn read(queue: &mut FileQueue) -> Ticket {
+    queue.submit(Op::Read { offset: 0 }, Buffer::new(PAGE_BYTES)).unwrap()
+}
+
+fn wait_one(queue: &mut FileQueue) -> Completion {
+    let mut done = Vec::new();
+    assert_eq!(queue.wait(&mut done, LONG), 1);
+    done.pop().unwrap()
+}
+
+fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[test]
+fn trap_1_a_short_transfer_is_continued_or_reported() {
+    let Some((mut queue, mut writer)) = pipe_queue(2) else { return };
+    read(&mut queue);
+    for (value, bytes) in [(1, 1000), (2, 3000)] {
+        writer.write_all(&vec![value; bytes]).unwrap();
+        assert_eq!(queue.wait(&mut Vec::new(), Duration::from_millis(20)), 0, "{bytes} more bytes are not the whole");
+    }
+    writer.write_all(&[3; 96]).unwrap();
+    let done = wait_one(&mut queue);
+    done.result.unwrap();
+    let expected: Vec<u8> = [(1, 1000), (2, 3000), (3, 96)].iter().flat_map(|(value, n)| vec![*value; *n]).collect();
+    assert_eq!(done.buffer[..], expected);
+
+    read(&mut queue);
+    writer.write_all(&[4; 100]).unwrap();
+    drop(writer);
+    let error = wait_one(&mut queue).result.unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
+    assert!(error.to_string().contains("100 of 4096 bytes"), "{error}");
+}
+
+#[test]
+fn trap_1_a_short_write_is_continued() {
+    // A pipe has room for 64 KiB; the rest of the transfer has to wait for the reader.
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    let Some(mut queue) = queue_over(File::from(std::os::fd::OwnedFd::from(writer)), 1) else { return };
+    let mut buffer = Buffer::new(1 << 20);
+    for (index, byte) in buffer.iter_mut().enumerate() {
+        *byte = (index / 4096) as u8;
+    }
+    queue.submit(Op::Write { offset: 0, durable: false }, buffer).unwrap();
+    let reader = thread::spawn(move || {
+        let mut bytes = vec![0; 1 << 20];
+        reader.read_exact(&mut bytes).unwrap();
+        bytes
+    });
+    let done = wait_one(&mut queue);
+    done.result.unwrap();
+    assert!(reader.join().unwrap() == done.buffer[..]);
+}
+
+#[test]
+fn trap_2_a_negative_errno_becomes_an_error() {
+    let file = tempfile::tempfile().unwrap();
+    let read_only = File::open(format!("/proc/self/fd/{}", std::os::fd::AsRawFd::as_raw_fd(&file))).unwrap();
+    let Some(mut queue) = queue_over(read_only, 1) else { return };
+    queue.submit(Op::Write { offset: 0, durable: false }, Buffer::new(1)).unwrap();
+    let error = wait_one(&mut queue).result.unwrap_err();
+    assert_eq!(error.raw_os_error(), Some(rustix::io::Errno::BADF.raw_os_error()));
+}
+
+#[test]
+fn trap_3_a_buffer_in_flight_is_not_freed_with_the_queue() {
+    let Some((mut queue, mut writer)) = pipe_queue(1) else { return };
+    let buffer = Buffer::new(PAGE_BYTES);
+    let address = buffer.address() as usize;
+    queue.submit(Op::Read { offset: 0 }, buffer).unwrap();
+    let gone = Arc::new(AtomicBool::new(false));
+    let dropping = thread::spawn({
+        let gone = Arc::clone(&gone);
+        move || {
+            drop(queue);
+            gone.store(true, Ordering::SeqCst);
+        }
+    });
+    thread::sleep(Duration::from_millis(50));
+    assert!(!gone.load(Ordering::SeqCst), "the kernel still has the buffer at {address:x}");
+    // Whoever asks for memory now must not get what the kernel is about to fill.
+    let others: Vec<Buffer> = (0..64).map(|_| Buffer::new(PAGE_BYTES)).collect();
+    assert!(others.iter().all(|other| other.address() as usize != address));
+    writer.write_all(&[7; PAGE_BYTES]).unwrap();
+    dropping.join().unwrap();
+    assert!(others.iter().all(|other| other.iter().all(|byte| *byte == 0)));
+}
+
+#[test]
+fn trap_3_a_device_that_never_answers_costs_memory_not_safety() {
+    let Some((mut queue, mut writer)) = pipe_queue(1) else { return };
+    queue.patience = Duration::from_millis(20);
+    let buffer = Buffer::new(PAGE_BYTES);
+    let address = buffer.address();
+    queue.submit(Op::Read { offset: 0 }, buffer).unwrap();
+    drop(queue);
+    // The read is still under way and fills the buffer, which nobody else has been given.
+    writer.write_all(&[7; PAGE_BYTES]).unwrap();
+    let begin = Instant::now();
+    // SAFETY: the buffer was leaked; only the kernel writes to it, and reading a byte of it races with nothing else.
+    while unsafe { address.add(PAGE_BYTES - 1).read_volatile() } != 7 {
+        assert!(begin.elapsed() < LONG);
+        thread::sleep(Duration::from_millis(1));
+    }
+}
+
+#[test]
+fn trap_4_a_full_submission_queue_hands_the_buffer_back() {
+    let Some((mut queue, mut writer)) = pipe_queue(4) else { return };
+    for ticket in 0..4 {
+        assert_eq!(read(&mut queue), Ticket(ticket));
+    }
+    for _ in 0..100 {
+        let mut buffer = Buffer::new(PAGE_BYTES);
+        buffer[0] = 42;
+        let (buffer, error) = queue.submit(Op::Read { offset: 0 }, buffer).unwrap_err();
+        assert_eq!((error.kind(), buffer[0]), (io::ErrorKind::WouldBlock, 42));
+    }
+    writer.write_all(&[1; PAGE_BYTES]).unwrap();
+    wait_one(&mut queue).result.unwrap();
+    assert_eq!(read(&mut queue), Ticket(4));
+    writer.write_all(&[1; 4 * PAGE_BYTES]).unwrap();
+    drop(writer);
+}
+
+#[test]
+fn trap_5_waiting_for_a_slow_device_sleeps() {
+    let Some((mut queue, mut writer)) = pipe_queue(1) else { return };
+    let begin = processor_time();
+    read(&mut queue);
+    let begun = Instant::now();
+    assert_eq!(queue.wait(&mut Vec::new(), Duration::from_millis(300)), 0);
+    assert!(begun.elapsed() >= Duration::from_millis(300));
+    let writer = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(300));
+        writer.write_all(&[1; PAGE_BYTES]).unwrap();
+        writer
+    });
+    wait_one(&mut queue).result.unwrap();
+    let used = processor_time() - begin;
+    assert!(used < Duration::from_millis(6), "{used:?} of processor time in 600 ms of waiting");
+    drop(writer.join().unwrap());
+}
+
+#[test]
+fn trap_5_a_wait_with_nothing_in_flight_returns_at_once() {
+    let Some((mut queue, _writer)) = pipe_queue(1) else { return };
+    let begin = Instant::now();
+    assert_eq!(queue.wait(&mut Vec::new(), LONG), 0);
+    assert!(begin.elapsed() < LONG / 2);
+}
+
+/// One processor for the waiter and for what it waits for: a waiter that held on to it while spinning would make each
+/// answer take a turn of the scheduler.
+#[test]
+fn trap_5_a_spinning_waiter_does_not_starve_what_it_waits_for() {
+    let Some((mut queue, mut writer)) = pipe_queue(1) else { return };
+    let (asked, answer) = std::sync::mpsc::channel();
+    let pin = || {
+        let mut one = rustix::thread::CpuSet::new();
+        one.set(0);
+        rustix::thread::sched_setaffinity(None, &one).is_ok()
+    };
+    const ROUNDS: u32 = 2000;
+    let waiter = thread::spawn(move || {
+        pin();
+        let begin = Instant::now();
+        for _ in 0..ROUNDS {
+            read(&mut queue);
+            asked.send(()).unwrap();
+            wait_one(&mut queue).result.unwrap();
+        }
+        begin.elapsed()
+    });
+    let device = thread::spawn(move || {
+        pin();
+        while answer.recv().is_ok() {
+            writer.write_all(&[1; PAGE_BYTES]).unwrap();
+        }
+    });
+    let took = waiter.join().unwrap();
+    device.join().unwrap();
+    assert!(took < Duration::from_millis(1) * ROUNDS, "{:?} for each answer", took / ROUNDS);
+}
+
+#[test]
+fn trap_6_a_thread_that_leaves_with_operations_in_flight_takes_none_with_it() {
+    let Some((mut queue, mut writer)) = pipe_queue(2) else { return };
+    let mut queue = thread::spawn(move || {
+        read(&mut queue);
+        read(&mut queue);
+        queue
+    })
+    .join()
+    .unwrap();
+    // The kernel cancels what a thread has submitted when it ends; whoever has the queue now sends it again.
+    assert_eq!(queue.wait(&mut Vec::new(), Duration::from_millis(50)), 0);
+    writer.write_all(&[5; 2 * PAGE_BYTES]).unwrap();
+    let mut done = Vec::new();
+    while done.len() < 2 {
+        assert!(queue.wait(&mut done, LONG) > 0);
+    }
+    for done in done {
+        done.result.unwrap();
+        assert!(done.buffer.iter().all(|byte| *byte == 5));
+    }
+}
+
+#[test]
+fn a_kernel_that_only_ever_says_try_again_is_reported() {
+    let Some((mut queue, _writer)) = pipe_queue(1) else { return };
+    let operation = InFlight::new(Ticket(0), Op::Read { offset: 0 }, Buffer::new(1));
+    let key = queue.kept.table.insert(operation).unwrap();
+    let again = -rustix::io::Errno::AGAIN.raw_os_error();
+    queue.kept.table.get(key).unwrap().retries = RETRIES_MAX;
+    queue.results.push((key, again));
+    queue.collect();
+    let done = queue.finished.pop().unwrap();
+    assert_eq!(done.result.unwrap_err().kind(), io::ErrorKind::WouldBlock);
+}

@@ -1,0 +1,129 @@
+//! What is in flight: the buffers that the kernel owns.
+//!
+//! A buffer that was handed in lies here, and nowhere else, until its completion was taken from the ring; only then does
+//! somebody get it who could free it. The kernel names an entry by a key, which also carries how often its place was
+//! used, so that a completion that does not belong to what lies there is noticed and not acted upon.
+
+use crate::{Buffer, Op, Ticket};
+
+/// An operation that the kernel has, or will have with the next submission.
+#[derive(Debug)]
+pub(crate) struct InFlight {
+    pub(crate) ticket: Ticket,
+    pub(crate) op: Op,
+    pub(crate) buffer: Buffer,
+    /// Bytes of the transfer that are done already.
+    pub(crate) done: u64,
+    /// Times that the kernel has asked to try again, since the last progress.
+    pub(crate) retries: u32,
+    /// It is in the ring whose completions are polled for.
+    pub(crate) polled: bool,
+}
+
+impl InFlight {
+    pub(crate) fn new(ticket: Ticket, op: Op, buffer: Buffer) -> InFlight {
+        InFlight { ticket, op, buffer, done: 0, retries: 0, polled: false }
+    }
+
+    /// The part of the buffer that is still to be transferred.
+    pub(crate) fn rest(&self) -> *mut [u8] {
+        let done = self.done as usize;
+        assert!(done <= self.buffer.len(), "a transfer is never longer than its buffer");
+        std::ptr::slice_from_raw_parts_mut(self.buffer.address().wrapping_add(done), self.buffer.len() - done)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Place {
+    uses: u32,
+    content: Option<InFlight>,
+}
+
+/// Places for a fixed number of operations.
+#[derive(Debug)]
+pub(crate) struct Table {
+    places: Vec<Place>,
+    free: Vec<u32>,
+}
+
+impl Table {
+    pub(crate) fn new(places: u32) -> Table {
+        Table { places: (0..places).map(|_| Place::default()).collect(), free: (0..places).rev().collect() }
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.places.len() - self.free.len()
+    }
+
+    /// Takes the operation in and names it; gives it back if all places are taken.
+    pub(crate) fn insert(&mut self, operation: InFlight) -> Result<u64, InFlight> {
+        let Some(index) = self.free.pop() else { return Err(operation) };
+        let place = &mut self.places[index as usize];
+        place.uses = place.uses.wrapping_add(1);
+        place.content = Some(operation);
+        Ok(u64::from(place.uses) << 32 | u64::from(index))
+    }
+
+    pub(crate) fn get(&mut self, key: u64) -> Option<&mut InFlight> {
+        let place = self.places.get_mut((key & 0xffff_ffff) as usize)?;
+        if place.uses == (key >> 32) as u32 { place.content.as_mut() } else { None }
+    }
+
+    pub(crate) fn remove(&mut self, key: u64) -> Option<InFlight> {
+        self.get(key)?;
+        let index = (key & 0xffff_ffff) as u32;
+        self.free.push(index);
+        self.places[index as usize].content.take()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(ticket: u64) -> InFlight {
+        InFlight::new(Ticket(ticket), Op::Flush, Buffer::new(1))
+    }
+
+    #[test]
+    fn a_full_table_gives_the_operation_back() {
+        let mut table = Table::new(2);
+        table.insert(operation(0)).unwrap();
+        let key = table.insert(operation(1)).unwrap();
+        assert_eq!(table.insert(operation(2)).unwrap_err().ticket, Ticket(2));
+        assert_eq!(table.remove(key).unwrap().ticket, Ticket(1));
+        table.insert(operation(3)).unwrap();
+        assert_eq!(table.len(), 2);
+    }
+
+    #[test]
+    fn a_key_names_one_use_of_a_place() {
+        let mut table = Table::new(1);
+        let first = table.insert(operation(0)).unwrap();
+        table.remove(first).unwrap();
+        let second = table.insert(operation(1)).unwrap();
+        assert_ne!(first, second);
+        assert!(table.remove(first).is_none());
+        assert!(table.get(u64::MAX).is_none());
+        assert_eq!(table.remove(second).unwrap().ticket, Ticket(1));
+        assert_eq!(table.len(), 0);
+    }
+
+    /// The kernel writes through an address it was given before the buffer moved in and out of the table.
+    #[test]
+    fn a_buffer_does_not_move_while_the_table_has_it() {
+        let mut table = Table::new(3);
+        let mut keys = Vec::new();
+        for ticket in 0..3 {
+            let operation = operation(ticket);
+            let address = operation.buffer.address();
+            keys.push((table.insert(operation).unwrap(), address));
+        }
+        for (key, address) in keys {
+            // SAFETY: the table holds the buffer, and nobody looks into it.
+            unsafe { address.add(17).write(key as u8 + 1) };
+            let buffer = table.remove(key).unwrap().buffer;
+            assert_eq!(buffer[17], key as u8 + 1);
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! What every backend must do, on a file and on block devices.
+
+mod common;
+
+use common::{Loop, Zram};
+use situ_device::{Backend, Buffer, Completion, Device, Op, OpenOptions, Ticket, open};
+use std::collections::BTreeMap;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+const BYTES: u64 = 16 << 20;
+const LONG: Duration = Duration::from_secs(20);
+
+/// Every backend that this machine has, over the path.
+fn backends(path: &Path) -> Vec<Arc<dyn Device>> {
+    let mut devices = Vec::new();
+    for backend in [Backend::Automatic, Backend::Blocking, Backend::Ring, Backend::RingWithThread] {
+        match open(path, OpenOptions { backend, read_only: false }) {
+            Ok(device) => devices.push(device),
+            Err(error) if matches!(backend, Backend::Ring | Backend::RingWithThread) => {
+                eprintln!("SKIPPED: {backend:?} on {}: {error}", path.display());
+            }
+            Err(error) => panic!("{backend:?}: {error}"),
+        }
+    }
+    devices
+}
+
+/// Runs `test` with every backend on a sparse file, a zram device and a loop device.
+fn everywhere(test: impl Fn(&dyn Device)) {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(BYTES).unwrap();
+    let (zram, on_loop) = (Zram::new(BYTES), Loop::new(BYTES));
+    let paths = [Some(file.path()), zram.as_ref().map(|zram| &*zram.path), on_loop.as_ref().map(|it| &*it.path)];
+    for path in paths.into_iter().flatten() {
+        for device in backends(path) {
+            println!("{}", device.describe());
+            test(&*device);
+        }
+    }
+}
+
+fn filled(bytes: usize, with: u8) -> Buffer {
+    let mut buffer = Buffer::new(bytes);
+    buffer.fill(with);
+    buffer
+}
+
+fn run(device: &dyn Device, op: Op, buffer: Buffer) -> io::Result<Buffer> {
+    let mut queue = device.queue(1).unwrap();
+    queue.submit(op, buffer).unwrap();
+    let mut done = Vec::new();
+    assert_eq!(queue.wait(&mut done, LONG), 1);
+    let done = done.pop().unwrap();
+    done.result.map(|()| done.buffer)
+}
+
+fn read(device: &dyn Device, offset: u64) -> u8 {
+    let buffer = run(device, Op::Read { offset }, Buffer::new(4096)).unwrap();
+    assert!(buffer.iter().all(|byte| *byte == buffer[0]));
+    buffer[0]
+}
+
+#[test]
+fn what_was_written_is_read() {
+    everywhere(|device| {
+        for (page, durable) in [(0, true), (3, false), (5, true)] {
+            run(device, Op::Write { offset: page * 4096, durable }, filled(4096, page as u8 + 1)).unwrap();
+        }
+        run(device, Op::Flush, Buffer::new(1)).unwrap();
+        assert_eq!([0, 3, 5].map(|page| read(device, page * 4096)), [1, 4, 6]);
+        let long = filled(1 << 20, 9);
+        run(device, Op::Write { offset: BYTES - (1 << 20), durable: false }, long).unwrap();
+        assert_eq!(read(device, BYTES - 4096), 9);
+    });
+}
+
+#[test]
+fn several_in_flight_come_back_with_their_own_buffers() {
+    everywhere(|device| {
+        let mut queue = device.queue(8).unwrap();
+        let mut expected: BTreeMap<Ticket, u8> = BTreeMap::new();
+        let mut done: Vec<Completion> = Vec::new();
+        for round in 0..200_u64 {
+            let value = round as u8;
+            let buffer = filled(4096 << (round % 3), value);
+            let offset = (round % 16) * 65536;
+            let ticket = loop {
+                match queue.submit(Op::Write { offset, durable: round % 2 == 0 }, buffer_of(&buffer)) {
+                    Ok(ticket) => break ticket,
+                    Err((_, error)) => {
+                        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+                        assert!(queue.wait(&mut done, LONG) > 0);
+                    }
+                }
+            };
+            assert!(expected.insert(ticket, value).is_none());
+        }
+        while done.len() < 200 {
+            assert!(queue.wait(&mut done, LONG) > 0);
+        }
+        for completion in done {
+            completion.result.unwrap();
+            let value = expected.remove(&completion.ticket).unwrap();
+            assert!(completion.buffer.iter().all(|byte| *byte == value));
+        }
+        assert!(expected.is_empty());
+    });
+}
+
+fn buffer_of(bytes: &[u8]) -> Buffer {
+    let mut buffer = Buffer::new(bytes.len());
+    buffer.copy_from_slice(bytes);
+    buffer
+}
+
+#[test]
+fn zeroed_bytes_read_as_zero() {
+    everywhere(|device| {
+        for page in 0..4 {
+            run(device, Op::Write { offset: page * 4096, durable: false }, filled(4096, 7)).unwrap();
+        }
+        run(device, Op::Zero { offset: 4096, bytes: 8192 }, Buffer::new(1)).unwrap();
+        assert_eq!([0, 1, 2, 3].map(|page| read(device, page * 4096)), [7, 0, 0, 7]);
+        run(device, Op::Zero { offset: 0, bytes: BYTES }, Buffer::new(1)).unwrap();
+        assert_eq!(read(device, 0), 0);
+    });
+}
+
+#[test]
+fn discarding_works_where_the_geometry_says_so_and_is_refused_elsewhere() {
+    everywhere(|device| {
+        for page in 0..3 {
+            run(device, Op::Write { offset: page << 16, durable: false }, filled(1 << 16, 7)).unwrap();
+        }
+        let result = run(device, Op::Discard { offset: 1 << 16, bytes: 1 << 16 }, Buffer::new(1));
+        let geometry = device.geometry();
+        if geometry.discard_bytes == 0 {
+            assert_eq!(result.unwrap_err().kind(), io::ErrorKind::Unsupported);
+        } else {
+            result.unwrap();
+            if geometry.discard_zeroes {
+                assert_eq!(read(device, 1 << 16), 0);
+            }
+        }
+        assert_eq!([read(device, 0), read(device, 2 << 16)], [7, 7]);
+    });
+}
+
+#[test]
+fn bad_requests_are_refused_with_the_buffer_and_the_reason() {
+    everywhere(|device| {
+        let mut queue = device.queue(1).unwrap();
+        for (op, bytes, reason) in [
+            (Op::Read { offset: 1 }, 4096, "whole blocks"),
+            (Op::Read { offset: BYTES }, 4096, "ends behind the device"),
+            (Op::Write { offset: BYTES - 4096, durable: false }, 8192, "ends behind the device"),
+            (Op::Read { offset: 0 }, (1 << 20) + 4096, "longer than one transfer"),
+            (Op::Zero { offset: 4096, bytes: BYTES }, 4096, "ends behind the device"),
+        ] {
+            let (buffer, error) = queue.submit(op, Buffer::new(bytes)).unwrap_err();
+            assert_eq!((error.kind(), buffer.len()), (io::ErrorKind::InvalidInput, bytes));
+            assert!(error.to_string().contains(reason), "{error}");
+        }
+        assert_eq!(queue.poll(&mut Vec::new()), 0);
+    });
+}
+
+#[test]
+fn one_opener_has_the_right_to_write() {
+    everywhere(|device| {
+        let lock = device.lock().unwrap();
+        assert_eq!(device.lock().unwrap_err().kind(), io::ErrorKind::WouldBlock);
+        drop(lock);
+        device.lock().unwrap();
+    });
+}
+
+#[test]
+fn a_block_device_says_what_its_disk_says() {
+    if let Some(zram) = Zram::new(BYTES) {
+        let device = open(&zram.path, OpenOptions::default()).unwrap();
+        let geometry = device.geometry();
+        assert!(!geometry.volatile_write_cache);
+        assert_eq!((geometry.block_bytes, geometry.discard_bytes), (4096, 4096));
+        assert_eq!(device.space().logical_total, BYTES);
+        run(&*device, Op::Write { offset: 0, durable: true }, filled(1 << 20, 7)).unwrap();
+        let space = device.space();
+        assert!(space.logical_used >= 1 << 20 && space.physical_used.is_some_and(|bytes| bytes < 1 << 20), "{space:?}");
+        assert!(device.describe().contains("block device"), "{}", device.describe());
+    }
+}
+
+#[test]
+fn a_mounted_device_is_refused_to_writers() {
+    let Some(on_loop) = Loop::new(BYTES) else { return };
+    let directory = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&Path]| {
+        std::process::Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
+    };
+    if !run("mkfs.ext4", &[&on_loop.path]) || !run("mount", &[&on_loop.path, directory.path()]) {
+        return eprintln!("SKIPPED: no file system could be made and mounted");
+    }
+    let device = open(&on_loop.path, OpenOptions { read_only: true, ..Default::default() });
+    let error = device.and_then(|device| device.lock()).unwrap_err();
+    assert!(run("umount", &[directory.path()]));
+    assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+    assert!(error.to_string().contains("mounted"), "{error}");
+    open(&on_loop.path, OpenOptions::default()).unwrap().lock().unwrap();
+}
+
+#[test]
+fn a_read_only_opener_cannot_write() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(BYTES).unwrap();
+    for backend in [Backend::Blocking, Backend::Ring] {
+        let Ok(device) = open(file.path(), OpenOptions { read_only: true, backend }) else {
+            continue;
+        };
+        assert_eq!(read(&*device, 0), 0);
+        let error = run(&*device, Op::Write { offset: 0, durable: false }, Buffer::new(1)).unwrap_err();
+        assert_eq!(error.raw_os_error(), Some(9), "EBADF, not {error}");
+    }
+}

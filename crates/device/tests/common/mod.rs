@@ -1,0 +1,69 @@
+//! Block devices for tests: compressed memory (zram) and loop devices, made and taken away again. Both need root; who is
+//! not gets none, and the test says that it was skipped.
+
+#![allow(dead_code, reason = "each test uses a part")]
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+fn skipped(what: &str, why: &dyn std::fmt::Display) {
+    eprintln!("SKIPPED: no {what}: {why}");
+}
+
+/// A block device in compressed memory.
+pub(crate) struct Zram {
+    id: String,
+    pub(crate) path: PathBuf,
+}
+
+impl Zram {
+    pub(crate) fn new(bytes: u64) -> Option<Zram> {
+        let id = std::fs::read_to_string("/sys/class/zram-control/hot_add").map_err(|e| skipped("zram", &e)).ok()?;
+        let id = id.trim().to_owned();
+        let zram = Zram { path: PathBuf::from(format!("/dev/zram{id}")), id };
+        std::fs::write(zram.sys("disksize"), bytes.to_string()).map_err(|e| skipped("zram", &e)).ok()?;
+        Some(zram)
+    }
+
+    fn sys(&self, name: &str) -> PathBuf {
+        Path::new("/sys/block").join(format!("zram{}", self.id)).join(name)
+    }
+}
+
+impl Drop for Zram {
+    fn drop(&mut self) {
+        // The kernel closes the files of a ring a little after the ring.
+        let begin = Instant::now();
+        while std::fs::write(self.sys("reset"), "1").is_err() && begin.elapsed() < Duration::from_secs(5) {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = std::fs::write("/sys/class/zram-control/hot_remove", &self.id);
+    }
+}
+
+/// A block device over a file.
+pub(crate) struct Loop {
+    pub(crate) path: PathBuf,
+    pub(crate) file: tempfile::NamedTempFile,
+}
+
+impl Loop {
+    pub(crate) fn new(bytes: u64) -> Option<Loop> {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(bytes).unwrap();
+        let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
+        let made = made.map_err(|e| skipped("loop device", &e)).ok()?;
+        if !made.status.success() {
+            skipped("loop device", &String::from_utf8_lossy(&made.stderr));
+            return None;
+        }
+        Some(Loop { path: PathBuf::from(String::from_utf8(made.stdout).unwrap().trim()), file })
+    }
+}
+
+impl Drop for Loop {
+    fn drop(&mut self) {
+        let _ = Command::new("losetup").arg("--detach").arg(&self.path).status();
+    }
+}
