@@ -1,7 +1,7 @@
 //! A file or block device as a [`Device`], by `pread` and `pwrite`.
 //!
 //! Operations complete inside [`Queue::submit`]: the queue is a list of finished work. It is the backend that works
-//! everywhere; asynchronous backends take over where the system offers them.
+//! everywhere, and the best one for devices that do their work on the caller's thread anyway; see [`open`](crate::open()).
 
 use crate::block::check_request;
 use crate::target::Target;
@@ -16,6 +16,8 @@ use std::time::Duration;
 #[derive(Debug)]
 pub struct FileDevice {
     target: Target,
+    /// Why it is this backend, where that is worth saying.
+    because: Option<String>,
 }
 
 impl FileDevice {
@@ -28,7 +30,11 @@ impl FileDevice {
     }
 
     pub(crate) fn new(target: Target) -> FileDevice {
-        FileDevice { target }
+        FileDevice { target, because: None }
+    }
+
+    pub(crate) fn because(target: Target, why: String) -> FileDevice {
+        FileDevice { target, because: Some(why) }
     }
 
     /// Whether the page cache is bypassed.
@@ -39,7 +45,10 @@ impl FileDevice {
 
 impl Device for FileDevice {
     fn describe(&self) -> String {
-        self.target.describe("pread and pwrite")
+        match &self.because {
+            None => self.target.describe("pread and pwrite"),
+            Some(why) => self.target.describe(&format!("pread and pwrite because {why}")),
+        }
     }
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
@@ -55,16 +64,21 @@ impl Device for FileDevice {
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
-        let target = self.target.clone();
-        Ok(Box::new(FileQueue { target, depth: depth.max(1) as usize, next: 0, finished: VecDeque::new() }))
+        Ok(Box::new(FileQueue::new(self.target.clone(), depth)))
     }
 }
 
-struct FileQueue {
+pub(crate) struct FileQueue {
     target: Target,
     depth: usize,
     next: u64,
     finished: VecDeque<Completion>,
+}
+
+impl FileQueue {
+    pub(crate) fn new(target: Target, depth: u32) -> FileQueue {
+        FileQueue { target, depth: depth.max(1) as usize, next: 0, finished: VecDeque::new() }
+    }
 }
 
 impl Queue for FileQueue {

@@ -1,4 +1,11 @@
-//! Choosing a backend by what a path is.
+//! Choosing a backend by what a path is and what it supports.
+//!
+//! | the path | the backend | because (`docs/evidence/devices.md`) |
+//! |---|---|---|
+//! | opened for direct I/O, operations can begin without waiting: disks with request queues, files on them | rings | eight in flight: three times the small reads; beside busy cores forty times the durable writes and more |
+//! | operations cannot begin without waiting: zram, network file systems | plain calls | a ring gives each operation to a kernel thread: twice to six times the latency of a small one |
+//! | through the page cache | plain calls | the same |
+//! | the system gives no rings (seccomp, `kernel.io_uring_disabled`) | plain calls | the description says so |
 
 use crate::target::Target;
 use crate::uring::RingDevice;
@@ -39,7 +46,14 @@ pub struct OpenOptions {
 pub fn open(path: &Path, options: OpenOptions) -> io::Result<Arc<dyn Device>> {
     let target = Target::open(path, options.read_only)?;
     Ok(match options.backend {
-        Backend::Automatic | Backend::Blocking => Arc::new(FileDevice::new(target)),
+        Backend::Automatic if !target.direct || !target.can_begin_without_waiting() => {
+            Arc::new(FileDevice::new(target))
+        }
+        Backend::Automatic => match RingDevice::new(target.clone(), false) {
+            Ok(device) => Arc::new(device),
+            Err(error) => Arc::new(FileDevice::because(target, format!("io_uring did not work ({error})"))),
+        },
+        Backend::Blocking => Arc::new(FileDevice::new(target)),
         Backend::Ring => Arc::new(RingDevice::new(target, false)?),
         Backend::RingWithThread => Arc::new(RingDevice::new(target, true)?),
     })

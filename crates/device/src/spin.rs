@@ -1,30 +1,43 @@
 //! When a waiter spins and when it sleeps.
 //!
-//! Sleeping costs a switch away and back, several microseconds; spinning costs the processor for as long as it lasts.
-//! So spinning pays only if the completion comes sooner than the switches would take, and that is measured, not assumed:
+//! Sleeping costs the way back: a few microseconds on an idle machine, up to a whole time slice (milliseconds) where all
+//! cores are busy, because a thread that wakes up has to wait for its turn. Spinning costs the processor for as long as
+//! it lasts. So it pays only if the completion comes much sooner than a sleeper would be back, and both are measured:
 //!
-//! 1. A [`Spinner`] remembers how long completions took that came while it was spinning, and whether recent attempts
-//!    were met by one. As long as most are, it spins for twice the usual time, at most [`LONGEST`].
-//! 2. Once most attempts are in vain it sleeps, and tries again only now and then; the tries become rarer up to one in
-//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing.
-//! 3. Every turn of the loop yields the processor to whoever is ready to run on it. What is waited for may need this
-//!    very core: a kernel thread, the one that fills the pipe, another store's compaction.
-//! 4. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
+//! 1. A [`Spinner`] knows how long waits take that sleep, how long completions take that come while it is spinning, and
+//!    whether recent attempts were met by one.
+//! 2. An attempt lasts twice as long as completions usually take, at most an eighth of what a sleeping wait takes, and
+//!    at most [`LONGEST`]. ([`SHORT`] is always allowed: less is not worth deciding about.)
+//! 3. Once most attempts are in vain it sleeps, and tries again only now and then; the tries become rarer up to one in
+//!    [`RAREST_TRY`] waits, so that a slow device costs next to nothing. And while it spins, one wait in
+//!    [`RAREST_TRY`] sleeps, to see what that takes.
+//! 4. What is waited for may need this very core: a kernel thread, the one that fills the pipe. Then attempts are in
+//!    vain, and by the third rule they end. Nobody is kept waiting longer than one attempt.
+//! 5. At most half of the cores spin at once, none on a machine with one: a [`Permit`] is one of them.
 //!
-//! **Rejected:** spinning for a constant time. It is too short for one device and wasted on all slower ones.
+//! **Rejected:** spinning for a constant time: it is too short for one device and wasted on all slower ones. Yielding the
+//! processor in every turn: beside a busy thread, even one that runs only when nobody else wants to, the waiter comes
+//! back after that thread's time slice, which is what spinning is to avoid.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-/// No attempt is longer. A waiter who sleeps is back about this long after its completion on a busy virtual machine.
-pub(crate) const LONGEST: Duration = Duration::from_micros(50);
+/// No attempt is longer.
+pub(crate) const LONGEST: Duration = Duration::from_micros(500);
 
-/// Attempts are never shorter: this is about one look at the queue and one yield.
+/// Attempts of this length are allowed whatever sleeping costs: it is what falling asleep and waking up takes at best
+/// on a virtual machine.
+pub(crate) const SHORT: Duration = Duration::from_micros(50);
+
+/// Attempts are never shorter: this is the time of a few looks at the queue.
 const SHORTEST: Duration = Duration::from_micros(2);
 
-/// How many waits lie at most between two tries while spinning does not pay.
+/// How many waits lie at most between two tries of what does not seem to pay.
 const RAREST_TRY: u32 = 1024;
+
+/// Waits after which spinning is tried again for the first time.
+const FIRST_REST: u32 = 8;
 
 /// Weight of one observation in the averages: 1 / 2^SHIFT.
 const SHIFT: u32 = 3;
@@ -32,22 +45,25 @@ const SHIFT: u32 = 3;
 /// The share of successful attempts is held as a number from 0 to this.
 const ALWAYS: u32 = 1 << 16;
 
-/// One queue's knowledge about spinning.
+/// One queue's knowledge about waiting.
 #[derive(Debug)]
 pub(crate) struct Spinner {
     /// Share of recent attempts that were met by a completion.
     success: u32,
     /// What a completion takes that comes while spinning, on average.
     usual_ns: u64,
-    /// Waits to sleep through until the next try.
+    /// What a wait takes that sleeps, on average.
+    asleep_ns: u64,
+    /// Waits until the next try of what does not seem to pay.
     resting: u32,
-    /// Waits that the next rest lasts.
+    /// Waits that the next rest from spinning lasts.
     next_rest: u32,
 }
 
 impl Spinner {
     pub(crate) fn new() -> Spinner {
-        Spinner { success: ALWAYS / 2, usual_ns: LONGEST.as_nanos() as u64 / 2, resting: 0, next_rest: 8 }
+        let usual_ns = SHORT.as_nanos() as u64 / 2;
+        Spinner { success: ALWAYS / 2, usual_ns, asleep_ns: 0, resting: RAREST_TRY, next_rest: FIRST_REST }
     }
 
     /// Whether most attempts are met by a completion.
@@ -57,35 +73,55 @@ impl Spinner {
 
     /// How long the next wait may spin; zero means to sleep at once.
     pub(crate) fn budget(&mut self) -> Duration {
-        if self.pays() {
-            return Duration::from_nanos(self.usual_ns * 2).clamp(SHORTEST, LONGEST);
-        }
+        let longest = Duration::from_nanos(self.asleep_ns / 8).clamp(SHORT, LONGEST);
         if self.resting > 0 {
             self.resting -= 1;
-            return Duration::ZERO;
         }
-        self.resting = self.next_rest;
-        self.next_rest = (self.next_rest * 2).min(RAREST_TRY);
-        LONGEST
+        match (self.pays(), self.resting) {
+            (true, 0) => {
+                self.resting = RAREST_TRY;
+                Duration::ZERO
+            }
+            (true, _) => Duration::from_nanos(self.usual_ns * 2).clamp(SHORTEST, longest),
+            (false, 0) => {
+                self.resting = self.next_rest;
+                self.next_rest = (self.next_rest * 2).min(RAREST_TRY);
+                longest
+            }
+            (false, _) => Duration::ZERO,
+        }
     }
 
     /// A completion came after `took` of spinning.
     pub(crate) fn met(&mut self, took: Duration) {
         self.success += (ALWAYS - self.success) >> SHIFT;
-        let took = took.as_nanos() as u64;
-        self.usual_ns = self.usual_ns - (self.usual_ns >> SHIFT) + (took >> SHIFT);
+        average(&mut self.usual_ns, took);
         if self.pays() {
-            self.next_rest = 8;
+            self.next_rest = FIRST_REST;
         } else {
-            // A try that succeeds is followed by another one soon: things may have changed.
-            self.resting = 0;
+            // A try that succeeds is followed by another one at once: things may have changed.
+            self.resting = 1;
         }
     }
 
-    /// The budget ran out without a completion.
+    /// An attempt ended without a completion.
     pub(crate) fn missed(&mut self) {
+        let paid = self.pays();
         self.success -= self.success >> SHIFT;
+        if paid && !self.pays() {
+            self.resting = self.next_rest;
+        }
     }
+
+    /// A completion came after `took`, most of which was slept.
+    pub(crate) fn slept(&mut self, took: Duration) {
+        average(&mut self.asleep_ns, took);
+    }
+}
+
+fn average(of: &mut u64, sample: Duration) {
+    let sample = u64::try_from(sample.as_nanos()).unwrap_or(u64::MAX) >> SHIFT;
+    *of = (*of - (*of >> SHIFT)).saturating_add(sample);
 }
 
 /// The right to spin, of which there are half as many as cores.
@@ -117,7 +153,7 @@ pub(crate) fn spin(spinner: &mut Spinner, timeout: Duration, mut look: impl FnMu
     let Some(_permit) = Permit::take() else { return 0 };
     let begin = Instant::now();
     loop {
-        rustix::thread::sched_yield();
+        std::hint::spin_loop();
         let found = look();
         let took = begin.elapsed();
         if found > 0 {

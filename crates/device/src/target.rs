@@ -10,11 +10,11 @@
 //! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
 //! written), on a file system that overwrites (the ext family). Every other file is said to have a volatile cache.
 
-use crate::{Geometry, PAGE_BYTES, Space};
+use crate::{Buffer, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, fstatfs, major, minor, seek};
-use rustix::io::Errno;
+use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{File, OpenOptions};
-use std::io;
+use std::io::{self, IoSliceMut};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
@@ -112,6 +112,14 @@ impl Target {
             return Err(io::Error::new(io::ErrorKind::Unsupported, why));
         }
         Ok(())
+    }
+
+    /// Whether the kernel can begin an operation without waiting. Where it cannot (devices that do their work on the
+    /// caller's thread, such as zram), it gives each operation of a ring to a thread of its own.
+    pub(crate) fn can_begin_without_waiting(&self) -> bool {
+        let mut buffer = Buffer::new(self.geometry.block_bytes as usize);
+        let read = preadv2(&*self.file, &mut [IoSliceMut::new(&mut buffer)], 0, ReadWriteFlags::NOWAIT);
+        matches!(read, Ok(_) | Err(Errno::AGAIN))
     }
 
     /// Whether the disk can be polled for completions: a block device with queues for it.

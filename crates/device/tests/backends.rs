@@ -224,3 +224,17 @@ fn a_read_only_opener_cannot_write() {
         assert_eq!(error.raw_os_error(), Some(9), "EBADF, not {error}");
     }
 }
+
+#[test]
+fn the_backend_follows_from_what_the_path_supports() {
+    let describe = |path: &Path| open(path, OpenOptions::default()).unwrap().describe();
+    if let Some(zram) = Zram::new(BYTES) {
+        let text = describe(&zram.path);
+        assert!(text.contains("block device, pread and pwrite, direct"), "{text}");
+    }
+    let Some(on_loop) = Loop::new(BYTES) else { return };
+    if open(&on_loop.path, OpenOptions { backend: Backend::Ring, read_only: true }).is_ok() {
+        let text = describe(&on_loop.path);
+        assert!(text.contains("block device, io_uring, direct"), "{text}");
+    }
+}

@@ -98,8 +98,7 @@ impl<K: Commands> RingQueue<K> {
         if let Some(polled) = &polled {
             commands.register(polled)?;
         }
-        // The kernel rounds up to a power of two, and down to the most that it gives.
-        let depth = depth.min(ring.entries());
+        let depth = depth.min(ring.operations());
         Ok(RingQueue {
             kept: ManuallyDrop::new(Kept { ring, polled, in_polled: 0, table: Table::new(depth) }),
             commands,
@@ -281,6 +280,9 @@ impl<K: Commands> Queue for RingQueue<K> {
             }
             self.sleep(left);
             found = self.poll(done);
+            if found > 0 {
+                self.spinner.slept(begin.elapsed());
+            }
         }
         found
     }

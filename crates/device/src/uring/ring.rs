@@ -26,8 +26,10 @@ pub(crate) struct Ring<S: SubmissionEntry = squeue::Entry, C: CompletionEntry = 
 }
 
 impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
-    /// A ring for `entries` operations in flight; its completion queue has room for all of them.
-    pub(crate) fn new(entries: u32, mode: Mode) -> io::Result<Ring<S, C>> {
+    /// A ring for `operations` in flight; its completion queue has room for all of them.
+    pub(crate) fn new(operations: u32, mode: Mode) -> io::Result<Ring<S, C>> {
+        // A thread that takes submissions may complete one before it says that the entry can be used again.
+        let entries = if mode.submission_poll { operations.saturating_mul(2) } else { operations };
         let build = |submit_all: bool| {
             let mut builder = IoUring::<S, C>::builder();
             builder.setup_clamp().dontfork();
@@ -58,8 +60,10 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         self.ring.submitter()
     }
 
-    pub(crate) fn entries(&self) -> u32 {
-        self.ring.params().sq_entries()
+    /// How many operations may be in flight: the kernel rounds up to a power of two, and down to the most that it gives.
+    pub(crate) fn operations(&self) -> u32 {
+        let entries = self.ring.params().sq_entries();
+        if self.mode.submission_poll { entries / 2 } else { entries }
     }
 
     /// Puts an entry behind those that wait for submission; false if there is no room for it.
@@ -93,7 +97,7 @@ impl<S: SubmissionEntry, C: CompletionEntry> Ring<S, C> {
         if self.mode.completion_poll {
             self.submit()?;
             if self.ring.completion().is_empty() {
-                std::thread::sleep(timeout.min(crate::spin::LONGEST));
+                std::thread::sleep(timeout.min(crate::spin::SHORT));
             }
             return Ok(());
         }
