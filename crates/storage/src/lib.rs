@@ -1,7 +1,7 @@
 //! Volumes: named files that are written once, front to back, and then only read.
 //!
-//! A [`Volume`] is all that a store knows of a place to keep data: a directory ([`DirectoryVolume`]), a simulated one,
-//! later a raw device or another machine. Two kinds of file exist:
+//! A [`Volume`] is all that a store knows of a place to keep data: a directory ([`DirectoryVolume`]), a device
+//! without a file system ([`RawVolume`]), a simulated one, later another machine. Two kinds of file exist:
 //!
 //! * *written once*: tables and manifests. [`Volume::create`] gives a [`Writer`], [`Volume::open`] a [`Reader`].
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
@@ -23,11 +23,13 @@
 mod directory;
 mod error;
 mod name;
+mod raw;
 mod volume;
 
 pub use directory::DirectoryVolume;
 pub use error::{Corruption, Error, Result};
 pub use name::{FileMeta, FileName};
+pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, PAGE_BYTES, Space};

@@ -6,45 +6,6 @@ fn volume() -> (tempfile::TempDir, DirectoryVolume) {
     (directory, volume)
 }
 
-#[test]
-fn a_finished_file_reads_back() {
-    let (_directory, volume) = volume();
-    let mut writer = volume.create(FileName::Table(1), 0).unwrap();
-    let mut all = Vec::new();
-    for i in 0..3000u32 {
-        let piece = vec![i as u8; (i % 977) as usize];
-        writer.append(&piece).unwrap();
-        all.extend(piece);
-    }
-    writer.append(&vec![3; APPEND_BUFFER_BYTES * 2]).unwrap();
-    all.extend(vec![3; APPEND_BUFFER_BYTES * 2]);
-    assert_eq!(writer.written(), all.len() as u64);
-    writer.finish().unwrap();
-    let reader = volume.open(FileName::Table(1)).unwrap();
-    let mut read = vec![0; all.len()];
-    reader.read_at(0, &mut read).unwrap();
-    assert_eq!(read, all);
-    let past = reader.read_at(all.len() as u64 - 1, &mut [0; 2]).unwrap_err();
-    assert!(past.is_corruption(), "{past}");
-}
-
-#[test]
-fn pages_written_either_way_read_back() {
-    let (_directory, volume) = volume();
-    let file = volume.create_pages(FileName::Log(1), 8 * PAGE_BYTES as u64).unwrap();
-    assert_eq!(file.pages(), 8);
-    let mut buffer = Buffer::new(2 * PAGE_BYTES);
-    for round in 0..4u8 {
-        buffer.fill(round + 1);
-        file.write(1, &buffer, 2, round % 2 == 0).unwrap();
-        let mut read = vec![0; 4 * PAGE_BYTES];
-        file.read_at(0, &mut read).unwrap();
-        assert!(read[..PAGE_BYTES].iter().all(|b| *b == 0));
-        assert!(read[PAGE_BYTES..3 * PAGE_BYTES].iter().all(|b| *b == round + 1));
-    }
-    file.sync().unwrap();
-}
-
 /// Durable and buffered writers in each other's way, each with pages of its own, across many fills. A fill that reached
 /// into a page which somebody writes would leave zeros there.
 #[test]
@@ -90,15 +51,6 @@ fn a_new_page_file_reads_as_zeros_and_has_its_room() {
 }
 
 #[test]
-fn a_second_opener_is_told_so() {
-    let (_directory, volume) = volume();
-    let lock = volume.lock().unwrap();
-    assert!(matches!(volume.lock(), Err(Error::Locked { .. })));
-    drop(lock);
-    volume.lock().unwrap();
-}
-
-#[test]
 fn listing_shows_only_our_names() {
     let (directory, volume) = volume();
     fs::write(directory.path().join("notes.txt"), "x").unwrap();
@@ -109,15 +61,6 @@ fn listing_shows_only_our_names() {
     volume.remove(FileName::Temporary(3)).unwrap();
     volume.sync_names().unwrap();
     assert_eq!(volume.list().unwrap(), []);
-}
-
-#[test]
-fn names_are_not_written_over_and_missing_ones_are_named() {
-    let (_directory, volume) = volume();
-    drop(volume.create(FileName::Table(1), 0).unwrap());
-    assert!(volume.create(FileName::Table(1), 0).is_err());
-    let missing = volume.open(FileName::Table(2)).err().unwrap().to_string();
-    assert!(missing.ends_with("000002.table does not exist"), "{missing}");
 }
 
 /// Runs the test of this name alone in a process of its own, which has [`CHILD`] set.

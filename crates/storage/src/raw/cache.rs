@@ -1,0 +1,291 @@
+//! The cache of files written once, in units of 64 KiB over aligned buffers.
+//!
+//! # Algorithm
+//!
+//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak, SOSP 2023), in up to 16 parts by hash. New units go to a small queue, a
+//! tenth of the room; those that were read again before they reach its end move to the main queue, the others leave and are
+//! remembered by their key for a while. The main queue gives a unit another round for each time that it was read, three
+//! at most. Written units go in as they are written. A read that misses takes only the pages it needs, unless the
+//! unit is remembered: who misses it twice within the memory's length has the whole unit read and put into the main queue.
+//!
+//! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it (`madvise`)
+//! is `unsafe` in Rust, and this crate has no `unsafe` code.
+//!
+//! **Invariants.** The bytes of all units and their entries are at most what was configured, unless a single unit is more
+//! than its part's share; then nothing is kept. [`Cache::bytes`] is exact.
+//! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
+
+use super::transfer::SMALL_PIECE_BYTES;
+use situ_device::Buffer;
+use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The length of a unit; the last one of a file is shorter.
+pub(super) const UNIT_BYTES: usize = SMALL_PIECE_BYTES;
+/// What a unit costs beside its buffer: entry, queue place, allocation.
+const ENTRY_BYTES: usize = 160;
+const PARTS_MAX: usize = 16;
+/// A part holds at least so many units.
+const UNITS_PER_PART_MIN: usize = 32;
+const READS_MAX: u8 = 3;
+
+/// A file's number in this run, and the unit's in the file.
+type Key = (u64, u64);
+
+struct Entry {
+    unit: Arc<Buffer>,
+    reads: u8,
+    is_main: bool,
+}
+
+#[derive(Default)]
+struct Part {
+    units: HashMap<Key, Entry>,
+    /// Keys in order of arrival; those whose unit has gone are passed over.
+    small: VecDeque<Key>,
+    main: VecDeque<Key>,
+    small_bytes: usize,
+    bytes: usize,
+    remembered: HashSet<Key>,
+    memory: VecDeque<Key>,
+}
+
+/// Counts since the volume was opened.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct CacheUse {
+    /// Bytes held, with what it costs to hold them.
+    pub bytes: u64,
+    /// Units held.
+    pub units: u64,
+    /// Units found.
+    pub hits: u64,
+    /// Units looked for and not found.
+    pub misses: u64,
+}
+
+pub(super) struct Cache {
+    parts: Vec<Mutex<Part>>,
+    part_bytes_max: usize,
+    hits: AtomicU64,
+    misses: AtomicU64,
+}
+
+fn cost(unit: &Buffer) -> usize {
+    unit.len() + ENTRY_BYTES
+}
+
+impl Cache {
+    pub(super) fn new(bytes_max: u64) -> Cache {
+        let bytes_max = usize::try_from(bytes_max).unwrap_or(usize::MAX);
+        let parts = (bytes_max / (UNIT_BYTES * UNITS_PER_PART_MIN)).clamp(1, PARTS_MAX);
+        Cache {
+            parts: (0..parts).map(|_| Mutex::default()).collect(),
+            part_bytes_max: bytes_max / parts,
+            hits: AtomicU64::new(0),
+            misses: AtomicU64::new(0),
+        }
+    }
+
+    /// Whether anything is ever kept.
+    pub(super) fn is_on(&self) -> bool {
+        self.part_bytes_max >= UNIT_BYTES + ENTRY_BYTES
+    }
+
+    fn part(&self, key: Key) -> MutexGuard<'_, Part> {
+        let hash = (key.0 ^ key.1.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let part = &self.parts[(hash >> 32) as usize % self.parts.len()];
+        part.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn get(&self, file: u64, unit: u64) -> Option<Arc<Buffer>> {
+        let mut part = self.part((file, unit));
+        let found = part.units.get_mut(&(file, unit)).map(|entry| {
+            entry.reads = (entry.reads + 1).min(READS_MAX);
+            Arc::clone(&entry.unit)
+        });
+        drop(part);
+        let count = if found.is_some() { &self.hits } else { &self.misses };
+        count.fetch_add(1, Ordering::Relaxed);
+        found
+    }
+
+    /// Whether a missed unit should be read whole; if not, it is remembered, so that the next miss says yes.
+    pub(super) fn is_worth_reading(&self, file: u64, unit: u64) -> bool {
+        if !self.is_on() {
+            return false;
+        }
+        let mut part = self.part((file, unit));
+        let known = part.remembered.contains(&(file, unit));
+        if !known {
+            part.remember((file, unit), self.part_bytes_max);
+        }
+        known
+    }
+
+    pub(super) fn put(&self, file: u64, unit: u64, buffer: Buffer) {
+        if self.is_on() {
+            self.part((file, unit)).put((file, unit), Arc::new(buffer), self.part_bytes_max);
+        }
+    }
+
+    /// Drops the units of a file that has gone.
+    pub(super) fn forget(&self, file: u64, units: u64) {
+        if !self.is_on() {
+            return;
+        }
+        for unit in 0..units {
+            self.part((file, unit)).forget((file, unit));
+        }
+    }
+
+    pub(super) fn usage(&self) -> CacheUse {
+        let mut usage = CacheUse {
+            hits: self.hits.load(Ordering::Relaxed),
+            misses: self.misses.load(Ordering::Relaxed),
+            ..CacheUse::default()
+        };
+        for part in &self.parts {
+            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            usage.bytes += part.bytes as u64;
+            usage.units += part.units.len() as u64;
+        }
+        usage
+    }
+}
+
+impl Part {
+    fn put(&mut self, key: Key, unit: Arc<Buffer>, bytes_max: usize) {
+        let more = cost(&unit);
+        if self.units.contains_key(&key) || more > bytes_max {
+            return;
+        }
+        let is_main = self.remembered.remove(&key);
+        while self.bytes + more > bytes_max {
+            self.evict(bytes_max);
+        }
+        self.bytes += more;
+        if is_main {
+            self.main.push_back(key);
+        } else {
+            self.small_bytes += more;
+            self.small.push_back(key);
+        }
+        self.units.insert(key, Entry { unit, reads: 0, is_main });
+        self.sweep();
+    }
+
+    /// Lets one unit go, or moves units until one has gone.
+    fn evict(&mut self, bytes_max: usize) {
+        loop {
+            let from_small = self.small_bytes > bytes_max / 10 || self.main.is_empty();
+            let Some(key) = (if from_small { self.small.pop_front() } else { self.main.pop_front() }) else { return };
+            let Some(entry) = self.units.get_mut(&key) else { continue };
+            if entry.is_main == from_small {
+                // A key from an earlier stay in this queue.
+                continue;
+            }
+            let cost = cost(&entry.unit);
+            if from_small {
+                self.small_bytes -= cost;
+                if entry.reads > 0 {
+                    (entry.reads, entry.is_main) = (0, true);
+                    self.main.push_back(key);
+                    continue;
+                }
+                self.remember(key, bytes_max);
+            } else if entry.reads > 0 {
+                entry.reads -= 1;
+                self.main.push_back(key);
+                continue;
+            }
+            self.units.remove(&key);
+            self.bytes -= cost;
+            return;
+        }
+    }
+
+    /// Remembers a key; as many as there are units of full length in the room.
+    fn remember(&mut self, key: Key, bytes_max: usize) {
+        if self.remembered.insert(key) {
+            self.memory.push_back(key);
+        }
+        while self.memory.len() > bytes_max / UNIT_BYTES {
+            let Some(oldest) = self.memory.pop_front() else { break };
+            self.remembered.remove(&oldest);
+        }
+    }
+
+    fn forget(&mut self, key: Key) {
+        self.remembered.remove(&key);
+        let Some(entry) = self.units.remove(&key) else { return };
+        let cost = cost(&entry.unit);
+        self.bytes -= cost;
+        if !entry.is_main {
+            self.small_bytes -= cost;
+        }
+    }
+
+    /// Takes keys out of the queues whose units have gone, once they are the most.
+    fn sweep(&mut self) {
+        if self.small.len() + self.main.len() <= 2 * self.units.len() + 64 {
+            return;
+        }
+        let Part { units, small, main, .. } = self;
+        small.retain(|key| units.get(key).is_some_and(|entry| !entry.is_main));
+        main.retain(|key| units.get(key).is_some_and(|entry| entry.is_main));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn unit(byte: u8) -> Buffer {
+        let mut buffer = Buffer::new(UNIT_BYTES);
+        buffer.fill(byte);
+        buffer
+    }
+
+    #[test]
+    fn the_bound_holds_and_the_count_is_exact() {
+        let bound = 20 * (UNIT_BYTES + ENTRY_BYTES) as u64;
+        let cache = Cache::new(bound);
+        for number in 0..200 {
+            cache.put(number % 7, number, unit(number as u8));
+            let usage = cache.usage();
+            assert!(usage.bytes <= bound, "{usage:?}");
+            assert_eq!(usage.bytes, usage.units * (UNIT_BYTES + ENTRY_BYTES) as u64);
+        }
+        assert_eq!(cache.usage().units, 20);
+        (0..7).for_each(|file| cache.forget(file, 200));
+        assert_eq!((cache.usage().units, cache.usage().bytes), (0, 0));
+    }
+
+    #[test]
+    fn what_is_read_again_outlives_what_passes_through() {
+        let cache = Cache::new(20 * (UNIT_BYTES + ENTRY_BYTES) as u64);
+        (0..10).for_each(|number| cache.put(1, number, unit(1)));
+        (0..10).for_each(|number| assert!(cache.get(1, number).is_some()));
+        (0..500).for_each(|number| cache.put(2, number, unit(2)));
+        let left = (0..10).filter(|number| cache.get(1, *number).is_some()).count();
+        assert_eq!(left, 10);
+        assert_eq!(cache.get(1, 3).unwrap()[0], 1);
+    }
+
+    #[test]
+    fn a_unit_is_read_whole_when_it_is_missed_again() {
+        let cache = Cache::new(20 * (UNIT_BYTES + ENTRY_BYTES) as u64);
+        assert!(!cache.is_worth_reading(1, 1) && cache.is_worth_reading(1, 1));
+        // The memory ends.
+        (0..100).for_each(|number| assert!(!cache.is_worth_reading(2, number)));
+        assert!(!cache.is_worth_reading(1, 1));
+    }
+
+    #[test]
+    fn without_room_nothing_is_kept() {
+        let cache = Cache::new(1000);
+        cache.put(1, 1, unit(1));
+        assert!(cache.get(1, 1).is_none() && !cache.is_worth_reading(1, 1) && !cache.is_on());
+    }
+}

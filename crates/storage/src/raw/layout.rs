@@ -1,0 +1,182 @@
+//! The superblock: what is where on a disk (`docs/formats/disk.md`).
+
+use super::bytes::Bytes;
+use super::room::Extent;
+use crate::{Error, Result};
+use situ_device::PAGE_BYTES;
+use std::fmt;
+
+pub(super) const PAGE: u64 = PAGE_BYTES as u64;
+pub(super) const MAGIC: [u8; 8] = *b"SITUDISK";
+pub(super) const VERSION: u32 = 1;
+/// Areas begin at a multiple of so many pages.
+pub(super) const AREA_ALIGN_PAGES: u64 = 16;
+/// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
+pub(super) const HALF_PAGES_MIN: u64 = 4;
+const CHECKSUM_AT: usize = PAGE_BYTES - 4;
+/// What is in use of a superblock's front.
+const FIELDS_BYTES: usize = 8 + 4 + 4 + 16 + 9 * 8 + 4;
+
+/// The random identity of a disk, new with every format.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct DiskId(pub [u8; 16]);
+
+impl fmt::Display for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.iter().try_for_each(|byte| write!(f, "{byte:02x}"))
+    }
+}
+
+impl fmt::Debug for DiskId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+/// Which parts a disk has, and where they lie; all in pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Superblock {
+    pub(super) id: DiskId,
+    pub(super) generation: u64,
+    pub(super) device_pages: u64,
+    pub(super) journal_first: u64,
+    pub(super) half_pages: u64,
+    pub(super) log: Extent,
+    pub(super) top: Extent,
+    pub(super) formatted_at: u64,
+}
+
+/// What one page that should hold a superblock holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Copy {
+    Sound(Superblock),
+    /// Made by another version of the format; sound for all that can be told.
+    Version(u32),
+    /// Not a superblock, or not a sound one, and why.
+    Damaged(String),
+}
+
+impl Superblock {
+    /// Divides a device. `log_pages` of None is an eighth of it, 8 GiB at most.
+    pub(super) fn plan(
+        id: DiskId,
+        generation: u64,
+        device_bytes: u64,
+        half_pages: Option<u64>,
+        log_pages: Option<u64>,
+        formatted_at: u64,
+    ) -> Result<Superblock> {
+        let device_pages = device_bytes / PAGE;
+        let half_pages = half_pages.unwrap_or_else(|| (device_pages / 2048).clamp(16, 1024)).max(HALF_PAGES_MIN);
+        let log_pages = log_pages.unwrap_or_else(|| (device_pages / 8).min((8 << 30) / PAGE)).max(1);
+        let journal_first = 1;
+        let too_small = || {
+            Error::Invalid(format!(
+                "a device of {device_bytes} bytes has no room for a log area of {} bytes and tables behind it; \
+                 take a larger device or a smaller log area",
+                log_pages.saturating_mul(PAGE)
+            ))
+        };
+        let journal_end = half_pages.checked_mul(2).and_then(|pages| pages.checked_add(journal_first));
+        let log_first =
+            journal_end.and_then(|end| end.checked_next_multiple_of(AREA_ALIGN_PAGES)).ok_or_else(too_small)?;
+        let log_end = log_first.checked_add(log_pages).ok_or_else(too_small)?;
+        let top_first = log_end.checked_next_multiple_of(AREA_ALIGN_PAGES).ok_or_else(too_small)?;
+        if top_first.checked_add(1).is_none_or(|end| end >= device_pages) {
+            return Err(too_small());
+        }
+        let top = Extent { first: top_first, pages: device_pages - 1 - top_first };
+        let log = Extent { first: log_first, pages: log_pages };
+        Ok(Superblock { id, generation, device_pages, journal_first, half_pages, log, top, formatted_at })
+    }
+
+    /// Where copy 0 and copy 1 are.
+    pub(super) fn copy_pages(&self) -> [u64; 2] {
+        [0, self.device_pages - 1]
+    }
+
+    pub(super) fn half_first(&self, half: usize) -> u64 {
+        self.journal_first + half as u64 * self.half_pages
+    }
+
+    /// Puts copy number `copy` into a page.
+    pub(super) fn encode(&self, copy: u32, page: &mut [u8]) {
+        page.fill(0);
+        let mut bytes = Vec::with_capacity(FIELDS_BYTES);
+        bytes.extend(MAGIC);
+        bytes.extend(VERSION.to_le_bytes());
+        bytes.extend((PAGE as u32).to_le_bytes());
+        bytes.extend(self.id.0);
+        let numbers = [
+            self.generation,
+            self.device_pages,
+            self.journal_first,
+            self.half_pages,
+            self.log.first,
+            self.log.pages,
+            self.top.first,
+            self.top.pages,
+            self.formatted_at,
+        ];
+        numbers.iter().for_each(|number| bytes.extend(number.to_le_bytes()));
+        bytes.extend(copy.to_le_bytes());
+        page[..bytes.len()].copy_from_slice(&bytes);
+        let checksum = crc32c::crc32c(&page[..CHECKSUM_AT]);
+        page[CHECKSUM_AT..PAGE_BYTES].copy_from_slice(&checksum.to_le_bytes());
+    }
+
+    /// Reads what should be copy number `copy`.
+    pub(super) fn decode(copy: u32, page: &[u8]) -> Copy {
+        match Superblock::try_decode(copy, page) {
+            Ok(copy) => copy,
+            Err(why) => Copy::Damaged(why),
+        }
+    }
+
+    fn try_decode(copy: u32, page: &[u8]) -> Result<Copy, String> {
+        let mut bytes = Bytes(page);
+        if bytes.take(8)? != MAGIC {
+            return Err(if page.iter().all(|byte| *byte == 0) {
+                "zeros".to_owned()
+            } else {
+                "no superblock".to_owned()
+            });
+        }
+        let mut checksum = Bytes(page.get(CHECKSUM_AT..).unwrap_or_default());
+        let (expected, found) = (crc32c::crc32c(page.get(..CHECKSUM_AT).unwrap_or_default()), checksum.u32()?);
+        if expected != found {
+            return Err(format!("checksum {found:#010x} where its bytes give {expected:#010x}"));
+        }
+        let version = bytes.u32()?;
+        if version != VERSION {
+            return Ok(Copy::Version(version));
+        }
+        let page_bytes = bytes.u32()?;
+        if u64::from(page_bytes) != PAGE {
+            return Err(format!("pages of {page_bytes} bytes"));
+        }
+        let id = DiskId(bytes.id()?);
+        let generation = bytes.u64()?;
+        let device_pages = bytes.u64()?;
+        let journal_first = bytes.u64()?;
+        let half_pages = bytes.u64()?;
+        let log = Extent { first: bytes.u64()?, pages: bytes.u64()? };
+        let top = Extent { first: bytes.u64()?, pages: bytes.u64()? };
+        let formatted_at = bytes.u64()?;
+        let number = bytes.u32()?;
+        if number != copy {
+            return Err(format!("a superblock that says it is copy {number}"));
+        }
+        let journal = Extent { first: journal_first, pages: half_pages.checked_mul(2).ok_or("an endless journal")? };
+        let parts = [Extent { first: 0, pages: 1 }, journal, log, top];
+        let ordered = parts.windows(2).all(|two| two[0].end().is_some_and(|end| end <= two[1].first));
+        let ends = top.end().is_some_and(|end| end < device_pages);
+        if !ordered || !ends || half_pages < HALF_PAGES_MIN || log.pages == 0 || top.pages == 0 {
+            return Err("parts that do not lie behind each other on the device".to_owned());
+        }
+        let block = Superblock { id, generation, device_pages, journal_first, half_pages, log, top, formatted_at };
+        Ok(Copy::Sound(block))
+    }
+}
+
+const _: () = assert!(FIELDS_BYTES == 108 && CHECKSUM_AT == 4092);

@@ -1,0 +1,69 @@
+//! A page file in the log area.
+
+use super::file::File;
+use super::layout::PAGE;
+use super::reader::{check_range, read_extents};
+use super::room::Extent;
+use super::shared::Shared;
+use super::transfer::places;
+use crate::{Error, FileName, PageFile, Result};
+use situ_device::{Buffer, PAGE_BYTES};
+use std::sync::Arc;
+
+pub(super) struct RawPageFile {
+    shared: Arc<Shared>,
+    /// Keeps the pages.
+    _file: Arc<File>,
+    name: FileName,
+    path: String,
+    extents: Vec<Extent>,
+    pages: u64,
+    is_log: bool,
+}
+
+impl RawPageFile {
+    /// # Errors
+    /// The file's bytes are in the catalogue.
+    pub(super) fn new(shared: Arc<Shared>, file: Arc<File>, name: FileName, is_log: bool) -> Result<RawPageFile> {
+        let path = shared.path(name);
+        let meta = file.meta();
+        if meta.inline.is_some() {
+            return Err(Error::Invalid(format!("{path} is a small file, without pages; read it as a whole")));
+        }
+        let (extents, pages) = (meta.extents.clone(), meta.length / PAGE);
+        drop(meta);
+        Ok(RawPageFile { shared, _file: file, name, path, extents, pages, is_log })
+    }
+}
+
+impl PageFile for RawPageFile {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
+        let bytes = &buffer[..count * PAGE_BYTES];
+        assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
+        if !self.is_log {
+            let path = &self.path;
+            return Err(Error::Invalid(format!("{path} is a file written once; its pages cannot be written again")));
+        }
+        self.shared.check_alive()?;
+        let places = places(&self.extents, first, count as u64);
+        let result = self.shared.transfers.write_log(&places, bytes, durable);
+        result.map_err(|error| self.shared.fail("write", self.name, error))
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.shared.flush()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        check_range(&self.path, self.pages * PAGE, offset, into.len())?;
+        read_extents(&self.shared, self.name, &self.extents, offset, into)
+    }
+}

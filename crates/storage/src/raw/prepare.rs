@@ -1,0 +1,300 @@
+//! Making a Situ disk of a device, reading its metadata, checking all of it.
+
+use super::frame;
+use super::journal::{self, Replayed};
+use super::layout::{Copy, DiskId, PAGE, Superblock};
+use super::room::Extent;
+use super::shared::{Loaded, write_copy};
+use super::transfer::{PIECE_BYTES, Transfers, places};
+use crate::{Error, Result};
+use situ_device::{Buffer, Op};
+use std::fs::File;
+use std::io::{self, Read};
+
+/// What is looked at at the front of a device before it is written over.
+const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
+/// And at its end, where partition tables and RAID have a copy.
+const FOREIGN_BACK_BYTES: u64 = 64 << 10;
+
+/// How a disk is divided and made.
+#[derive(Debug, Clone, Default)]
+pub struct FormatOptions {
+    /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as many
+    /// spares; more is not used. Default: an eighth of the device, 8 GiB at most.
+    pub log_bytes: Option<u64>,
+    /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that a
+    /// half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
+    pub journal_half_bytes: Option<u64>,
+    /// The identity of the disk. Default: random, and that is right but in tests.
+    pub id: Option<[u8; 16]>,
+    /// Write over whatever is on the device. Default: false, and a device that holds anything is refused.
+    pub force: bool,
+}
+
+fn random_id() -> Result<[u8; 16]> {
+    let mut id = [0; 16];
+    let read = File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut id));
+    read.map_err(|error| Error::io("read", "/dev/urandom", error))?;
+    Ok(id)
+}
+
+pub(super) fn device_pages(transfers: &Transfers) -> u64 {
+    transfers.device.space().logical_total / PAGE
+}
+
+fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
+    let mut bytes = vec![0; (place.pages * PAGE) as usize];
+    transfers.read(&[place], 0, &mut bytes).map_err(|error| transfers.fail("read", error))?;
+    Ok(bytes)
+}
+
+/// Both copies of the superblock, the second from where the first says that it is, or from the device's end.
+fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
+    let pages = device_pages(transfers);
+    let read = |copy, page| {
+        let bytes = read_pages(transfers, Extent { first: page, pages: 1 })?;
+        Ok::<_, Error>(Superblock::decode(copy, &bytes))
+    };
+    if pages == 0 {
+        let none = || Copy::Damaged("a device without a page".to_owned());
+        return Ok([none(), none()]);
+    }
+    let first = read(0, 0)?;
+    let end = match &first {
+        Copy::Sound(block) if block.device_pages <= pages => block.device_pages,
+        _ => pages,
+    };
+    Ok([first, read(1, end - 1)?])
+}
+
+/// The superblock that counts, and the copies that have to be written again.
+pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, String)>)> {
+    let copies = read_copies(transfers)?;
+    let location = &transfers.location;
+    let mut sound: Vec<(u32, Superblock)> = Vec::new();
+    let mut damaged = Vec::new();
+    for (number, copy) in (0..).zip(copies) {
+        match copy {
+            Copy::Sound(block) => sound.push((number, block)),
+            Copy::Version(version) => return Err(journal::newer(location, version)),
+            Copy::Damaged(why) => damaged.push((number, why)),
+        }
+    }
+    sound.sort_by_key(|(number, block)| (block.generation, std::cmp::Reverse(*number)));
+    let Some((_, layout)) = sound.pop() else {
+        let [(_, first), (_, second)] = [0, 1].map(|n| damaged.get(n).cloned().unwrap_or_default());
+        return Err(Error::Invalid(format!(
+            "{location} is not a Situ disk: it has {first} in its first page and {second} in its last one; \
+             prepare it with `situ disk format`"
+        )));
+    };
+    for (number, other) in sound {
+        if (other.id, other.generation) != (layout.id, layout.generation) {
+            damaged.push((number, format!("a superblock of disk {}, generation {}", other.id, other.generation)));
+        }
+    }
+    let pages = device_pages(transfers);
+    if pages < layout.device_pages {
+        return Err(Error::Invalid(format!(
+            "{location} has {} bytes, and was formatted with {}: the device was cut; make it as large as it was",
+            pages * PAGE,
+            layout.device_pages * PAGE
+        )));
+    }
+    Ok((layout, damaged))
+}
+
+/// Reads the journal.
+pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
+    let half = |index| read_pages(transfers, Extent { first: layout.half_first(index), pages: layout.half_pages });
+    let halves = [half(0)?, half(1)?];
+    journal::replay(layout, [&halves[0], &halves[1]], &transfers.location, &mut |extents, bytes| {
+        let mut body = vec![0; bytes as usize];
+        let place = places(extents, 0, bytes.div_ceil(PAGE));
+        transfers.read(&place, 0, &mut body).map_err(|error| transfers.fail("read", error))?;
+        Ok(body)
+    })
+}
+
+/// Reads everything that a volume has to know.
+pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
+    // What an earlier process wrote and saw complete may not be durable yet; what is read now is built upon.
+    transfers.flush().map_err(|error| transfers.fail("flush", error))?;
+    let (layout, damaged) = choose(transfers)?;
+    let replayed = replay(transfers, &layout)?;
+    let damaged_copies = damaged.into_iter().map(|(number, _)| number).collect();
+    Ok(Loaded { layout, replayed, damaged_copies })
+}
+
+/// What a device holds that is not a disk of ours, in words. None if it holds nothing.
+fn foreign(transfers: &Transfers) -> Result<Option<String>> {
+    let pages = device_pages(transfers);
+    let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;
+    let back_pages = pages.min(FOREIGN_BACK_BYTES / PAGE);
+    let back = read_pages(transfers, Extent { first: pages - back_pages, pages: back_pages })?;
+    if let Some(name) = signature(&front) {
+        return Ok(Some(name.to_owned()));
+    }
+    let first = |bytes: &[u8]| bytes.iter().position(|byte| *byte != 0);
+    Ok(match (first(&front), first(&back)) {
+        (Some(at), _) => Some(format!("data at byte {at}")),
+        (None, Some(at)) => Some(format!("data at byte {}", (pages - back_pages) * PAGE + at as u64)),
+        (None, None) => None,
+    })
+}
+
+/// A name for what begins with these bytes, if it is something well known.
+fn signature(front: &[u8]) -> Option<&'static str> {
+    let known: [(usize, &[u8], &str); 13] = [
+        (0, &super::layout::MAGIC, "a Situ disk"),
+        (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
+        (0, b"XFSB", "an XFS file system"),
+        (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
+        (1024, &[0x10, 0x20, 0xf5, 0xf2], "an F2FS file system"),
+        (3, b"NTFS    ", "an NTFS file system"),
+        (4086, b"SWAPSPACE2", "swap space"),
+        (0, b"LUKS\xba\xbe", "an encrypted (LUKS) volume"),
+        (512, b"LABELONE", "an LVM volume"),
+        (4096, &[0xfc, 0x4e, 0x2b, 0xa9], "a member of a RAID"),
+        (512, b"EFI PART", "a GPT partition table"),
+        (0x2_1000, &[0x0c, 0xb1, 0xba, 0], "a ZFS pool"),
+        // Last: many of the others have it, too.
+        (510, &[0x55, 0xaa], "a boot sector or a partition table"),
+    ];
+    let is_there = |at: usize, magic: &[u8]| front.get(at..at + magic.len()) == Some(magic);
+    known.into_iter().find(|(at, magic, _)| is_there(*at, magic)).map(|(.., name)| name)
+}
+
+/// Makes a Situ disk of the device. The device's lock is the caller's.
+pub(super) fn format(transfers: &Transfers, options: &FormatOptions) -> Result<Superblock> {
+    let location = &transfers.location;
+    let bytes = device_pages(transfers) * PAGE;
+    let id = match options.id {
+        Some(id) => id,
+        None => random_id()?,
+    };
+    let pages = |bytes: u64| bytes.div_ceil(PAGE);
+    let formatted_at = transfers.env.clock.unix().as_secs();
+    let (half, log) = (options.journal_half_bytes.map(pages), options.log_bytes.map(pages));
+    let mut layout = Superblock::plan(DiskId(id), 1, bytes, half, log, formatted_at)?;
+    if let Some(what) = foreign(transfers)?
+        && !options.force
+    {
+        return Err(Error::Invalid(format!(
+            "{location} holds {what}; formatting would destroy it. If it is not needed, format with --force"
+        )));
+    }
+    for copy in read_copies(transfers)? {
+        if let Copy::Sound(old) = copy {
+            layout.generation = layout.generation.max(old.generation.saturating_add(1));
+        }
+    }
+    write_layout(transfers, &layout).map_err(|error| transfers.fail("format", error))?;
+    Ok(layout)
+}
+
+fn write_layout(transfers: &Transfers, layout: &Superblock) -> io::Result<()> {
+    // From here on it is no disk, until it is the new one.
+    for page in layout.copy_pages() {
+        transfers.zero(Extent { first: page, pages: 1 })?;
+    }
+    for half in [0, 1] {
+        transfers.zero(Extent { first: layout.half_first(half), pages: 1 })?;
+    }
+    transfers.zero(layout.log)?;
+    let frame: Buffer = journal::first_frame(layout);
+    let op = Op::Write { offset: layout.half_first(0) * PAGE, durable: true };
+    transfers.bulk([(op, frame)], &mut |_, _| ())?;
+    write_copy(transfers, layout, 1)?;
+    write_copy(transfers, layout, 0)
+}
+
+/// What [`RawVolume::check`](super::RawVolume::check) found.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RawCheck {
+    /// What is wrong, each with its place and, where there is one, the cure. Empty: the disk is sound.
+    pub problems: Vec<String>,
+    /// Files in the catalogue.
+    pub files: u64,
+    /// Frames of the journal half in force.
+    pub frames: u64,
+    /// Pages that belong to files.
+    pub used_pages: u64,
+    /// Pages of the log area that were never used and were read to see that they are zeros.
+    pub zero_pages: u64,
+}
+
+/// Reads and verifies all metadata.
+pub(super) fn check(transfers: &Transfers) -> Result<RawCheck> {
+    let mut found = RawCheck::default();
+    let (layout, damaged) = match choose(transfers) {
+        Ok(chosen) => chosen,
+        Err(error @ (Error::Io { .. } | Error::NotFound { .. })) => return Err(error),
+        Err(error) => {
+            found.problems.push(error.to_string());
+            return Ok(found);
+        }
+    };
+    for (number, why) in damaged {
+        let page = layout.copy_pages()[number as usize];
+        found.problems.push(format!(
+            "copy {number} of the superblock, in page {page}, is {why}; it is written again with the next change"
+        ));
+    }
+    let replayed = match replay(transfers, &layout) {
+        Ok(replayed) => replayed,
+        Err(error @ (Error::Io { .. } | Error::NotFound { .. })) => return Err(error),
+        Err(error) => {
+            found.problems.push(error.to_string());
+            return Ok(found);
+        }
+    };
+    let half = read_pages(transfers, Extent { first: layout.half_first(replayed.half), pages: layout.half_pages })?;
+    found.frames = (0..replayed.next_page)
+        .filter(|page| frame::decode(layout.id, &half[(page * PAGE) as usize..]).is_ok())
+        .count() as u64;
+    let catalogue = &replayed.catalogue;
+    found.files = catalogue.files.len() as u64;
+    found.used_pages = catalogue.pages();
+    found.problems.extend(overlaps(&layout, &replayed));
+    check_zeros(transfers, &layout, catalogue.log_touched, &mut found)?;
+    Ok(found)
+}
+
+/// Every pair of files that share pages.
+fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
+    let files = replayed.catalogue.files.iter();
+    let mut all: Vec<(Extent, String)> =
+        files.flat_map(|(name, record)| record.extents().iter().map(|extent| (*extent, name.to_string()))).collect();
+    all.extend(replayed.long.iter().map(|extent| (*extent, "the checkpoint in force".to_owned())));
+    all.sort_unstable();
+    let shared = |two: &[(Extent, String)]| {
+        let [(first, one), (second, other)] = two else { return None };
+        let ends = first.first + first.pages;
+        (ends > second.first).then(|| format!("{one} and {other} both have page {}", second.first))
+    };
+    debug_assert!(all.iter().all(|(extent, _)| layout.log.contains(extent) || layout.top.contains(extent)));
+    all.windows(2).filter_map(shared).collect()
+}
+
+/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current.
+fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: &mut RawCheck) -> Result<()> {
+    let step = PIECE_BYTES as u64 / PAGE;
+    let end = layout.log.first + layout.log.pages;
+    let mut at = layout.log.first + touched;
+    while at < end {
+        let place = Extent { first: at, pages: step.min(end - at) };
+        let bytes = read_pages(transfers, place)?;
+        if let Some(byte) = bytes.iter().position(|byte| *byte != 0) {
+            found.problems.push(format!(
+                "the log area holds data at byte {} of the device, where nothing was ever written; format the disk again \
+                 when its files are not needed any more",
+                at * PAGE + byte as u64
+            ));
+            return Ok(());
+        }
+        found.zero_pages += place.pages;
+        at += place.pages;
+    }
+    Ok(())
+}

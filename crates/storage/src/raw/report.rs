@@ -1,0 +1,117 @@
+//! What a volume says about itself, for people.
+
+use super::RawVolume;
+use super::cache::CacheUse;
+use super::catalogue::Record;
+use super::layout::{DiskId, PAGE};
+use super::room::{Extent, Room, pages_of};
+
+/// How one area is used; bytes are whole pages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct AreaUse {
+    /// Its length.
+    pub bytes: u64,
+    /// Not free: files, what writers have reserved, removed files that are still open or whose removal is not durable, room
+    /// for long checkpoints.
+    pub used_bytes: u64,
+    /// The number of files in it.
+    pub files: u64,
+    /// Of these, in more than one extent.
+    pub fragmented_files: u64,
+    /// The number of runs of free pages.
+    pub free_runs: u64,
+    /// The longest of them.
+    pub longest_free_bytes: u64,
+}
+
+/// What [`RawVolume::report`] tells.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RawReport {
+    /// Backend and path of the device.
+    pub device: String,
+    /// The identity of the disk.
+    pub id: DiskId,
+    /// How often it was formatted.
+    pub generation: u64,
+    /// When, in seconds since 1970.
+    pub formatted_at: u64,
+    /// Its size when it was formatted.
+    pub device_bytes: u64,
+    /// The log area.
+    pub log: AreaUse,
+    /// Bytes of the log area that were ever used; a new page file below them is wiped.
+    pub log_touched_bytes: u64,
+    /// The TopFS area.
+    pub top: AreaUse,
+    /// Files whose bytes are in the catalogue.
+    pub inline_files: u64,
+    /// Bytes of one half of the journal.
+    pub journal_half_bytes: u64,
+    /// Of these, in use in the half in force.
+    pub journal_used_bytes: u64,
+    /// Checkpoints since the format.
+    pub journal_epoch: u64,
+    /// Frames since the format.
+    pub journal_sequence: u64,
+    /// Length of the catalogue.
+    pub catalogue_bytes: u64,
+    /// Bytes set apart for checkpoints that do not fit into the journal.
+    pub checkpoint_bytes: u64,
+    /// Copies of the superblock that are damaged and will be written again with the next change.
+    pub damaged_superblocks: Vec<u32>,
+    /// The cache.
+    pub cache: CacheUse,
+    /// Why the volume takes no changes any more.
+    pub failed: Option<String>,
+    /// Why the device is not told of free room any more.
+    pub discard_failed: Option<String>,
+}
+
+impl RawReport {
+    /// Bytes that the format itself takes: superblocks, journal, room for checkpoints, pages between the parts.
+    pub fn overhead_bytes(&self) -> u64 {
+        self.device_bytes - self.log.bytes - self.top.bytes + self.checkpoint_bytes
+    }
+}
+
+impl RawVolume {
+    /// What is where, and how much is free.
+    pub fn report(&self) -> RawReport {
+        let state = self.shared.lock();
+        let (layout, journal, catalogue) = (&state.layout, &state.journal, &state.catalogue);
+        let area = |area: &Extent, room: &Room| {
+            let account = room.account();
+            let is_in = |record: &&Record| record.extents().first().is_some_and(|extent| area.contains(extent));
+            let files = catalogue.files.values().filter(is_in);
+            AreaUse {
+                bytes: area.pages * PAGE,
+                used_bytes: (area.pages - account.free_pages) * PAGE,
+                files: files.clone().count() as u64,
+                fragmented_files: files.filter(|record| record.extents().len() > 1).count() as u64,
+                free_runs: account.runs as u64,
+                longest_free_bytes: account.longest_pages * PAGE,
+            }
+        };
+        RawReport {
+            device: self.shared.transfers.location.clone(),
+            id: layout.id,
+            generation: layout.generation,
+            formatted_at: layout.formatted_at,
+            device_bytes: layout.device_pages * PAGE,
+            log: area(&layout.log, &state.log),
+            log_touched_bytes: catalogue.log_touched * PAGE,
+            top: area(&layout.top, &state.top),
+            inline_files: catalogue.files.values().filter(|record| record.extents().is_empty()).count() as u64,
+            journal_half_bytes: layout.half_pages * PAGE,
+            journal_used_bytes: journal.next_page * PAGE,
+            journal_epoch: journal.epoch,
+            journal_sequence: journal.sequence,
+            catalogue_bytes: catalogue.encoded_bytes(),
+            checkpoint_bytes: (pages_of(&journal.long) + pages_of(&journal.reserve)) * PAGE,
+            damaged_superblocks: state.damaged_copies.clone(),
+            cache: self.shared.cache.usage(),
+            failed: journal.failed.as_ref().map(ToString::to_string),
+            discard_failed: state.discard_failed.clone(),
+        }
+    }
+}

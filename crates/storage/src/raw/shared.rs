@@ -1,0 +1,513 @@
+//! What all handles of a volume share: the index of names, rooms, the journal; and the steps that change them.
+
+use super::cache::Cache;
+use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, Place, Record};
+use super::file::{File, Meta};
+use super::journal::{Journal, Plan, Replayed, long_pages};
+use super::layout::{PAGE, Superblock};
+use super::prepare::load;
+use super::room::{Extent, Room, pages_of};
+use super::transfer::{Transfers, places};
+use crate::{Error, FileName, Result};
+use situ_device::{Buffer, Event, Op};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// Given back pages are discarded when there are so many of them.
+const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
+/// A long checkpoint gets room for so much more than is needed when it is set apart.
+const RESERVE_SLACK_BYTES: u64 = 64 << 10;
+
+pub(super) struct State {
+    pub(super) layout: Superblock,
+    pub(super) log: Arc<Room>,
+    pub(super) top: Arc<Room>,
+    /// What names mean now, durable or not.
+    pub(super) names: BTreeMap<FileName, Arc<File>>,
+    /// What the journal says after everything emitted.
+    pub(super) catalogue: Catalogue,
+    pub(super) journal: Journal,
+    next_id: u64,
+    /// Copies of the superblock to be written again before anything else changes.
+    pub(super) damaged_copies: Vec<u32>,
+    /// Why the device is not told of free pages any more.
+    pub(super) discard_failed: Option<String>,
+}
+
+pub(super) struct Shared {
+    pub(super) transfers: Transfers,
+    pub(super) cache: Arc<Cache>,
+    state: Mutex<State>,
+    committed: Arc<dyn Event>,
+}
+
+/// What was read from a disk when it was opened.
+pub(super) struct Loaded {
+    pub(super) layout: Superblock,
+    pub(super) replayed: Replayed,
+    pub(super) damaged_copies: Vec<u32>,
+}
+
+impl State {
+    /// # Errors
+    /// Records that contradict each other.
+    pub(super) fn new(loaded: Loaded, transfers: &Transfers, cache: &Arc<Cache>, next_id: u64) -> Result<State> {
+        let Loaded { layout, replayed, damaged_copies } = loaded;
+        let catalogue = &replayed.catalogue;
+        let rot = |why| {
+            let what = "no page that two files have";
+            Error::corruption(&transfers.location, layout.half_first(replayed.half) * PAGE, "catalogue", what, why)
+        };
+        let event = || transfers.env.executor.event();
+        let discard_pages = u64::from(transfers.geometry.discard_bytes).div_ceil(PAGE);
+        let log = Room::new(layout.log, catalogue.extents_in(&layout.log), 0, event()).map_err(rot)?;
+        let used = catalogue.extents_in(&layout.top).chain(replayed.long.iter().copied());
+        let top = Room::new(layout.top, used, discard_pages, event()).map_err(rot)?;
+        let journal = Journal::new(&replayed);
+        let mut state = State {
+            layout,
+            log: Arc::new(log),
+            top: Arc::new(top),
+            names: BTreeMap::new(),
+            catalogue: replayed.catalogue,
+            journal,
+            next_id,
+            damaged_copies,
+            discard_failed: None,
+        };
+        for (name, record) in state.catalogue.files.clone() {
+            let inline = match &record.place {
+                Place::Inline(contents) => Some(Arc::clone(contents)),
+                Place::Extents(_) => None,
+            };
+            let meta = Meta {
+                name: Some(name),
+                extents: record.extents().to_vec(),
+                length: record.length,
+                inline,
+                is_published: true,
+                is_growing: false,
+            };
+            let file = state.file(meta, cache);
+            state.names.insert(name, file);
+        }
+        Ok(state)
+    }
+
+    fn file(&mut self, meta: Meta, cache: &Arc<Cache>) -> Arc<File> {
+        self.next_id += 1;
+        let in_log = meta.extents.first().is_some_and(|extent| self.layout.log.contains(extent));
+        let room = Arc::clone(if in_log { &self.log } else { &self.top });
+        Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta))
+    }
+
+    /// Applies an edit and queues it for the journal.
+    fn emit(&mut self, edit: Edit) -> Result<u64> {
+        let number = self.journal.emit(&edit);
+        let wrong = |why: String| Error::Invalid(format!("an edit of the catalogue that does not fit it: {why}"));
+        // It fits, unless this program is wrong: then the journal must not go on.
+        self.catalogue.apply(edit).map_err(|why| {
+            let error = wrong(why);
+            self.journal.failed = Some(error.clone());
+            error
+        })?;
+        Ok(number)
+    }
+
+    fn publish(&mut self, file: &File, length: u64) -> Result<Option<u64>> {
+        if let Some(error) = &self.journal.failed {
+            return Err(error.clone());
+        }
+        let mut meta = file.meta();
+        let Some(name) = meta.name else { return Ok(None) };
+        let place = match &meta.inline {
+            Some(contents) => Place::Inline(Arc::clone(contents)),
+            None => Place::Extents(places(&meta.extents, 0, length.div_ceil(PAGE))),
+        };
+        let record = Record { length, place };
+        meta.length = length;
+        if meta.is_published && self.catalogue.files.get(&name) == Some(&record) {
+            return Ok(Some(self.journal.emitted));
+        }
+        meta.is_published = true;
+        drop(meta);
+        self.emit(Edit::Put(name, record)).map(Some)
+    }
+
+    /// Takes the name from a file. What the catalogue had of it is gone with edit `number`.
+    fn unlink(&mut self, file: Arc<File>, number: u64) -> Option<Arc<File>> {
+        let mut meta = file.meta();
+        meta.name = None;
+        let was_published = std::mem::replace(&mut meta.is_published, false);
+        drop(meta);
+        if was_published {
+            self.journal.leaving.push((number, file));
+            return None;
+        }
+        Some(file)
+    }
+}
+
+impl Shared {
+    pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
+        let committed = transfers.env.executor.event();
+        Shared { transfers, cache, state: Mutex::new(state), committed }
+    }
+
+    pub(super) fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(super) fn path(&self, name: FileName) -> String {
+        format!("{name} on {}", self.transfers.location)
+    }
+
+    pub(super) fn fail(&self, op: &'static str, name: FileName, error: io::Error) -> Error {
+        Error::io(op, self.path(name), error)
+    }
+
+    /// # Errors
+    /// The volume takes no changes any more.
+    pub(super) fn check_alive(&self) -> Result<()> {
+        self.lock().journal.failed.clone().map_or(Ok(()), Err)
+    }
+
+    /// Takes no change from now on.
+    fn give_up(&self, error: &Error) {
+        self.lock().journal.failed.get_or_insert_with(|| error.clone());
+    }
+
+    /// Makes completed writes durable. If that fails, nobody can know what became of which write.
+    pub(super) fn flush(&self) -> Result<()> {
+        self.check_alive()?;
+        self.transfers.flush().map_err(|error| {
+            let error = self.transfers.fail("flush", error);
+            self.give_up(&error);
+            error
+        })
+    }
+
+    /// Begins a file under a name that is free.
+    pub(super) fn begin(&self, op: &'static str, name: FileName, in_log: bool) -> Result<Arc<File>> {
+        let mut state = self.lock();
+        if let Some(error) = &state.journal.failed {
+            return Err(error.clone());
+        }
+        if state.names.contains_key(&name) {
+            return Err(self.fail(op, name, io::ErrorKind::AlreadyExists.into()));
+        }
+        let file = self.anonymous(&mut state, in_log);
+        let mut meta = file.meta();
+        (meta.name, meta.is_growing) = (Some(name), true);
+        drop(meta);
+        state.names.insert(name, Arc::clone(&file));
+        Ok(file)
+    }
+
+    /// A file without a name.
+    pub(super) fn anonymous(&self, state: &mut State, in_log: bool) -> Arc<File> {
+        state.next_id += 1;
+        let room = Arc::clone(if in_log { &state.log } else { &state.top });
+        Arc::new(File::new(state.next_id, room, Arc::clone(&self.cache), Meta::default()))
+    }
+
+    /// Takes back what `begin` did.
+    pub(super) fn abandon(&self, file: &Arc<File>) {
+        let mut state = self.lock();
+        let name = file.meta().name.take();
+        let removed = name.and_then(|name| match state.names.get(&name) {
+            Some(found) if Arc::ptr_eq(found, file) => state.names.remove(&name),
+            _ => None,
+        });
+        drop(state);
+        drop(removed);
+    }
+
+    pub(super) fn find(&self, name: FileName) -> Result<Arc<File>> {
+        let found = self.lock().names.get(&name).cloned();
+        found.ok_or_else(|| Error::NotFound { path: self.path(name) })
+    }
+
+    /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on their
+    /// way included.
+    pub(super) fn allocate(&self, room: &Room, pages: u64) -> Option<Vec<Extent>> {
+        let run = || room.take_run(pages).map(|extent| vec![extent]);
+        if let Some(extents) = run() {
+            return Some(extents);
+        }
+        if room.reclaim()
+            && let Some(extents) = run()
+        {
+            return Some(extents);
+        }
+        let (leaving, emitted) = {
+            let state = self.lock();
+            (!state.journal.leaving.is_empty(), state.journal.emitted)
+        };
+        if leaving && self.commit(emitted).is_ok() {
+            room.reclaim();
+        }
+        while run_missing(room, pages) && room.wait_for_discard() {}
+        run().or_else(|| room.take_pieces(pages))
+    }
+
+    /// Makes sure that the catalogue can grow by a file and still be written as a whole.
+    pub(super) fn reserve_checkpoint(&self) -> Result<()> {
+        for is_last in [false, true] {
+            let emitted = {
+                let mut state = self.lock();
+                let state = &mut *state;
+                let unpublished = state.names.len().saturating_sub(state.catalogue.files.len()) as u64;
+                let bytes = state.catalogue.encoded_bytes() + (unpublished + 1) * FILE_BYTES_TYPICAL;
+                if long_pages(&state.layout, bytes + bytes / 4) == 0 {
+                    return Ok(());
+                }
+                let needed = (bytes + bytes / 4).div_ceil(PAGE);
+                let journal = &mut state.journal;
+                if pages_of(&journal.reserve) >= needed {
+                    return Ok(());
+                }
+                let pages = needed + (bytes / 2 + RESERVE_SLACK_BYTES) / PAGE;
+                let wish = [pages, needed].into_iter().find_map(|pages| {
+                    state.top.reclaim();
+                    state.top.take_run(pages).map(|extent| vec![extent]).or_else(|| state.top.take_pieces(pages))
+                });
+                if let Some(extents) = wish {
+                    let old = std::mem::replace(&mut journal.reserve, extents);
+                    state.top.give_back(&old);
+                    return Ok(());
+                }
+                journal.emitted
+            };
+            if is_last {
+                break;
+            }
+            self.commit(emitted)?;
+        }
+        Err(Error::NoSpace { op: "reserve room for the catalogue of", path: self.transfers.location.clone() })
+    }
+
+    /// Tells the journal of a file as far as `length`, under whatever name it has. Returns the number of the edit to wait
+    /// for, None if the file has no name any more.
+    pub(super) fn publish(&self, file: &File, length: u64) -> Result<Option<u64>> {
+        self.lock().publish(file, length)
+    }
+
+    /// Puts a file under a name in place of what has it, and publishes it.
+    pub(super) fn put(&self, name: FileName, file: &Arc<File>, length: u64) -> Result<u64> {
+        let mut state = self.lock();
+        file.meta().name = Some(name);
+        // Published first: a volume that takes no changes keeps what it has.
+        let number = state.publish(file, length)?.unwrap_or(0);
+        let replaced = state.names.insert(name, Arc::clone(file));
+        let gone = replaced.and_then(|replaced| state.unlink(replaced, number));
+        drop(state);
+        drop(gone);
+        Ok(number)
+    }
+
+    pub(super) fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(error) = &state.journal.failed {
+            return Err(error.clone());
+        }
+        let found = state.names.get(&from).cloned();
+        let file = found.ok_or_else(|| Error::NotFound { path: self.path(from) })?;
+        if from == to {
+            return Ok(());
+        }
+        let is_published = file.meta().is_published;
+        let replaced = state.names.get(&to).cloned();
+        let replaces_published = replaced.as_ref().is_some_and(|old| old.meta().is_published);
+        let number = if is_published {
+            state.emit(Edit::Rename(from, to))?
+        } else if replaces_published {
+            state.emit(Edit::Remove(to))?
+        } else {
+            state.journal.emitted
+        };
+        state.names.remove(&from);
+        file.meta().name = Some(to);
+        state.names.insert(to, file);
+        let old = replaced.and_then(|old| state.unlink(old, number));
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    pub(super) fn remove(&self, name: FileName) -> Result<()> {
+        let mut state = self.lock();
+        if let Some(error) = &state.journal.failed {
+            return Err(error.clone());
+        }
+        let found = state.names.get(&name).cloned();
+        let file = found.ok_or_else(|| Error::NotFound { path: self.path(name) })?;
+        let is_published = file.meta().is_published;
+        let number = if is_published { state.emit(Edit::Remove(name))? } else { 0 };
+        state.names.remove(&name);
+        let gone = state.unlink(file, number);
+        drop(state);
+        drop(gone);
+        Ok(())
+    }
+
+    /// Makes all edits up to number `upto` durable.
+    pub(super) fn commit(&self, upto: u64) -> Result<()> {
+        loop {
+            let seen = self.committed.generation();
+            match self.next_plan(upto)? {
+                Next::Done => return Ok(()),
+                Next::Wait => {
+                    self.committed.wait(seen, None);
+                }
+                Next::Write(plan, copies, layout) => {
+                    let result = self.write(&plan, &copies, &layout);
+                    let gone = self.settle(*plan, &result);
+                    self.committed.notify();
+                    drop(gone);
+                    result?;
+                    self.discard(DISCARD_BATCH_PAGES);
+                }
+            }
+        }
+    }
+
+    fn next_plan(&self, upto: u64) -> Result<Next> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        let journal = &mut state.journal;
+        if journal.durable >= upto {
+            return Ok(Next::Done);
+        }
+        if let Some(error) = &journal.failed {
+            return Err(error.clone());
+        }
+        if journal.writing {
+            return Ok(Next::Wait);
+        }
+        let no_space = || Error::NoSpace { op: "write the catalogue of", path: self.transfers.location.clone() };
+        let plan = journal.plan(&state.layout, &state.catalogue).ok_or_else(no_space)?;
+        journal.writing = true;
+        Ok(Next::Write(Box::new(plan), state.damaged_copies.clone(), state.layout))
+    }
+
+    fn write(&self, plan: &Plan, damaged_copies: &[u32], layout: &Superblock) -> Result<()> {
+        let work = || -> io::Result<()> {
+            for copy in damaged_copies {
+                write_copy(&self.transfers, layout, *copy)?;
+            }
+            if let Some((extents, body)) = &plan.long {
+                let mut padded = body.clone();
+                padded.resize(body.len().next_multiple_of(PAGE as usize), 0);
+                let pages = padded.len() as u64 / PAGE;
+                self.transfers.write_pages(&places(extents, 0, pages), &padded)?;
+                self.transfers.flush()?;
+            }
+            self.write_frame(plan)
+        };
+        work().map_err(|error| self.transfers.fail("write the metadata journal of", error))
+    }
+
+    fn write_frame(&self, plan: &Plan) -> io::Result<()> {
+        if plan.frame.len() <= self.transfers.piece_bytes() {
+            let mut frame = Buffer::new(plan.frame.len());
+            frame.copy_from_slice(&plan.frame);
+            let op = Op::Write { offset: plan.place.first * PAGE, durable: true };
+            return self.transfers.bulk([(op, frame)], &mut |_, _| ());
+        }
+        self.transfers.write_pages(&[plan.place], &plan.frame)?;
+        self.transfers.flush()
+    }
+
+    /// Notes the outcome of a frame. Returns files that nobody needs any more, to be dropped without the lock.
+    fn settle(&self, plan: Plan, result: &Result<()>) -> Vec<Arc<File>> {
+        let mut guard = self.lock();
+        let state = &mut *guard;
+        state.journal.writing = false;
+        if let Err(error) = result {
+            state.journal.failed.get_or_insert_with(|| error.clone());
+            return Vec::new();
+        }
+        state.damaged_copies.clear();
+        let free = state.journal.landed(plan);
+        state.top.give_back(&free);
+        let durable = state.journal.durable;
+        let leaving = std::mem::take(&mut state.journal.leaving);
+        let (gone, stay): (Vec<_>, Vec<_>) = leaving.into_iter().partition(|(number, _)| *number <= durable);
+        state.journal.leaving = stay;
+        gone.into_iter().map(|(_, file)| file).collect()
+    }
+
+    /// Reads the metadata again, now that nobody else can change it, and takes what another process has left.
+    pub(super) fn catch_up(&self) -> Result<()> {
+        {
+            let state = self.lock();
+            // Whoever changed this volume had the right to; nobody else has written since.
+            if state.journal.emitted > 0 || state.journal.failed.is_some() {
+                return Ok(());
+            }
+        }
+        let loaded = load(&self.transfers)?;
+        let is_same = |state: &State| {
+            let (journal, replayed) = (&state.journal, &loaded.replayed);
+            (state.layout, journal.epoch, journal.sequence) == (loaded.layout, replayed.epoch, replayed.sequence)
+        };
+        let mut state = self.lock();
+        if is_same(&state) {
+            return Ok(());
+        }
+        if state.names.values().any(|file| Arc::strong_count(file) > 1) {
+            let location = &self.transfers.location;
+            return Err(Error::Invalid(format!(
+                "another process has changed {location} since it was opened, and files of it are in use; open it again"
+            )));
+        }
+        let next_id = state.next_id;
+        let old = std::mem::replace(&mut *state, State::new(loaded, &self.transfers, &self.cache, next_id)?);
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    /// Tells the device of free pages, if there are at least so many that it has not been told of.
+    pub(super) fn discard(&self, pages_min: u64) {
+        let (top, off) = {
+            let state = self.lock();
+            (Arc::clone(&state.top), state.discard_failed.is_some() || state.journal.failed.is_some())
+        };
+        if off {
+            top.reclaim();
+            return;
+        }
+        let batch = top.take_for_discard(pages_min);
+        if batch.is_empty() {
+            return;
+        }
+        let whole: Vec<Extent> = batch.iter().filter_map(|extent| top.discardable(extent)).collect();
+        let result = self.transfers.discard(&whole);
+        top.discarded(&batch);
+        if let Err(error) = result {
+            // The pages are free all the same; the device only does not know it. The report says so.
+            self.lock().discard_failed = Some(error.to_string());
+        }
+    }
+}
+
+fn run_missing(room: &Room, pages: u64) -> bool {
+    room.account().longest_pages < pages
+}
+
+enum Next {
+    Done,
+    Wait,
+    Write(Box<Plan>, Vec<u32>, Superblock),
+}
+
+/// Writes one copy of the superblock, durably.
+pub(super) fn write_copy(transfers: &Transfers, layout: &Superblock, copy: u32) -> io::Result<()> {
+    let mut page = Buffer::new(PAGE as usize);
+    layout.encode(copy, &mut page);
+    let op = Op::Write { offset: layout.copy_pages()[copy as usize] * PAGE, durable: true };
+    transfers.bulk([(op, page)], &mut |_, _| ())
+}

@@ -1,0 +1,449 @@
+//! Moving bytes between memory and the device.
+//!
+//! # Algorithm
+//!
+//! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and gives it
+//! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. A borrowed queue is
+//! always empty again when it goes back. Log writes have a pool of their own: whatever else goes on, they do not wait for
+//! a queue. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
+//! next one is filled; they get at most half of the pool and work without if there is none.
+//!
+//! While the log is busy (a durable page write in flight, or one within the last [`LOG_BUSY_FOR`]), other writes go to
+//! the device in pieces of 64 KiB instead of 1 MiB: a device serves what it has begun, and the log waits behind that.
+//!
+//! **Threads.** A pool's lock is never held across a submit or a wait.
+//! **Failure.** An error of one piece is the error of the whole; it is returned when nothing is in flight any more.
+
+use super::layout::PAGE;
+use super::room::Extent;
+use crate::{Error, Result};
+use situ_device::{Buffer, Completion, Device, Env, Event, Geometry, Op, PAGE_BYTES, Queue};
+use std::io;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+/// Queues of one pool.
+const QUEUES_MAX: usize = 16;
+/// Operations in flight on one queue.
+pub(super) const QUEUE_DEPTH: u32 = 4;
+/// The usual piece of a long transfer.
+pub(super) const PIECE_BYTES: usize = 1 << 20;
+/// A piece while the log is busy; also the unit of the cache.
+pub(super) const SMALL_PIECE_BYTES: usize = 64 << 10;
+/// The log counts as busy for so long after its last durable write.
+const LOG_BUSY_FOR: Duration = Duration::from_millis(1);
+/// How long one wait for a completion lasts before the next begins.
+const WAIT: Duration = Duration::from_secs(1);
+/// Page buffers that a queue keeps for the next write.
+const SPARE_BUFFERS_MAX: usize = 4;
+
+/// A queue, and buffers that come back from it.
+pub(super) struct Slot {
+    queue: Box<dyn Queue>,
+    in_flight: usize,
+    done: Vec<Completion>,
+    spare: Vec<Buffer>,
+}
+
+impl Slot {
+    /// A buffer of exactly so many bytes, in whole pages. What it holds is undefined.
+    pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
+        let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
+        match self.spare.iter().position(|buffer| buffer.len() == bytes) {
+            Some(index) => self.spare.swap_remove(index),
+            None => Buffer::new(bytes),
+        }
+    }
+
+    /// Keeps a buffer for [`Slot::buffer`].
+    pub(super) fn keep(&mut self, buffer: Buffer) {
+        if self.spare.len() == SPARE_BUFFERS_MAX {
+            self.spare.remove(0);
+        }
+        self.spare.push(buffer);
+    }
+
+    /// Submits an operation; first waits for others as long as the queue is full.
+    pub(super) fn submit(&mut self, op: Op, buffer: Buffer, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
+        let mut buffer = buffer;
+        let mut outcome = Ok(());
+        loop {
+            if self.in_flight >= QUEUE_DEPTH as usize {
+                outcome = outcome.and(self.reap(landed));
+            }
+            match self.queue.submit(op, buffer) {
+                Ok(_) => {
+                    self.in_flight += 1;
+                    return outcome;
+                }
+                Err((back, error)) if error.kind() == io::ErrorKind::WouldBlock && self.in_flight > 0 => {
+                    buffer = back;
+                    outcome = outcome.and(self.reap(landed));
+                }
+                Err((_, error)) => return outcome.and(Err(error)),
+            }
+        }
+    }
+
+    /// Waits until something in flight is complete.
+    fn reap(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
+        let mut outcome = Ok(());
+        while self.in_flight > 0 && self.queue.wait(&mut self.done, WAIT) == 0 {}
+        self.in_flight -= self.done.len();
+        for Completion { op, buffer, result, .. } in self.done.drain(..) {
+            match result {
+                Ok(()) => landed(op, buffer),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        outcome
+    }
+
+    /// Waits until nothing is in flight.
+    pub(super) fn drain(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
+        let mut outcome = Ok(());
+        while self.in_flight > 0 {
+            outcome = outcome.and(self.reap(landed));
+        }
+        outcome
+    }
+
+    /// Submits all and waits for all; what is in flight from before, too.
+    pub(super) fn all(
+        &mut self,
+        requests: impl IntoIterator<Item = (Op, Buffer)>,
+        landed: &mut dyn FnMut(Op, Buffer),
+    ) -> io::Result<()> {
+        let mut outcome = Ok(());
+        for (op, buffer) in requests {
+            outcome = self.submit(op, buffer, landed);
+            if outcome.is_err() {
+                break;
+            }
+        }
+        let drained = self.drain(landed);
+        outcome.and(drained)
+    }
+}
+
+#[derive(Default)]
+struct PoolState {
+    idle: Vec<Slot>,
+    /// Queues that exist.
+    open: usize,
+    /// Of these, lent to somebody who keeps them.
+    kept: usize,
+}
+
+/// The queues for one purpose.
+pub(super) struct Pool {
+    state: Mutex<PoolState>,
+    returned: Arc<dyn Event>,
+}
+
+impl Pool {
+    fn new(env: &Env) -> Pool {
+        Pool { state: Mutex::default(), returned: env.executor.event() }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, PoolState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An idle queue, or the right to open one.
+    fn idle(&self, keep: bool) -> Option<Option<Slot>> {
+        let mut state = self.lock();
+        if keep && state.kept >= QUEUES_MAX / 2 {
+            return None;
+        }
+        let found = match state.idle.pop() {
+            Some(slot) => Some(Some(slot)),
+            None if state.open < QUEUES_MAX => {
+                state.open += 1;
+                Some(None)
+            }
+            None => None,
+        };
+        state.kept += usize::from(keep && found.is_some());
+        found
+    }
+
+    fn open(&self, device: &dyn Device, keep: bool) -> io::Result<Slot> {
+        device
+            .queue(QUEUE_DEPTH)
+            .map(|queue| Slot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
+            .inspect_err(|_| {
+                let mut state = self.lock();
+                state.open -= 1;
+                state.kept -= usize::from(keep);
+                drop(state);
+                self.returned.notify();
+            })
+    }
+
+    fn give_back(&self, slot: Slot, kept: bool) {
+        assert_eq!(slot.in_flight, 0, "a queue with operations in flight");
+        let mut state = self.lock();
+        let was_empty = state.idle.is_empty();
+        state.kept -= usize::from(kept);
+        state.idle.push(slot);
+        drop(state);
+        if was_empty {
+            self.returned.notify();
+        }
+    }
+}
+
+/// The device and its queues.
+pub(super) struct Transfers {
+    pub(super) device: Arc<dyn Device>,
+    pub(super) env: Env,
+    pub(super) geometry: Geometry,
+    /// What the device is called in errors.
+    pub(super) location: String,
+    log: Pool,
+    bulk: Pool,
+    read: Pool,
+    log_in_flight: AtomicU64,
+    log_last_nanos: AtomicU64,
+}
+
+impl Transfers {
+    pub(super) fn new(device: Arc<dyn Device>, env: Env) -> Result<Transfers> {
+        let geometry = device.geometry();
+        let location = device.describe();
+        let block = geometry.block_bytes;
+        if block == 0 || !PAGE.is_multiple_of(u64::from(block)) || u64::from(geometry.max_transfer_bytes) < PAGE {
+            return Err(Error::Invalid(format!(
+                "{location} has blocks of {block} bytes and transfers of {} at most; pages of {PAGE} bytes cannot be \
+                 written to it",
+                geometry.max_transfer_bytes
+            )));
+        }
+        let (log, bulk, read) = (Pool::new(&env), Pool::new(&env), Pool::new(&env));
+        let (log_in_flight, log_last_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Transfers { device, env, geometry, location, log, bulk, read, log_in_flight, log_last_nanos })
+    }
+
+    pub(super) fn fail(&self, op: &'static str, error: io::Error) -> Error {
+        Error::io(op, &self.location, error)
+    }
+
+    /// The longest transfer, in whole pages.
+    pub(super) fn piece_bytes(&self) -> usize {
+        (self.geometry.max_transfer_bytes as usize).min(PIECE_BYTES) / PAGE_BYTES * PAGE_BYTES
+    }
+
+    fn borrowing<T>(&self, pool: &Pool, work: impl FnOnce(&mut Slot) -> io::Result<T>) -> io::Result<T> {
+        let found = loop {
+            let seen = pool.returned.generation();
+            match pool.idle(false) {
+                Some(found) => break found,
+                None => pool.returned.wait(seen, None),
+            };
+        };
+        let mut slot = match found {
+            Some(slot) => slot,
+            None => pool.open(&*self.device, false)?,
+        };
+        let result = work(&mut slot);
+        pool.give_back(slot, false);
+        result
+    }
+
+    /// A queue to keep for a while; None if there is none to spare. To be given back by [`Transfers::give_back_kept`].
+    pub(super) fn keep_slot(&self) -> Option<Slot> {
+        match self.bulk.idle(true)? {
+            Some(slot) => Some(slot),
+            None => self.bulk.open(&*self.device, true).ok(),
+        }
+    }
+
+    pub(super) fn give_back_kept(&self, slot: Slot) {
+        self.bulk.give_back(slot, true);
+    }
+
+    /// Runs requests other than the log's.
+    pub(super) fn bulk(
+        &self,
+        requests: impl IntoIterator<Item = (Op, Buffer)>,
+        landed: &mut dyn FnMut(Op, Buffer),
+    ) -> io::Result<()> {
+        self.borrowing(&self.bulk, |slot| slot.all(requests, landed))
+    }
+
+    /// Makes completed writes durable; nothing where they are anyway.
+    pub(super) fn flush(&self) -> io::Result<()> {
+        if !self.geometry.volatile_write_cache {
+            return Ok(());
+        }
+        self.borrowing(&self.log, |slot| {
+            let buffer = slot.buffer(1);
+            let mut back = None;
+            let result = slot.all([(Op::Flush, buffer)], &mut |_, buffer| back = Some(buffer));
+            back.into_iter().for_each(|buffer| slot.keep(buffer));
+            result
+        })
+    }
+
+    /// Whether durable page writes are under way or just were.
+    pub(super) fn log_is_busy(&self) -> bool {
+        let last = self.log_last_nanos.load(Ordering::Relaxed);
+        let is_recent = || self.now_nanos().saturating_sub(last) < LOG_BUSY_FOR.as_nanos() as u64;
+        self.log_in_flight.load(Ordering::Relaxed) > 0 || (last > 0 && is_recent())
+    }
+
+    fn now_nanos(&self) -> u64 {
+        self.env.clock.now().as_nanos().min(u128::from(u64::MAX)) as u64
+    }
+
+    /// Writes whole pages at places of the device, in pieces as long as a transfer, from queues of the log's own.
+    pub(super) fn write_log(&self, places: &[Extent], bytes: &[u8], durable: bool) -> io::Result<()> {
+        self.log_in_flight.fetch_add(u64::from(durable), Ordering::Relaxed);
+        let result = self.borrowing(&self.log, |slot| {
+            let mut rest = bytes;
+            let mut back = Vec::new();
+            let mut outcome = Ok(());
+            for place in pieces(places, self.piece_bytes()) {
+                let (front, behind) = rest.split_at(place.pages as usize * PAGE_BYTES);
+                rest = behind;
+                let mut buffer = slot.buffer(front.len());
+                buffer.copy_from_slice(front);
+                let op = Op::Write { offset: place.first * PAGE, durable };
+                outcome = slot.submit(op, buffer, &mut |_, buffer| back.push(buffer));
+                if outcome.is_err() {
+                    break;
+                }
+            }
+            let drained = slot.drain(&mut |_, buffer| back.push(buffer));
+            back.into_iter().for_each(|buffer| slot.keep(buffer));
+            outcome.and(drained)
+        });
+        if durable {
+            self.log_last_nanos.store(self.now_nanos().max(1), Ordering::Relaxed);
+            self.log_in_flight.fetch_sub(1, Ordering::Relaxed);
+        }
+        result
+    }
+
+    /// Writes whole pages, in pieces, without making them durable.
+    pub(super) fn write_pages(&self, places: &[Extent], bytes: &[u8]) -> io::Result<()> {
+        let mut rest = bytes;
+        let requests = pieces(places, self.piece_bytes()).into_iter().map(|place| {
+            let (front, behind) = rest.split_at(place.pages as usize * PAGE_BYTES);
+            rest = behind;
+            let mut buffer = Buffer::new(front.len());
+            buffer.copy_from_slice(front);
+            (Op::Write { offset: place.first * PAGE, durable: false }, buffer)
+        });
+        self.bulk(requests, &mut |_, _| ())
+    }
+
+    /// Reads `into.len()` bytes that begin `skip` bytes behind the start of the first place.
+    pub(super) fn read(&self, places: &[Extent], skip: usize, into: &mut [u8]) -> io::Result<()> {
+        let pieces = pieces(places, self.piece_bytes());
+        let mut at = 0;
+        let starts: Vec<(u64, usize)> = pieces
+            .iter()
+            .map(|piece| {
+                at += piece.pages as usize * PAGE_BYTES;
+                (piece.first * PAGE, at - piece.pages as usize * PAGE_BYTES)
+            })
+            .collect();
+        let request =
+            |piece: &Extent| (Op::Read { offset: piece.first * PAGE }, Buffer::new(piece.pages as usize * PAGE_BYTES));
+        let end = skip + into.len();
+        self.borrowing(&self.read, |slot| {
+            slot.all(pieces.iter().map(request), &mut |op, buffer| {
+                let Op::Read { offset } = op else { return };
+                let Some((_, at)) = starts.iter().find(|(start, _)| *start == offset) else { return };
+                // The part of this piece that was asked for.
+                let (from, to) = (skip.max(*at), end.min(at + buffer.len()));
+                if from < to {
+                    into[from - skip..to - skip].copy_from_slice(&buffer[from - at..to - at]);
+                }
+            })
+        })
+    }
+
+    /// Makes pages read as zero, durably.
+    pub(super) fn zero(&self, place: Extent) -> io::Result<()> {
+        if place.pages == 0 {
+            return Ok(());
+        }
+        let op = Op::Zero { offset: place.first * PAGE, bytes: place.pages * PAGE };
+        match self.bulk([(op, Buffer::new(1))], &mut |_, _| ()) {
+            Err(error) if error.kind() == io::ErrorKind::Unsupported => {
+                let requests = pieces(&[place], self.piece_bytes()).into_iter().map(|piece| {
+                    let zeros = Buffer::new(piece.pages as usize * PAGE_BYTES);
+                    (Op::Write { offset: piece.first * PAGE, durable: false }, zeros)
+                });
+                self.bulk(requests, &mut |_, _| ())?;
+            }
+            other => other?,
+        }
+        self.flush()
+    }
+
+    /// Tells the device that pages are not needed.
+    pub(super) fn discard(&self, places: &[Extent]) -> io::Result<()> {
+        let request = |place: &Extent| {
+            let op = Op::Discard { offset: place.first * PAGE, bytes: place.pages * PAGE };
+            (op, Buffer::new(1))
+        };
+        self.bulk(places.iter().map(request), &mut |_, _| ())
+    }
+}
+
+/// Cuts places into pieces of at most so many bytes.
+pub(super) fn pieces(places: &[Extent], bytes_max: usize) -> Vec<Extent> {
+    let pages_max = (bytes_max / PAGE_BYTES).max(1) as u64;
+    let mut pieces = Vec::with_capacity(places.len());
+    for place in places {
+        let mut rest = *place;
+        while rest.pages > 0 {
+            let pages = rest.pages.min(pages_max);
+            pieces.push(Extent { first: rest.first, pages });
+            rest = Extent { first: rest.first + pages, pages: rest.pages - pages };
+        }
+    }
+    pieces
+}
+
+/// The places of a file's pages `first .. first + pages`, or as many of them as there are.
+pub(super) fn places(extents: &[Extent], first: u64, pages: u64) -> Vec<Extent> {
+    let mut found = Vec::new();
+    let (mut skip, mut left) = (first, pages);
+    for extent in extents {
+        if left == 0 {
+            break;
+        }
+        if skip >= extent.pages {
+            skip -= extent.pages;
+            continue;
+        }
+        let take = (extent.pages - skip).min(left);
+        found.push(Extent { first: extent.first + skip, pages: take });
+        left -= take;
+        skip = 0;
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn places_and_pieces_cover_what_was_asked_for() {
+        let extents = [(10, 3), (20, 2), (40, 5)].map(|(first, pages)| Extent { first, pages });
+        let of = |first, pages| places(&extents, first, pages).iter().map(|e| (e.first, e.pages)).collect::<Vec<_>>();
+        assert_eq!(of(0, 3), [(10, 3)]);
+        assert_eq!(of(2, 4), [(12, 1), (20, 2), (40, 1)]);
+        assert_eq!(of(4, 100), [(21, 1), (40, 5)]);
+        assert_eq!(of(10, 1), []);
+        let cut = pieces(&extents, 2 * PAGE_BYTES).iter().map(|e| (e.first, e.pages)).collect::<Vec<_>>();
+        assert_eq!(cut, [(10, 2), (12, 1), (20, 2), (40, 2), (42, 2), (44, 1)]);
+    }
+}
