@@ -13,6 +13,7 @@ use std::sync::Arc;
 mod crash;
 mod failure;
 mod files;
+mod raw;
 mod rot;
 mod simulated;
 mod speed;

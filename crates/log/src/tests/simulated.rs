@@ -9,11 +9,11 @@ use std::sync::Mutex;
 use std::time::Duration;
 
 #[derive(Default)]
-struct Told {
+pub(super) struct Told {
     appended: Vec<Vec<u8>>,
-    durable: usize,
+    pub(super) durable: usize,
     /// Files below this one are not needed; they hold this many records.
-    oldest_needed: u64,
+    pub(super) oldest_needed: u64,
     released: usize,
     /// Records before the current file.
     begun: usize,
@@ -22,10 +22,10 @@ struct Told {
 const THREADS: u64 = 4;
 
 /// Threads append in one order, commit, rotate and release until done or until the disk refuses.
-fn work(env: &Env, volume: &SimVolume, seed: u64, each: usize) -> Told {
+pub(super) fn work(env: &Env, volume: Arc<dyn Volume>, seed: u64, each: usize) -> Told {
     let told = Arc::new(Mutex::new(Told::default()));
     let options = LogOptions { file_bytes: 6 * PAGE_BYTES as u64, in_flight_max: 3, ..LogOptions::default() };
-    let Ok(log) = Log::create(Arc::new(volume.clone()), env.clone(), options, 1) else { return Told::default() };
+    let Ok(log) = Log::create(volume, env.clone(), options, 1) else { return Told::default() };
     let jobs = (0..THREADS).map(|thread| {
         let (log, told) = (Arc::clone(&log), Arc::clone(&told));
         let work = move || _ = write(&log, &told, &mut Rng(seed ^ thread << 32), each);
@@ -97,23 +97,29 @@ fn append_shared(log: &Log, told: &Mutex<Told>, rng: &mut Rng) -> Result<(Lsn, u
     }
 }
 
-fn recovered(volume: &SimVolume, oldest_needed: u64) -> Vec<Vec<u8>> {
+pub(super) fn recovered(volume: &Arc<dyn Volume>, oldest_needed: u64) -> Vec<Vec<u8>> {
     let number = |name| match name {
         FileName::Log(number) if number >= oldest_needed => Some(number),
         _ => None,
     };
     let files: Vec<u64> = volume.list().unwrap().into_iter().filter_map(|meta| number(meta.name)).collect();
-    let volume: Arc<dyn Volume> = Arc::new(volume.clone());
-    bodies(read_files(&volume, &files, RecoveryMode::Strict).unwrap().1)
+    bodies(read_files(volume, &files, RecoveryMode::Strict).unwrap().1)
 }
 
-fn check(volume: SimVolume, told: &Told) {
-    let found = recovered(&volume, told.oldest_needed);
+/// What a crash left is what was promised, and a prefix of what was appended.
+pub(super) fn check_found(volume: &Arc<dyn Volume>, told: &Told) -> Vec<Vec<u8>> {
+    let found = recovered(volume, told.oldest_needed);
     let end = told.released + found.len();
     assert!(end >= told.durable, "{} promised, found up to {end}", told.durable);
     assert!(found[..] == told.appended[told.released..end], "what was found up to {end} is not what was appended");
+    found
+}
+
+fn check(volume: SimVolume, told: &Told) {
+    let dynamic = |volume: SimVolume| Arc::new(volume) as Arc<dyn Volume>;
+    let found = check_found(&dynamic(volume.clone()), told);
     // What recovery found must be durable by then: the next log builds on it.
-    let again = recovered(&volume.crash(9), told.oldest_needed);
+    let again = recovered(&dynamic(volume.crash(9)), told.oldest_needed);
     assert!(again == found, "a second crash took back what was recovered");
 }
 
@@ -126,7 +132,7 @@ fn promises_hold_at_every_crash_point_of_a_simulated_run() {
         crash_everywhere(
             seed,
             &options,
-            |env, volume| work(env, volume, seed, 10),
+            |env, volume| work(env, Arc::new(volume.clone()), seed, 10),
             |_, volume, told| check(volume, told),
         );
     });
@@ -143,7 +149,7 @@ fn promises_hold_on_a_failing_disk() {
             _ => Rule::new(Fault::Io),
         };
         let volume = SimVolume::new(&sim.env(), FaultPlan::none().with(rule.nth(nth)), seed);
-        let told = sim.run(|| work(&sim.env(), &volume, seed, 10));
+        let told = sim.run(|| work(&sim.env(), Arc::new(volume.clone()), seed, 10));
         volume.set_faults(FaultPlan::none());
         for image in 0..5 {
             check(volume.crash(seed ^ image), &told);
@@ -156,7 +162,7 @@ fn the_same_seed_does_the_same() {
     let hash = |seed| {
         let sim = SimExecutor::new(seed);
         let volume = SimVolume::new(&sim.env(), FaultPlan::none(), seed);
-        sim.run(|| work(&sim.env(), &volume, seed, 8));
+        sim.run(|| work(&sim.env(), Arc::new(volume.clone()), seed, 8));
         volume.trace().hash()
     };
     assert_eq!(hash(1), hash(1));
