@@ -51,7 +51,13 @@ impl Background {
 
     fn spawn(&self, core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Result<()> {
         let owned = Arc::clone(core);
-        let handle = core.env.executor.spawn(name, Box::new(move || body(&owned)));
+        let handle = core.env.executor.spawn(
+            name,
+            Box::new(move || {
+                crate::closing::belong_to(owned.id);
+                body(&owned);
+            }),
+        );
         let handle = handle.map_err(|e| {
             core.begin_closing();
             core.wake_all();

@@ -155,6 +155,7 @@ impl Core {
         let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number } =
             parts;
         let event = || env.executor.event();
+        let id = StoreId::new();
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         let work = event();
         source.graveyard.ring(Arc::clone(&work));
@@ -169,7 +170,7 @@ impl Core {
             doubtful: Mutex::default(),
             manifest_returned: event(),
             work,
-            id: StoreId::new(),
+            id,
             progress: event(),
             loggers: Loggers::new(&env),
             stall: Stall::default(),
@@ -181,7 +182,7 @@ impl Core {
             next_task: AtomicU64::new(1),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
-            readers: Readers::new(&env),
+            readers: Readers::new(id, &env),
             stats: Stats::default(),
             failure: OnceLock::new(),
             closing: AtomicBool::new(false),

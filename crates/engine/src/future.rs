@@ -2,7 +2,7 @@
 //! thread of the store finishes the work wakes it.
 
 use crate::admission::Admission;
-use crate::batch::WriteBatch;
+use crate::batch::{StoreId, WriteBatch};
 use crate::core::{Core, lock, panic_text, wake};
 use crate::options::Durability;
 use crate::read::Value;
@@ -160,6 +160,7 @@ type ReadJob = Box<dyn FnOnce() + Send>;
 
 /// Threads that read for [`ReadFuture`]s; started when first needed.
 pub(crate) struct Readers {
+    store: StoreId,
     state: Arc<Mutex<ReadersState>>,
     event: Arc<dyn Event>,
 }
@@ -173,8 +174,8 @@ struct ReadersState {
 }
 
 impl Readers {
-    pub(crate) fn new(env: &Env) -> Readers {
-        Readers { state: Arc::default(), event: env.executor.event() }
+    pub(crate) fn new(store: StoreId, env: &Env) -> Readers {
+        Readers { store, state: Arc::default(), event: env.executor.event() }
     }
 
     pub(crate) fn submit<T: Send + Sync + 'static>(
@@ -210,8 +211,12 @@ impl Readers {
     }
 
     fn start_thread(&self, env: &Env) {
-        let (state, event) = (Arc::clone(&self.state), Arc::clone(&self.event));
-        match env.executor.spawn("situ-read", Box::new(move || serve(&state, &*event))) {
+        let (store, state, event) = (self.store, Arc::clone(&self.state), Arc::clone(&self.event));
+        let job = Box::new(move || {
+            crate::closing::belong_to(store);
+            serve(&state, &*event);
+        });
+        match env.executor.spawn("situ-read", job) {
             Ok(handle) => lock(&self.state).threads.push(handle),
             // No thread to be had: if there is none at all, the caller's thread does the work.
             Err(_) => {

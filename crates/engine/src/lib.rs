@@ -19,6 +19,7 @@ mod admission;
 mod async_read;
 mod background;
 mod batch;
+mod closing;
 mod commit;
 mod compact;
 mod core;

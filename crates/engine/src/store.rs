@@ -3,6 +3,7 @@
 use crate::async_read::{ScanOptions, ScanPage};
 use crate::background::Background;
 use crate::batch::WriteBatch;
+use crate::closing::Open;
 use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::edit::Edit;
@@ -18,11 +19,11 @@ use crate::stats::Statistics;
 use crate::version::Version;
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_storage::{DirectoryVolume, FileName, Lock, Space, Volume};
+use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use std::fmt;
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 
 /// Chooses how to open a store. [`Store::open`] is the short form.
 ///
@@ -96,7 +97,8 @@ impl StoreBuilder {
         let default = lock(&core.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
         let default = Keyspace { core: Arc::clone(&core), inner: default };
-        let inner = Inner { core, background, default, lock: Mutex::new(opened.lock) };
+        let open = Open::new(&core, background, opened.lock);
+        let inner = Inner { core, open, default };
         Ok(Store { inner: Arc::new(inner) })
     }
 }
@@ -125,41 +127,13 @@ pub struct Store {
 
 struct Inner {
     core: Arc<Core>,
-    background: Option<Background>,
+    open: Arc<Open>,
     default: Keyspace,
-    lock: Mutex<Option<Box<dyn Lock>>>,
-}
-
-impl Inner {
-    fn close(&self) -> Result<()> {
-        let core = &self.core;
-        if !core.begin_closing() {
-            return Ok(());
-        }
-        core.wake_all();
-        core.readers.close();
-        core.wait_for_guests();
-        if let Some(background) = &self.background {
-            background.join(core);
-        }
-        // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
-        // the store.
-        core.scheduler.close();
-        core.bury();
-        // Even after a failure: what can be made durable is.
-        let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
-        let closed = core.failure().map_or(closed, Err);
-        let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
-        core.wake_all();
-        *lock(&self.lock) = None;
-        closed
-    }
 }
 
 impl Drop for Inner {
     fn drop(&mut self) {
-        // Nobody is left to be told of a failure; what was acknowledged as synced is on disk whatever happens here.
-        let _ = self.close();
+        self.open.abandon();
     }
 }
 
@@ -225,9 +199,9 @@ impl Store {
     ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
-    /// power failure.
+    /// power failure. [`Error::Invalid`] on one of the store's own threads, on which wakers and listeners are called.
     pub fn close(&self) -> Result<()> {
-        self.inner.close()
+        self.inner.open.close()
     }
 
     fn core(&self) -> &Arc<Core> {

@@ -7,8 +7,12 @@ use common::*;
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_engine::{Durability, Error, Listener, Options, Store, StoreBuilder, StoreEvent, WriteFuture};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
-use std::sync::Arc;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 /// Longer than anything takes in the simulation, unless it never ends.
@@ -258,4 +262,58 @@ fn no_thread_of_a_compaction_is_left_when_a_store_is_closed() {
     assert!(executor.compactions.load(Ordering::SeqCst) > 0, "the test looks too late");
     store.close().unwrap();
     assert_eq!(executor.compactions.load(Ordering::SeqCst), 0);
+}
+
+/// The only owner of a store, woken on one of the store's threads.
+struct Owner {
+    store: Mutex<Option<Store>>,
+    /// What closing answered there, and whether dropping the store panicked.
+    seen: Mutex<Option<(Result<(), Error>, bool)>>,
+}
+
+impl Wake for Owner {
+    fn wake(self: Arc<Self>) {
+        let Some(store) = self.store.lock().unwrap().take() else { return };
+        let closed = store.close();
+        let panicked = catch_unwind(AssertUnwindSafe(|| drop(store))).is_err();
+        *self.seen.lock().unwrap() = Some((closed, panicked));
+    }
+}
+
+/// The thread that called the waker used to wait for itself to end, and panicked: the store was closed by half, and its
+/// directory given back while its other threads were still at work there.
+#[test]
+fn a_store_whose_last_handle_goes_on_a_thread_of_its_own_is_closed() {
+    let directory = tempfile::tempdir().unwrap();
+    let open = || Store::open(directory.path(), Options::default());
+    let mut seen = None;
+    // A write may be done before it is looked at; then nobody is woken.
+    for n in 0..1000u32 {
+        let store = open().unwrap();
+        let mut future = store.put_async(b"key", &n.to_le_bytes(), Durability::Synced).unwrap();
+        let owner = Arc::new(Owner { store: Mutex::new(Some(store)), seen: Mutex::default() });
+        let waker = Waker::from(Arc::clone(&owner));
+        if Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready() {
+            continue;
+        }
+        let started = std::time::Instant::now();
+        while seen.is_none() && started.elapsed() < LONG {
+            std::thread::sleep(Duration::from_millis(1));
+            seen = owner.seen.lock().unwrap().take();
+        }
+        break;
+    }
+    let (closed, panicked) = seen.expect("woken");
+    assert!(matches!(&closed, Err(Error::Invalid(text)) if text.contains("on another thread")), "{closed:?}");
+    assert!(!panicked);
+    let started = std::time::Instant::now();
+    let again = loop {
+        match open() {
+            Err(Error::Storage(situ_storage::Error::Locked { .. })) if started.elapsed() < LONG => {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            result => break result.unwrap(),
+        }
+    };
+    assert!(again.get(b"key").unwrap().is_some());
 }

@@ -27,7 +27,7 @@ fn outcome<T: Clone>(mut future: ReadFuture<T>) -> Result<T> {
 fn promise_7_a_read_that_panics_is_answered_and_the_threads_go_on() {
     // The panic used to end the thread and leave the future pending; when all threads were gone, so were all others.
     let env = Env::system();
-    let readers = Readers::new(&env);
+    let readers = Readers::new(StoreId::new(), &env);
     for _ in 0..2 * READ_THREADS_MAX {
         let error = outcome(readers.submit(&env, || -> Result<u8> { panic!("damaged beyond words") }).unwrap());
         let text = error.unwrap_err().to_string();
@@ -41,7 +41,7 @@ fn promise_7_a_read_that_panics_is_answered_and_the_threads_go_on() {
 fn promise_7_a_read_that_panics_on_its_callers_thread_is_answered() {
     // With all threads busy and the queue full the caller reads, and must not be unwound through the store's code.
     let env = Env::system();
-    let readers = Readers::new(&env);
+    let readers = Readers::new(StoreId::new(), &env);
     let (hold, held) = channel::<()>();
     let held = Arc::new(Mutex::new(held));
     let mut waiting = Vec::new();
