@@ -1,7 +1,9 @@
 //! The log's files on the volume: the next one made ready, old ones recycled or removed.
 //!
 //! A file that is not needed any more is renamed to a spare; a spare is renamed to the next log file, which saves a
-//! new one and filling it with zeros. The pages of its earlier life carry another file number and read as not written.
+//! new one and filling it with zeros. A spare is of about the ordinary length: a shorter one would never be taken, and one
+//! that was made for a huge record would keep its room for ever. The pages of its earlier life carry another file number
+//! and read as not written.
 //!
 //! **Threads**: the list has its own lock, never held across a volume call. What a thread works on it has taken out of
 //! the list, so two threads never touch the same file. One thread prepares at a time; others wait for it.
@@ -38,6 +40,11 @@ struct List {
     preparing: bool,
 }
 
+/// Whether a file is long enough to be written over where files have `file_bytes`, and not much longer.
+fn is_ordinary(bytes: u64, file_bytes: u64) -> bool {
+    (file_bytes..=file_bytes.saturating_mul(2).max(4 * PAGE_BYTES as u64)).contains(&bytes)
+}
+
 pub(crate) struct Files {
     volume: Arc<dyn Volume>,
     file_bytes: u64,
@@ -58,13 +65,13 @@ impl Files {
         for meta in volume.list()? {
             match meta.name {
                 FileName::Log(number) => drop(list.old.insert(number, OldFile { bytes: meta.bytes, end: 0 })),
-                FileName::Spare(number) => list.spares.push(Spare { number, bytes: meta.bytes }),
+                FileName::Spare(number)
+                    if is_ordinary(meta.bytes, file_bytes) && list.spares.len() < spare_files_max =>
+                {
+                    list.spares.push(Spare { number, bytes: meta.bytes });
+                }
+                FileName::Spare(_) => volume.remove(meta.name)?,
                 _ => {}
-            }
-        }
-        while list.spares.len() > spare_files_max {
-            if let Some(spare) = list.spares.pop() {
-                volume.remove(FileName::Spare(spare.number))?;
             }
         }
         Ok(Files { volume, file_bytes, spare_files_max, list: Mutex::new(list), prepared })
@@ -195,7 +202,7 @@ impl Files {
         // A spare of its name may be there, if the file was made from a later one.
         let is_listed = list.spares.iter().any(|spare| spare.number == number);
         let has_room = list.spares.len() + list.spares_coming < self.spare_files_max;
-        let keep = has_room && !is_listed && file.bytes >= self.file_bytes;
+        let keep = has_room && !is_listed && is_ordinary(file.bytes, self.file_bytes);
         list.spares_coming += usize::from(keep);
         Some((number, file, keep))
     }

@@ -144,3 +144,36 @@ fn room_is_what_can_be_appended() {
     let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
     assert_eq!((found.len(), report.tail), (2, Tail::Closed));
 }
+
+/// A file that was made for one huge record used to become a spare, and then the next log file, and so on: its room was
+/// lost to the store as long as it was open.
+#[test]
+fn promise_8_a_file_of_a_huge_record_is_not_kept() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    let huge = vec![1; 10 << 20];
+    log.prepare_next(2, huge.len() as u64).unwrap();
+    log.rotate().unwrap();
+    let lsn = log.append(&[&huge]).unwrap();
+    log.commit(lsn, Durability::Buffered).unwrap();
+    for next in 3..6 {
+        log.prepare_next(next, 0).unwrap();
+        log.rotate().unwrap();
+        let lsn = log.append(&[b"x"]).unwrap();
+        log.commit(lsn, Durability::Buffered).unwrap();
+        log.release(next).unwrap();
+        assert!(log.metrics().file_bytes < 1 << 20, "{} bytes", log.metrics().file_bytes);
+    }
+}
+
+/// A spare of a store with smaller log files used to stay for ever and keep all others from becoming one; one of a store
+/// with larger files was taken whatever its length.
+#[test]
+fn spares_of_another_length_are_not_adopted() {
+    for pages in [4, 1000] {
+        let shadow = Shadow::default();
+        drop(shadow.volume().create_pages(FileName::Spare(1), pages * PAGE_BYTES as u64).unwrap());
+        let _log = begin(&shadow, 2);
+        assert_eq!(shadow.contents().into_keys().collect::<Vec<_>>(), [FileName::Log(2)], "{pages} pages");
+    }
+}
