@@ -12,12 +12,19 @@
 //! and this way one per [`ZERO_PIECE_BYTES`]. A store that never asks for durability writes no zeros. A fill covers only
 //! what lies behind every write so far, and whoever writes there waits for it.
 //!
+//! The directory is opened once, and files are found in it by name. So the program may change its working directory, and
+//! the store's may be renamed, while it is open; and where it was removed and another one made in its place, nothing of
+//! that one is touched.
+//!
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
 
 use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
-use rustix::fs::{Advice, FallocateFlags, FlockOperation, OFlags, fadvise, fallocate, flock, statvfs};
-use rustix::io::{Errno, ReadWriteFlags, pwritev2};
+use rustix::fs::{
+    Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, flock, fstatvfs,
+    openat, renameat, statat, unlinkat,
+};
+use rustix::io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr};
 use situ_device::{Buffer, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
@@ -28,13 +35,17 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Appended bytes collect up to this many before they are handed to the system.
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
+/// How a file is made that must not exist.
+const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL);
 /// Zeros are written in pieces of this size.
 const ZERO_PIECE_BYTES: usize = 1 << 20;
 
 /// A directory that holds one store's files.
 #[derive(Debug)]
 pub struct DirectoryVolume {
+    /// As it was named; for messages.
     directory: PathBuf,
+    handle: Arc<File>,
 }
 
 impl DirectoryVolume {
@@ -49,7 +60,12 @@ impl DirectoryVolume {
             Ok(meta) if !meta.is_dir() => {
                 Err(Error::Invalid(format!("{} is a file; a store needs a directory", directory.display())))
             }
-            Ok(_) => Ok(DirectoryVolume { directory }),
+            Ok(_) => {
+                let options =
+                    OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&directory);
+                let handle = options.map_err(|e| Error::io("open", directory.display(), e))?;
+                Ok(DirectoryVolume { directory, handle: Arc::new(handle) })
+            }
         }
     }
 
@@ -69,8 +85,32 @@ impl DirectoryVolume {
         &self.directory
     }
 
+    /// For messages: files are opened by [`open_file`](DirectoryVolume::open_file).
     fn path(&self, name: FileName) -> PathBuf {
         self.directory.join(name.to_string())
+    }
+
+    fn open_file(&self, name: FileName, flags: OFlags) -> io::Result<File> {
+        let mode = Mode::from_raw_mode(0o666);
+        let opened = retry_on_intr(|| openat(&self.handle, name.to_string(), flags | OFlags::CLOEXEC, mode));
+        Ok(opened?.into())
+    }
+
+    /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
+    fn open_direct(&self, name: FileName) -> Result<Option<File>> {
+        match self.open_file(name, OFlags::WRONLY | OFlags::DIRECT) {
+            Ok(file) => Ok(Some(file)),
+            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => Ok(None),
+            Err(e) => Err(Error::io("open for direct I/O", self.path(name).display(), e)),
+        }
+    }
+
+    fn remove_file(&self, name: FileName) -> io::Result<()> {
+        Ok(unlinkat(&self.handle, name.to_string(), AtFlags::empty())?)
+    }
+
+    fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
+        Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
     }
 }
 
@@ -92,14 +132,15 @@ fn make_directory(directory: &Path) -> Result<()> {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
         Err(e) => return Err(Error::io("create", directory.display(), e)),
     }
-    sync_directory(parent).inspect_err(|_| {
+    let opened = File::open(parent).map_err(|e| Error::io("sync", parent.display(), e));
+    opened.and_then(|handle| sync_directory(&handle, parent)).inspect_err(|_| {
         // The next try would find it and take it for durable.
         let _ = fs::remove_dir(directory);
     })
 }
 
-fn sync_directory(directory: &Path) -> Result<()> {
-    File::open(directory).and_then(|d| d.sync_all()).map_err(|e| Error::io("sync", directory.display(), e))
+fn sync_directory(handle: &File, directory: &Path) -> Result<()> {
+    handle.sync_all().map_err(|e| Error::io("sync", directory.display(), e))
 }
 
 fn shown(path: &Path) -> String {
@@ -113,13 +154,10 @@ impl Volume for DirectoryVolume {
 
     fn create(&self, name: FileName, _bound: u64) -> Result<Box<dyn Writer>> {
         let path = self.path(name);
-        let file = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .open(&path)
-            .map_err(|e| Error::io("create", path.display(), e))?;
+        let file = self.open_file(name, OFlags::WRONLY | NEW).map_err(|e| Error::io("create", path.display(), e))?;
         Ok(Box::new(FileWriter {
             file,
+            handle: Arc::clone(&self.handle),
             directory: self.directory.clone(),
             path: shown(&path),
             buffer: Vec::with_capacity(APPEND_BUFFER_BYTES),
@@ -130,7 +168,7 @@ impl Volume for DirectoryVolume {
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         let path = self.path(name);
-        let file = File::open(&path).map_err(|e| Error::io("open", path.display(), e))?;
+        let file = self.open_file(name, OFlags::RDONLY).map_err(|e| Error::io("open", path.display(), e))?;
         let bytes = file.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
         // Point reads dominate; sequential readers say so with `prefetch`.
         let _ = fadvise(&file, 0, None, Advice::Random);
@@ -140,13 +178,12 @@ impl Volume for DirectoryVolume {
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let path = self.path(name);
         let fail = |op, e| Error::io(op, path.display(), e);
-        let file =
-            OpenOptions::new().read(true).write(true).create_new(true).open(&path).map_err(|e| fail("create", e))?;
+        let file = self.open_file(name, OFlags::RDWR | NEW).map_err(|e| fail("create", e))?;
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
         let finish = || {
             let is_reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e))?;
-            sync_directory(&self.directory)?;
-            let mut pages = DirectoryPageFile::new(file, &path)?;
+            self.sync_names()?;
+            let mut pages = DirectoryPageFile::of(file, self.open_direct(name)?, &path)?;
             if is_reserved {
                 pages.untouched_from = AtomicU64::new(0);
             }
@@ -154,19 +191,18 @@ impl Volume for DirectoryVolume {
         };
         finish().inspect_err(|_| {
             // A half-made file must not take room that is missing, nor the name when the caller tries again.
-            let _ = fs::remove_file(&path);
+            let _ = self.remove_file(name);
         })
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
         let path = self.path(name);
-        let open = |write| OpenOptions::new().read(true).write(write).open(&path);
         let fail = |e| Error::io("open", path.display(), e);
-        let pages = match open(true) {
-            Ok(file) => DirectoryPageFile::new(file, &path)?,
+        let pages = match self.open_file(name, OFlags::RDWR) {
+            Ok(file) => DirectoryPageFile::of(file, self.open_direct(name)?, &path)?,
             // A store opened read-only may lie on a read-only file system.
             Err(e) if matches!(e.kind(), io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem) => {
-                DirectoryPageFile::of(open(false).map_err(fail)?, None, &path)?
+                DirectoryPageFile::of(self.open_file(name, OFlags::RDONLY).map_err(fail)?, None, &path)?
             }
             Err(e) => return Err(fail(e)),
         };
@@ -176,45 +212,45 @@ impl Volume for DirectoryVolume {
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
         let path = self.path(name);
         // A name that the owner of the volume removes like any other unfinished file, should a crash leave it here.
-        let temporary = self.path(FileName::REPLACEMENT);
+        let temporary = FileName::REPLACEMENT;
         let write = || -> io::Result<()> {
-            let file = File::create(&temporary)?;
+            let file = self.open_file(temporary, OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC)?;
             file.write_all_at(contents, 0)?;
             file.sync_all()?;
-            fs::rename(&temporary, &path)
+            self.rename_file(temporary, name)
         };
         write().map_err(|e| {
-            let _ = fs::remove_file(&temporary);
+            let _ = self.remove_file(temporary);
             Error::io("replace", path.display(), e)
         })?;
-        sync_directory(&self.directory)
+        self.sync_names()
     }
 
     fn rename(&self, from: FileName, to: FileName) -> Result<()> {
-        let path = self.path(from);
-        fs::rename(&path, self.path(to)).map_err(|e| Error::io("rename", path.display(), e))
+        self.rename_file(from, to).map_err(|e| Error::io("rename", self.path(from).display(), e))
     }
 
     fn remove(&self, name: FileName) -> Result<()> {
-        let path = self.path(name);
-        fs::remove_file(&path).map_err(|e| Error::io("remove", path.display(), e))
+        self.remove_file(name).map_err(|e| Error::io("remove", self.path(name).display(), e))
     }
 
     fn sync_names(&self) -> Result<()> {
-        sync_directory(&self.directory)
+        sync_directory(&self.handle, &self.directory)
     }
 
     fn list(&self) -> Result<Vec<FileMeta>> {
-        let fail = |e| Error::io("list", self.directory.display(), e);
+        let fail = |e: Errno| Error::io("list", self.directory.display(), e.into());
         let mut files = Vec::new();
-        for entry in fs::read_dir(&self.directory).map_err(fail)? {
+        for entry in Dir::read_from(&self.handle).map_err(fail)? {
             let entry = entry.map_err(fail)?;
-            let Some(Ok(name)) = entry.file_name().to_str().map(str::parse) else { continue };
-            match entry.metadata() {
-                Ok(meta) if meta.is_file() => files.push(FileMeta { name, bytes: meta.len() }),
+            let Some(Ok(name)) = entry.file_name().to_str().ok().map(str::parse) else { continue };
+            match statat(&self.handle, entry.file_name(), AtFlags::SYMLINK_NOFOLLOW) {
+                Ok(stat) if FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile => {
+                    files.push(FileMeta { name, bytes: u64::try_from(stat.st_size).unwrap_or(0) });
+                }
                 Ok(_) => {}
                 // Removed by another thread between the two calls.
-                Err(e) if e.kind() == io::ErrorKind::NotFound => {}
+                Err(Errno::NOENT) => {}
                 Err(e) => return Err(fail(e)),
             }
         }
@@ -223,7 +259,7 @@ impl Volume for DirectoryVolume {
     }
 
     fn space(&self) -> Space {
-        match statvfs(&self.directory) {
+        match fstatvfs(&self.handle) {
             Ok(s) => Space {
                 logical_total: s.f_blocks.saturating_mul(s.f_frsize),
                 logical_used: s.f_blocks.saturating_sub(s.f_bavail).saturating_mul(s.f_frsize),
@@ -235,12 +271,8 @@ impl Volume for DirectoryVolume {
 
     fn lock(&self) -> Result<Box<dyn Lock>> {
         let path = self.path(FileName::Lock);
-        let file = OpenOptions::new()
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|e| Error::io("create", path.display(), e))?;
+        let file = self.open_file(FileName::Lock, OFlags::WRONLY | OFlags::CREATE);
+        let file = file.map_err(|e| Error::io("create", path.display(), e))?;
         // flock, unlike fcntl locks, also keeps out a second opener in this process.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(FileLock { _file: file })),
@@ -259,7 +291,8 @@ impl Lock for FileLock {}
 /// Takes room for `bytes` bytes. True if they are merely reserved; false if the file system cannot do that, and they had
 /// to be written.
 fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
-    match fallocate(file, FallocateFlags::empty(), 0, bytes) {
+    // Older kernels let any signal interrupt it on a tmpfs.
+    match retry_on_intr(|| fallocate(file, FallocateFlags::empty(), 0, bytes)) {
         Ok(()) => {}
         Err(Errno::OPNOTSUPP) => {
             let zeros = vec![0; ZERO_PIECE_BYTES];
@@ -280,6 +313,7 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
 
 struct FileWriter {
     file: File,
+    handle: Arc<File>,
     directory: PathBuf,
     path: String,
     buffer: Vec<u8>,
@@ -319,7 +353,7 @@ impl Writer for FileWriter {
         self.flush()?;
         self.file.sync_data().map_err(|e| self.fail("sync", e))?;
         if !self.name_is_durable {
-            sync_directory(&self.directory)?;
+            sync_directory(&self.handle, &self.directory)?;
             self.name_is_durable = true;
         }
         Ok(())
@@ -386,20 +420,6 @@ struct DirectoryPageFile {
 }
 
 impl DirectoryPageFile {
-    fn new(cached: File, path: &Path) -> Result<DirectoryPageFile> {
-        let direct = DirectoryPageFile::open_direct(path)?;
-        DirectoryPageFile::of(cached, direct, path)
-    }
-
-    /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
-    fn open_direct(path: &Path) -> Result<Option<File>> {
-        match OpenOptions::new().write(true).custom_flags(OFlags::DIRECT.bits() as i32).open(path) {
-            Ok(file) => Ok(Some(file)),
-            Err(e) if matches!(Errno::from_io_error(&e), Some(Errno::INVAL | Errno::OPNOTSUPP)) => Ok(None),
-            Err(e) => Err(Error::io("open for direct I/O", path.display(), e)),
-        }
-    }
-
     fn of(cached: File, direct: Option<File>, path: &Path) -> Result<DirectoryPageFile> {
         let bytes = cached.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
         Ok(DirectoryPageFile {

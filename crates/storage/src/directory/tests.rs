@@ -75,8 +75,8 @@ fn in_a_child(test: &str) {
 
 const CHILD: &str = "SITU_STORAGE_TEST_CHILD";
 
-/// Once, only a failed reservation removed the file. After a sync of the directory that failed, for want of a descriptor
-/// say, the file stayed; the store tried the same number again, met its own file, and took no more writes.
+/// Once, only a failed reservation removed the file. After a later step that failed, for want of a descriptor say, the
+/// file stayed; the store tried the same number again, met its own file, and took no more writes.
 #[test]
 fn a_page_file_that_cannot_be_finished_leaves_its_name_free() {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -86,13 +86,13 @@ fn a_page_file_that_cannot_be_finished_leaves_its_name_free() {
     }
     let (_directory, volume) = volume();
     let limits = getrlimit(Resource::Nofile);
-    // Room for one descriptor: the file's, but not the directory's.
+    // Room for one descriptor: the file's, but not the one for direct I/O.
     let next = File::open("/dev/null").map(|file| std::os::fd::AsRawFd::as_raw_fd(&file)).unwrap();
     setrlimit(Resource::Nofile, Rlimit { current: Some(next as u64 + 1), ..limits }).unwrap();
     let result = volume.create_pages(FileName::Log(1), PAGE_BYTES as u64);
     setrlimit(Resource::Nofile, limits).unwrap();
     let error = result.map(drop).unwrap_err().to_string();
-    assert!(error.contains("cannot sync"), "{error}");
+    assert!(error.contains("cannot open for direct I/O"), "{error}");
     assert_eq!(volume.list().unwrap(), []);
     volume.create_pages(FileName::Log(1), PAGE_BYTES as u64).unwrap();
 }
@@ -168,11 +168,52 @@ fn what_a_replacement_leaves_is_a_store_s_file() {
 /// as the file was open, and nobody was told.
 #[test]
 fn only_a_file_system_without_direct_io_goes_without() {
-    let (directory, _volume) = volume();
-    let path = directory.path().join("pages");
-    let cached = OpenOptions::new().read(true).write(true).create_new(true).open(&path).unwrap();
-    assert!(DirectoryPageFile::new(cached.try_clone().unwrap(), &path).is_ok());
-    fs::remove_file(&path).unwrap();
-    let error = DirectoryPageFile::new(cached, &path).err().expect("the name has gone");
+    let (directory, volume) = volume();
+    drop(volume.create_pages(FileName::Log(1), 4 * PAGE_BYTES as u64).unwrap());
+    volume.open_direct(FileName::Log(1)).unwrap();
+    fs::remove_file(directory.path().join(FileName::Log(1).to_string())).unwrap();
+    let error = volume.open_direct(FileName::Log(1)).expect_err("the name has gone");
     assert!(matches!(error, Error::NotFound { .. }), "{error}");
+}
+
+/// Files used to be found by the directory's path: a program whose store had been removed under it went on to delete,
+/// rename and truncate the files of the store that was made in its place.
+#[test]
+fn a_directory_in_the_place_of_a_removed_one_is_left_alone() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("store");
+    let old = DirectoryVolume::create(&path).unwrap();
+    drop(old.create_pages(FileName::Log(1), 4 * PAGE_BYTES as u64).unwrap());
+    fs::remove_dir_all(&path).unwrap();
+    let new = DirectoryVolume::create(&path).unwrap();
+    drop(new.create_pages(FileName::Log(1), 4 * PAGE_BYTES as u64).unwrap());
+    new.replace(FileName::Current, b"new").unwrap();
+    let _lock = new.lock().unwrap();
+    let is_gone = |result: Result<()>| assert!(matches!(result, Err(Error::NotFound { .. })), "{result:?}");
+    is_gone(old.remove(FileName::Log(1)));
+    is_gone(old.rename(FileName::Log(1), FileName::Spare(1)));
+    is_gone(old.replace(FileName::Current, b"old"));
+    is_gone(old.create(FileName::Table(2), 0).map(drop));
+    is_gone(old.create_pages(FileName::Log(3), 4 * PAGE_BYTES as u64).map(drop));
+    is_gone(old.open(FileName::Current).map(drop));
+    is_gone(old.lock().map(drop));
+    let names: Vec<FileName> = new.list().unwrap().iter().map(|file| file.name).collect();
+    assert_eq!(names, [FileName::Log(1), FileName::Current, FileName::Lock]);
+}
+
+/// It used to stop working there: the next log file could not be made.
+#[test]
+fn a_directory_may_be_renamed_while_it_is_open() {
+    let parent = tempfile::tempdir().unwrap();
+    let path = parent.path().join("store");
+    let volume = DirectoryVolume::create(&path).unwrap();
+    let mut writer = volume.create(FileName::Table(1), 0).unwrap();
+    let moved = parent.path().join("moved");
+    fs::rename(&path, &moved).unwrap();
+    writer.append(b"table").unwrap();
+    writer.finish().unwrap();
+    drop(volume.create_pages(FileName::Log(2), 4 * PAGE_BYTES as u64).unwrap());
+    volume.rename(FileName::Log(2), FileName::Log(3)).unwrap();
+    assert_eq!(fs::read(moved.join(FileName::Table(1).to_string())).unwrap(), b"table");
+    assert!(moved.join(FileName::Log(3).to_string()).exists());
 }
