@@ -93,6 +93,7 @@ loom: cargo
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-engine --lib memtable
+	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-device --lib -- buffer:: table::
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked \

@@ -117,9 +117,9 @@ impl fmt::Display for Error {
                 "the store is open in another process (lock {path} is held); close that one, or open read-only"
             ),
             Error::NotFound { path } => write!(f, "{path} does not exist"),
-            Error::NotInMemory => {
-                f.write_str("the answer is not in memory, and the read was to be answered from there; read without that bound")
-            }
+            Error::NotInMemory => f.write_str(
+                "the answer is not in memory, and the read was to be answered from there; read without that bound",
+            ),
             Error::Invalid(text) => f.write_str(text),
         }
     }

@@ -254,7 +254,11 @@ impl Table {
     /// A cursor for reading all or most of the table forward, as compactions do: past the cache, `read_bytes` at a time
     /// (64 KiB at least), with every checksum verified and no allocation per block.
     pub fn sequential_cursor(self: &Arc<Self>, read_bytes: usize) -> TableCursor {
-        TableCursor::new(Arc::clone(self), ReadOptions { fill_cache: false, ..ReadOptions::default() }, Some(read_bytes))
+        TableCursor::new(
+            Arc::clone(self),
+            ReadOptions { fill_cache: false, ..ReadOptions::default() },
+            Some(read_bytes),
+        )
     }
 
     /// Takes the table's blocks out of the cache: for a table that is about to be deleted. Blocks below an index block
