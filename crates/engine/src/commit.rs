@@ -247,7 +247,12 @@ impl Core {
     /// Log and epilogue for one request, on this thread.
     fn carry_on(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
+        let started = (request.durability == Durability::Synced).then(|| self.env.clock.now());
         let logged = log.commit(request.lsn, request.durability.into());
+        if let Some(started) = started {
+            let now = self.env.clock.now();
+            self.courtesy.sample(now.saturating_sub(started), now);
+        }
         self.conclude(request, logged);
         self.publish();
     }
@@ -502,7 +507,13 @@ impl Core {
         let Some(last) = waiting.last() else { return false };
         let started = (last.durability == Durability::Synced).then(|| self.env.clock.now());
         let logged = log.commit(last.lsn, last.durability.into());
-        self.loggers.give_back(taken, started.map(|started| self.env.clock.now().saturating_sub(started)));
+        let took = started.map(|started| {
+            let now = self.env.clock.now();
+            let took = now.saturating_sub(started);
+            self.courtesy.sample(took, now);
+            took
+        });
+        self.loggers.give_back(taken, took);
         for request in &waiting {
             self.conclude(request, logged.clone());
         }

@@ -96,6 +96,9 @@ impl Core {
     /// Picks and runs one compaction; false if there is nothing to do. A failure of the job's own is told and postpones
     /// it; the error of another one is returned.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
+        let now = self.env.clock.now();
+        // Whoever has the turn picks again when its job ends, and wakes the others.
+        let Some(_turn) = self.courtesy.begin(self.options.compaction_threads, now) else { return Ok(false) };
         let Some((keyspace, job)) = self.pick() else { return Ok(false) };
         self.run_job(&keyspace, &job, true)?;
         Ok(true)
@@ -220,7 +223,8 @@ impl Core {
 
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<TaskOutput> {
         let inputs = runs(job)?;
-        let ranges = cut(&inputs, self.options.compaction_threads, TASK_BYTES_MIN)?;
+        let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
+        let ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
         let rules = self.merge_rules(keyspace, job);
         let tasks: Vec<Task> = ranges
             .into_iter()
@@ -439,6 +443,7 @@ impl Core {
         self.note_room();
         self.stall.set_debt(self, &debt);
         self.pacer.set_debt(debt.tables);
+        self.courtesy.set_debt(debt.tables.max(debt.memory - 0.5));
     }
 }
 

@@ -10,6 +10,7 @@
 use crate::admission::WaitingRoom;
 use crate::batch::StoreId;
 use crate::commit::Commit;
+use crate::courtesy::Courtesy;
 use crate::edit::Edit;
 use crate::future::Readers;
 use crate::keyspace::KeyspaceCore;
@@ -117,6 +118,8 @@ pub(crate) struct Core {
     /// Asynchronous requests under way.
     pub(crate) outstanding: Arc<Outstanding>,
     pub(crate) pacer: Pacer,
+    /// How many threads compactions may use beside a log that writers wait for.
+    pub(crate) courtesy: Courtesy,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
     /// Gives tasks to units.
@@ -177,6 +180,7 @@ impl Core {
             waiting_room: WaitingRoom::default(),
             outstanding: Arc::new(Outstanding::new(options.requests_outstanding_max)),
             pacer: Pacer::default(),
+            courtesy: Courtesy::default(),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
             next_task: AtomicU64::new(1),

@@ -23,6 +23,7 @@ mod closing;
 mod commit;
 mod compact;
 mod core;
+mod courtesy;
 mod edit;
 mod error;
 mod flush;
