@@ -15,8 +15,7 @@ mod queue;
 mod ring;
 mod table;
 
-use crate::file::FileQueue;
-use crate::target::{Kind, Target};
+use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
 use file::FileCommands;
 use queue::RingQueue;
@@ -104,12 +103,7 @@ impl Device for RingDevice {
         self.target.space()
     }
 
-    /// With one operation at a time on a regular file, a ring has nothing to gain and durable writes to lose: they end in
-    /// a kernel worker, which has to find a core before the waiter does. Then it is plain calls.
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
-        if depth <= 1 && self.target.kind == Kind::RegularFile {
-            return Ok(Box::new(FileQueue::new(self.target.clone(), 1)));
-        }
         Ok(Box::new(self.ring_queue(depth)?))
     }
 }

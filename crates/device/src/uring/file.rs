@@ -116,6 +116,17 @@ impl Commands for FileCommands {
         }
     }
 
+    /// A durable write to a file ends in a kernel worker where the disk has a volatile cache; the worker has to find a core
+    /// before the waiter does. A call does without.
+    fn prefers_call(&self, op: Op) -> bool {
+        let durable = matches!(op, Op::Write { durable: true, .. });
+        durable && self.target.kind == Kind::RegularFile && self.target.geometry.volatile_write_cache
+    }
+
+    fn call(&self, operation: &mut InFlight) -> io::Result<()> {
+        blocking::run(&self.target, operation.op, &mut operation.buffer)
+    }
+
     fn can_poll(&self, op: Op) -> bool {
         matches!(op, Op::Read { .. } | Op::Write { .. })
     }

@@ -4,6 +4,9 @@
 //! 2. `poll` takes completions from shared memory without a system call. A transfer that was cut short goes back to the
 //!    kernel for the rest; so does one that the kernel could not take at that moment.
 //! 3. `wait` spins as long as that pays (see [`crate::spin`]) and then sleeps in the kernel.
+//! 4. An operation that is better done by a call if it is alone (see [`Commands::prefers_call`]) is not offered to the
+//!    kernel by `submit` if nothing else is in flight. If `wait` comes next, it makes the call; if `poll` or another
+//!    `submit` does, there is something to overlap with, and the operation goes to the ring.
 //!
 //! **Invariants.** As many places in the table as entries in the ring, so an operation in the table always finds room
 //! for its entry. A buffer leaves the table only with its completion.
@@ -59,6 +62,10 @@ pub(crate) trait Commands: Send {
     fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
     /// The entry for what is left of the operation. It points at nothing but the operation's buffer and static memory.
     fn plan(&self, operation: &InFlight) -> Plan<Self::Entry>;
+    /// Whether an operation that is alone in flight is better done by [`call`](Commands::call).
+    fn prefers_call(&self, op: Op) -> bool;
+    /// Does the operation before it returns.
+    fn call(&self, operation: &mut InFlight) -> io::Result<()>;
     /// Whether the operation may go to a ring whose completions are polled for.
     fn can_poll(&self, op: Op) -> bool;
     fn step(&self, operation: &mut InFlight, result: i32) -> Step;
@@ -70,6 +77,8 @@ pub(crate) struct RingQueue<K: Commands> {
     commands: K,
     depth: usize,
     next: u64,
+    /// Alone in the table, and not offered to the kernel.
+    held: Option<u64>,
     /// Done within `submit`.
     finished: Vec<Completion>,
     results: Vec<(u64, i32)>,
@@ -104,6 +113,7 @@ impl<K: Commands> RingQueue<K> {
             commands,
             depth: depth as usize,
             next: 0,
+            held: None,
             finished: Vec::new(),
             results: Vec::with_capacity(depth as usize),
             spinner: Spinner::new(),
@@ -164,6 +174,25 @@ impl<K: Commands> RingQueue<K> {
             polled.reap(&mut results);
         }
         results
+    }
+
+    /// Offers the held operation to the kernel: there is something to overlap it with.
+    fn release_held(&mut self) {
+        if let Some(key) = self.held.take() {
+            self.restart(key);
+            // If it fails, the entry stays in the ring, and waiting offers it again.
+            let _ = self.submit_all();
+        }
+    }
+
+    /// Does the held operation now.
+    fn call_held(&mut self) {
+        if let Some(key) = self.held.take()
+            && let Some(operation) = self.kept.table.get(key)
+        {
+            let result = self.commands.call(operation);
+            self.end(key, result);
+        }
     }
 
     /// Takes what has completed, and sends back to the kernel what has not completed whole.
@@ -233,15 +262,22 @@ impl<K: Commands> Queue for RingQueue<K> {
         if let Err(error) = check_request(op, &buffer, self.commands.geometry(), self.commands.device_bytes()) {
             return Err((buffer, error));
         }
+        self.release_held();
         let ticket = Ticket(self.next);
+        let alone = self.kept.table.len() == 0 && self.commands.prefers_call(op);
         let mut operation = InFlight::new(ticket, op, buffer);
-        operation.polled = self.kept.polled.is_some() && self.spinner.pays() && self.commands.can_poll(op);
+        operation.polled = !alone && self.kept.polled.is_some() && self.spinner.pays() && self.commands.can_poll(op);
         let polled = operation.polled;
         let key = match self.kept.table.insert(operation) {
             Ok(key) => key,
             Err(operation) => return Err((operation.buffer, io::ErrorKind::WouldBlock.into())),
         };
         self.kept.in_polled += usize::from(polled);
+        if alone {
+            self.held = Some(key);
+            self.next += 1;
+            return Ok(ticket);
+        }
         match self.start(key) {
             Started::Done => {}
             Started::Submitted => {
@@ -258,6 +294,7 @@ impl<K: Commands> Queue for RingQueue<K> {
     }
 
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        self.release_held();
         if self.kept.table.len() > 0 {
             self.collect();
         }
@@ -265,6 +302,7 @@ impl<K: Commands> Queue for RingQueue<K> {
     }
 
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize {
+        self.call_held();
         let found = self.poll(done);
         if found > 0 || self.kept.table.len() == 0 {
             return found;
@@ -290,6 +328,7 @@ impl<K: Commands> Queue for RingQueue<K> {
 
 impl<K: Commands> Drop for RingQueue<K> {
     fn drop(&mut self) {
+        self.call_held();
         let begin = Instant::now();
         while self.kept.table.len() > 0 {
             let left = self.patience.saturating_sub(begin.elapsed());

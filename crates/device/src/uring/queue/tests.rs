@@ -260,3 +260,45 @@ fn a_kernel_that_only_ever_says_try_again_is_reported() {
     let done = queue.finished.pop().unwrap();
     assert_eq!(done.result.unwrap_err().kind(), io::ErrorKind::WouldBlock);
 }
+
+/// A durable write to a file, alone: held until it is known whether anything comes to overlap with it.
+fn durable_write(queue: &mut FileQueue, page: u64) -> Ticket {
+    let mut buffer = Buffer::new(PAGE_BYTES);
+    buffer.fill(page as u8 + 1);
+    queue.submit(Op::Write { offset: page * PAGE_BYTES as u64, durable: true }, buffer).unwrap()
+}
+
+#[test]
+fn an_operation_that_is_better_called_when_alone_is_done_however_it_goes_on() {
+    let file = tempfile::tempfile().unwrap();
+    let Some(mut queue) = queue_over(file.try_clone().unwrap(), 4) else { return };
+    let mut done = Vec::new();
+    // Waited for at once: a call.
+    durable_write(&mut queue, 0);
+    assert!(queue.held.is_some());
+    assert_eq!(queue.wait(&mut done, Duration::ZERO), 1);
+    // Followed by others: all in the ring.
+    for page in 1..4 {
+        durable_write(&mut queue, page);
+    }
+    assert!(queue.held.is_none());
+    while done.len() < 4 {
+        assert!(queue.wait(&mut done, LONG) > 0);
+    }
+    // Polled for: in the ring, too.
+    durable_write(&mut queue, 4);
+    while queue.poll(&mut done) == 0 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    assert!(done.iter().all(|done| done.result.is_ok()));
+    assert_eq!(done.iter().map(|done| done.ticket).max(), Some(Ticket(4)));
+    // Dropped with the queue.
+    durable_write(&mut queue, 5);
+    drop(queue);
+    let mut bytes = Vec::new();
+    let mut file = file;
+    std::io::Seek::rewind(&mut file).unwrap();
+    file.read_to_end(&mut bytes).unwrap();
+    let pages: Vec<u8> = bytes.chunks(PAGE_BYTES).map(|page| page[PAGE_BYTES - 1]).collect();
+    assert_eq!(pages, [1, 2, 3, 4, 5, 6]);
+}
