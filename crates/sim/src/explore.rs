@@ -122,8 +122,14 @@ pub fn crash_everywhere<T: Send + Sync>(
     workload: impl Fn(&Env, &SimVolume) -> T + Sync,
     check: impl Fn(&Env, SimVolume, &T) + Sync,
 ) -> u64 {
-    let make = |env: &Env| SimVolume::new(env, options.faults.clone(), seed);
-    crash_disk_everywhere(seed, options, make, workload, check)
+    let make = |env: &Env| [SimVolume::new(env, options.faults.clone(), seed)];
+    crash_disks_everywhere(
+        seed,
+        options,
+        make,
+        |env, [disk]| workload(env, disk),
+        |env, [disk], told| check(env, disk, told),
+    )
 }
 
 /// [`crash_everywhere`] for a device: `make` gives it for the machine and the faults of the options, as it is when the
@@ -138,44 +144,83 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     workload: impl Fn(&Env, &SimDevice) -> T + Sync,
     check: impl Fn(&Env, SimDevice, &T) + Sync,
 ) -> u64 {
-    crash_disk_everywhere(seed, options, |env: &Env| make(env, options.faults.clone()), workload, check)
+    let make = |env: &Env| [make(env, options.faults.clone())];
+    crash_disks_everywhere(
+        seed,
+        options,
+        make,
+        |env, [disk]| workload(env, disk),
+        |env, [disk], told| check(env, disk, told),
+    )
 }
 
-fn crash_disk_everywhere<D: Disk, T: Send + Sync>(
+/// [`crash_everywhere`] for a machine with several volumes, each at its location: a crash point is a change of any of them,
+/// all crash at once, and each loses what it loses independently of the others. All have the options' faults.
+///
+/// # Panics
+/// As [`crash_everywhere`].
+pub fn crash_machine_everywhere<const N: usize, T: Send + Sync>(
     seed: u64,
     options: &CrashPoints,
-    make: impl Fn(&Env) -> D,
-    workload: impl Fn(&Env, &D) -> T + Sync,
-    check: impl Fn(&Env, D, &T) + Sync,
+    locations: [&str; N],
+    workload: impl Fn(&Env, &[SimVolume; N]) -> T + Sync,
+    check: impl Fn(&Env, [SimVolume; N], &T) + Sync,
 ) -> u64 {
-    let start = |crash_at: Option<u64>| {
+    let make = |env: &Env| {
+        let volumes = locations.map(|location| SimVolume::named(env, location, options.faults.clone(), seed));
+        volumes.iter().skip(1).for_each(|volume| volume.share_power(&volumes[0]));
+        volumes
+    };
+    crash_disks_everywhere(seed, options, make, workload, check)
+}
+
+fn crash_disks_everywhere<const N: usize, D: Disk, T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    make: impl Fn(&Env) -> [D; N],
+    workload: impl Fn(&Env, &[D; N]) -> T + Sync,
+    check: impl Fn(&Env, [D; N], &T) + Sync,
+) -> u64 {
+    let start = |crash: Option<(usize, u64)>| {
         let sim = SimExecutor::new(seed);
-        let disk = make(&sim.env());
-        if let Some(change) = crash_at {
-            disk.crash_at(change);
+        let disks = make(&sim.env());
+        if let Some((which, change)) = crash {
+            disks[which].crash_at(change);
         }
-        let told = sim.run(|| workload(&sim.env(), &disk));
-        (disk, told)
+        let told = sim.run(|| workload(&sim.env(), &disks));
+        (disks, told)
     };
     let mut rng = Rng::new(seed);
-    let total = start(None).0.changes();
-    let mut points: Vec<u64> = (0..=total).collect();
+    let totals = start(None).0.map(|disk| disk.changes());
+    // The end of all is a point as well, and one of them has it.
+    let extra = |which: usize| u64::from(which == 0);
+    let points = (0..N).flat_map(|which| (0..totals[which] + extra(which)).map(move |change| (which, change)));
+    let mut points: Vec<(usize, u64)> = points.collect();
     if points.len() as u64 > options.points_max {
         rng.shuffle(&mut points);
         points.truncate(usize::try_from(options.points_max).unwrap_or(usize::MAX));
     }
     let mut images = 0;
     for point in points {
-        let (disk, told) = start(Some(point));
+        let (disks, told) = start(Some(point));
         for image in 0..=options.images_per_point {
             let image_seed = rng.next_u64();
             let sim = SimExecutor::new(image_seed);
-            // The first keeps everything: the process died, and only that.
-            let after = if image == 0 { disk.on(&sim.env()) } else { disk.crash(image_seed).on(&sim.env()) };
+            let mut own_seed = image_seed;
+            let after = disks.each_ref().map(|disk| {
+                // The first keeps everything: the process died, and only that.
+                let after = if image == 0 { disk.on(&sim.env()) } else { disk.crash(own_seed).on(&sim.env()) };
+                own_seed = own_seed.wrapping_add(1);
+                after
+            });
             let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after.clone(), &told))));
             if let Err(payload) = outcome {
-                eprintln!("seed {seed}, crash at change {point} of {total}, image {image}; before the crash:");
-                eprintln!("{}", disk.trace());
+                let (which, change) = point;
+                eprintln!(
+                    "seed {seed}, crash at change {change} of {} of disk {which}, image {image}; before the crash:",
+                    totals[which]
+                );
+                disks.iter().for_each(|disk| eprintln!("{}", disk.trace()));
                 resume_unwind(payload);
             }
             images += 1;

@@ -51,7 +51,7 @@ pub use device::SimDevice;
 pub use executor::SimExecutor;
 pub use explore::{
     CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_device_everywhere, crash_everywhere,
-    for_each_seed,
+    crash_machine_everywhere, for_each_seed,
 };
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use rng::Rng;

@@ -28,6 +28,7 @@ use situ_device::Env;
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::fmt;
 use std::io;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -71,7 +72,14 @@ struct State {
     operations: u64,
     changes: u64,
     crash_at: Option<u64>,
-    crashed: bool,
+    /// Whether the machine has crashed; shared with the other volumes of the machine.
+    crashed: Arc<AtomicBool>,
+}
+
+impl State {
+    fn has_crashed(&self) -> bool {
+        self.crashed.load(Ordering::Acquire)
+    }
 }
 
 /// What step 2 decided for an operation that goes on.
@@ -112,6 +120,11 @@ impl SimVolume {
         SimVolume::with_disk(env.clone(), "sim".to_owned(), Disk::default(), plan, seed)
     }
 
+    /// As [`new`](SimVolume::new), with a location of its own: for machines with several volumes.
+    pub fn named(env: &Env, location: &str, plan: FaultPlan, seed: u64) -> SimVolume {
+        SimVolume::with_disk(env.clone(), location.to_owned(), Disk::default(), plan, seed)
+    }
+
     fn with_disk(env: Env, location: String, disk: Disk, plan: FaultPlan, seed: u64) -> SimVolume {
         let state = State {
             disk,
@@ -120,7 +133,7 @@ impl SimVolume {
             operations: 0,
             changes: 0,
             crash_at: None,
-            crashed: false,
+            crashed: Arc::default(),
         };
         SimVolume { shared: Arc::new(Shared { env, location, state: Mutex::new(state), trace: Trace::default() }) }
     }
@@ -136,9 +149,16 @@ impl SimVolume {
         self.shared.lock().crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimVolume::crash_at) has struck.
+    /// Whether [`crash_at`](SimVolume::crash_at) has struck, here or on a volume of the same machine.
     pub fn has_crashed(&self) -> bool {
-        self.shared.lock().crashed
+        self.shared.lock().has_crashed()
+    }
+
+    /// Puts this volume into the machine of `other`: when one crashes, so does the other at that moment. What each then
+    /// loses is its own.
+    pub fn share_power(&self, other: &SimVolume) {
+        let power = Arc::clone(&other.shared.lock().crashed);
+        self.shared.lock().crashed = power;
     }
 
     /// Operations so far, failed ones included.
@@ -251,11 +271,13 @@ impl Shared {
             state.operations += 1;
             let change = state.changes;
             state.changes += u64::from(subject.operation.is_change());
-            if state.crashed {
+            if state.has_crashed() {
                 return Err(self.fail(subject, crash_error()));
             }
             let crashes = subject.operation.is_change() && state.crash_at.is_some_and(|at| change >= at);
-            state.crashed = crashes;
+            if crashes {
+                state.crashed.store(true, Ordering::Release);
+            }
             let place = subject.offset..subject.offset.saturating_add(subject.bytes);
             let (fault, delay) = state.faults.judge(subject.operation, subject.file, &place, &mut state.rng);
             if crashes {
@@ -280,7 +302,7 @@ impl Shared {
     /// The state, for an operation's effect; an error if the machine crashed before it.
     fn effect(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
-        if state.crashed && !verdict.crashes {
+        if state.has_crashed() && !verdict.crashes {
             return Err(self.fail(subject, crash_error()));
         }
         Ok(state)
