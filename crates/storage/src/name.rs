@@ -23,6 +23,10 @@ pub enum FileName {
     Identity,
     /// `000056.tmp`: unfinished, removed at open.
     Temporary(u64),
+    /// `DISKS`: at home, on the capacity disk: which fast disk the store has (`docs/formats/members.md`).
+    Disks,
+    /// `MEMBER`: on a fast disk: whose it is.
+    Member,
     /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
     Damaged(u64),
 }
@@ -40,7 +44,7 @@ impl FileName {
             | FileName::Manifest(n)
             | FileName::Temporary(n)
             | FileName::Damaged(n) => Some(n),
-            FileName::Current | FileName::Lock | FileName::Identity => None,
+            FileName::Current | FileName::Lock | FileName::Identity | FileName::Disks | FileName::Member => None,
         }
     }
 }
@@ -55,6 +59,8 @@ impl fmt::Display for FileName {
             FileName::Current => f.write_str("CURRENT"),
             FileName::Lock => f.write_str("LOCK"),
             FileName::Identity => f.write_str("IDENTITY"),
+            FileName::Disks => f.write_str("DISKS"),
+            FileName::Member => f.write_str("MEMBER"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
         }
@@ -77,6 +83,8 @@ impl FromStr for FileName {
             "CURRENT" => FileName::Current,
             "LOCK" => FileName::Lock,
             "IDENTITY" => FileName::Identity,
+            "DISKS" => FileName::Disks,
+            "MEMBER" => FileName::Member,
             _ => match text.strip_prefix("MANIFEST-") {
                 Some(digits) => FileName::Manifest(number(digits)?),
                 None => match text.split_once('.') {
@@ -117,6 +125,8 @@ mod tests {
             FileName::Current,
             FileName::Lock,
             FileName::Identity,
+            FileName::Disks,
+            FileName::Member,
             FileName::Temporary(0),
             FileName::Damaged(34),
         ] {

@@ -60,6 +60,8 @@ fn look_at(volume: &DirectoryVolume, name: FileName, bytes: u64) -> FileReport {
         FileName::Current => (true, "names the manifest in force".to_owned()),
         FileName::Lock => (true, "held by the process that writes".to_owned()),
         FileName::Identity => (true, "says that this is a store".to_owned()),
+        FileName::Disks => (true, "names the store's fast disk".to_owned()),
+        FileName::Member => (true, "says whose fast disk this is".to_owned()),
         FileName::Spare(_) => (true, "a log file kept for later".to_owned()),
         FileName::Temporary(_) => (true, "unfinished; removed at the next open".to_owned()),
         FileName::Damaged(_) => (true, "set aside by a repair; nothing reads it".to_owned()),
