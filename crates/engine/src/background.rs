@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size, measures the disks if there are two |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`loggers.rs`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
@@ -34,7 +34,7 @@ impl Background {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
         let background = Background { threads: Mutex::new(Vec::new()) };
         background.spawn(core, "situ-flush", |core| {
-            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush, |_| None);
+            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush, |core| core.next_sample_in());
         })?;
         for _ in 0..core.options.compaction_threads.max(1) {
             background.spawn(core, "situ-compact", |core| {
@@ -187,6 +187,7 @@ fn pause(core: &Core, ms: u64) {
 
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
+    core.judge_placement();
     core.bury();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {

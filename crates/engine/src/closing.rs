@@ -34,12 +34,13 @@ pub(crate) struct Open {
     core: Arc<Core>,
     /// None if the store is open read-only.
     background: Option<Background>,
-    lock: Mutex<Option<Box<dyn Lock>>>,
+    /// One for each disk.
+    locks: Mutex<Vec<Box<dyn Lock>>>,
 }
 
 impl Open {
-    pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, lock: Option<Box<dyn Lock>>) -> Arc<Open> {
-        Arc::new(Open { core: Arc::clone(core), background, lock: Mutex::new(lock) })
+    pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, locks: Vec<Box<dyn Lock>>) -> Arc<Open> {
+        Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
     }
 
     fn is_closed_by_itself(&self) -> bool {
@@ -72,7 +73,7 @@ impl Open {
         let closed = core.failure().map_or(closed, Err);
         let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
         core.wake_all();
-        *lock(&self.lock) = None;
+        lock(&self.locks).clear();
         closed
     }
 
@@ -88,7 +89,7 @@ impl Open {
         if self.core.env.executor.spawn("situ-close", job).is_err() {
             self.core.begin_closing();
             self.core.wake_all();
-            std::mem::forget(lock(&self.lock).take());
+            std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }
     }
 }

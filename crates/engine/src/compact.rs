@@ -60,10 +60,10 @@ pub(crate) fn spans_below(version: &Version, job: Option<&Job>) -> Vec<Vec<KeySp
 }
 
 /// A job's claim on its tables and keys, given up on drop, also when the merge panics.
-struct Claimed<'a> {
-    core: &'a Core,
-    keyspace: &'a KeyspaceCore,
-    job: &'a Job,
+pub(crate) struct Claimed<'a> {
+    pub(crate) core: &'a Core,
+    pub(crate) keyspace: &'a KeyspaceCore,
+    pub(crate) job: &'a Job,
 }
 
 impl Claimed<'_> {
@@ -209,14 +209,14 @@ impl Core {
     }
 
     fn merge(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
-        let host = Arc::new(Host::new(self, true, keyspace.options.table_bytes));
-        let result = self.merge_tasks(keyspace, job, &host).and_then(|output| {
-            let added = |table: &OutputTable| Added { level: job.output_level, meta: describe(table) };
+        let merge = |host: &Arc<Host>| {
+            let output = self.merge_tasks(keyspace, job, host)?;
+            let added = |table: &OutputTable| Added { level: job.output_level, meta: describe(table, &self.source) };
             self.install_job(keyspace, job, output.tables.iter().map(added).collect())?;
             Ok(output)
-        });
-        host.clean_up(result.as_ref().map(|output| &output.tables[..]).unwrap_or_default());
-        let output = result?;
+        };
+        let host = Host::new(self, true, job.output_level, keyspace.options.table_bytes);
+        let output = self.with_spill(host, merge, |output: &TaskOutput| &output.tables[..])?;
         self.tell_created(keyspace, job.output_level, &output.tables);
         Ok(output.stats)
     }
@@ -272,7 +272,7 @@ impl Core {
         }
     }
 
-    fn install_job(&self, keyspace: &Arc<KeyspaceCore>, job: &Job, added: Vec<Added>) -> Result<()> {
+    pub(crate) fn install_job(&self, keyspace: &Arc<KeyspaceCore>, job: &Job, added: Vec<Added>) -> Result<()> {
         let mut baton = self.take_manifest()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });

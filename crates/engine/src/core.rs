@@ -20,6 +20,7 @@ use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::outstanding::Outstanding;
 use crate::pacer::Pacer;
+use crate::placing::Placing;
 use crate::stall::Stall;
 use crate::stats::Stats;
 use crate::version::{Added, TableSource};
@@ -131,6 +132,8 @@ pub(crate) struct Core {
     pub(crate) log_wanted: AtomicBool,
     pub(crate) readers: Readers,
     pub(crate) stats: Stats,
+    /// Where new tables go, if there are two disks.
+    pub(crate) placing: Option<Placing>,
     failure: OnceLock<StorageError>,
     closing: AtomicBool,
     /// Callers' threads that may change the manifest or delete files; the store is not closed under them.
@@ -159,6 +162,8 @@ impl Core {
             parts;
         let event = || env.executor.event();
         let id = StoreId::new();
+        let place = |disks| Placing::new(disks, &options, env.clock.now(), registry.by_id.values());
+        let placing = source.disks.as_ref().map(place);
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         let work = event();
         source.graveyard.ring(Arc::clone(&work));
@@ -188,6 +193,7 @@ impl Core {
             log_wanted: AtomicBool::new(false),
             readers: Readers::new(id, &env),
             stats: Stats::default(),
+            placing,
             failure: OnceLock::new(),
             closing: AtomicBool::new(false),
             guests: Mutex::new(0),
@@ -238,6 +244,11 @@ impl Core {
             }
             result => Ok(result.inspect_err(|_| self.log_rotated(number))?),
         }
+    }
+
+    /// The number that the next log file has or will have; 0 if none was chosen.
+    pub(crate) fn prepared_log(&self) -> u64 {
+        self.prepared_log.load(Ordering::Acquire)
     }
 
     /// Log file `number` is in use now, or was given up: the next one needs another number.
@@ -400,8 +411,8 @@ impl Core {
     /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
     /// next open needs the tables of whichever state it finds. There, the others are orphans.
     pub(crate) fn bury(&self) {
-        let mut numbers = self.source.graveyard.take().into_iter();
-        while let Some(number) = numbers.next() {
+        let mut first_failure = None;
+        for number in self.source.graveyard.take() {
             // Asked after the number was taken: whose job failed the store has put it there later.
             if self.failure().is_some() {
                 return;
@@ -412,13 +423,16 @@ impl Core {
             match self.volume.remove(FileName::Table(number)) {
                 Ok(()) => self.tell(|| StoreEvent::TableDeleted { table: number }),
                 Err(StorageError::NotFound { .. }) => {}
-                // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan.
+                // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan. One disk
+                // that fails does not keep files on the other.
                 Err(error) => {
-                    self.note_job_failure("delete table", error.into());
-                    [number].into_iter().chain(numbers).for_each(|number| self.source.graveyard.bury(number));
-                    return;
+                    self.source.graveyard.bury(number);
+                    first_failure.get_or_insert(error);
                 }
             }
+        }
+        if let Some(error) = first_failure {
+            self.note_job_failure("delete table", error.into());
         }
     }
 

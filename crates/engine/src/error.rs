@@ -48,6 +48,8 @@ pub enum Error {
     },
     /// An argument is out of bounds; the text says which bounds.
     Invalid(String),
+    /// A fast disk is missing, is not this store's, or is there where none belongs; the text says which and what to do.
+    Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),
 }
@@ -103,7 +105,7 @@ impl fmt::Display for Error {
                 "the keyspace {keyspace:?} takes no writes: its level 0 has {tables} tables, as many as it may, and \
                  compacting them fails ({cause}); mend the cause and compact the keyspace, or wait until that is tried again"
             ),
-            Error::Invalid(text) | Error::Existence(text) => f.write_str(text),
+            Error::Invalid(text) | Error::Existence(text) | Error::Disks(text) => f.write_str(text),
         }
     }
 }

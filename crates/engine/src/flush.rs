@@ -13,14 +13,15 @@
 
 use crate::commit::Level0;
 use crate::core::{Core, lock};
+use crate::disks::FAST;
 use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
-use crate::version::{Added, TableMeta};
+use crate::version::{Added, TableMeta, TableSource};
 use crate::view::Slot;
 use crate::{Error, Result};
 use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, TaskError, TaskHost, merge_sources};
-use situ_storage::{FileName, Writer};
+use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{Cursor, Warming};
 use std::collections::HashSet;
@@ -34,14 +35,68 @@ pub(crate) struct Host {
     begun: Mutex<Vec<u64>>,
     paced: bool,
     target_bytes: u64,
+    /// The level of the output.
+    level: usize,
+    /// Everything goes to the capacity disk, whatever its level.
+    on_capacity: bool,
+    /// Why the fast disk refused to take what was to be written to it.
+    fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
 }
 
 impl Host {
-    pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
-        let warming = paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache))));
-        Host { core: Arc::clone(core), begun: Mutex::new(Vec::new()), paced, target_bytes, warming }
+    pub(crate) fn new(core: &Arc<Core>, paced: bool, level: usize, target_bytes: u64) -> Host {
+        Host {
+            core: Arc::clone(core),
+            begun: Mutex::new(Vec::new()),
+            paced,
+            target_bytes,
+            level,
+            on_capacity: false,
+            fast_failure: Arc::default(),
+            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache)))),
+        }
+    }
+
+    /// For the same work, once more and all on the capacity disk.
+    pub(crate) fn on_capacity(&self) -> Host {
+        Host { on_capacity: true, ..Host::new(&self.core, self.paced, self.level, self.target_bytes) }
+    }
+
+    /// Why the fast disk could not take a table that had been begun on it.
+    pub(crate) fn fast_failure(&self) -> Option<StorageError> {
+        lock(&self.fast_failure).clone()
+    }
+
+    fn number(&self) -> u64 {
+        let number = self.core.new_number();
+        lock(&self.begun).push(number);
+        number
+    }
+
+    /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
+    fn begin_on_fast(&self) -> Option<(u64, Box<dyn Writer>)> {
+        let disks = self.core.source.disks.as_ref().filter(|_| !self.on_capacity)?;
+        if self.core.disk_for(self.level, self.target_bytes) != FAST {
+            return None;
+        }
+        let number = self.number();
+        match disks.create_table(FAST, number, self.target_bytes) {
+            Ok(inner) => {
+                let watched = Watched {
+                    inner,
+                    core: Arc::clone(&self.core),
+                    level: self.level,
+                    failure: Arc::clone(&self.fast_failure),
+                };
+                Some((number, Box::new(watched)))
+            }
+            Err(error) => {
+                self.core.note_fast_failure(self.level, &error);
+                None
+            }
+        }
     }
 
     /// Removes the files of a merge that was given up, or those that are not among `kept`.
@@ -60,8 +115,10 @@ impl Host {
 
 impl TaskHost for Host {
     fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        let number = self.core.new_number();
-        lock(&self.begun).push(number);
+        if let Some(begun) = self.begin_on_fast() {
+            return Ok(begun);
+        }
+        let number = self.number();
         Ok((number, self.core.volume.create(FileName::Table(number), self.target_bytes)?))
     }
 
@@ -80,6 +137,49 @@ impl TaskHost for Host {
     }
 }
 
+/// A table on its way to the fast disk: notes why that failed.
+struct Watched {
+    inner: Box<dyn Writer>,
+    core: Arc<Core>,
+    level: usize,
+    failure: Arc<Mutex<Option<StorageError>>>,
+}
+
+fn watch<T>(
+    core: &Core,
+    level: usize,
+    noted: &Mutex<Option<StorageError>>,
+    result: StorageResult<T>,
+) -> StorageResult<T> {
+    result.inspect_err(|error| {
+        core.note_fast_failure(level, error);
+        *lock(noted) = Some(error.clone());
+    })
+}
+
+impl Writer for Watched {
+    fn append(&mut self, bytes: &[u8]) -> StorageResult<()> {
+        watch(&self.core, self.level, &self.failure, self.inner.append(bytes))
+    }
+
+    fn written(&self) -> u64 {
+        self.inner.written()
+    }
+
+    fn sync(&mut self) -> StorageResult<()> {
+        watch(&self.core, self.level, &self.failure, self.inner.sync())
+    }
+
+    fn flush(&mut self) -> StorageResult<()> {
+        watch(&self.core, self.level, &self.failure, self.inner.flush())
+    }
+
+    fn finish(self: Box<Self>) -> StorageResult<()> {
+        let Watched { inner, core, level, failure } = *self;
+        watch(&core, level, &failure, inner.finish())
+    }
+}
+
 /// A merge's failure as the engine tells it.
 pub(crate) fn task_error(error: TaskError) -> Error {
     match error {
@@ -94,11 +194,11 @@ pub(crate) fn task_error(error: TaskError) -> Error {
 }
 
 /// What the manifest is to know of a table that a merge has written.
-pub(crate) fn describe(table: &OutputTable) -> TableMeta {
+pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
     let properties = &table.summary.properties;
     TableMeta {
         number: table.number,
-        volume: 0,
+        volume: source.disk_of(table.number),
         bytes: table.summary.bytes,
         smallest_sequence: properties.smallest_sequence,
         largest_sequence: properties.largest_sequence,
@@ -140,13 +240,12 @@ impl Core {
             self.fail(error.clone());
             return Err(error.into());
         }
-        let host = Host::new(self, false, slot.bytes());
-        let result = self.write_slot(keyspace, slot, &host).and_then(|tables| {
+        let write = |host: &Arc<Host>| {
+            let tables = self.write_slot(keyspace, slot, host)?;
             self.install_flush(keyspace, slot, &tables)?;
             Ok(tables)
-        });
-        host.clean_up(result.as_deref().unwrap_or_default());
-        let tables = result?;
+        };
+        let tables = self.with_spill(Host::new(self, false, 0, slot.bytes()), write, Vec::as_slice)?;
         let duration = self.env.clock.now().saturating_sub(started);
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
         self.stall.flushed(slot.bytes(), duration);
@@ -210,7 +309,8 @@ impl Core {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
-        let added: Vec<Added> = tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
+        let added: Vec<Added> =
+            tables.iter().map(|table| Added { level: 0, meta: describe(table, &self.source) }).collect();
         let version = keyspace.view.load().version.apply(&[], &added, &self.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
         let edit = Edit {

@@ -3,6 +3,7 @@
 use crate::batch::{StoreId, WriteBatch};
 use crate::commit::Level0;
 use crate::core::{Core, lock};
+use crate::disks::FAST;
 use crate::future::WriteFuture;
 use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
@@ -434,6 +435,7 @@ impl Keyspace {
                     begin: meta.span.begin.clone(),
                     end: meta.span.end.clone(),
                     is_open: file.is_open(),
+                    on_fast_disk: meta.volume == FAST,
                 }
             })
             .collect()
@@ -517,4 +519,6 @@ pub struct TableProperties {
     pub end: Vec<u8>,
     /// Whether it has been read from since the store was opened.
     pub is_open: bool,
+    /// Whether it lies on the store's fast disk.
+    pub on_fast_disk: bool,
 }

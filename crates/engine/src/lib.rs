@@ -24,6 +24,8 @@ mod commit;
 mod compact;
 mod core;
 mod courtesy;
+mod disks;
+mod drain;
 mod edit;
 mod error;
 mod flush;
@@ -32,19 +34,25 @@ mod future;
 #[doc(hidden)]
 pub mod fuzzing;
 mod iter;
+mod joining;
 mod keyspace;
 mod listener;
 mod loggers;
 mod manifest;
+mod members;
 pub mod memtable;
 mod merge;
+mod meter;
 mod open;
 mod options;
 mod outstanding;
 mod pacer;
 mod picker;
+mod placement;
+mod placing;
 mod postpone;
 mod read;
+mod relocate;
 mod repair;
 mod snapshot;
 mod stall;
@@ -67,11 +75,14 @@ pub use options::{
     VALUE_BYTES_MAX,
 };
 pub use outstanding::ReadyFuture;
+pub use placing::{PlacementDecision, PlacementProperties};
 pub use read::Value;
-pub use repair::{LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory};
+pub use repair::{
+    LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
+};
 pub use situ_compaction::{CompactionFilter, Decision};
 pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
-pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory};
+pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

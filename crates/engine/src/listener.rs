@@ -127,6 +127,22 @@ pub enum StoreEvent {
         /// Why it failed.
         error: Error,
     },
+    /// New tables of levels below `after` go to the fast disk from now on.
+    PlacementChanged {
+        /// What it was before.
+        before: usize,
+        /// What it is now.
+        after: usize,
+        /// Why.
+        reason: String,
+    },
+    /// A table that was meant for the fast disk goes to the capacity disk.
+    TableSpilled {
+        /// Its level.
+        level: usize,
+        /// Why.
+        reason: String,
+    },
     /// The store has become read-only.
     Failed {
         /// Why.
@@ -175,6 +191,12 @@ impl fmt::Display for StoreEvent {
                 f,
                 "{keyspace}: compacting level {from_level} into {to_level} failed and rests for {rest:.0?}: {error}"
             ),
+            StoreEvent::PlacementChanged { before, after, reason } => {
+                write!(f, "new tables of levels below {after} go to the fast disk (before, below {before}): {reason}")
+            }
+            StoreEvent::TableSpilled { level, reason } => {
+                write!(f, "a new table of level {level} goes to the capacity disk: {reason}")
+            }
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }

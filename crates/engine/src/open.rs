@@ -1,6 +1,6 @@
 //! Opening a store: from files to a running [`Core`].
 //!
-//! 1. Take the lock. `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
+//! 1. Take the lock, and that of the fast disk if there is one (`joining.rs`). `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
 //! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed.
 //! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
 //! 4. What was replayed is written as tables of level 0; a new manifest with a snapshot of all this is put in force; the
@@ -10,8 +10,10 @@
 
 use crate::batch::Record;
 use crate::core::{Core, Parts, Registry};
+use crate::disks::FAST;
 use crate::edit::Edit;
 use crate::flush::{Host, describe};
+use crate::joining::{Access, Given, join};
 use crate::keyspace::KeyspaceCore;
 use crate::manifest::{self, Manifest};
 use crate::options::{KeyspaceOptions, Options};
@@ -21,7 +23,7 @@ use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{Log, LogOptions, RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileMeta, FileName, Lock, PAGE_BYTES, Volume};
-use situ_table::{BlockCache, KeyKind, Trailer};
+use situ_table::{KeyKind, Trailer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -81,7 +83,13 @@ impl State {
         }
         let mut changes: BTreeMap<u32, (Vec<_>, Vec<_>)> = BTreeMap::new();
         edit.removed.into_iter().for_each(|(id, removed)| changes.entry(id).or_default().0.push(removed));
-        edit.added.into_iter().for_each(|(id, added)| changes.entry(id).or_default().1.push(added));
+        for (id, mut added) in edit.added {
+            // A file counts where it is found; the manifest says where it was written.
+            if source.disks.is_some() {
+                added.meta.volume = source.disk_of(added.meta.number);
+            }
+            changes.entry(id).or_default().1.push(added);
+        }
         for (id, (removed, added)) in changes {
             let keyspace = self.keyspaces.get_mut(&id).ok_or_else(|| format!("there is no keyspace {id}"))?;
             keyspace.version = keyspace.version.apply(&removed, &added, source)?;
@@ -101,7 +109,7 @@ impl State {
 /// What opening gives.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
-    pub(crate) lock: Option<Box<dyn Lock>>,
+    pub(crate) locks: Vec<Box<dyn Lock>>,
 }
 
 pub(crate) fn check_name(name: &str) -> Result<()> {
@@ -128,7 +136,7 @@ enum Mode {
 const READ_ATTEMPTS_MAX: usize = 5;
 
 pub(crate) fn open(
-    volume: Arc<dyn Volume>,
+    given: &Given,
     env: Env,
     options: Options,
     keyspaces: &KeyspaceChoices,
@@ -144,7 +152,7 @@ pub(crate) fn open(
             (true, 0) => Mode::Read { all: false },
             (true, _) => Mode::Read { all: true },
         };
-        let result = open_once(Arc::clone(&volume), env.clone(), options.clone(), keyspaces, mode);
+        let result = open_once(given, env.clone(), options.clone(), keyspaces, mode);
         match result {
             Err(Error::Storage(StorageError::Corruption(_) | StorageError::NotFound { .. })) if attempts > 0 => {}
             result => return result,
@@ -152,18 +160,13 @@ pub(crate) fn open(
     }
 }
 
-fn open_once(
-    volume: Arc<dyn Volume>,
-    env: Env,
-    options: Options,
-    keyspaces: &KeyspaceChoices,
-    mode: Mode,
-) -> Result<Opened> {
+fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
     let read_only = mode != Mode::Write;
     let options = options.bounded();
-    let lock = if read_only { None } else { Some(volume.lock()?) };
-    let cache = BlockCache::new(options.cache_bytes);
-    let source = Arc::new(TableSource::new(Arc::clone(&volume), cache));
+    let mut joined = join(given, &env, if read_only { Access::Read } else { Access::Write })?;
+    let locks = std::mem::take(&mut joined.locks);
+    let volume = Arc::clone(&joined.volume);
+    let source = joined.source(options.cache_bytes);
     let current = manifest::current(&*volume)?;
     let mut state = match current {
         Some(_) if options.error_if_exists => {
@@ -194,8 +197,9 @@ fn open_once(
     if read_only {
         let core = ground.read_only()?;
         core.hold_tables(mode == Mode::Read { all: true })?;
-        return Ok(Opened { core: Arc::new(core), lock });
+        return Ok(Opened { core: Arc::new(core), locks });
     }
+    joined.settle()?;
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let (volume, logs) = (Arc::clone(&ground.volume), ground.logs.clone());
     let (core, manifest_number) = ground.build()?;
@@ -210,7 +214,7 @@ fn open_once(
         }
     }
     volume.sync_names()?;
-    Ok(Opened { core: Arc::new(core), lock })
+    Ok(Opened { core: Arc::new(core), locks })
 }
 
 impl Core {
@@ -236,6 +240,8 @@ pub(crate) struct Missing {
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
+    /// It was on the fast disk, or, of a log file, may have been.
+    pub(crate) on_fast_disk: bool,
 }
 
 impl Missing {
@@ -258,7 +264,8 @@ impl State {
                 Some(found) => ("file length", format!("{found} bytes")),
                 None => ("file", "no such file".to_owned()),
             };
-            missing.push(Missing { name, what, expected: format!("{bytes} bytes, as the manifest says"), found });
+            let expected = format!("{bytes} bytes, as the manifest says");
+            missing.push(Missing { name, what, expected, found, on_fast_disk: file.meta.volume == FAST });
         }
         // The first log file still needed exists from before an edit says so until after one says otherwise.
         let first = self.keyspaces.values().map(|k| k.log_number).min();
@@ -272,7 +279,7 @@ impl State {
             };
             if !missing.iter().any(|m| m.name == name) {
                 let expected = format!("a log file of {} bytes or more", situ_log::FILE_BYTES_MIN);
-                missing.push(Missing { name, what, expected, found });
+                missing.push(Missing { name, what, expected, found, on_fast_disk: true });
             }
         }
         missing
@@ -341,9 +348,9 @@ impl Ground<'_> {
         let scratch = Arc::new(Core::new(self.parts(self.registry())));
         let source = &self.source;
         let last_sequence = self.replay_and_flush(&scratch, |keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>| {
-            let host = Host::new(&scratch, false, slot.bytes());
-            let written = scratch.write_slot(keyspace, slot, &host)?;
-            let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
+            let write = |host: &Arc<Host>| scratch.write_slot(keyspace, slot, host);
+            let written = scratch.with_spill(Host::new(&scratch, false, 0, slot.bytes()), write, Vec::as_slice)?;
+            let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
             let version = keyspace.view.load().version.apply(&[], &added, source);
             let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);
             keyspace.view.store(Arc::new(View {

@@ -61,6 +61,10 @@ pub struct Options {
     /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default: 1,024:
     /// enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
     pub requests_outstanding_max: usize,
+    /// Bandwidths of the fast disk, in bytes a second, between which the levels that go there stay as they are: below the
+    /// first, a deeper level is added if there is room, above the second the deepest one is taken away. Default: none; they
+    /// follow what the disk has been seen to do. Counts for stores with a fast disk only.
+    pub fast_disk_bytes_per_s: Option<(u64, u64)>,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
@@ -78,6 +82,7 @@ impl Default for Options {
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
             requests_outstanding_max: 1024,
+            fast_disk_bytes_per_s: None,
             keyspace: KeyspaceOptions::default(),
             listener: None,
         }
@@ -104,6 +109,7 @@ impl Options {
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
+            ("fast_disk_bytes_per_s", format!("{:?}", self.fast_disk_bytes_per_s)),
         ]
     }
 }

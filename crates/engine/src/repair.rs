@@ -33,12 +33,13 @@ mod logs;
 mod report;
 mod tables;
 
+use crate::joining::{Access, Given, Joined, given, join};
 use crate::open::{
     DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove,
 };
 use crate::options::Options;
 use crate::verify::{Damage, damage_of, differences, is_known};
-use crate::version::{Added, Removed, TableMeta, TableSource, Version};
+use crate::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result, manifest};
 use logs::LogSurvey;
 use situ_device::Env;
@@ -58,6 +59,10 @@ pub use report::{LossKind, LostRange, LostWrites, RepairReport};
 pub struct RepairOptions {
     /// Only say what a repair would do and what would be lost; change nothing. Default false.
     pub dry_run: bool,
+    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes that
+    /// were in the log only, and the keys of the tables that were on it, which may be missing, have an older value, or be
+    /// back although they were deleted. The store has one disk then; another fast one can be added. Default false.
+    pub without_fast_disk: bool,
     /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
     /// the store is opened with.
     pub options: Options,
@@ -68,8 +73,11 @@ pub struct RepairOptions {
 /// # Errors
 /// As [`repair`]; the directory cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
-    let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(directory.as_ref())?);
-    repair(&volume, &Env::system(), options)
+    let mut given = given(DirectoryVolume::open(directory.as_ref())?, None, false)?;
+    if options.without_fast_disk {
+        given.fast = None;
+    }
+    repair_given(&given, &Env::system(), options)
 }
 
 /// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
@@ -78,13 +86,36 @@ pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> 
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
 pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
-    let _lock = if options.dry_run { None } else { Some(volume.lock()?) };
+    repair_given(&Given::alone(Arc::clone(volume)), env, options)
+}
+
+/// As [`repair`], of a store on a capacity disk and a fast one.
+///
+/// # Errors
+/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the store's.
+pub fn repair_volumes(
+    capacity: &Arc<dyn Volume>,
+    fast: Option<&Arc<dyn Volume>>,
+    env: &Env,
+    options: RepairOptions,
+) -> Result<RepairReport> {
+    repair_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned() }, env, options)
+}
+
+fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+    let without_fast_disk = options.without_fast_disk;
+    let access = match options.dry_run {
+        true => Access::Survey { without_fast_disk },
+        false => Access::Repair { without_fast_disk },
+    };
+    let joined = join(given, env, access)?;
+    let volume = &joined.volume;
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
     let store_options = options.options.bounded();
-    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(store_options.cache_bytes)));
+    let source = joined.source(store_options.cache_bytes);
     let yard = Yard {
         volume: Arc::clone(volume),
         env: env.clone(),
@@ -99,18 +130,25 @@ pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Re
         yard,
         report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
         aside: BTreeSet::new(),
+        without_fast_disk,
     };
+    repair.disks(&joined);
     let state = repair.state()?;
     let plan = repair.survey(state)?;
     if repair.is_sound() {
         repair.report.was_sound = true;
+        if !options.dry_run {
+            joined.give_up()?;
+        }
         return Ok(repair.report);
     }
     if options.dry_run {
         repair.report.set_aside = repair.aside.iter().map(|name| (*name, *name)).collect();
         return Ok(repair.report);
     }
+    joined.settle()?;
     repair.finish(plan, env, store_options)?;
+    joined.give_up()?;
     Ok(repair.report)
 }
 
@@ -146,6 +184,8 @@ struct Repair {
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
+    /// What was on the fast disk is expected to be missing.
+    without_fast_disk: bool,
 }
 
 /// Whether a failure is about what lies on the disk, and not about who asks or with what program.
@@ -160,6 +200,15 @@ fn is_damage(error: &StorageError) -> bool {
 impl Repair {
     fn path(&self, name: FileName) -> String {
         format!("{}/{name}", self.volume.location())
+    }
+
+    /// What is wrong with DISKS or MEMBER, or with there being no fast disk any more.
+    fn disks(&mut self, joined: &Joined) {
+        self.report.damages.extend(joined.damages.iter().cloned());
+        if joined.given_up.is_some() {
+            let note = "the fast disk is given up: what was on it and nowhere else is lost".to_owned();
+            self.report.notes.push(note);
+        }
     }
 
     /// Notes a damage; an error that is none ends the repair.
@@ -240,7 +289,8 @@ impl Repair {
         // Files that are missing while others are too many: the manifest has lost its last edits.
         let in_force = state.tables();
         let strangers = self.tables_found().iter().filter(|number| !in_force.contains(number)).count();
-        if !missing.is_empty() && (torn || strangers > 0) {
+        let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
+        if !explained && (torn || strangers > 0) {
             let found = format!("one in which {} files are missing and {strangers} are not named", missing.len());
             return Err(wrong(whole, "last edits", "a state that fits the files", found));
         }
@@ -386,7 +436,7 @@ impl Repair {
             match (sound, id) {
                 (Ok(table), Some(id)) => {
                     self.report.tables_kept += 1;
-                    found.extend(meta_of(number, &table).map(|meta| (id, meta)));
+                    found.extend(meta_of(number, &table, &self.yard.source).map(|meta| (id, meta)));
                 }
                 (Err(error), id) => {
                     self.damage(name, error)?;

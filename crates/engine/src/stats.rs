@@ -196,6 +196,8 @@ counters! {
     compaction_bytes_read,
     /// Bytes of tables written by compactions.
     compaction_bytes_written,
+    /// Bytes of tables copied from one disk to the other.
+    relocation_bytes_written,
     /// Entries that compactions dropped.
     compaction_entries_dropped,
     /// Nanoseconds that writers were slowed down or stopped.

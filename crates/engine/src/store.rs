@@ -9,10 +9,12 @@ use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::Iter;
+use crate::joining::{Given, clear_fast_disk, given};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
 use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
 use crate::outstanding::ReadyFuture;
+use crate::placing::PlacementProperties;
 use crate::read::Value;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
@@ -21,7 +23,7 @@ use crate::{Error, Result};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -43,12 +45,19 @@ pub struct StoreBuilder {
     keyspaces: KeyspaceChoices,
     env: Env,
     read_only: bool,
+    fast_disk: Option<PathBuf>,
 }
 
 impl StoreBuilder {
     /// Begins with `options`.
     pub fn new(options: Options) -> StoreBuilder {
-        StoreBuilder { options, keyspaces: KeyspaceChoices::new(), env: Env::system(), read_only: false }
+        StoreBuilder {
+            options,
+            keyspaces: KeyspaceChoices::new(),
+            env: Env::system(),
+            read_only: false,
+            fast_disk: None,
+        }
     }
 
     /// Options of a keyspace, if it exists at open. Others get [`Options::keyspace`]: a store does not remember with which
@@ -74,16 +83,26 @@ impl StoreBuilder {
         self
     }
 
+    /// A fast disk for the log and the upper levels: a directory of a file system on it. A new store is made with it; to an
+    /// existing one that has none it is added, if nothing is there yet. The store remembers it from then on, does not open
+    /// without it, and finds it by itself where it was last; name it again if it has moved.
+    #[must_use]
+    pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
+        self.fast_disk = Some(path.into());
+        self
+    }
+
     /// Opens the store in a directory.
     ///
     /// # Errors
     /// The directory cannot be used, another process has the store open, there is (or is not) a store, or something in
-    /// it is damaged; the text says what to do.
+    /// it is damaged, or its fast disk is missing or another's; the text says what to do.
     pub fn open(self, directory: impl AsRef<Path>) -> Result<Store> {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
-        self.open_volume(Arc::new(volume))
+        let given = given(volume, self.fast_disk.as_deref(), create)?;
+        self.open_given(&given)
     }
 
     /// Opens the store in a volume.
@@ -91,13 +110,25 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volume(self, volume: Arc<dyn Volume>) -> Result<Store> {
-        let opened = open(volume, self.env, self.options, &self.keyspaces, self.read_only)?;
+        self.open_volumes(volume, None)
+    }
+
+    /// Opens the store whose home is `capacity`, with or without a fast disk; see [`fast_disk`](StoreBuilder::fast_disk).
+    ///
+    /// # Errors
+    /// As [`open`](StoreBuilder::open).
+    pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
+        self.open_given(&Given { capacity, fast })
+    }
+
+    fn open_given(self, given: &Given) -> Result<Store> {
+        let opened = open(given, self.env, self.options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
         let background = if self.read_only { None } else { Some(Background::start(&core)?) };
         let default = lock(&core.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
         let default = Keyspace { core: Arc::clone(&core), inner: default };
-        let open = Open::new(&core, background, opened.lock);
+        let open = Open::new(&core, background, opened.locks);
         let inner = Inner { core, open, default };
         Ok(Store { inner: Arc::new(inner) })
     }
@@ -154,8 +185,9 @@ impl Store {
         StoreBuilder::new(options).read_only().open(directory)
     }
 
-    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there. Files that
-    /// are not a store's stay. An interrupted call can be made again.
+    /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a fast
+    /// disk as well, which has to be where it was last. Files that are not a store's stay. An interrupted call can be made
+    /// again.
     ///
     /// ```
     /// # fn main() -> situ_engine::Result<()> {
@@ -169,11 +201,12 @@ impl Store {
     /// ```
     ///
     /// # Errors
-    /// Another process has the store open; the system refuses to remove a file.
+    /// Another process has the store open; the fast disk is not there; the system refuses to remove a file.
     pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
         let directory = directory.as_ref();
         let volume = DirectoryVolume::open(directory)?;
         let lock = volume.lock()?;
+        clear_fast_disk(&volume)?;
         let mut files = volume.list()?;
         // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
         files.sort_by_key(|file| match file.name {
@@ -496,6 +529,16 @@ impl Store {
         self.core().wait_idle()
     }
 
+    /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is left on
+    /// the fast disk the store is noted to have none. Reads and writes go on meanwhile. Waits for iterators that were opened
+    /// before and hold tables there. If it ends early the disk is used on, and the call can be made again.
+    ///
+    /// # Errors
+    /// There is no fast disk; the capacity disk is full; one of the disks fails; the store is closed meanwhile.
+    pub fn drain_fast_disk(&self) -> Result<()> {
+        self.core().drain()
+    }
+
     /// Checks what must hold of an open store at any moment: the versions' invariants, that each table in them and each
     /// log file that memory depends on exists in its length, and that no number is ahead of the store's own. Costs one
     /// listing of the volume and no reading; [`verify`](crate::verify()) reads a store that is closed.
@@ -543,6 +586,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.volume.space(),
+            placement: core.placement_properties(),
         }
     }
 }
@@ -601,6 +645,8 @@ pub struct StoreProperties {
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// Room on the volume.
+    /// Room on the volume; on the capacity disk, if there are two.
     pub space: Space,
+    /// How the fast disk is used, if there is one.
+    pub placement: Option<PlacementProperties>,
 }

@@ -20,6 +20,7 @@
 //! that cannot be listed, or holds no store, is an error.
 
 use crate::batch::Record;
+use crate::joining::{Access, Given, given, join};
 use crate::keyspace::table_read_options;
 use crate::manifest;
 use crate::merge::{LevelCursor, MergeCursor, Source};
@@ -32,7 +33,7 @@ use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{RecoveryMode, Tail, recover};
 use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
-use situ_table::{BlockCache, Cursor, Table, salvage};
+use situ_table::{Cursor, Table, salvage};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
@@ -105,8 +106,8 @@ impl fmt::Display for VerifyReport {
 /// # Errors
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(directory.as_ref())?);
-    verify(&volume, &Env::system(), progress)
+    let given = given(DirectoryVolume::open(directory.as_ref())?, None, false)?;
+    verify_given(&given, &Env::system(), progress)
 }
 
 /// Reads and checks every byte of the store in `volume`, which nobody should have open for writing. `progress` is told
@@ -115,12 +116,37 @@ pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(Ve
 /// # Errors
 /// There is no store, or its files cannot be listed. Damage is not an error but part of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    verify_given(&Given::alone(Arc::clone(volume)), env, progress)
+}
+
+/// As [`verify`], of a store on a capacity disk and a fast one.
+///
+/// # Errors
+/// As [`verify`]; the fast disk is missing, or not the store's.
+pub fn verify_volumes(
+    capacity: &Arc<dyn Volume>,
+    fast: Option<&Arc<dyn Volume>>,
+    env: &Env,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport> {
+    verify_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned() }, env, progress)
+}
+
+fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let started = env.clock.now();
+    let joined = match join(given, env, Access::Read) {
+        // DISKS or MEMBER: without them nobody knows what else there is to read.
+        Err(Error::Storage(StorageError::Corruption(damage))) => {
+            return Ok(VerifyReport { damages: vec![*damage], ..VerifyReport::default() });
+        }
+        joined => joined?,
+    };
+    let volume = &joined.volume;
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
-    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(CACHE_BYTES)));
+    let source = joined.source(CACHE_BYTES);
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
     let mut verifier =
         Verifier { volume, source, bytes_total: bytes_total.sum(), report: VerifyReport::default(), progress, files };

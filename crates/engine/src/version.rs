@@ -11,6 +11,7 @@
 //! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
 //! thread that does so: an idle store does not keep what nobody reads any more.
 
+use crate::disks::{CAPACITY, Disks};
 use crate::options::LEVELS;
 use situ_compaction::KeySpan;
 use situ_device::Event;
@@ -127,11 +128,22 @@ pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) graveyard: Graveyard,
+    /// The two disks that `volume` consists of, if there are two.
+    pub(crate) disks: Option<Arc<Disks>>,
 }
 
 impl TableSource {
     pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>) -> TableSource {
-        TableSource { volume, cache, graveyard: Graveyard::default() }
+        TableSource { volume, cache, graveyard: Graveyard::default(), disks: None }
+    }
+
+    pub(crate) fn with_disks(self, disks: Option<Arc<Disks>>) -> TableSource {
+        TableSource { disks, ..self }
+    }
+
+    /// Which disk table `number` lies on, as the manifest numbers them.
+    pub(crate) fn disk_of(&self, number: u64) -> u32 {
+        self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 }
 

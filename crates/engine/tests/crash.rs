@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::prefix::{self, Told};
 use common::*;
 use situ_device::Env;
 use situ_engine::{Durability, Error, Store, StoreBuilder, WriteBatch};
@@ -10,109 +11,16 @@ use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everyw
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-const KEYS: u64 = 60;
-
-/// What one run was told: after how many operations the store must, and may, be found.
-struct Told {
-    /// `states[n]`: both keyspaces after n operations.
-    states: Vec<[Model; 2]>,
-    acknowledged: usize,
-    synced: usize,
-}
-
 fn open(env: &Env, volume: &SimVolume, seed: u64) -> Result<Store, Error> {
     StoreBuilder::new(small_options(&mut Rng::new(seed))).env(env.clone()).open_volume(Arc::new(volume.clone()))
 }
 
 fn workload(env: &Env, volume: &SimVolume, seed: u64, steps: usize) -> Told {
-    let mut rng = Rng::new(seed ^ 0xc0ffee);
-    let mut told = Told { states: vec![[Model::new(), Model::new()]], acknowledged: 0, synced: 0 };
-    let _ = run(env, volume, seed, steps, &mut rng, &mut told);
-    told
+    prefix::workload(&|seed| open(env, volume, seed), seed, steps)
 }
 
-fn run(env: &Env, volume: &SimVolume, seed: u64, steps: usize, rng: &mut Rng, told: &mut Told) -> Result<(), Error> {
-    let mut store = open(env, volume, seed)?;
-    store.create_keyspace("other", small_options(rng).keyspace)?;
-    for _ in 0..steps {
-        match rng.below(100) {
-            0..3 => store.flush()?,
-            3..4 => store.default_keyspace().compact(None, None)?,
-            4..5 => {
-                store.close()?;
-                told.synced = told.acknowledged;
-                store = open(env, volume, rng.next_u64())?;
-            }
-            5..7 => {
-                store.sync()?;
-                told.synced = told.acknowledged;
-            }
-            _ => {}
-        }
-        let keyspaces = [store.default_keyspace().clone(), store.keyspace("other")?];
-        let mut after = told.states[told.acknowledged].clone();
-        let mut batch = WriteBatch::new();
-        for _ in 0..1 + rng.below(4) {
-            let which = rng.index(2);
-            let one = key(rng, KEYS);
-            match rng.below(10) {
-                0..7 => {
-                    let value = value(rng);
-                    batch.put(&keyspaces[which], &one, &value)?;
-                    after[which].insert(one, value);
-                }
-                7..9 => {
-                    batch.delete(&keyspaces[which], &one)?;
-                    after[which].remove(&one);
-                }
-                _ => {
-                    let end = key(rng, KEYS);
-                    batch.delete_range(&keyspaces[which], &one, &end)?;
-                    after[which].retain(|key, _| key < &one || key >= &end);
-                }
-            }
-        }
-        // From here on the operation may be found, whatever the answer will be.
-        told.states.push(after);
-        let durability = if rng.chance(0.2) { Durability::Synced } else { Durability::Buffered };
-        if batch.is_empty() {
-            told.acknowledged += 1;
-            continue;
-        }
-        store.write_with(batch, durability)?;
-        told.acknowledged += 1;
-        if durability == Durability::Synced {
-            told.synced = told.acknowledged;
-        }
-    }
-    store.close()?;
-    told.synced = told.acknowledged;
-    Ok(())
-}
-
-/// Opens what a crash left and finds it equal to the state after some number of operations, at least `least`.
 fn check(env: &Env, volume: &SimVolume, told: &Told, least: usize, seed: u64) {
-    let store = open(env, volume, seed).unwrap_or_else(|e| panic!("the store does not open after the crash: {e}"));
-    let found = ["default", "other"].map(|name| match store.keyspace(name) {
-        Ok(keyspace) => contents(&keyspace, None),
-        // Creating it was not acknowledged.
-        Err(_) => Model::new(),
-    });
-    let matching: Vec<usize> = (0..told.states.len()).filter(|n| told.states[*n] == found).collect();
-    assert!(
-        matching.iter().any(|n| *n >= least),
-        "found the state after {matching:?} operations; synced {}, acknowledged {}, tried {}",
-        told.synced,
-        told.acknowledged,
-        told.states.len() - 1
-    );
-    // And it goes on from there.
-    store.put(b"after", b"the crash").unwrap();
-    store.flush().unwrap();
-    store.close().unwrap();
-    let store = open(env, volume, seed).unwrap();
-    assert_eq!(store.get(b"after").unwrap().as_deref(), Some(&b"the crash"[..]));
-    store.close().unwrap();
+    prefix::check(&|seed| open(env, volume, seed), told, least, seed);
 }
 
 #[test]

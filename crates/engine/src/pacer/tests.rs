@@ -1,4 +1,5 @@
 use super::*;
+use crate::joining::Given;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -18,7 +19,7 @@ fn paced(bound: u64, debt: f64, bytes: u64) -> Duration {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let options = Options { compaction_bytes_per_s_max: bound, ..Options::default() };
-        let core = open(Arc::new(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
+        let core = open(&Given::alone(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
         core.pacer.set_debt(debt);
         let started = core.env.clock.now();
         (0..100).for_each(|_| core.pacer.pace(&core, bytes / 100));

@@ -1,6 +1,7 @@
 use super::*;
 use crate::commit::Obstacle;
 use crate::core::Trouble;
+use crate::joining::Given;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use crate::picker::Span;
@@ -37,7 +38,7 @@ fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCor
         let mut options = Options::default();
         options.keyspace.level0_tables = 2;
         options.compaction_threads = 2;
-        let core = open(Arc::new(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
+        let core = open(&Given::alone(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
         let keyspace = core.keyspaces().remove(0);
         let added: Vec<_> =
             tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();

@@ -63,10 +63,10 @@ fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T])
 }
 
 /// The table as a version would hold it, by its own account; `None` if it is empty.
-pub(super) fn meta_of(number: u64, table: &Table) -> Option<TableMeta> {
+pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Option<TableMeta> {
     let span = span_of(table.properties(), table.range_tombstones())?;
     let summary = situ_table::TableSummary { bytes: table.bytes(), properties: table.properties().clone() };
-    Some(describe(&OutputTable { number, summary, span }))
+    Some(describe(&OutputTable { number, summary, span }, source))
 }
 
 impl Yard {
@@ -121,8 +121,8 @@ impl Yard {
             }
             let summary = writer.finish()?;
             self.keep(number)?;
-            table =
-                span_of(&summary.properties, &tombstones).map(|span| describe(&OutputTable { number, summary, span }));
+            table = span_of(&summary.properties, &tombstones)
+                .map(|span| describe(&OutputTable { number, summary, span }, &self.source));
         }
         Ok(Remains { table, usable, lost, damages: salvaged.damages })
     }
@@ -167,7 +167,7 @@ impl Yard {
         let once = Once { merge: Merge::new(sources, 0), last: Vec::new() };
         let output = merge_sources(vec![once], &tombstones, 0, &rules, self).map_err(crate::flush::task_error)?;
         output.tables.iter().try_for_each(|table| self.keep(table.number))?;
-        Ok(output.tables.iter().map(|table| Added { level, meta: describe(table) }).collect())
+        Ok(output.tables.iter().map(|table| Added { level, meta: describe(table, &self.source) }).collect())
     }
 
     /// Removes a table that this repair has written and does not need any more.

@@ -1,4 +1,5 @@
 use super::*;
+use crate::joining::Given;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -34,7 +35,8 @@ fn with_core(test: impl FnOnce(&Arc<Core>, &SimExecutor) + Send) {
     executor.run(|| {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
-        let opened = open(Arc::new(volume), env, Options::default(), &KeyspaceChoices::new(), false).unwrap();
+        let opened =
+            open(&Given::alone(Arc::new(volume)), env, Options::default(), &KeyspaceChoices::new(), false).unwrap();
         test(&opened.core, &executor);
     });
 }

@@ -1,6 +1,8 @@
 //! What the engine's tests share: small stores, a model, random operations.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod prefix;
+
 use situ_engine::{Compression, Iter, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
 use situ_sim::Rng;
 use std::collections::BTreeMap;

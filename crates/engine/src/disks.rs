@@ -1,0 +1,356 @@
+//! The two disks of a store as one volume.
+//!
+//! File numbers are never used twice in a store, so a name says which file is meant wherever it lies, and all that does
+//! not care for places (recovery, verification, repair, the log) sees one [`Volume`]. Who cares asks
+//! [`create_table`](Disks::create_table) for a place and [`disk_of`](Disks::disk_of) where a file lies.
+//!
+//! * The capacity disk is the store's *home*: CURRENT, manifests, LOCK, IDENTITY, DISKS and everything temporary.
+//! * Log files begin on the fast disk, unless it is [closed](Disks::close_fast) to new files. If it has no room for one,
+//!   that file begins at home.
+//! * Tables lie where their creator wanted them.
+//!
+//! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
+//!
+//! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK, as of the last listing and
+//! of all changes through this volume since, and no name of the other disk. No name is on both disks: where a log file could not be begun on
+//! the fast disk, it is made sure that nothing of it is left there before it begins at home.
+//!
+//! **Threads.** Everything from any thread; the set's lock is never held across a call to a volume.
+//!
+//! **Failure.** Errors are the volumes' own, those of log files on the fast disk with a word about which disk it was: the
+//! store takes no writes from then on, and people have to know which disk to look at.
+
+use crate::core::lock;
+use crate::members::{Fast, Home};
+use crate::meter::{Meter, Metered};
+use crate::placing::PlacementDecision;
+use situ_device::{Buffer, Env};
+use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
+use std::collections::HashSet;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+/// The volume number of the capacity disk, as in the manifest.
+pub(crate) const CAPACITY: u32 = 0;
+/// The volume number of the fast disk.
+pub(crate) const FAST: u32 = 1;
+
+/// One of the two.
+pub(crate) struct Side {
+    pub(crate) volume: Metered,
+    /// Names were changed since they were last made durable.
+    names_changed: AtomicBool,
+}
+
+impl Side {
+    fn new(volume: Arc<dyn Volume>, env: &Env) -> Side {
+        Side { volume: Metered::new(volume, Meter::new(env)), names_changed: AtomicBool::new(false) }
+    }
+
+    pub(crate) fn meter(&self) -> &Arc<Meter> {
+        &self.volume.meter
+    }
+
+    fn renamed(&self, result: Result<()>) -> Result<()> {
+        // Even after an error: who knows.
+        self.names_changed.store(true, Ordering::Release);
+        result
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        if !self.names_changed.swap(false, Ordering::AcqRel) {
+            return Ok(());
+        }
+        self.volume.sync_names().inspect_err(|_| self.names_changed.store(true, Ordering::Release))
+    }
+}
+
+/// A capacity disk and a fast one.
+pub(crate) struct Disks {
+    pub(crate) capacity: Side,
+    pub(crate) fast: Side,
+    on_fast: Mutex<HashSet<FileName>>,
+    /// Takes no new files: it is being drained.
+    fast_closed: AtomicBool,
+    /// Log files that began on the capacity disk for want of room on the fast one.
+    pub(crate) log_files_spilled: AtomicU64,
+    /// What DISKS says, once it names this fast disk.
+    home: Mutex<Option<Home>>,
+}
+
+/// What belongs to the fast disk as such, and is no file of the store.
+fn is_the_disks_own(name: FileName) -> bool {
+    matches!(name, FileName::Member | FileName::Lock)
+}
+
+impl Disks {
+    /// Both disks, having looked at what is on the fast one.
+    pub(crate) fn new(capacity: Arc<dyn Volume>, fast: Arc<dyn Volume>, env: &Env) -> Result<Arc<Disks>> {
+        let disks = Disks {
+            capacity: Side::new(capacity, env),
+            fast: Side::new(fast, env),
+            on_fast: Mutex::default(),
+            fast_closed: AtomicBool::new(false),
+            log_files_spilled: AtomicU64::new(0),
+            home: Mutex::default(),
+        };
+        disks.list_fast()?;
+        Ok(Arc::new(disks))
+    }
+
+    pub(crate) fn set_home(&self, home: Home) {
+        *lock(&self.home) = Some(home);
+    }
+
+    /// The decisions of placement that DISKS has.
+    pub(crate) fn decisions(&self) -> Vec<PlacementDecision> {
+        lock(&self.home).as_ref().map_or_else(Vec::new, |home| home.decisions.clone())
+    }
+
+    /// Writes the decisions into DISKS.
+    pub(crate) fn note_decisions(&self, decisions: &[PlacementDecision]) -> crate::Result<()> {
+        let Some(home) = lock(&self.home).clone() else { return Ok(()) };
+        let home = Home { decisions: decisions.to_vec(), ..home };
+        home.write(&self.capacity.volume)?;
+        self.set_home(home);
+        Ok(())
+    }
+
+    /// Notes durably that the store has no fast disk any more.
+    pub(crate) fn let_go_of_fast(&self) -> crate::Result<()> {
+        let Some(home) = lock(&self.home).clone() else { return Ok(()) };
+        let home = Home { fast: Fast::None, at: None, ..home };
+        home.write(&self.capacity.volume)?;
+        self.set_home(home);
+        Ok(())
+    }
+
+    fn on_fast(&self) -> MutexGuard<'_, HashSet<FileName>> {
+        lock(&self.on_fast)
+    }
+
+    fn side(&self, name: FileName) -> &Side {
+        if self.disk_of(name) == FAST { &self.fast } else { &self.capacity }
+    }
+
+    /// Where a file lies; what is not known to lie on the fast disk lies on the other.
+    pub(crate) fn disk_of(&self, name: FileName) -> u32 {
+        if self.on_fast().contains(&name) { FAST } else { CAPACITY }
+    }
+
+    /// The files of the store on the fast disk.
+    pub(crate) fn list_fast(&self) -> Result<Vec<FileMeta>> {
+        let mut files = self.fast.volume.list()?;
+        files.retain(|file| !is_the_disks_own(file.name));
+        // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the set
+        // and does no harm, as it does not come again.
+        self.on_fast().extend(files.iter().map(|file| file.name));
+        Ok(files)
+    }
+
+    /// Begins table `number` on a disk.
+    pub(crate) fn create_table(&self, disk: u32, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+        let name = FileName::Table(number);
+        if disk != FAST {
+            return self.capacity.volume.create(name, bound);
+        }
+        self.on_fast().insert(name);
+        // After an error it stays in the set: something of it may be there, for its creator to remove.
+        self.fast.volume.create(name, bound)
+    }
+
+    /// From now on no new log file begins on the fast disk, and no spare there is used again.
+    pub(crate) fn close_fast(&self, closed: bool) {
+        self.fast_closed.store(closed, Ordering::Release);
+    }
+
+    fn takes_logs(&self) -> bool {
+        !self.fast_closed.load(Ordering::Acquire)
+    }
+
+    /// Tries to open where the file should be, then where a file may be that another process has made since.
+    fn find<T>(&self, name: FileName, open: impl Fn(&dyn Volume) -> Result<T>) -> Result<(T, u32)> {
+        if self.disk_of(name) == FAST {
+            return Ok((open(&self.fast.volume)?, FAST));
+        }
+        match open(&self.capacity.volume) {
+            Err(error @ Error::NotFound { .. }) if name.number().is_some() => match open(&self.fast.volume) {
+                Ok(opened) => Ok((opened, FAST)),
+                Err(_) => Err(error),
+            },
+            result => Ok((result?, CAPACITY)),
+        }
+    }
+
+    /// Makes a log file at home in place of a spare on a disk that takes no new files.
+    fn recycle_at_home(&self, spare: FileName, log: FileName) -> Result<()> {
+        let bytes = self.fast.volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
+        self.capacity.volume.create_pages(log, bytes)?;
+        let removed = self.fast.renamed(self.fast.volume.remove(spare));
+        if removed.is_ok() {
+            self.on_fast().remove(&spare);
+        }
+        removed.or_else(|error| {
+            // The log keeps the spare on its list then, and must find no file of the new name.
+            self.capacity.renamed(self.capacity.volume.remove(log))?;
+            Err(error)
+        })
+    }
+
+    fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        self.on_fast().insert(name);
+        let begun = self.fast.volume.create_pages(name, bytes);
+        match begun {
+            Ok(file) => Ok(FastPages::over(file)),
+            Err(error) if error.is_no_space() => {
+                match self.fast.volume.remove(name) {
+                    Ok(()) | Err(Error::NotFound { .. }) => {}
+                    // Two files of one name would be worse than a log that waits for room.
+                    Err(_) => return Err(error),
+                }
+                self.on_fast().remove(&name);
+                let file = self.capacity.volume.create_pages(name, bytes)?;
+                self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
+                Ok(file)
+            }
+            Err(error) => {
+                self.on_fast().remove(&name);
+                Err(on_fast_disk(error))
+            }
+        }
+    }
+}
+
+impl Volume for Disks {
+    fn location(&self) -> String {
+        self.capacity.volume.location()
+    }
+
+    fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>> {
+        self.capacity.volume.create(name, bound)
+    }
+
+    fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
+        Ok(self.find(name, |volume| volume.open(name))?.0)
+    }
+
+    fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        if self.takes_logs() { self.begin_log(name, bytes) } else { self.capacity.volume.create_pages(name, bytes) }
+    }
+
+    fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
+        let (file, disk) = self.find(name, |volume| volume.open_pages(name))?;
+        Ok(if disk == FAST { FastPages::over(file) } else { file })
+    }
+
+    fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
+        self.capacity.volume.replace(name, contents)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        if self.disk_of(from) != FAST {
+            return self.capacity.renamed(self.capacity.volume.rename(from, to));
+        }
+        if matches!(from, FileName::Spare(_)) && !self.takes_logs() {
+            return self.recycle_at_home(from, to);
+        }
+        self.on_fast().insert(to);
+        self.fast.renamed(self.fast.volume.rename(from, to)).inspect_err(|_| {
+            self.on_fast().remove(&to);
+        })?;
+        self.on_fast().remove(&from);
+        Ok(())
+    }
+
+    fn remove(&self, name: FileName) -> Result<()> {
+        // Each disk has its own files that are on their way.
+        if name == FileName::REPLACEMENT && self.disk_of(name) == FAST {
+            self.on_fast().remove(&name);
+            return match self.fast.renamed(self.fast.volume.remove(name)) {
+                Ok(()) => match self.capacity.renamed(self.capacity.volume.remove(name)) {
+                    Err(Error::NotFound { .. }) => Ok(()),
+                    result => result,
+                },
+                Err(Error::NotFound { .. }) => self.capacity.renamed(self.capacity.volume.remove(name)),
+                error => error,
+            };
+        }
+        let side = self.side(name);
+        let removed = side.renamed(side.volume.remove(name));
+        if matches!(removed, Ok(()) | Err(Error::NotFound { .. })) {
+            self.on_fast().remove(&name);
+        }
+        removed
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.fast.sync_names().and(self.capacity.sync_names())
+    }
+
+    fn list(&self) -> Result<Vec<FileMeta>> {
+        let mut files = self.capacity.volume.list()?;
+        for file in self.list_fast()? {
+            if !files.iter().any(|other| other.name == file.name) {
+                files.push(file);
+            }
+        }
+        files.sort_by_key(|file| file.name);
+        Ok(files)
+    }
+
+    /// Of the capacity disk, where everything finds room in the end.
+    fn space(&self) -> Space {
+        self.capacity.volume.space()
+    }
+
+    fn lock(&self) -> Result<Box<dyn Lock>> {
+        struct Both {
+            _capacity: Box<dyn Lock>,
+            _fast: Box<dyn Lock>,
+        }
+        impl Lock for Both {}
+        let capacity = self.capacity.volume.lock()?;
+        Ok(Box::new(Both { _capacity: capacity, _fast: self.fast.volume.lock()? }))
+    }
+}
+
+/// A log file on the fast disk: its errors say so.
+struct FastPages(Arc<dyn PageFile>);
+
+impl FastPages {
+    fn over(file: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
+        Arc::new(FastPages(file))
+    }
+}
+
+fn on_fast_disk(error: Error) -> Error {
+    match error {
+        Error::Io { op, path, source } => Error::Io { op, path: format!("{path} (on the fast disk)"), source },
+        other => other,
+    }
+}
+
+impl PageFile for FastPages {
+    fn path(&self) -> &str {
+        self.0.path()
+    }
+
+    fn pages(&self) -> u64 {
+        self.0.pages()
+    }
+
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
+        self.0.write(first, buffer, count, durable).map_err(on_fast_disk)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.0.sync().map_err(on_fast_disk)
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.0.read_at(offset, into).map_err(on_fast_disk)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,138 @@
+use super::*;
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+
+/// A machine, a home and a fast disk with some room.
+fn world(room: Option<u64>) -> (SimExecutor, [SimVolume; 2]) {
+    let executor = SimExecutor::new(1);
+    let home = SimVolume::named(&executor.env(), "home", FaultPlan::none(), 1);
+    let plan = FaultPlan { capacity_bytes: room, ..FaultPlan::none() };
+    let fast = SimVolume::named(&executor.env(), "fast", plan, 2);
+    (executor, [home, fast])
+}
+
+fn disks(executor: &SimExecutor, [home, fast]: &[SimVolume; 2]) -> Arc<Disks> {
+    Disks::new(Arc::new(home.clone()), Arc::new(fast.clone()), &executor.env()).unwrap()
+}
+
+fn names(volume: &dyn Volume) -> Vec<String> {
+    volume.list().unwrap().iter().map(|file| file.name.to_string()).collect()
+}
+
+const LOG_BYTES: u64 = 64 << 10;
+
+#[test]
+fn a_log_file_that_the_fast_disk_has_no_room_for_begins_at_home() {
+    let (executor, both) = world(Some(3 * LOG_BYTES / 2));
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        let buffer = Buffer::new(situ_storage::PAGE_BYTES);
+        for number in 1..=2 {
+            let file = disks.create_pages(FileName::Log(number), LOG_BYTES).unwrap();
+            file.write(0, &buffer, 1, true).unwrap();
+        }
+        assert_eq!(names(&both[1]), ["000001.log"]);
+        assert_eq!(names(&both[0]), ["000002.log"]);
+        assert_eq!(disks.log_files_spilled.load(Ordering::Relaxed), 1);
+        assert_eq!(names(&*disks), ["000001.log", "000002.log"]);
+        // Recycling stays on the disk where the file is.
+        disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
+        disks.rename(FileName::Spare(1), FileName::Log(3)).unwrap();
+        disks.sync_names().unwrap();
+        assert_eq!(names(&both[1]), ["000003.log"]);
+        assert_eq!(disks.open_pages(FileName::Log(3)).unwrap().path(), "fast/000003.log");
+        disks.remove(FileName::Log(3)).unwrap();
+        disks.remove(FileName::Log(2)).unwrap();
+        assert!(matches!(disks.remove(FileName::Log(2)), Err(Error::NotFound { .. })));
+        assert!(names(&*disks).is_empty());
+    });
+}
+
+/// A file half made on the fast disk that cannot be removed must not have a twin at home.
+#[test]
+fn a_log_file_is_never_on_both_disks() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        let full = Rule::new(Fault::NoSpace).on(&[Operation::CreatePages]).files(&[FileKind::Log]);
+        let stuck = Rule::new(Fault::Io).on(&[Operation::Remove]);
+        both[1].set_faults(FaultPlan::none().with(full.clone()).with(stuck));
+        assert!(disks.create_pages(FileName::Log(1), LOG_BYTES).is_err());
+        assert!(names(&both[0]).is_empty());
+        both[1].set_faults(FaultPlan::none().with(full));
+        disks.create_pages(FileName::Log(2), LOG_BYTES).unwrap();
+        assert_eq!(names(&both[0]), ["000002.log"]);
+    });
+}
+
+#[test]
+fn a_closed_fast_disk_gets_nothing_new_and_its_spares_are_not_used() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
+        disks.close_fast(true);
+        both[0].set_faults(FaultPlan::none().with(Rule::new(Fault::NoSpace).on(&[Operation::CreatePages])));
+        assert!(disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap_err().is_no_space());
+        both[0].set_faults(FaultPlan::none());
+        both[1].set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Remove])));
+        assert!(disks.rename(FileName::Spare(1), FileName::Log(2)).is_err());
+        both[1].set_faults(FaultPlan::none());
+        assert_eq!(names(&*disks), ["000001.spare"], "as before after an error");
+        disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap();
+        assert_eq!(disks.open_pages(FileName::Log(2)).unwrap().pages() * 4096, LOG_BYTES);
+        disks.create_pages(FileName::Log(3), LOG_BYTES).unwrap();
+        assert_eq!(names(&both[0]), ["000002.log", "000003.log"]);
+        assert!(names(&both[1]).is_empty());
+    });
+}
+
+#[test]
+fn files_are_found_where_they_are_also_those_that_another_process_has_made() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        for (disk, number) in [(CAPACITY, 1), (FAST, 2)] {
+            let mut writer = disks.create_table(disk, number, 100).unwrap();
+            writer.append(&[number as u8]).unwrap();
+            writer.finish().unwrap();
+            assert_eq!(disks.disk_of(FileName::Table(number)), disk);
+        }
+        let mut stranger = both[1].create(FileName::Table(3), 1).unwrap();
+        stranger.append(&[3]).unwrap();
+        stranger.finish().unwrap();
+        for number in 1..=3 {
+            let mut byte = [0];
+            disks.open(FileName::Table(number)).unwrap().read_at(0, &mut byte).unwrap();
+            assert_eq!(byte, [number as u8]);
+        }
+        // What the disk has for itself is no file of the store.
+        both[1].set_contents(FileName::Member, b"whose");
+        assert_eq!(names(&*disks), ["000001.table", "000002.table", "000003.table"]);
+        assert_eq!(disks.disk_of(FileName::Table(3)), FAST, "known since the listing");
+    });
+}
+
+/// Without it, names on a disk where nothing changed would cost a sync of its directory each time.
+#[test]
+fn names_are_synced_where_they_changed_and_survive() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
+        let before = both[0].operations();
+        disks.sync_names().unwrap();
+        assert_eq!(both[0].operations(), before, "nothing changed at home");
+        for seed in 0..20 {
+            assert_eq!(names(&both[1].crash(seed)), ["000001.spare"]);
+        }
+        disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap();
+        both[1].set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::SyncNames]).nth(0)));
+        assert!(disks.sync_names().is_err());
+        disks.sync_names().unwrap();
+        for seed in 0..20 {
+            assert_eq!(names(&both[1].crash(seed)), ["000002.log"]);
+        }
+    });
+}

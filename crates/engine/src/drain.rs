@@ -1,0 +1,146 @@
+//! Taking the fast disk away from a running store.
+//!
+//! 1. From now on nothing new begins on the fast disk: neither tables, whatever the pointer says, nor log files.
+//! 2. The log goes on in a file at home, memtables are flushed, and the log files on the fast disk are let go of.
+//! 3. Tables are copied home (`relocate.rs`), and those that compactions and old readers hold are waited for.
+//! 4. When nothing of the store is left there, durably, DISKS says that there is no fast disk; then MEMBER goes.
+//!
+//! **Failure.** A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
+//! drain can be asked for again. Before step 4 the store needs the disk, after it it does not.
+
+use crate::commit::Level0;
+use crate::core::{Core, lock};
+use crate::disks::{CAPACITY, Disks, FAST};
+use crate::edit::Edit;
+use crate::keyspace::KeyspaceCore;
+use crate::placing::Placing;
+use crate::version::TableFile;
+use crate::{Error, Result};
+use situ_log::Log;
+use situ_storage::{Error as StorageError, FileName, Volume};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often it is looked whether readers have let go.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Nothing new on the fast disk while this lives.
+struct Closed<'a>(&'a Placing);
+
+impl<'a> Closed<'a> {
+    fn begin(placing: &'a Placing) -> Result<Closed<'a>> {
+        if placing.draining.swap(true, Ordering::AcqRel) {
+            return Err(Error::Invalid("the fast disk is being drained already".to_owned()));
+        }
+        placing.disks.close_fast(true);
+        Ok(Closed(placing))
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        self.0.disks.close_fast(false);
+        self.0.draining.store(false, Ordering::Release);
+    }
+}
+
+impl Core {
+    /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
+    pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
+        let log = self.writable()?;
+        let _guest = self.enter()?;
+        let Some(placing) = self.placing.as_ref().filter(|placing| !placing.is_drained()) else {
+            return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
+        };
+        let closed = Closed::begin(placing)?;
+        let disks = &placing.disks;
+        self.log_goes_home(log, disks)?;
+        loop {
+            let seen = self.progress.generation();
+            self.writable()?;
+            if self.log_is_on_fast(log, disks) {
+                self.log_goes_home(log, disks)?;
+            }
+            let moved = self.tables_go_home()?;
+            self.bury();
+            self.release_logs();
+            log.drop_spares()?;
+            if disks.list_fast()?.is_empty() {
+                break;
+            }
+            if !moved {
+                self.progress.wait(seen, Some(LOOK_EVERY));
+            }
+        }
+        // Files that came back after a crash, without MEMBER, would be nobody's.
+        disks.sync_names()?;
+        {
+            let _baton = self.take_manifest()?;
+            disks.let_go_of_fast()?;
+        }
+        // Nothing begins there any more, and nobody asks for it.
+        placing.drained.store(true, Ordering::Release);
+        std::mem::forget(closed);
+        match disks.fast.volume.remove(FileName::Member) {
+            Ok(()) | Err(StorageError::NotFound { .. }) => Ok(disks.fast.volume.sync_names()?),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Whether records go to the fast disk, or will with the next file.
+    fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
+        [log.file(), self.prepared_log()].into_iter().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
+    }
+
+    /// Step 2.
+    fn log_goes_home(&self, log: &Log, disks: &Disks) -> Result<()> {
+        while self.log_is_on_fast(log, disks) {
+            // A file that was made ready may be on the fast disk: another number takes its place.
+            let ready = self.prepared_log();
+            if disks.disk_of(FileName::Log(ready)) == FAST {
+                self.log_rotated(ready);
+            }
+            self.prepare_log(0)?;
+            let mut commit = lock(&self.commit);
+            let is_home = disks.disk_of(FileName::Log(log.file())) == CAPACITY;
+            // Another thread may have gone on to the file meanwhile; then it is tried again.
+            let _ = if is_home { Ok(()) } else { self.rotate_locked(&mut commit) };
+            drop(commit);
+            self.writable()?;
+        }
+        for keyspace in self.keyspaces() {
+            match self.flush(&keyspace, Level0::Ignored) {
+                Err(Error::KeyspaceDropped { .. }) => {}
+                flushed => flushed?,
+            }
+        }
+        let mut baton = self.take_manifest()?;
+        let log_numbers = self.log_numbers(&lock(&self.commit));
+        baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
+        drop(baton);
+        // The last page of a file before would be written with the next records, and must be before it can go.
+        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        self.release_logs();
+        Ok(())
+    }
+
+    /// Step 3; whether a table was copied.
+    fn tables_go_home(self: &Arc<Self>) -> Result<bool> {
+        let mut moved = false;
+        let on_fast = |keyspace: Arc<KeyspaceCore>| {
+            let version = Arc::clone(&keyspace.view.load().version);
+            let files = version.files().filter(|(_, file)| file.meta.volume == FAST);
+            let files: Vec<(usize, Arc<TableFile>)> = files.map(|(level, file)| (level, Arc::clone(file))).collect();
+            (keyspace, files)
+        };
+        let found: Vec<_> = self.keyspaces().into_iter().map(on_fast).collect();
+        for (keyspace, files) in found {
+            for (level, file) in files {
+                self.writable()?;
+                moved |= self.relocate(&keyspace, level, &file, CAPACITY, "the fast disk is being drained")?;
+            }
+        }
+        Ok(moved)
+    }
+}

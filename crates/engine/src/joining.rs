@@ -1,0 +1,337 @@
+//! The first step of opening: from the volumes that were given to the one that the store lies on, locked.
+//!
+//! 1. The home's lock; a reader takes none.
+//! 2. DISKS at home is compared with the fast disk that was given (`members.rs`). A fast disk that is needed and missing
+//!    is an error that says what lies on it, which takes a look at the manifest.
+//! 3. The fast disk's lock; both disks become one volume (`disks.rs`).
+//! 4. [`Joined::settle`], when the store is known to open and before anything is put on the fast disk: a new fast disk is
+//!    made the store's, the place of a known one is noted if it has moved.
+
+use crate::disks::{Disks, FAST};
+use crate::members::{Fast, Home, Member, Verdict, add, judge, last_seen};
+use crate::open::{State, needed_logs};
+use crate::version::TableSource;
+use crate::{Error, Result, manifest};
+use situ_device::Env;
+use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, Lock, Volume};
+use situ_table::BlockCache;
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+/// The volumes that a caller names.
+#[derive(Clone)]
+pub(crate) struct Given {
+    /// The store's home.
+    pub(crate) capacity: Arc<dyn Volume>,
+    pub(crate) fast: Option<Arc<dyn Volume>>,
+}
+
+impl Given {
+    pub(crate) fn alone(capacity: Arc<dyn Volume>) -> Given {
+        Given { capacity, fast: None }
+    }
+}
+
+/// What the volumes are wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// Writing to what may be damaged.
+    Repair {
+        without_fast_disk: bool,
+    },
+    /// As [`Repair`](Access::Repair), without changing anything.
+    Survey {
+        without_fast_disk: bool,
+    },
+}
+
+impl Access {
+    fn writes(self) -> bool {
+        matches!(self, Access::Write | Access::Repair { .. })
+    }
+
+    fn repairs(self) -> bool {
+        matches!(self, Access::Repair { .. } | Access::Survey { .. })
+    }
+
+    fn gives_up_fast_disk(self) -> bool {
+        matches!(self, Access::Repair { without_fast_disk: true } | Access::Survey { without_fast_disk: true })
+    }
+}
+
+/// The volume that a store lies on.
+pub(crate) struct Joined {
+    pub(crate) volume: Arc<dyn Volume>,
+    /// If there are two.
+    pub(crate) disks: Option<Arc<Disks>>,
+    pub(crate) locks: Vec<Box<dyn Lock>>,
+    /// What DISKS is to say before anything is written, if it does not.
+    pending: Option<Pending>,
+    /// A fast disk was there and is given up: what DISKS is to say then.
+    pub(crate) given_up: Option<Home>,
+    /// What is damaged of DISKS and MEMBER, and taken from elsewhere.
+    pub(crate) damages: Vec<Corruption>,
+}
+
+enum Pending {
+    Add { store: crate::members::Id, disk: crate::members::Id },
+    Write(Home, Option<Member>),
+}
+
+impl Joined {
+    fn alone(volume: &Arc<dyn Volume>, locks: Vec<Box<dyn Lock>>) -> Joined {
+        Joined { volume: Arc::clone(volume), disks: None, locks, pending: None, given_up: None, damages: Vec::new() }
+    }
+
+    /// Where tables come from.
+    pub(crate) fn source(&self, cache_bytes: u64) -> Arc<TableSource> {
+        let source = TableSource::new(Arc::clone(&self.volume), BlockCache::new(cache_bytes));
+        Arc::new(source.with_disks(self.disks.clone()))
+    }
+
+    /// Notes that there is no fast disk any more, when the manifest needs none.
+    pub(crate) fn give_up(&self) -> Result<()> {
+        self.given_up.as_ref().map_or(Ok(()), |home| home.write(&*self.volume))
+    }
+
+    /// Makes both disks know of each other, durably.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let Some(disks) = &self.disks else { return Ok(()) };
+        let (home, fast) = (&disks.capacity.volume, &disks.fast.volume);
+        match &self.pending {
+            None => Ok(()),
+            Some(Pending::Write(known, member)) => {
+                if let Some(member) = member {
+                    member.write(fast)?;
+                }
+                known.write(home)?;
+                disks.set_home(known.clone());
+                Ok(())
+            }
+            Some(Pending::Add { store, disk }) => {
+                // Leftovers of an addition or of a drain; without a MEMBER file of this store there are none.
+                for file in disks.list_fast()? {
+                    disks.remove(file.name)?;
+                }
+                disks.set_home(add(home, fast, *store, *disk)?);
+                Ok(())
+            }
+        }
+    }
+}
+
+/// What DISKS or MEMBER says; in a repair, one that is damaged counts as `instead`.
+fn read_or<T>(
+    found: Result<Option<T>>,
+    access: Access,
+    damages: &mut Vec<Corruption>,
+    instead: impl FnOnce() -> Option<T>,
+) -> Result<Option<T>> {
+    match found {
+        Err(Error::Storage(StorageError::Corruption(damage))) if access.repairs() => {
+            damages.push(*damage);
+            Ok(instead())
+        }
+        found => found,
+    }
+}
+
+/// See the module's page.
+pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
+    let capacity = &given.capacity;
+    let mut locks = if access.writes() { vec![capacity.lock()?] } else { Vec::new() };
+    let known = Home::read(&**capacity);
+    let mut damages = Vec::new();
+    if access.gives_up_fast_disk() {
+        let known = read_or(known, access, &mut damages, || None)?;
+        if let Some(fast) = &given.fast {
+            let text =
+                format!("a repair without the fast disk was asked for, and {} was given as one", fast.location());
+            return Err(Error::Invalid(text));
+        }
+        let known = if damages.is_empty() { known } else { known.or_else(|| Some(Home::fresh())) };
+        let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
+        return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
+    }
+    let Some(fast) = &given.fast else {
+        return match judge(known?, &capacity.location(), None)? {
+            Verdict::Missing(home) => Err(missing(given, env, &home)),
+            _ => Ok(Joined::alone(capacity, locks)),
+        };
+    };
+    let said = match &known {
+        // What a damaged MEMBER should say is what the home does.
+        Ok(Some(Home { store, fast: Fast::Used(disk), .. })) => {
+            let instead = Member { store: *store, disk: *disk };
+            read_or(Member::read(&**fast), access, &mut damages, || Some(instead))?
+        }
+        _ => Member::read(&**fast)?,
+    };
+    let instead = || said.map(|said| Home { store: said.store, fast: Fast::Used(said.disk), ..Home::fresh() });
+    let rotten_member = !damages.is_empty();
+    let known = read_or(known, access, &mut damages, instead)?;
+    let at = fast.location();
+    let verdict = judge(known, &capacity.location(), Some((said, &at)))?;
+    if access.writes() {
+        locks.push(fast.lock()?);
+    }
+    let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env)?;
+    let pending = match verdict {
+        Verdict::Member(home) => {
+            disks.set_home(home.clone());
+            let moved = home.at.as_ref() != Some(&at);
+            let member = said.filter(|_| rotten_member);
+            (moved || !damages.is_empty()).then_some(Pending::Write(Home { at: Some(at), ..home }, member))
+        }
+        Verdict::Add { .. } if access != Access::Write => {
+            let home = capacity.location();
+            return Err(Error::Disks(format!("{at} is not the fast disk of the store in {home}, which has none")));
+        }
+        Verdict::Add { store, disk } => {
+            if said.is_none() && fast.list()?.iter().any(|file| file.name != FileName::Lock) {
+                return Err(Error::Disks(format!(
+                    "{at} holds files of a store and cannot become the fast disk of the one in {}; give an empty place",
+                    capacity.location()
+                )));
+            }
+            Some(Pending::Add { store, disk })
+        }
+        Verdict::Alone | Verdict::Missing(_) => None,
+    };
+    let volume = Arc::clone(&disks) as Arc<dyn Volume>;
+    Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, damages })
+}
+
+/// Why a store does not open without its fast disk.
+fn missing(given: &Given, env: &Env, home: &Home) -> Error {
+    let lies = match what_lies_on_it(given, env) {
+        Ok(text) => text,
+        Err(error) => format!("What lies on it is not known: {error}."),
+    };
+    Error::Disks(format!(
+        "the store in {} has a fast disk, which was not given or is not there.{} {lies} Open the store with that disk; if \
+         it is lost, repair the store without it (`situ repair --without-fast-disk`), which goes on with what the \
+         capacity disk holds and says what is gone",
+        given.capacity.location(),
+        last_seen(home)
+    ))
+}
+
+/// What the manifest says to be on the fast disk, in a sentence or two.
+fn what_lies_on_it(given: &Given, _env: &Env) -> Result<String> {
+    let volume = &given.capacity;
+    let Some(number) = manifest::current(&**volume)? else {
+        return Ok("Nothing but an empty log lies on it.".to_owned());
+    };
+    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0)));
+    let state = State::replay(manifest::read(&**volume, number)?.edits, &source).map_err(Error::Invalid)?;
+    let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
+    for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {
+        if file.meta.volume == FAST {
+            let (tables, bytes) = levels.entry(level).or_default();
+            (*tables, *bytes) = (*tables + 1, *bytes + file.meta.bytes);
+        }
+    }
+    let tables: Vec<String> =
+        levels.iter().map(|(level, (tables, bytes))| format!("{tables} of level {level} with {bytes} bytes")).collect();
+    let first = state.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0);
+    let logs = needed_logs(&state, volume.list()?.iter().map(|file| file.name));
+    let log = match first {
+        Some(first) if !logs.contains(&first) => "the log, with every write that is in no table yet,",
+        _ => "no part of the log that is needed",
+    };
+    let tables = if tables.is_empty() { "no tables".to_owned() } else { format!("tables: {}", tables.join(", ")) };
+    Ok(format!("On it are {log} and {tables}."))
+}
+
+/// The fast disk at a path: a directory of a fast file system.
+pub(crate) fn fast_volume(path: &Path, create: bool) -> Result<Arc<dyn Volume>> {
+    match fs::metadata(path) {
+        Ok(meta) if !meta.is_dir() => {
+            return Err(Error::Disks(format!("{} is not a directory, and cannot be a fast disk", path.display())));
+        }
+        Err(error) if !create => return Err(StorageError::io("open", path.display(), error).into()),
+        _ => {}
+    }
+    if create {
+        DirectoryVolume::create(path)?;
+    }
+    // The home remembers the place, from wherever it was named.
+    let whole = fs::canonicalize(path).map_err(|error| StorageError::io("open", path.display(), error))?;
+    Ok(Arc::new(DirectoryVolume::open(whole)?))
+}
+
+/// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is tried where
+/// it was last, if it is still there and the store's.
+pub(crate) fn given(directory: DirectoryVolume, fast: Option<&Path>, create: bool) -> Result<Given> {
+    let home = fs::canonicalize(directory.directory()).ok();
+    let capacity: Arc<dyn Volume> = Arc::new(directory);
+    let Some(path) = fast else {
+        let fast = remembered(&*capacity);
+        return Ok(Given { capacity, fast });
+    };
+    let fast = fast_volume(path, create)?;
+    if home.is_some() && fs::canonicalize(path).ok() == home {
+        let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
+        return Err(Error::Disks(text));
+    }
+    Ok(Given { capacity, fast: Some(fast) })
+}
+
+/// Removes everything from the fast disk of a store that is being destroyed.
+pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
+    let Some(known) = Home::read(home)? else { return Ok(()) };
+    if known.fast == Fast::None {
+        return Ok(());
+    }
+    let Some(fast) = remembered(home).or_else(|| cleared(&known)) else {
+        return match known.fast {
+            Fast::Used(_) => Err(Error::Disks(format!(
+                "the fast disk of the store in {} is not there.{} Put it there again, or, if it is lost, repair the store \
+                 without it first (`situ repair --without-fast-disk`)",
+                home.location(),
+                last_seen(&known)
+            ))),
+            _ => Ok(()),
+        };
+    };
+    let lock = fast.lock()?;
+    let mut files = fast.list()?;
+    files.sort_by_key(|file| match file.name {
+        FileName::Lock => 2,
+        // Says whose the others are, as long as there are others.
+        FileName::Member => 1,
+        _ => 0,
+    });
+    for file in files {
+        if file.name == FileName::Member {
+            fast.sync_names()?;
+        }
+        fast.remove(file.name)?;
+    }
+    drop(lock);
+    // Something of somebody else's may be there, too, and its directory then stays.
+    let _ = fs::remove_dir(fast.location());
+    Ok(())
+}
+
+/// The place of a fast disk on which nothing is left, not even MEMBER.
+fn cleared(known: &Home) -> Option<Arc<dyn Volume>> {
+    let volume = fast_volume(Path::new(known.at.as_ref()?), false).ok()?;
+    volume.list().ok()?.iter().all(|file| file.name == FileName::Lock).then_some(volume)
+}
+
+/// The fast disk where it was last; `None` if there is none, or it is not that disk. What is wrong is found by those who
+/// do without it.
+fn remembered(home: &dyn Volume) -> Option<Arc<dyn Volume>> {
+    let Home { store, fast: Fast::Used(disk) | Fast::Adding(disk), at, .. } = Home::read(home).ok()?? else {
+        return None;
+    };
+    let volume = fast_volume(Path::new(&at?), false).ok()?;
+    let member = Member::read(&*volume).ok()??;
+    (member == Member { store, disk }).then_some(volume)
+}

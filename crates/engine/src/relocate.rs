@@ -1,0 +1,97 @@
+//! Tables copied as they are from one disk to the other.
+//!
+//! A job like a compaction of one table: the table is claimed, its bytes are copied into a table of a new number on the
+//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing is
+//! decoded: rot stays rot, found by whoever reads it. The new number is what keeps names unique over both disks; it costs
+//! the table's blocks in the cache.
+//!
+//! **Failure.** The copy is removed, the table stays where it was.
+
+use crate::compact::Claimed;
+use crate::core::{Core, lock};
+use crate::disks::Disks;
+use crate::keyspace::KeyspaceCore;
+use crate::picker::{Job, Span};
+use crate::version::{Added, TableFile, TableMeta};
+use crate::{Error, Result};
+use situ_storage::{FileName, Volume};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Copied in pieces of this size.
+const PIECE_BYTES: usize = 512 << 10;
+
+impl Core {
+    /// Copies a table of `level` to `disk`; false if a compaction has it, or it is gone.
+    pub(crate) fn relocate(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        level: usize,
+        file: &Arc<TableFile>,
+        disk: u32,
+        reason: &str,
+    ) -> Result<bool> {
+        let Some(disks) = &self.source.disks else { return Ok(false) };
+        let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
+        let claimed = Claimed { core: self, keyspace, job: &job };
+        let number = self.new_number();
+        let copied = self.copy_table(disks, file, disk, number).and_then(|()| {
+            let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
+            self.install_job(keyspace, &job, vec![Added { level, meta }])
+        });
+        if copied.is_err() {
+            self.source.graveyard.bury(number);
+        }
+        drop(claimed);
+        self.progress.notify();
+        self.work.notify();
+        match copied {
+            // Nobody needs the table any more.
+            Err(Error::KeyspaceDropped { .. }) => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
+    fn claim_table(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        level: usize,
+        file: &Arc<TableFile>,
+        reason: &str,
+    ) -> Option<Job> {
+        let _scheduling = lock(&self.scheduling);
+        let version = Arc::clone(&keyspace.view.load().version);
+        let is_there = version.levels[level].files.iter().any(|other| Arc::ptr_eq(other, file));
+        if !is_there || file.busy.load(Ordering::Acquire) || keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        // No running job writes where an idle table is: it would have claimed it.
+        let span = Span { level, keys: file.meta.span.clone() };
+        let inputs = vec![(level, vec![Arc::clone(file)])];
+        let job = Job { output_level: level, inputs, reason: reason.to_owned(), is_move: false, span };
+        job.claim(true);
+        lock(&keyspace.running).push(job.span.clone());
+        Some(job)
+    }
+
+    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<()> {
+        let reader = disks.open(FileName::Table(file.meta.number))?;
+        let mut writer = disks.create_table(disk, number, file.meta.bytes)?;
+        let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
+        let mut at = 0;
+        while at < file.meta.bytes {
+            if self.is_closing() {
+                return Err(Error::Closed);
+            }
+            let bytes = (file.meta.bytes - at).min(piece.len() as u64);
+            let piece = &mut piece[..bytes as usize];
+            reader.read_at(at, piece)?;
+            writer.append(piece)?;
+            self.pacer.pace(self, bytes);
+            at += bytes;
+        }
+        writer.finish()?;
+        self.stats.counters.relocation_bytes_written.add(file.meta.bytes);
+        Ok(())
+    }
+}
