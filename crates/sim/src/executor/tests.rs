@@ -1,7 +1,10 @@
+use super::world::LEAP_STEPS;
 use super::*;
 use crate::for_each_seed;
 use situ_device::Clock;
+use std::sync::Mutex;
 use std::sync::atomic::AtomicU32;
+use std::time::Instant;
 
 fn failure_of(run: impl FnOnce()) -> String {
     let payload = catch_unwind(AssertUnwindSafe(run)).expect_err("the run must fail");
