@@ -32,6 +32,11 @@ impl Given {
     pub(crate) fn alone(capacity: Arc<dyn Volume>) -> Given {
         Given { capacity, fast: None }
     }
+
+    /// Whether there is no file of a store at home, but perhaps for a lock that was left.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
+    }
 }
 
 /// What the volumes are wanted for.

@@ -163,6 +163,10 @@ pub(crate) fn open(
 fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
     let read_only = mode != Mode::Write;
     let options = options.bounded();
+    // Before the lock, which would leave a file where there is no store and none is to be made.
+    if !read_only && !options.create_if_missing && given.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    }
     let mut joined = join(given, &env, if read_only { Access::Read } else { Access::Write })?;
     let locks = std::mem::take(&mut joined.locks);
     let volume = Arc::clone(&joined.volume);

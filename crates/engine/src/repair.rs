@@ -103,6 +103,10 @@ pub fn repair_volumes(
 }
 
 fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+    // Before the lock, which would leave a file where there is no store.
+    if given.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    }
     let without_fast_disk = options.without_fast_disk;
     let access = match options.dry_run {
         true => Access::Survey { without_fast_disk },

@@ -512,3 +512,14 @@ fn a_store_in_a_directory_is_verified_and_repaired() {
     assert!(kept < 2000 && kept + reported >= 2000 && reported < 100, "{kept} kept, {reported} reported lost");
     store.close().unwrap();
 }
+
+/// Both used to lock the directory before they looked, and left a file named LOCK in it.
+#[test]
+fn where_there_is_no_store_nothing_is_left() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut options = Options::default();
+    options.create_if_missing = false;
+    assert!(matches!(Store::open(directory.path(), options), Err(Error::Existence(_))));
+    assert!(matches!(repair_directory(directory.path(), RepairOptions::default()), Err(Error::Existence(_))));
+    assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
