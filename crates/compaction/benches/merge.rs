@@ -48,11 +48,11 @@ fn table(host: &Host, cache: &Arc<BlockCache>, first: u64, step: u64) -> Result<
         value[..8].copy_from_slice(&i.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
         writer.add(KeyRef::new(key(i).as_bytes(), Trailer::new(1000 - first, KeyKind::Put)), &value)?;
     }
-    let bytes = writer.finish()?.bytes;
+    writer.finish()?;
     let table = Table::open(host.volume.open(FileName::Table(number))?, number, Arc::clone(cache))?;
     let last = (ENTRIES - 1 - first) / step * step + first;
     let span = KeySpan::including(key(first).as_bytes(), key(last).as_bytes());
-    Ok(TableInput { table, number, span, bytes })
+    Ok(TableInput::of(table, number, span))
 }
 
 fn measure(name: &str, host: &Host, inputs: Vec<TableInput>, rounds: u32) -> Result<()> {

@@ -15,7 +15,7 @@ use crate::task::{Task, TaskOutput};
 /// The first thing that is wrong, in words.
 pub fn check_output(task: &Task, numbers: &[u64], output: &TaskOutput) -> Result<(), String> {
     let inputs = task.tables().map(|input| input.span.clone()).reduce(KeySpan::union);
-    let newest = task.tables().map(|input| input.table.properties().largest_sequence).max().unwrap_or(0);
+    let newest = task.tables().map(|input| input.largest_sequence).max().unwrap_or(0);
     let mut seen: Vec<u64> = Vec::new();
     let mut end_before: Option<&[u8]> = None;
     for table in &output.tables {
@@ -71,10 +71,10 @@ fn check_numbers(task: &Task, output: &TaskOutput) -> Result<(), String> {
     equal("entries in the tables", stats.entries_out, sum(|table| table.summary.properties.entries))?;
     equal("range tombstones in the tables", stats.range_tombstones_out, sum(|t| t.summary.properties.range_deletions))?;
     equal("bytes in the tables", stats.bytes_written, sum(|table| table.summary.bytes))?;
-    let all: u64 = task.tables().map(|input| input.table.properties().entries).sum();
+    let all: u64 = task.tables().map(|input| input.entries).sum();
     // Tables wholly inside the range are read whole.
     let inside = task.tables().filter(|input| task.rules.range.encloses(&input.span));
-    let least: u64 = inside.map(|input| input.table.properties().entries).sum();
+    let least: u64 = inside.map(|input| input.entries).sum();
     if !(least..=all).contains(&stats.entries_in) {
         return Err(format!("entries read: expected {least} to {all}, found {}", stats.entries_in));
     }

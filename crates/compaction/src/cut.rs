@@ -40,7 +40,8 @@ pub fn cut(inputs: &[Run], max_tasks: usize, min_bytes: u64) -> Result<Vec<KeyRa
     let mut samples = Vec::new();
     for input in inputs.iter().flatten() {
         let mut offset_before = 0;
-        for boundary in input.table.block_boundaries() {
+        let table = input.open()?;
+        for boundary in table.block_boundaries() {
             let boundary = boundary?;
             let bytes = boundary.offset.saturating_sub(offset_before);
             if bytes >= step {

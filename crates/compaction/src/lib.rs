@@ -41,6 +41,7 @@ pub use run::{merge_sources, run};
 pub use scheduler::{Patience, Scheduler, SchedulerStats};
 pub use span::{KeyRange, KeySpan};
 pub use task::{
-    Grandparent, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput, TaskStats,
+    Grandparent, InputTable, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
+    TaskStats,
 };
 pub use unit::{Assignment, Finished, Limits, Load, Refused, Unit};

@@ -1,7 +1,7 @@
 //! The reference merge: what every unit's output is measured against.
 //!
 //! 1. Each run becomes one source: its tables one after the other, from the first entry in the task's range to the
-//!    last, read past the block cache in large pieces.
+//!    last, read past the block cache in large pieces. One table of a run is open at a time.
 //! 2. The sources are merged, the stream of versions is thinned out, what is left is cut into tables.
 //!
 //! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides.
@@ -20,8 +20,9 @@ use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
-use situ_table::{KeyRef, TableCursor, Trailer};
+use situ_table::{KeyRef, Table, TableCursor, Trailer};
 use std::borrow::Borrow;
+use std::sync::Arc;
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
 /// an output table.
@@ -39,9 +40,10 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
     for run in &task.inputs {
         let inside: Vec<&TableInput> = run.iter().filter(|input| range.overlaps(&input.span)).collect();
         for input in &inside {
-            check_span(input)?;
-            bytes_read += bytes_in_range(input, range)?;
-            tombstones.extend_from_slice(input.table.range_tombstones());
+            let table = input.open()?;
+            check_span(input, &table)?;
+            bytes_read += bytes_in_range(input, &table, range)?;
+            tombstones.extend_from_slice(table.range_tombstones());
         }
         sources.push(RunSource::new(inside, range)?);
     }
@@ -107,23 +109,23 @@ fn shared_prefix(task: &Task) -> usize {
 
 /// What the table says of itself must lie within what the version says of it: keys outside would be lost by cuts, and
 /// would come out of order.
-fn check_span(input: &TableInput) -> Result<()> {
-    let properties = input.table.properties();
+fn check_span(input: &TableInput, table: &Table) -> Result<()> {
+    let properties = table.properties();
     for key in [properties.smallest_key(), properties.largest_key()].into_iter().flatten() {
         if !input.span.contains(key.user) {
             let expected = format!("keys in {:?}", input.span);
-            return Err(Error::corruption(input.table.path(), 0, "properties", expected, format!("{key:?}")).into());
+            return Err(Error::corruption(table.path(), 0, "properties", expected, format!("{key:?}")).into());
         }
     }
     Ok(())
 }
 
-fn bytes_in_range(input: &TableInput, range: &KeyRange) -> Result<u64> {
+fn bytes_in_range(input: &TableInput, table: &Table, range: &KeyRange) -> Result<u64> {
     if range.encloses(&input.span) {
         return Ok(input.bytes);
     }
     let offset = |key: &Option<Vec<u8>>, or: u64| match key {
-        Some(key) => input.table.approximate_offset(key),
+        Some(key) => table.approximate_offset(key),
         None => Ok(or),
     };
     Ok(offset(&range.upper, input.bytes)?.saturating_sub(offset(&range.lower, 0)?))
@@ -134,7 +136,7 @@ struct RunSource<'a> {
     /// Tables that are not begun.
     waiting: std::vec::IntoIter<&'a TableInput>,
     range: &'a KeyRange,
-    current: Option<(&'a TableInput, TableCursor)>,
+    current: Option<(Arc<Table>, TableCursor)>,
     /// The upper bound, if the current table reaches over it.
     upper: Option<&'a [u8]>,
 }
@@ -151,7 +153,8 @@ impl<'a> RunSource<'a> {
         loop {
             self.current = None;
             let Some(input) = self.waiting.next() else { return Ok(()) };
-            let mut cursor = input.table.sequential_cursor(READ_BYTES);
+            let table = input.open()?;
+            let mut cursor = table.sequential_cursor(READ_BYTES);
             match self.range.lower.as_deref().filter(|lower| *lower > input.span.begin.as_slice()) {
                 Some(lower) => cursor.seek(KeyRef::new(lower, Trailer::NEWEST))?,
                 None => cursor.first()?,
@@ -161,9 +164,9 @@ impl<'a> RunSource<'a> {
                 if cursor.key().user < input.span.begin.as_slice() {
                     let expected = format!("keys in {:?}", input.span);
                     let found = format!("{:?}", cursor.key());
-                    return Err(Error::corruption(input.table.path(), 0, "first data block", expected, found));
+                    return Err(Error::corruption(table.path(), 0, "first data block", expected, found));
                 }
-                self.current = Some((input, cursor));
+                self.current = Some((table, cursor));
                 return Ok(());
             }
         }
@@ -208,7 +211,7 @@ impl Source for RunSource<'_> {
     }
 
     fn file(&self) -> String {
-        self.current.as_ref().map_or(String::new(), |(input, _)| input.table.path().to_owned())
+        self.current.as_ref().map_or(String::new(), |(table, _)| table.path().to_owned())
     }
 }
 

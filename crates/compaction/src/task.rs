@@ -12,17 +12,62 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+/// A table that a run opens when it gets there, and lets go of when it has passed it.
+pub trait InputTable: Send + Sync {
+    /// The table, open.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is damaged.
+    fn open(self: Arc<Self>) -> situ_storage::Result<Arc<Table>>;
+}
+
+impl InputTable for Table {
+    fn open(self: Arc<Self>) -> situ_storage::Result<Arc<Table>> {
+        Ok(self)
+    }
+}
+
 /// One input table.
 #[derive(Clone)]
 pub struct TableInput {
-    /// The table, open.
-    pub table: Arc<Table>,
+    /// The table, open or not.
+    pub table: Arc<dyn InputTable>,
     /// Its file number, for errors and for units that open it themselves.
     pub number: u64,
     /// The user keys it spans, its range tombstones included.
     pub span: KeySpan,
     /// The file's length.
     pub bytes: u64,
+    /// Entries in it, tombstones included.
+    pub entries: u64,
+    /// Range tombstones in it.
+    pub range_deletions: u64,
+    /// The newest sequence number in it.
+    pub largest_sequence: u64,
+}
+
+impl TableInput {
+    /// An open table, which spans these user keys.
+    pub fn of(table: Arc<Table>, number: u64, span: KeySpan) -> TableInput {
+        let properties = table.properties();
+        TableInput {
+            number,
+            span,
+            bytes: table.bytes(),
+            entries: properties.entries,
+            range_deletions: properties.range_deletions,
+            largest_sequence: properties.largest_sequence,
+            table,
+        }
+    }
+
+    /// The table, opened if it is not open.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is damaged.
+    pub fn open(&self) -> situ_storage::Result<Arc<Table>> {
+        Arc::clone(&self.table).open()
+    }
 }
 
 impl fmt::Debug for TableInput {

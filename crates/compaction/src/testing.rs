@@ -320,9 +320,7 @@ impl MemoryHost {
     }
 
     pub(crate) fn input(&self, number: u64, span: KeySpan) -> TableInput {
-        let table = self.open(number);
-        let bytes = table.bytes();
-        TableInput { table, number, span, bytes }
+        TableInput::of(self.open(number), number, span)
     }
 
     /// Writes contents as a table; `None` if there are none.

@@ -62,7 +62,7 @@ impl Limits {
         if task.rules.filter.is_some() && !self.filters {
             return Err("a compaction filter".to_owned());
         }
-        if !self.range_tombstones && task.tables().any(|input| !input.table.range_tombstones().is_empty()) {
+        if !self.range_tombstones && task.tables().any(|input| input.range_deletions > 0) {
             return Err("range tombstones".to_owned());
         }
         Ok(())

@@ -54,10 +54,10 @@ fn inputs(host: &Host, seed: u64) -> Vec<Vec<TableInput>> {
             let here = KeySpan::including(key.as_bytes(), key.as_bytes());
             span = Some(span.map_or(here.clone(), |span| span.union(here)));
         }
-        let bytes = writer.finish().unwrap().bytes;
+        writer.finish().unwrap();
         let reader = host.volume.open(FileName::Table(number)).unwrap();
         let table = Table::open(reader, number, Arc::clone(&cache)).unwrap();
-        vec![TableInput { table, number, span: span.unwrap(), bytes }]
+        vec![TableInput::of(table, number, span.unwrap())]
     };
     (0..3).map(&mut input).collect()
 }

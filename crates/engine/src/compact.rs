@@ -21,11 +21,11 @@ use crate::options::LEVELS;
 use crate::picker::{Job, Picker};
 use crate::postpone::is_of_the_job;
 use crate::stall::Debt;
-use crate::version::{Added, Removed, Version};
+use crate::version::{Added, Removed, TableFile, Version};
 use crate::{Error, Result};
 use situ_compaction::{
-    Grandparent, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
-    TaskStats, cut,
+    Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost,
+    TaskOutput, TaskStats, cut,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -222,7 +222,7 @@ impl Core {
     }
 
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<TaskOutput> {
-        let inputs = runs(job)?;
+        let inputs = runs(job);
         let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
         let ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
         let rules = self.merge_rules(keyspace, job);
@@ -447,24 +447,24 @@ impl Core {
     }
 }
 
-/// The job's tables as runs, newest first, all opened.
-fn runs(job: &Job) -> Result<Vec<Run>> {
+/// The job's tables as runs, newest first.
+fn runs(job: &Job) -> Vec<Run> {
+    let input = |file: &Arc<TableFile>| TableInput {
+        table: Arc::clone(file) as Arc<dyn InputTable>,
+        number: file.meta.number,
+        span: file.meta.span.clone(),
+        bytes: file.meta.bytes,
+        entries: file.meta.entries,
+        range_deletions: file.meta.range_deletions,
+        largest_sequence: file.meta.largest_sequence,
+    };
     let mut runs = Vec::new();
     for (level, files) in &job.inputs {
-        let mut inputs = Vec::with_capacity(files.len());
-        for file in files {
-            inputs.push(TableInput {
-                table: Arc::clone(file.table()?),
-                number: file.meta.number,
-                span: file.meta.span.clone(),
-                bytes: file.meta.bytes,
-            });
-        }
         match level {
-            0 => runs.extend(inputs.into_iter().map(|input| vec![input])),
-            1..LEVELS => runs.push(inputs),
+            0 => runs.extend(files.iter().map(|file| vec![input(file)])),
+            1..LEVELS => runs.push(files.iter().map(input).collect()),
             _ => {}
         }
     }
-    Ok(runs)
+    runs
 }

@@ -93,8 +93,9 @@ impl Joined {
     }
 
     /// Where tables come from.
-    pub(crate) fn source(&self, cache_bytes: u64) -> Arc<TableSource> {
-        let source = TableSource::new(Arc::clone(&self.volume), BlockCache::new(cache_bytes));
+    pub(crate) fn source(&self, cache_bytes: u64, env: &Env, open_tables_max: usize) -> Arc<TableSource> {
+        let cache = BlockCache::new(cache_bytes);
+        let source = TableSource::new(Arc::clone(&self.volume), cache, env, open_tables_max);
         Arc::new(source.with_disks(self.disks.clone()))
     }
 
@@ -227,12 +228,12 @@ fn missing(given: &Given, env: &Env, home: &Home) -> Error {
 }
 
 /// What the manifest says to be on the fast disk, in a sentence or two.
-fn what_lies_on_it(given: &Given, _env: &Env) -> Result<String> {
+fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
     let volume = &given.capacity;
     let Some(number) = manifest::current(&**volume)? else {
         return Ok("Nothing but an empty log lies on it.".to_owned());
     };
-    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0)));
+    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
     let state = State::replay(manifest::read(&**volume, number)?.edits, &source).map_err(Error::Invalid)?;
     let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {

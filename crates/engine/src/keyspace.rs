@@ -309,19 +309,13 @@ impl Keyspace {
         let (level0, deeper) = view.version.levels.split_at(1);
         for file in level0.iter().flat_map(|level| &level.files) {
             if file.meta.range_deletions > 0 {
-                tombstones.push(RankedTombstones {
-                    rank: sources.len(),
-                    index: Arc::clone(file.tombstones(&table_options)?),
-                });
+                tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&table_options)? });
             }
             sources.push(Source::Table(Box::new(file.table_for(&table_options)?.cursor(table_options))));
         }
         for level in deeper.iter().filter(|level| !level.files.is_empty()) {
             for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
-                tombstones.push(RankedTombstones {
-                    rank: sources.len(),
-                    index: Arc::clone(file.tombstones(&table_options)?),
-                });
+                tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&table_options)? });
             }
             sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
         }

@@ -44,6 +44,7 @@ pub mod memtable;
 mod merge;
 mod meter;
 mod open;
+mod open_tables;
 mod options;
 mod outstanding;
 mod pacer;

@@ -170,7 +170,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let mut joined = join(given, &env, if read_only { Access::Read } else { Access::Write })?;
     let locks = std::mem::take(&mut joined.locks);
     let volume = Arc::clone(&joined.volume);
-    let source = joined.source(options.cache_bytes);
+    let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
     let current = manifest::current(&*volume)?;
     let mut state = match current {
         Some(_) if options.error_if_exists => {
@@ -223,14 +223,17 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
 
 impl Core {
     /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is told
-    /// when somebody reads what is damaged.
+    /// when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
     fn hold_tables(&self, all: bool) -> Result<()> {
-        for keyspace in self.keyspaces() {
-            for (_, file) in keyspace.view.load().version.files() {
-                match file.table() {
-                    Err(error @ StorageError::NotFound { .. }) if all => return Err(error.into()),
-                    _ => {}
-                }
+        let versions: Vec<_> = self.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
+        let files = || versions.iter().flat_map(|version| version.files());
+        if files().count() > self.options.open_tables_max {
+            return Ok(());
+        }
+        for (_, file) in files() {
+            match file.table() {
+                Err(error @ StorageError::NotFound { .. }) if all => return Err(error.into()),
+                _ => {}
             }
         }
         Ok(())

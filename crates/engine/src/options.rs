@@ -1,6 +1,7 @@
 //! Options: few, with units in their names and defaults that are right for a newcomer.
 
 use crate::listener::Listener;
+use rustix::process::{Resource, getrlimit};
 use situ_compaction::CompactionFilter;
 use situ_table::{Compression, TableOptions};
 use std::fmt;
@@ -50,6 +51,13 @@ pub struct Options {
     /// Room for blocks, indexes and filters of tables, shared by all keyspaces. Default: 256 MiB. More makes reads
     /// faster until the working set fits.
     pub cache_bytes: u64,
+    /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
+    /// 1.3 bytes a key), which counts as cache. Beyond, those are closed that were not used of late, and opened again when they
+    /// are read, which costs a read or two. Iterators and compactions can go over any number of tables; there are never
+    /// more descriptors, but what such a one has before it stays in memory. Default: a quarter of the files that the process
+    /// may have open (`ulimit -n`), at least 16, so that a store that grows never runs into that limit. More for a large
+    /// store on a machine with memory; less to bound memory.
+    pub open_tables_max: usize,
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
     pub log_bytes_max: u64,
@@ -78,6 +86,7 @@ impl Default for Options {
             error_if_exists: false,
             durability: Durability::default(),
             cache_bytes: 256 << 20,
+            open_tables_max: open_tables_max(),
             log_bytes_max: 1 << 30,
             compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
             compaction_bytes_per_s_max: 0,
@@ -89,12 +98,20 @@ impl Default for Options {
     }
 }
 
+/// How many tables may be open if nobody says: a quarter of the process's limit. The rest is for its other files and
+/// connections.
+pub(crate) fn open_tables_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX).max(16))
+}
+
 impl Options {
     /// Puts values that cannot work into their bounds.
     pub(crate) fn bounded(mut self) -> Options {
         self.keyspace = self.keyspace.bounded();
         self.compaction_threads = self.compaction_threads.clamp(1, 64);
         self.requests_outstanding_max = self.requests_outstanding_max.max(1);
+        self.open_tables_max = self.open_tables_max.max(1);
         self
     }
 }
@@ -105,6 +122,7 @@ impl Options {
         vec![
             ("durability", format!("{:?}", self.durability)),
             ("cache_bytes", self.cache_bytes.to_string()),
+            ("open_tables_max", self.open_tables_max.to_string()),
             ("log_bytes_max", self.log_bytes_max.to_string()),
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),

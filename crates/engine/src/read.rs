@@ -140,8 +140,7 @@ impl<'a> Lookup<'a> {
     fn table(&mut self, file: &Arc<TableFile>) -> Result<Answer> {
         let table = file.table_for(&self.options)?;
         if file.meta.range_deletions > 0 {
-            let tombstones = table.tombstone_index();
-            self.cover(tombstones);
+            self.cover(table.tombstone_index());
         }
         if let Some(entry) = table.get(self.key, self.sequence, self.hash, &self.options)? {
             return self.judge(entry.trailer, || Value(Bytes::InBlock(entry.value)));

@@ -119,7 +119,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
     let store_options = options.options.bounded();
-    let source = joined.source(store_options.cache_bytes);
+    let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
     let yard = Yard {
         volume: Arc::clone(volume),
         env: env.clone(),
@@ -359,9 +359,12 @@ impl Repair {
                 let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
                 let judged = file.table().and_then(|table| {
                     table.verify(&mut |_| {})?;
-                    differences(state, *id, meta, table).into_iter().next().map_or(Ok(()), |(what, expected, found)| {
-                        Err(StorageError::corruption(table.path(), 0, what, expected, found))
-                    })
+                    differences(state, *id, meta, &table)
+                        .into_iter()
+                        .next()
+                        .map_or(Ok(()), |(what, expected, found)| {
+                            Err(StorageError::corruption(table.path(), 0, what, expected, found))
+                        })
                 });
                 let Err(error) = judged else {
                     self.report.tables_kept += 1;

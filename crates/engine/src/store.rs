@@ -76,7 +76,9 @@ impl StoreBuilder {
     }
 
     /// Opens without a lock and without writing anything. The state is that of the moment of opening, and stays so if
-    /// another process writes: all tables are opened at once, a descriptor and one read each.
+    /// another process writes: all tables are opened at once, a descriptor and one read each. If there are more than
+    /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is not
+    /// found: open the store again for its newer state.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;
@@ -563,6 +565,7 @@ impl Store {
         let stats = cache.stats();
         let log = core.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
         let (writes_waiting, waiting_bytes) = core.waiting_room.waiting();
+        let (tables_open, table_descriptors) = core.source.open();
         StoreProperties {
             location: core.volume.location(),
             keyspaces: views.len(),
@@ -571,6 +574,8 @@ impl Store {
             cache_bytes_max: core.options.cache_bytes,
             cache_hits: stats.hits,
             cache_misses: stats.misses,
+            tables_open,
+            table_descriptors,
             table_bytes: views.iter().map(|v| v.version.bytes()).sum(),
             log_bytes: log.file_bytes,
             log_pages_written: log.pages_written,
@@ -615,6 +620,10 @@ pub struct StoreProperties {
     pub cache_hits: u64,
     /// Blocks that had to be read.
     pub cache_misses: u64,
+    /// Tables that are kept open: their indexes and filters are in memory.
+    pub tables_open: usize,
+    /// Descriptors of tables, at most [`Options::open_tables_max`].
+    pub table_descriptors: usize,
     /// Tables on disk.
     pub table_bytes: u64,
     /// Log files on disk, spares included.

@@ -27,7 +27,7 @@ use crate::merge::{LevelCursor, MergeCursor, Source};
 use crate::open::{
     DEFAULT_KEYSPACE_ID, IDENTITY, KeyspaceState, State, check_closed, follows, needed_logs, record_error,
 };
-use crate::options::ReadOptions;
+use crate::options::{ReadOptions, open_tables_max};
 use crate::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
 use situ_device::Env;
@@ -146,7 +146,7 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
         return Err(Error::Existence(format!("there is no store in {}", volume.location())));
     }
-    let source = joined.source(CACHE_BYTES);
+    let source = joined.source(CACHE_BYTES, env, open_tables_max());
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
     let mut verifier =
         Verifier { volume, source, bytes_total: bytes_total.sum(), report: VerifyReport::default(), progress, files };
@@ -346,7 +346,7 @@ impl Verifier<'_> {
         let table = file.table()?;
         table.verify(&mut |bytes| self.tell(name, bytes))?;
         self.report.entries += file.meta.entries + file.meta.range_deletions;
-        for (what, expected, found) in differences(state, id, &file.meta, table) {
+        for (what, expected, found) in differences(state, id, &file.meta, &table) {
             self.wrong(name, what, expected, found);
         }
         Ok(())

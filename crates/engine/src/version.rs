@@ -12,14 +12,17 @@
 //! thread that does so: an idle store does not keep what nobody reads any more.
 
 use crate::disks::{CAPACITY, Disks};
+use crate::open_tables::{Descriptors, Shelf, Slot, TableReader};
 use crate::options::LEVELS;
-use situ_compaction::KeySpan;
-use situ_device::Event;
-use situ_storage::{Error as StorageError, FileName, Volume};
+use arc_swap::Guard;
+use situ_compaction::{InputTable, KeySpan};
+use situ_device::{Env, Event};
+use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{BlockCache, Properties, ReadOptions as TableReadOptions, Table};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 /// What the manifest knows of a table.
@@ -130,11 +133,29 @@ pub(crate) struct TableSource {
     pub(crate) graveyard: Graveyard,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
+    /// How many tables may be open; see `open_tables.rs`.
+    open_max: usize,
+    descriptors: Arc<Descriptors>,
+    shelf: Shelf<Table>,
+    /// How many [`TableFile`]s there are, and how many of them stay open.
+    files: AtomicUsize,
+    residents: AtomicUsize,
 }
 
 impl TableSource {
-    pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>) -> TableSource {
-        TableSource { volume, cache, graveyard: Graveyard::default(), disks: None }
+    /// At most `open_max` tables are open at a time.
+    pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
+        TableSource {
+            volume,
+            cache,
+            graveyard: Graveyard::default(),
+            disks: None,
+            open_max,
+            descriptors: Descriptors::new(open_max, env.executor.event()),
+            shelf: Shelf::new(),
+            files: AtomicUsize::new(0),
+            residents: AtomicUsize::new(0),
+        }
     }
 
     pub(crate) fn with_disks(self, disks: Option<Arc<Disks>>) -> TableSource {
@@ -145,13 +166,22 @@ impl TableSource {
     pub(crate) fn disk_of(&self, number: u64) -> u32 {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
+
+    /// Tables that are kept open, and descriptors that tables have.
+    pub(crate) fn open(&self) -> (usize, usize) {
+        (self.residents.load(Ordering::Relaxed) + self.shelf.len(), self.descriptors.open())
+    }
 }
 
-/// A table of the store: its description, and the opened file once somebody has read from it.
+/// A table of the store: its description, and the opened file while somebody reads from it and until it has to make room
+/// for others.
 pub(crate) struct TableFile {
     pub(crate) meta: TableMeta,
     source: Arc<TableSource>,
-    table: OnceLock<Arc<Table>>,
+    /// Set if it was opened while there were few tables: it stays open then.
+    resident: OnceLock<Arc<Table>>,
+    /// On the shelf, otherwise.
+    slot: Arc<Slot<Table>>,
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
@@ -159,58 +189,83 @@ pub(crate) struct TableFile {
 
 impl TableFile {
     pub(crate) fn new(meta: TableMeta, source: &Arc<TableSource>) -> Arc<TableFile> {
+        source.files.fetch_add(1, Ordering::Relaxed);
         Arc::new(TableFile {
             meta,
             source: Arc::clone(source),
-            table: OnceLock::new(),
+            resident: OnceLock::new(),
+            slot: Arc::default(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
         })
     }
 
-    /// The opened table. The first call reads footer, index and filter; later ones cost an atomic load.
+    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise it
+    /// costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when there are more.
     #[inline]
-    pub(crate) fn table(&self) -> Result<&Arc<Table>, StorageError> {
-        match self.table.get() {
+    pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {
+        match self.table_if_open() {
             Some(table) => Ok(table),
             None => self.open(),
         }
     }
 
-    /// As [`table`](TableFile::table), for a read that may be one of memory only: then a table that nobody opened is not
+    #[inline]
+    fn table_if_open(&self) -> Option<TableRef<'_>> {
+        if let Some(table) = self.resident.get() {
+            return Some(TableRef::Resident(table));
+        }
+        let held = self.slot.get();
+        held.is_some().then_some(TableRef::Held(held))
+    }
+
+    /// As [`table`](TableFile::table), for a read that may be one of memory only: then a table that is not open is not
     /// opened now.
     #[inline]
-    pub(crate) fn table_for(&self, options: &TableReadOptions) -> Result<&Arc<Table>, StorageError> {
-        if options.memory_only && !self.is_open() { Err(StorageError::NotInMemory) } else { self.table() }
+    pub(crate) fn table_for(&self, options: &TableReadOptions) -> Result<TableRef<'_>, StorageError> {
+        match self.table_if_open() {
+            Some(table) => Ok(table),
+            None if options.memory_only => Err(StorageError::NotInMemory),
+            None => self.open(),
+        }
     }
 
     #[cold]
-    fn open(&self) -> Result<&Arc<Table>, StorageError> {
-        let name = FileName::Table(self.meta.number);
-        let reader = self.source.volume.open(name)?;
+    fn open(&self) -> Result<TableRef<'_>, StorageError> {
+        let source = &self.source;
+        let reader = TableReader::open(&source.volume, FileName::Table(self.meta.number), &source.descriptors)?;
         if reader.bytes() != self.meta.bytes {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
         }
         // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a new
         // one; and whoever wrote the table may have put blocks into the cache before it was opened.
-        let table = Table::open(reader, self.meta.number, Arc::clone(&self.source.cache))?;
+        let table = Table::open(reader, self.meta.number, Arc::clone(&source.cache))?;
         // A sound table may still be another one, put here by a lying disk or by a restore.
         if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
             let expected = format!("{expected}, as the manifest says");
             return Err(StorageError::corruption(table.path(), 0, what, expected, found));
         }
-        // Two threads may open the same file; the second one's table is dropped.
-        Ok(self.table.get_or_init(|| table))
+        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
+        // other one many, both are kept, until the one on the shelf has to make room.
+        if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
+            let resident = self.resident.get_or_init(|| {
+                source.residents.fetch_add(1, Ordering::Relaxed);
+                table
+            });
+            return Ok(TableRef::Resident(resident));
+        }
+        let room = source.open_max.saturating_sub(source.residents.load(Ordering::Relaxed));
+        Ok(TableRef::Opened(source.shelf.keep(&self.slot, table, room)))
     }
 
     /// The table's range tombstones, ready for lookup.
-    pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<&Arc<TombstoneIndex>, StorageError> {
-        Ok(self.table_for(options)?.tombstone_index())
+    pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<Arc<TombstoneIndex>, StorageError> {
+        Ok(Arc::clone(self.table_for(options)?.tombstone_index()))
     }
 
     pub(crate) fn is_open(&self) -> bool {
-        self.table.get().is_some()
+        self.resident.get().is_some() || !self.slot.is_empty()
     }
 
     /// To be deleted when the last holder lets go.
@@ -221,9 +276,41 @@ impl TableFile {
 
 impl Drop for TableFile {
     fn drop(&mut self) {
+        let source = &self.source;
+        source.files.fetch_sub(1, Ordering::Relaxed);
+        let resident = self.resident.take();
+        source.residents.fetch_sub(usize::from(resident.is_some()), Ordering::Relaxed);
+        let table = source.shelf.remove(&self.slot).or(resident);
         if self.obsolete.load(Ordering::Acquire) {
-            self.source.graveyard.receive(self.meta.number, self.table.take());
+            source.graveyard.receive(self.meta.number, table);
         }
+    }
+}
+
+/// An open table in use.
+pub(crate) enum TableRef<'a> {
+    Resident(&'a Arc<Table>),
+    /// Is never empty.
+    Held(Guard<Option<Arc<Table>>>),
+    Opened(Arc<Table>),
+}
+
+impl Deref for TableRef<'_> {
+    type Target = Arc<Table>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Table> {
+        match self {
+            TableRef::Resident(table) => table,
+            TableRef::Held(table) => table.as_ref().expect("checked when it was made"),
+            TableRef::Opened(table) => table,
+        }
+    }
+}
+
+impl InputTable for TableFile {
+    fn open(self: Arc<Self>) -> Result<Arc<Table>, StorageError> {
+        Ok(Arc::clone(&*self.table()?))
     }
 }
 
@@ -364,7 +451,7 @@ pub(crate) mod tests {
     pub(crate) fn source() -> (tempfile::TempDir, Arc<TableSource>) {
         let directory = tempfile::tempdir().unwrap();
         let volume = DirectoryVolume::open(directory.path()).unwrap();
-        (directory, Arc::new(TableSource::new(Arc::new(volume), BlockCache::new(1 << 20))))
+        (directory, Arc::new(TableSource::new(Arc::new(volume), BlockCache::new(1 << 20), &Env::system(), 100)))
     }
 
     pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {

@@ -138,7 +138,7 @@ fn a_part_reads_about_its_part() {
     let whole = task(&host, &[numbered(10_000, 1, 9)], plain_rules());
     let parts = run_in_parts(&whole, &host, &[b"02500".to_vec(), b"05000".to_vec()]);
     let read: Vec<u64> = parts.iter().map(|part| part.stats.bytes_read).collect();
-    let data_bytes: u64 = whole.tables().map(|input| input.table.properties().data_bytes).sum();
+    let data_bytes: u64 = whole.tables().map(|input| input.open().unwrap().properties().data_bytes).sum();
     let quarter = data_bytes / 4;
     assert!(read[..2].iter().all(|part| part.abs_diff(quarter) < quarter / 50), "{read:?} of {data_bytes}");
     assert!(read.iter().sum::<u64>() <= whole.input_bytes());
