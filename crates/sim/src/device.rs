@@ -423,7 +423,9 @@ impl SimQueue {
                 result = Err(crash_error());
             }
             if result.is_ok() {
-                result = settle(&mut state.blocks, &self.shared.geometry, op, fault, written, watermark, &beside);
+                let now: Vec<Range<u64>> = state.in_flight.values().cloned().collect();
+                let flushed = (watermark, &beside[..], &now[..]);
+                result = settle(&mut state.blocks, &self.shared.geometry, op, fault, written, flushed);
             }
         }
         let content = if matches!(op, Op::Write { .. }) { hash_bytes(&buffer) } else { 0 };
@@ -500,8 +502,7 @@ fn settle(
     op: Op,
     fault: Option<Fault>,
     written: Option<(u64, Range<u64>)>,
-    watermark: u64,
-    beside: &[Range<u64>],
+    (watermark, beside, now_in_flight): (u64, &[Range<u64>], &[Range<u64>]),
 ) -> io::Result<()> {
     let durable = match op {
         Op::Write { durable, .. } => durable || !geometry.volatile_write_cache,
@@ -510,7 +511,10 @@ fn settle(
     };
     match fault {
         Some(Fault::DropDirty) => {
-            blocks.drop_dirty(written.map(|(_, sectors)| sectors));
+            match written {
+                Some((_, sectors)) => blocks.drop_dirty(Some(sectors)),
+                None => blocks.drop_dirty_except(now_in_flight),
+            }
             Err(io::Error::from_raw_os_error(5))
         }
         Some(Fault::FalseDurability | Fault::LoseWrite) => Ok(()),

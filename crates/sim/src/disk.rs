@@ -160,6 +160,11 @@ impl Inode {
         }
     }
 
+    /// Forgets that sectors are dirty, but not where a write is in flight: that one has its own answer.
+    pub(crate) fn drop_dirty_except(&mut self, in_flight: &[Range<u64>]) {
+        self.dirty.retain(|sector, _| in_flight.iter().any(|sectors| sectors.contains(sector)));
+    }
+
     /// Inverts one bit at rest, below all caches.
     pub(crate) fn flip(&mut self, offset: usize, bit: u8) {
         for bytes in [&mut self.contents, &mut self.durable] {

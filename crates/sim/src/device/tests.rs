@@ -157,3 +157,21 @@ fn a_discard_leaves_nothing_to_rely_on() {
         assert_eq!(device.contents(0..PAGE), [0; PAGE_BYTES]);
     });
 }
+
+/// A flush that fails may drop what waits in the cache, not a durable write beside it that is acknowledged.
+#[test]
+fn a_failed_flush_leaves_the_durable_write_beside_it_alone() {
+    let plan = FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[Operation::Sync]));
+    on_a_device(8, plan, |device| {
+        let mut writer = device.queue(1).unwrap();
+        let mut flusher = device.queue(1).unwrap();
+        run(&mut *flusher, Op::Write { offset: PAGE, durable: false }, page(2, 1)).result.unwrap();
+        writer.submit(Op::Write { offset: 0, durable: true }, page(1, 1)).map_err(|(_, e)| e).unwrap();
+        run(&mut *flusher, Op::Flush, page(0, 1)).result.unwrap_err();
+        let mut done = Vec::new();
+        writer.wait(&mut done, Duration::from_secs(1));
+        assert!(done[0].result.is_ok());
+        assert!((0..20).all(|seed| device.crash(seed).contents(0..PAGE) == [1; PAGE_BYTES]));
+        assert!((0..20).all(|seed| device.crash(seed).contents(PAGE..2 * PAGE) == [0; PAGE_BYTES]));
+    });
+}

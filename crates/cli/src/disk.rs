@@ -1,0 +1,221 @@
+//! `disk`: a device without a file system as a store's fast disk.
+
+use crate::DONE;
+use crate::failure::{Exit, Failure, Outcome};
+use crate::options::{DiskCheckOptions, DiskCommand, DiskFormatOptions, DiskShowOptions};
+use crate::output::Output;
+use crate::text;
+use serde::Serialize;
+use situ::device::{self, Device, Env};
+use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
+use std::path::Path;
+use std::sync::Arc;
+
+pub(crate) fn disk(command: &DiskCommand, out: &mut Output) -> Outcome {
+    match command {
+        DiskCommand::Format(options) => format(options, out),
+        DiskCommand::Show(options) => show(options, out),
+        DiskCommand::Check(options) => check(options, out),
+    }
+}
+
+fn open_device(what: &str, path: &Path, read_only: bool) -> Result<Arc<dyn Device>, Failure> {
+    device::open(path, device::OpenOptions { read_only, ..device::OpenOptions::default() })
+        .map_err(|error| Failure::new(format!("{what} {}", path.display()), error))
+}
+
+fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
+    let failure = Failure::new(format!("{what} {}", path.display()), error);
+    match error {
+        storage::Error::Corruption(_) => {
+            failure.cure(format!("`situ disk check {}` reads all of its metadata", path.display())).ending(Exit::Damage)
+        }
+        _ => failure,
+    }
+}
+
+#[derive(Serialize)]
+struct Area {
+    bytes: u64,
+    used_bytes: u64,
+    files: u64,
+    fragmented_files: u64,
+    free_runs: u64,
+    longest_free_bytes: u64,
+}
+
+impl From<AreaUse> for Area {
+    fn from(area: AreaUse) -> Area {
+        let AreaUse { bytes, used_bytes, files, fragmented_files, free_runs, longest_free_bytes } = area;
+        Area { bytes, used_bytes, files, fragmented_files, free_runs, longest_free_bytes }
+    }
+}
+
+#[derive(Serialize)]
+struct Shown {
+    device: String,
+    id: String,
+    generation: u64,
+    formatted_at: u64,
+    device_bytes: u64,
+    overhead_bytes: u64,
+    log: Area,
+    top: Area,
+    small_files: u64,
+    journal_half_bytes: u64,
+    journal_used_bytes: u64,
+    journal_checkpoints: u64,
+    journal_frames: u64,
+    catalogue_bytes: u64,
+    checkpoint_bytes: u64,
+    damaged_superblocks: Vec<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    files: Option<Vec<ShownFile>>,
+}
+
+#[derive(Serialize)]
+struct ShownFile {
+    name: String,
+    bytes: u64,
+}
+
+impl Shown {
+    fn new(report: RawReport, files: Option<Vec<ShownFile>>) -> Shown {
+        let overhead_bytes = report.overhead_bytes();
+        Shown {
+            device: report.device,
+            id: report.id.to_string(),
+            generation: report.generation,
+            formatted_at: report.formatted_at,
+            device_bytes: report.device_bytes,
+            overhead_bytes,
+            log: report.log.into(),
+            top: report.top.into(),
+            small_files: report.inline_files,
+            journal_half_bytes: report.journal_half_bytes,
+            journal_used_bytes: report.journal_used_bytes,
+            journal_checkpoints: report.journal_epoch,
+            journal_frames: report.journal_sequence,
+            catalogue_bytes: report.catalogue_bytes,
+            checkpoint_bytes: report.checkpoint_bytes,
+            damaged_superblocks: report.damaged_superblocks,
+            files,
+        }
+    }
+
+    fn tell(&self, out: &mut Output) -> Outcome {
+        out.line(&self.device)?;
+        let (formatted, times) = (text::utc(self.formatted_at), text::plural(self.generation, "time"));
+        out.line(format!("identity   {}, formatted {formatted} (so far {times})", self.id))?;
+        let share = 100.0 * self.overhead_bytes as f64 / self.device_bytes.max(1) as f64;
+        let (all, overhead) = (text::bytes(self.device_bytes), text::bytes(self.overhead_bytes));
+        out.line(format!("size       {all}, of which the format takes {overhead} ({share:.2}%)"))?;
+        for (name, area) in [("log area", &self.log), ("TopFS", &self.top)] {
+            out.line(format!("{name:<10} {}", area.words()))?;
+        }
+        let catalogue = text::bytes(self.catalogue_bytes);
+        out.line(format!(
+            "metadata   {catalogue} and {}; checkpoint {}, {} of {} of its half used",
+            text::plural(self.small_files, "small file"),
+            text::count(self.journal_checkpoints),
+            text::bytes(self.journal_used_bytes),
+            text::bytes(self.journal_half_bytes),
+        ))?;
+        for copy in &self.damaged_superblocks {
+            out.warn(&format!("copy {copy} of the superblock is damaged; it is written again with the next change"));
+        }
+        for file in self.files.iter().flatten() {
+            out.line(format!("  {:<20} {:>12}", file.name, text::bytes(file.bytes)))?;
+        }
+        DONE
+    }
+}
+
+impl Area {
+    fn words(&self) -> String {
+        let fragmented = match self.fragmented_files {
+            0 => String::new(),
+            files => format!(" ({} in several pieces)", text::count(files)),
+        };
+        format!(
+            "{} of {} used by {}{fragmented}; {} free in {}, the longest {}",
+            text::bytes(self.used_bytes),
+            text::bytes(self.bytes),
+            text::plural(self.files, "file"),
+            text::bytes(self.bytes - self.used_bytes),
+            text::plural(self.free_runs, "run"),
+            text::bytes(self.longest_free_bytes),
+        )
+    }
+}
+
+fn format(options: &DiskFormatOptions, out: &mut Output) -> Outcome {
+    let path = &options.device;
+    let what = "cannot make a Situ disk of";
+    let device = open_device(what, path, false)?;
+    let format = FormatOptions { log_bytes: options.log, force: options.force, ..FormatOptions::default() };
+    RawVolume::format(Arc::clone(&device), Env::system(), &format).map_err(|error| failure(what, path, &error))?;
+    tell(what, path, device, false, out)
+}
+
+fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
+    let what = "cannot show";
+    let device = open_device(what, &options.device, true)?;
+    tell(what, &options.device, device, options.files, out)
+}
+
+fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut Output) -> Outcome {
+    let volume = RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 })
+        .map_err(|error| failure(what, path, &error))?;
+    let files = if files {
+        let list = volume.list().map_err(|error| failure(what, path, &error))?;
+        Some(list.into_iter().map(|meta| ShownFile { name: meta.name.to_string(), bytes: meta.bytes }).collect())
+    } else {
+        None
+    };
+    let shown = Shown::new(volume.report(), files);
+    if out.is_json() {
+        out.object(&shown)?;
+        return DONE;
+    }
+    shown.tell(out)
+}
+
+#[derive(Serialize)]
+struct Checked {
+    sound: bool,
+    problems: Vec<String>,
+    files: u64,
+    frames: u64,
+    used_pages: u64,
+    zero_pages: u64,
+}
+
+fn check(options: &DiskCheckOptions, out: &mut Output) -> Outcome {
+    let (what, path) = ("cannot check", &options.device);
+    let device = open_device(what, path, true)?;
+    let found = RawVolume::check(device, Env::system()).map_err(|error| failure(what, path, &error))?;
+    let checked = Checked {
+        sound: found.problems.is_empty(),
+        problems: found.problems,
+        files: found.files,
+        frames: found.frames,
+        used_pages: found.used_pages,
+        zero_pages: found.zero_pages,
+    };
+    if out.is_json() {
+        out.object(&checked)?;
+    } else {
+        for problem in &checked.problems {
+            out.line(problem)?;
+        }
+        out.line(format!(
+            "{}, {} of metadata, {} in use; {}",
+            text::plural(checked.files, "file"),
+            text::plural(checked.frames, "frame"),
+            text::plural(checked.used_pages, "page"),
+            if checked.sound { "all is sound" } else { "the disk is damaged" },
+        ))?;
+    }
+    if checked.sound { DONE } else { Ok(Exit::Damage) }
+}

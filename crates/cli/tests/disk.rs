@@ -1,0 +1,71 @@
+//! `disk format`, `disk show`, `disk check`.
+
+mod common;
+
+use common::situ;
+use std::fs::File;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+fn blank(at: &Path, bytes: u64) {
+    File::create(at.join("disk")).unwrap().set_len(bytes).unwrap();
+}
+
+#[test]
+fn a_disk_is_formatted_shown_and_checked() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    blank(at, 64 << 20);
+    let text = situ(at, &["disk", "format", "disk", "--log", "16M"]).done().text();
+    assert!(text.contains("log area") && text.contains("16.0 MiB used by 0 files"), "{text}");
+    let shown = situ(at, &["disk", "show", "disk", "--json", "--files"]).done().json();
+    assert_eq!((shown["log"]["bytes"].as_u64(), shown["generation"].as_u64()), (Some(16 << 20), Some(1)), "{shown}");
+    assert_eq!(shown["files"].as_array().map(Vec::len), Some(0));
+    assert!(shown["overhead_bytes"].as_u64() < Some((64 << 20) / 100), "{shown}");
+    assert!(situ(at, &["disk", "show", "disk"]).done().text().contains(shown["id"].as_str().unwrap()));
+    assert!(situ(at, &["disk", "check", "disk"]).done().text().ends_with("all is sound\n"));
+
+    // What is there is not formatted again, but by force.
+    let refused = situ(at, &["disk", "format", "disk"]);
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(refused.stderr.contains("holds a Situ disk") && refused.stderr.contains("--force"), "{refused:?}");
+    let again = situ(at, &["disk", "format", "disk", "--force", "--json"]).done().json();
+    assert_eq!(again["generation"].as_u64(), Some(2));
+    assert_ne!(again["id"], shown["id"]);
+}
+
+#[test]
+fn damage_is_named_and_has_an_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    blank(at, 16 << 20);
+    situ(at, &["disk", "format", "disk"]).done();
+    let file = File::options().write(true).open(at.join("disk")).unwrap();
+    file.write_all_at(b"?", 50).unwrap();
+    let checked = situ(at, &["disk", "check", "disk"]);
+    assert_eq!(checked.code, 4, "{checked:?}");
+    assert!(checked.text().contains("copy 0 of the superblock"), "{checked:?}");
+    let shown = situ(at, &["disk", "show", "disk"]).done();
+    assert!(shown.stderr.contains("copy 0 of the superblock is damaged"), "{shown:?}");
+    // The journal, too: now it cannot be shown.
+    file.write_all_at(b"?", 4096 + 70).unwrap();
+    let checked = situ(at, &["disk", "check", "disk", "--json"]);
+    assert_eq!((checked.code, checked.json()["sound"].as_bool()), (4, Some(false)));
+    let shown = situ(at, &["disk", "show", "disk"]);
+    assert!(shown.code == 4 && shown.stderr.contains("situ disk check disk"), "{shown:?}");
+}
+
+#[test]
+fn what_is_no_disk_is_told_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let missing = situ(at, &["disk", "show", "disk"]);
+    assert!(missing.code == 1 && missing.stderr.contains("cannot show disk"), "{missing:?}");
+    blank(at, 16 << 20);
+    let none = situ(at, &["disk", "show", "disk"]);
+    assert!(none.code == 1 && none.stderr.contains("situ disk format"), "{none:?}");
+    assert_eq!(situ(at, &["disk", "check", "disk"]).code, 4);
+    blank(at, 1 << 16);
+    let small = situ(at, &["disk", "format", "disk"]);
+    assert!(small.code == 1 && small.stderr.contains("has no room"), "{small:?}");
+}
