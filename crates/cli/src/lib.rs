@@ -5,6 +5,7 @@
 //!   get put delete scan ──────────> entries.rs      one store, one keyspace
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   inspect compact verify repair > inspect.rs, maintain.rs
+//!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   bench ────────────────────────> situ_bench
 //! ```
 //!
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod bench;
+mod disk;
 mod entries;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -73,6 +75,7 @@ fn run(program: Program) -> Outcome {
         Command::Verify(options) => maintain::verify(&options, &mut out),
         Command::Repair(options) => maintain::repair(&options, &mut out),
         Command::Compact(options) => maintain::compact(&options, &mut out),
+        Command::Disk(command) => disk::disk(&command, &mut out),
         Command::Bench(options) => bench::bench(&options, &mut out),
     }?;
     out.finish()?;

@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Verify(VerifyOptions),
     Repair(RepairOptions),
     Compact(CompactOptions),
+    #[command(subcommand)]
+    Disk(DiskCommand),
     Bench(Box<BenchCommand>),
 }
 
@@ -364,6 +366,55 @@ pub(crate) struct InspectOptions {
     /// Show one log file's pages
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
+}
+
+/// Prepare and look at a fast disk: a device, or a file of fixed size, without a file system.
+#[derive(Debug, Subcommand)]
+pub(crate) enum DiskCommand {
+    Format(DiskFormatOptions),
+    Show(DiskShowOptions),
+    Check(DiskCheckOptions),
+}
+
+/// Make a Situ disk of a device. Everything on it is lost.
+///
+/// A device that holds anything, that is mounted, or that a store has open is refused. In place of a device a file can be
+/// given that has its size already; `fallocate -l 20G FILE` makes one.
+#[derive(Debug, Args)]
+#[command(after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force")]
+pub(crate) struct DiskFormatOptions {
+    /// Block device, or file
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
+    /// Room for logs [default: an eighth of the device, 8G at most]
+    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    pub(crate) log: Option<u64>,
+    /// Write over whatever is on the device
+    #[arg(long)]
+    pub(crate) force: bool,
+}
+
+/// Show how a Situ disk is divided, what lies on it, and how much is free.
+///
+/// Can be used beside a running store; then it shows a moment between two of its changes.
+#[derive(Debug, Args)]
+pub(crate) struct DiskShowOptions {
+    /// Block device, or file
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
+    /// List the files
+    #[arg(long)]
+    pub(crate) files: bool,
+}
+
+/// Read and check all metadata of a Situ disk.
+///
+/// Nothing is changed. What the files hold is checked by `situ verify`. Exit code 4 if anything is damaged.
+#[derive(Debug, Args)]
+pub(crate) struct DiskCheckOptions {
+    /// Block device, or file
+    #[arg(value_name = "DEVICE")]
+    pub(crate) device: PathBuf,
 }
 
 /// Read and check every byte of a store.
