@@ -16,6 +16,7 @@ fn main() -> std::io::Result<()> {
         put(name, situ_engine::fuzzing::corpus(name))?;
     }
     put("memcached_request", situ_server::fuzzing::corpus())?;
+    put("disk", situ_storage::fuzzing::corpus())?;
     put("http_request", situ_server::fuzzing::http_corpus())?;
     put("load", situ_cli::fuzzing::corpus())
 }

@@ -29,6 +29,9 @@ mod volume;
 pub use directory::DirectoryVolume;
 pub use error::{Corruption, Error, Result};
 pub use name::{FileMeta, FileName};
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub use raw::fuzzing;
 pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 

@@ -32,6 +32,8 @@ mod cache;
 mod catalogue;
 mod file;
 mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+pub mod fuzzing;
 mod journal;
 mod layout;
 mod pages;
@@ -68,7 +70,8 @@ use writer::RawWriter;
 #[derive(Debug, Clone)]
 pub struct RawOptions {
     /// Bytes of memory for the cache of files written once, beside the store's own cache of blocks. It keeps what was just
-    /// written for the merge that reads it next. 0: none. Default: 64 MiB.
+    /// written for the merge that reads it next. 0: none. Default: 64 MiB. Each file that is being written takes up to 6 MiB
+    /// more, for pieces that are filled or in flight.
     pub cache_bytes: u64,
 }
 

@@ -36,6 +36,9 @@ pub(super) struct Replayed {
     pub(super) long: Vec<Extent>,
 }
 
+/// A longer checkpoint is none: it would have millions of files.
+const LONG_BYTES_MAX: u64 = 1 << 30;
+
 /// A half that begins with a sound checkpoint.
 struct Half {
     index: usize,
@@ -177,7 +180,7 @@ fn decode_long(layout: &Superblock, body: &[u8]) -> Result<(u64, u32, Vec<Extent
         pages = pages.saturating_add(extent.pages);
     }
     // More pages than the area has would be pages named twice; so the length is bounded by the device's.
-    if pages > layout.top.pages || body_bytes.div_ceil(PAGE) > pages {
+    if pages > layout.top.pages || body_bytes.div_ceil(PAGE) > pages || body_bytes > LONG_BYTES_MAX {
         return Err(format!("a checkpoint of {body_bytes} bytes in {pages} pages"));
     }
     Ok((body_bytes, checksum, extents))

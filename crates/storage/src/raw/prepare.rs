@@ -13,6 +13,8 @@ use std::io::{self, Read};
 
 /// What is looked at at the front of a device before it is written over.
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
+/// Readings of a journal that somebody else writes on.
+const REPLAYS_MAX: usize = 100;
 /// And at its end, where partition tables and RAID have a copy.
 const FOREIGN_BACK_BYTES: u64 = 64 << 10;
 
@@ -104,10 +106,23 @@ pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, Str
     Ok((layout, damaged))
 }
 
-/// Reads the journal.
+/// Reads the journal. Somebody may be writing it: then its pages are not all of one moment, and what looks damaged is read
+/// again, as long as that gives other bytes.
 pub(super) fn replay(transfers: &Transfers, layout: &Superblock) -> Result<Replayed> {
-    let half = |index| read_pages(transfers, Extent { first: layout.half_first(index), pages: layout.half_pages });
-    let halves = [half(0)?, half(1)?];
+    let mut seen = None;
+    for _ in 0..REPLAYS_MAX {
+        let half = |index| read_pages(transfers, Extent { first: layout.half_first(index), pages: layout.half_pages });
+        let halves = [half(0)?, half(1)?];
+        match replay_halves(transfers, layout, &halves) {
+            Err(error) if error.is_corruption() && seen.as_ref() != Some(&halves) => seen = Some(halves),
+            other => return other,
+        }
+    }
+    let location = &transfers.location;
+    Err(Error::Invalid(format!("the metadata of {location} changes faster than it can be read; try again")))
+}
+
+fn replay_halves(transfers: &Transfers, layout: &Superblock, halves: &[Vec<u8>; 2]) -> Result<Replayed> {
     journal::replay(layout, [&halves[0], &halves[1]], &transfers.location, &mut |extents, bytes| {
         let mut body = vec![0; bytes as usize];
         let place = places(extents, 0, bytes.div_ceil(PAGE));

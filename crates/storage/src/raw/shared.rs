@@ -386,8 +386,19 @@ impl Shared {
         if journal.writing {
             return Ok(Next::Wait);
         }
+        let mut plan = journal.plan(&state.layout, &state.catalogue);
+        if plan.is_none() {
+            // A file in very many pieces can make the catalogue outgrow what was set apart for it.
+            let needed = long_pages(&state.layout, state.catalogue.encoded_bytes());
+            state.top.reclaim();
+            if let Some(extents) = state.top.take_pieces(needed) {
+                let old = std::mem::replace(&mut journal.reserve, extents);
+                state.top.give_back(&old);
+                plan = journal.plan(&state.layout, &state.catalogue);
+            }
+        }
         let no_space = || Error::NoSpace { op: "write the catalogue of", path: self.transfers.location.clone() };
-        let plan = journal.plan(&state.layout, &state.catalogue).ok_or_else(no_space)?;
+        let plan = plan.ok_or_else(no_space)?;
         journal.writing = true;
         Ok(Next::Write(Box::new(plan), state.damaged_copies.clone(), state.layout))
     }
@@ -413,8 +424,7 @@ impl Shared {
         if plan.frame.len() <= self.transfers.piece_bytes() {
             let mut frame = Buffer::new(plan.frame.len());
             frame.copy_from_slice(&plan.frame);
-            let op = Op::Write { offset: plan.place.first * PAGE, durable: true };
-            return self.transfers.bulk([(op, frame)], &mut |_, _| ());
+            return self.transfers.write_frame(plan.place.first * PAGE, frame);
         }
         self.transfers.write_pages(&[plan.place], &plan.frame)?;
         self.transfers.flush()

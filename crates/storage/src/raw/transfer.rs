@@ -182,8 +182,10 @@ impl Pool {
             })
     }
 
-    fn give_back(&self, slot: Slot, kept: bool) {
+    fn give_back(&self, mut slot: Slot, kept: bool) {
         assert_eq!(slot.in_flight, 0, "a queue with operations in flight");
+        // What waits here for the next borrower is a few pages each, not the pieces of a file that is done.
+        slot.spare.retain(|buffer| buffer.len() <= SMALL_PIECE_BYTES);
         let mut state = self.lock();
         let was_empty = state.idle.is_empty();
         state.kept -= usize::from(kept);
@@ -271,6 +273,12 @@ impl Transfers {
         landed: &mut dyn FnMut(Op, Buffer),
     ) -> io::Result<()> {
         self.borrowing(&self.bulk, |slot| slot.all(requests, landed))
+    }
+
+    /// Writes a frame of the journal, durably. From a queue of the log's: who waits for it waits for nothing else.
+    pub(super) fn write_frame(&self, offset: u64, frame: Buffer) -> io::Result<()> {
+        let op = Op::Write { offset, durable: true };
+        self.borrowing(&self.log, |slot| slot.all([(op, frame)], &mut |_, _| ()))
     }
 
     /// Makes completed writes durable; nothing where they are anyway.

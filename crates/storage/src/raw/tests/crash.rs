@@ -1,6 +1,6 @@
 //! Power failures and kills at every change of the device.
 
-use super::model::{Held, Told, check, step};
+use super::model::{Held, Told, check, lengthen, step};
 use super::*;
 use situ_sim::{CrashPoints, Rng, crash_device_everywhere};
 use std::time::Duration;
@@ -17,7 +17,7 @@ fn formatted(env: &Env, plan: FaultPlan, seed: u64) -> SimDevice {
     device
 }
 
-fn work(env: &Env, device: &SimDevice, seed: u64, threads: u64, steps: usize) -> Vec<Told> {
+fn work(env: &Env, device: &SimDevice, seed: u64, threads: u64, steps: usize, long: bool) -> Vec<Told> {
     let Ok(volume) = open(env, device) else { return (0..threads).map(Told::new).collect() };
     let volume = Arc::new(volume);
     let told = Arc::new(std::sync::Mutex::new(Vec::new()));
@@ -27,7 +27,8 @@ fn work(env: &Env, device: &SimDevice, seed: u64, threads: u64, steps: usize) ->
             let run = move || {
                 let mut mine = Told::new(thread);
                 let (mut rng, mut held) = (Rng::new(seed ^ thread << 32), Held::new());
-                for _ in 0..steps {
+                let lengthened = if long { lengthen(&volume, &mut rng, &mut mine) } else { Ok(()) };
+                for _ in 0..if lengthened.is_ok() { steps } else { 0 } {
                     if step(&volume, &mut rng, &mut mine, &mut held).is_err() {
                         break;
                     }
@@ -55,7 +56,7 @@ fn check_image(env: &Env, device: &SimDevice, told: &[Told]) {
     // A second life: what is found now stays, whatever a second crash takes.
     let names: Vec<FileName> = volume.list().unwrap().into_iter().map(|meta| meta.name).collect();
     let contents: Vec<Vec<u8>> = names.iter().map(|name| read(&volume, *name).unwrap()).collect();
-    let new = FileName::Damaged(7);
+    let new = FileName::Manifest(7);
     match write(&volume, new, &pattern(7, 9000)) {
         Ok(()) => {}
         Err(Error::NoSpace { .. }) => return,
@@ -83,10 +84,25 @@ fn promises_hold_at_every_crash_point() {
             seed,
             &options,
             |env, plan| formatted(env, plan, seed),
-            |env, device| work(env, device, seed, threads, steps),
+            |env, device| work(env, device, seed, threads, steps, false),
             |env, device, told| check_image(env, &device, told),
         );
         assert!(images > 100);
+    });
+}
+
+/// With checkpoints whose bodies lie among the tables.
+#[test]
+fn promises_hold_at_every_crash_point_with_a_long_catalogue() {
+    for_each_seed(100, 8, |seed| {
+        let options = CrashPoints { points_max: 120, images_per_point: 3, faults: FaultPlan::none() };
+        crash_device_everywhere(
+            seed,
+            &options,
+            |env, plan| formatted(env, plan, seed),
+            |env, device| work(env, device, seed, 1 + seed % 2, 60, true),
+            |env, device, told| check_image(env, &device, told),
+        );
     });
 }
 
@@ -103,7 +119,7 @@ fn promises_hold_when_an_operation_fails() {
             _ => Rule::new(Fault::Io).nth(nth),
         };
         let device = formatted(&env, FaultPlan::none().with(rule), seed);
-        let told = sim.run(|| work(&env, &device, seed, 1 + seed % 3, 40));
+        let told = sim.run(|| work(&env, &device, seed, 1 + seed % 3, 40, seed % 5 == 0));
         device.set_faults(FaultPlan::none());
         for image in 0..4 {
             let sim = SimExecutor::new(seed);

@@ -97,10 +97,7 @@ pub(super) fn step(volume: &RawVolume, rng: &mut Rng, told: &mut Told, held: &mu
             let known = told.some(rng, |name| matches!(name, FileName::Temporary(_)));
             let name = known.filter(|_| rng.chance(0.5)).unwrap_or_else(|| FileName::Temporary(told.number()));
             let length = rng.below(1500) as usize;
-            let bytes = Arc::new(pattern(rng.next_u64(), length));
-            let content = Content::Bytes(Arc::clone(&bytes), length);
-            told.change(|names| drop(names.insert(name, content)));
-            done(volume.replace(name, &bytes), told)
+            replace(volume, rng, told, name, length)
         }
         10 | 11 => rename(volume, rng, told),
         12 => {
@@ -142,6 +139,22 @@ pub(super) fn step(volume: &RawVolume, rng: &mut Rng, told: &mut Told, held: &mu
             Ok(())
         }
     }
+}
+
+/// Small files, so many that a checkpoint is longer than half a half of the journal.
+pub(super) fn lengthen(volume: &RawVolume, rng: &mut Rng, told: &mut Told) -> Result<()> {
+    for _ in 0..10 {
+        let name = FileName::Damaged(told.number());
+        replace(volume, rng, told, name, 900)?;
+    }
+    Ok(())
+}
+
+fn replace(volume: &RawVolume, rng: &mut Rng, told: &mut Told, name: FileName, length: usize) -> Result<()> {
+    let bytes = Arc::new(pattern(rng.next_u64(), length));
+    let content = Content::Bytes(Arc::clone(&bytes), length);
+    told.change(|names| drop(names.insert(name, content)));
+    done(volume.replace(name, &bytes), told)
 }
 
 /// The end of an operation that makes everything durable, whose state was noted before it.
