@@ -17,6 +17,7 @@ mod buffer;
 mod env;
 mod file;
 mod lock;
+mod nvme;
 mod open;
 mod spin;
 mod target;

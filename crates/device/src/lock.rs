@@ -11,6 +11,7 @@ use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 /// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
@@ -25,10 +26,14 @@ struct FileLock {
 impl DeviceLock for FileLock {}
 
 pub(crate) fn lock(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
-    let shown = target.path.display();
+    lock_path(&target.path, target.kind == Kind::BlockDevice)
+}
+
+pub(crate) fn lock_path(path: &Path, is_block_device: bool) -> io::Result<Box<dyn DeviceLock>> {
+    let shown = path.display();
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::WouldBlock, why));
-    let exclusive = if target.kind == Kind::BlockDevice { OFlags::EXCL.bits() as i32 } else { 0 };
-    let file = match OpenOptions::new().read(true).custom_flags(exclusive).open(&target.path) {
+    let exclusive = if is_block_device { OFlags::EXCL.bits() as i32 } else { 0 };
+    let file = match OpenOptions::new().read(true).custom_flags(exclusive).open(path) {
         Err(e) if Errno::from_io_error(&e) == Some(Errno::BUSY) => {
             return refused(format!(
                 "{shown} is in use: it is mounted, part of another device, or opened by another store"
@@ -36,7 +41,7 @@ pub(crate) fn lock(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
         }
         other => other?,
     };
-    let patience = if target.kind == Kind::BlockDevice { PASSING_HOLDER } else { Duration::ZERO };
+    let patience = if is_block_device { PASSING_HOLDER } else { Duration::ZERO };
     let begin = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {

@@ -5,8 +5,10 @@
 //! | opened for direct I/O, operations can begin without waiting: disks with request queues, files on them | rings | eight in flight: three times the small reads; beside busy cores forty times the durable writes and more |
 //! | operations cannot begin without waiting: zram, network file systems | plain calls | a ring gives each operation to a kernel thread: twice to six times the latency of a small one |
 //! | through the page cache | plain calls | the same |
+//! | an NVMe drive's generic character device, `/dev/ngXnY` | commands passed through rings | it takes nothing else |
 //! | the system gives no rings (seccomp, `kernel.io_uring_disabled`) | plain calls | the description says so |
 
+use crate::nvme::{self, NvmeDevice};
 use crate::target::Target;
 use crate::uring::RingDevice;
 use crate::{Device, FileDevice};
@@ -39,11 +41,27 @@ pub struct OpenOptions {
     pub backend: Backend,
 }
 
-/// Opens the regular file or block device at `path`, whose size is taken as it is now, with the backend that suits it.
+/// Opens the regular file, block device or NVMe namespace (`/dev/ngXnY`) at `path`, whose size is taken as it is now, with
+/// the backend that suits it.
 ///
 /// # Errors
 /// Whatever the system answers to `open`; `InvalidInput` for what is neither a file nor a block device.
 pub fn open(path: &Path, options: OpenOptions) -> io::Result<Arc<dyn Device>> {
+    if nvme::is_generic_device(path) {
+        return match options.backend {
+            Backend::Blocking => Err(io::Error::new(
+                io::ErrorKind::InvalidInput,
+                format!(
+                    "{} takes commands through io_uring only; name the block device for plain calls",
+                    path.display()
+                ),
+            )),
+            Backend::Automatic | Backend::Ring | Backend::RingWithThread => {
+                let submission_poll = options.backend == Backend::RingWithThread;
+                Ok(Arc::new(NvmeDevice::open(path, options.read_only, submission_poll)?))
+            }
+        };
+    }
     let target = Target::open(path, options.read_only)?;
     Ok(match options.backend {
         Backend::Automatic if !target.direct || !target.can_begin_without_waiting() => {

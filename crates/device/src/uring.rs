@@ -3,7 +3,7 @@
 //!
 //! ```text
 //!   RingQueue ── Table: buffers in flight        queue.rs, table.rs
-//!      │  └──── Commands: Op <-> entry, result   file.rs
+//!      │  └──── Commands: Op <-> entry, result   file.rs, nvme.rs
 //!      └─────── Ring: shared memory, sleeping    ring.rs
 //! ```
 //!
@@ -11,6 +11,7 @@
 //! once, with the ways of polling that are asked for, so nothing is found out later, under load.
 
 mod file;
+mod nvme;
 mod queue;
 mod ring;
 mod table;
@@ -18,8 +19,9 @@ mod table;
 use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
 use file::FileCommands;
-use queue::RingQueue;
-use ring::Mode;
+pub(crate) use nvme::NvmeCommands;
+pub(crate) use queue::RingQueue;
+pub(crate) use ring::Mode;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;

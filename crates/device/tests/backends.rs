@@ -1,4 +1,6 @@
-//! What every backend must do, on a file and on block devices.
+//! What every backend must do, on a file, on block devices, and on whatever `SITU_TEST_DEVICES` names: paths of devices of
+//! 16 MiB, separated by spaces, **which are overwritten**. That is how NVMe drives are tested:
+//! `SITU_TEST_DEVICES='/dev/nvme0n1 /dev/ng0n1'`, with a drive that an emulator makes of a file, for example.
 
 mod common;
 
@@ -7,7 +9,7 @@ use situ_device::{Backend, Buffer, Completion, Device, Op, OpenOptions, Ticket, 
 use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 const BYTES: u64 = 16 << 20;
@@ -19,7 +21,7 @@ fn backends(path: &Path) -> Vec<Arc<dyn Device>> {
     for backend in [Backend::Automatic, Backend::Blocking, Backend::Ring, Backend::RingWithThread] {
         match open(path, OpenOptions { backend, read_only: false }) {
             Ok(device) => devices.push(device),
-            Err(error) if matches!(backend, Backend::Ring | Backend::RingWithThread) => {
+            Err(error) if backend != Backend::Automatic => {
                 eprintln!("SKIPPED: {backend:?} on {}: {error}", path.display());
             }
             Err(error) => panic!("{backend:?}: {error}"),
@@ -34,7 +36,14 @@ fn everywhere(test: impl Fn(&dyn Device)) {
     file.as_file().set_len(BYTES).unwrap();
     let (zram, on_loop) = (Zram::new(BYTES), Loop::new(BYTES));
     let paths = [Some(file.path()), zram.as_ref().map(|zram| &*zram.path), on_loop.as_ref().map(|it| &*it.path)];
-    for path in paths.into_iter().flatten() {
+    let named = std::env::var("SITU_TEST_DEVICES").unwrap_or_default();
+    if named.is_empty() {
+        eprintln!("SKIPPED: NVMe drives; SITU_TEST_DEVICES names none");
+    }
+    // They are there once, and the tests run side by side.
+    static NAMED: Mutex<()> = Mutex::new(());
+    let _alone = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
+    for path in paths.into_iter().flatten().chain(named.split_whitespace().map(Path::new)) {
         for device in backends(path) {
             println!("{}", device.describe());
             test(&*device);
@@ -71,8 +80,9 @@ fn what_was_written_is_read() {
         }
         run(device, Op::Flush, Buffer::new(1)).unwrap();
         assert_eq!([0, 3, 5].map(|page| read(device, page * 4096)), [1, 4, 6]);
-        let long = filled(1 << 20, 9);
-        run(device, Op::Write { offset: BYTES - (1 << 20), durable: false }, long).unwrap();
+        let most = device.geometry().max_transfer_bytes;
+        let long = filled(most as usize, 9);
+        run(device, Op::Write { offset: BYTES - u64::from(most), durable: false }, long).unwrap();
         assert_eq!(read(device, BYTES - 4096), 9);
     });
 }

@@ -96,7 +96,7 @@ impl Commands for FileCommands {
         ring.submitter().register_files(&[self.target.file.as_raw_fd()])
     }
 
-    fn plan(&self, operation: &InFlight) -> Plan<squeue::Entry> {
+    fn plan(&self, operation: &mut InFlight) -> Plan<squeue::Entry> {
         match operation.op {
             Op::Read { offset } => {
                 let rest = operation.rest();
@@ -125,10 +125,6 @@ impl Commands for FileCommands {
 
     fn call(&self, operation: &mut InFlight) -> io::Result<()> {
         blocking::run(&self.target, operation.op, &mut operation.buffer)
-    }
-
-    fn can_poll(&self, op: Op) -> bool {
-        matches!(op, Op::Read { .. } | Op::Write { .. })
     }
 
     fn step(&self, operation: &mut InFlight, result: i32) -> Step {

@@ -31,6 +31,9 @@ use std::time::{Duration, Instant};
 /// How long a dropped queue waits for operations in flight.
 const PATIENCE: Duration = Duration::from_secs(30);
 
+/// The longest transfer whose completion is polled for.
+const POLLED_BYTES_MAX: usize = 16 << 10;
+
 /// How often in a row the kernel may ask to try an operation again.
 const RETRIES_MAX: u32 = 100;
 
@@ -60,14 +63,16 @@ pub(crate) trait Commands: Send {
     fn device_bytes(&self) -> u64;
     /// Tells a new ring what the commands refer to.
     fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
-    /// The entry for what is left of the operation. It points at nothing but the operation's buffer and static memory.
-    fn plan(&self, operation: &InFlight) -> Plan<Self::Entry>;
+    /// The entry for what is left of the operation. It points at nothing but the operation's buffers and static memory.
+    fn plan(&self, operation: &mut InFlight) -> Plan<Self::Entry>;
     /// Whether an operation that is alone in flight is better done by [`call`](Commands::call).
-    fn prefers_call(&self, op: Op) -> bool;
-    /// Does the operation before it returns.
-    fn call(&self, operation: &mut InFlight) -> io::Result<()>;
-    /// Whether the operation may go to a ring whose completions are polled for.
-    fn can_poll(&self, op: Op) -> bool;
+    fn prefers_call(&self, _op: Op) -> bool {
+        false
+    }
+    /// Does an operation that [`prefers_call`](Commands::prefers_call) before it returns.
+    fn call(&self, _operation: &mut InFlight) -> io::Result<()> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
     fn step(&self, operation: &mut InFlight, result: i32) -> Step;
 }
 
@@ -84,6 +89,18 @@ pub(crate) struct RingQueue<K: Commands> {
     results: Vec<(u64, i32)>,
     spinner: Spinner,
     patience: Duration,
+}
+
+/// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several commands
+/// of must not: a transfer that it cuts, a write that it makes durable by a flush behind it. Their parts complete by
+/// interrupts, and a poller waits in vain. Polling gains nothing for either.
+fn can_poll(operation: &InFlight, geometry: &Geometry) -> bool {
+    let is_one_command = match operation.op {
+        Op::Read { .. } => true,
+        Op::Write { durable, .. } => !durable || !geometry.volatile_write_cache,
+        Op::Flush | Op::Discard { .. } | Op::Zero { .. } => false,
+    };
+    is_one_command && operation.buffer.len() <= POLLED_BYTES_MAX
 }
 
 /// What the kernel refers to.
@@ -136,7 +153,7 @@ impl<K: Commands> RingQueue<K> {
                     Some(polled) => polled,
                     None => &mut kept.ring,
                 };
-                // SAFETY: the entry points into the operation's buffer or static memory; the buffer stays in the table
+                // SAFETY: the entry points into the operation's buffers or static memory; they stay in the table
                 // until the completion was taken, and the table outlives the ring's use of it (see `drop`).
                 if unsafe { ring.push(&entry) } { Started::Submitted } else { Started::NoRoom }
             }
@@ -266,7 +283,10 @@ impl<K: Commands> Queue for RingQueue<K> {
         let ticket = Ticket(self.next);
         let alone = self.kept.table.len() == 0 && self.commands.prefers_call(op);
         let mut operation = InFlight::new(ticket, op, buffer);
-        operation.polled = !alone && self.kept.polled.is_some() && self.spinner.pays() && self.commands.can_poll(op);
+        operation.polled = !alone
+            && self.kept.polled.is_some()
+            && self.spinner.pays()
+            && can_poll(&operation, self.commands.geometry());
         let polled = operation.polled;
         let key = match self.kept.table.insert(operation) {
             Ok(key) => key,

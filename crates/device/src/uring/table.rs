@@ -12,8 +12,12 @@ pub(crate) struct InFlight {
     pub(crate) ticket: Ticket,
     pub(crate) op: Op,
     pub(crate) buffer: Buffer,
-    /// Bytes of the transfer that are done already.
+    /// Bytes of the operation that are done already.
     pub(crate) done: u64,
+    /// Bytes that the command under way is for, where it is not for all that is left.
+    pub(crate) under_way: u64,
+    /// What the command under way points at beside the buffer.
+    pub(crate) aside: Option<Buffer>,
     /// Times that the kernel has asked to try again, since the last progress.
     pub(crate) retries: u32,
     /// It is in the ring whose completions are polled for.
@@ -22,7 +26,7 @@ pub(crate) struct InFlight {
 
 impl InFlight {
     pub(crate) fn new(ticket: Ticket, op: Op, buffer: Buffer) -> InFlight {
-        InFlight { ticket, op, buffer, done: 0, retries: 0, polled: false }
+        InFlight { ticket, op, buffer, done: 0, under_way: 0, aside: None, retries: 0, polled: false }
     }
 
     /// The part of the buffer that is still to be transferred.
