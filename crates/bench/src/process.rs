@@ -122,7 +122,7 @@ fn describe_disk(directory: &Path, mounts: &str) -> String {
 }
 
 /// Bytes that the files below `directory` occupy on disk, as `du` counts.
-pub(crate) fn directory_bytes(directory: &Path) -> u64 {
+pub fn directory_bytes(directory: &Path) -> u64 {
     use std::os::unix::fs::MetadataExt;
     let Ok(entries) = fs::read_dir(directory) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

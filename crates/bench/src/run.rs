@@ -10,6 +10,7 @@
 //! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -160,8 +161,7 @@ impl<'a> Session<'a> {
     }
 
     fn start_fresh(&mut self) -> Result<()> {
-        self.store = None;
-        fs::remove_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
+        self.remove()?;
         fs::create_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))?;
         self.dataset = empty_dataset(self.options);
         self.record_bytes = Some(0);
@@ -173,7 +173,18 @@ impl<'a> Session<'a> {
         if self.options.keep || self.options.existing {
             return Ok(());
         }
-        fs::remove_dir_all(&self.path).map_err(|source| Error::file(&self.path, source))
+        self.remove()
+    }
+
+    /// Removes the store, wherever its parts lie.
+    fn remove(&mut self) -> Result<()> {
+        self.store = None;
+        let removed = self.factory.remove(&self.path);
+        removed.map_err(|source| Error::Store { during: "remove".to_owned(), source })?;
+        match fs::remove_dir_all(&self.path) {
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(Error::file(&self.path, error)),
+            _ => Ok(()),
+        }
     }
 
     fn run(&mut self, index: usize, workload: Workload) -> Result<PhaseResult> {

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
@@ -64,6 +64,11 @@ pub struct SituSettings {
     /// Threads for compactions.
     #[arg(long, default_value_t = 2)]
     pub background_threads: u32,
+
+    /// A fast disk for the log and the upper levels, beside the directory of the run: a disk that `situ disk format` has
+    /// prepared, or a directory of another file system. What an earlier store left there is in the way of a new one.
+    #[arg(long)]
+    pub fast_disk: Option<PathBuf>,
 }
 
 impl Default for SituSettings {
@@ -102,13 +107,21 @@ impl SituSettings {
 #[derive(Debug)]
 pub struct SituFactory {
     options: Options,
+    fast_disk: Option<PathBuf>,
 }
 
 impl SituFactory {
     /// Every store is opened with `options`; each call says itself whether its write is synced.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options }
+        Self { options, fast_disk: None }
+    }
+
+    /// Stores span their directory and this fast disk, if there is one.
+    #[must_use]
+    pub fn with_fast_disk(mut self, fast_disk: Option<PathBuf>) -> Self {
+        self.fast_disk = fast_disk;
+        self
     }
 }
 
@@ -133,12 +146,21 @@ impl StoreFactory for SituFactory {
             ("level_base_bytes", keyspace.level_base_bytes.to_string()),
             ("level_multiplier", keyspace.level_multiplier.to_string()),
             ("table_bytes", keyspace.table_bytes.to_string()),
+            ("fast_disk", self.fast_disk.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
-        Ok(Arc::new(SituStore::new(situ::Store::open(directory, self.options.clone())?)))
+        let mut builder = situ::StoreBuilder::new(self.options.clone());
+        if let Some(path) = &self.fast_disk {
+            builder = builder.fast_disk(path);
+        }
+        Ok(Arc::new(SituStore::new(builder.open(directory)?)))
+    }
+
+    fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
+        Ok(situ::Store::destroy(directory)?)
     }
 }
 

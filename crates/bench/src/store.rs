@@ -128,4 +128,9 @@ pub trait StoreFactory: Send + Sync {
     /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier
     /// store of this factory left there.
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure>;
+
+    /// Removes the store in `directory`, which is not open, with whatever of it lies elsewhere; the directory may stay.
+    fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
+        Ok(std::fs::remove_dir_all(directory)?)
+    }
 }

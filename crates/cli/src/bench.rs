@@ -23,7 +23,7 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
             if let Some(path) = &command.output {
                 can_be_saved(path)?;
             }
-            let factory = SituFactory::new(command.store.options());
+            let factory = SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone());
             let result = situ_bench::run(&command.workload, &factory)
                 .map_err(|error| failed("the benchmark stopped", &error))?;
             if out.is_json() {

@@ -56,6 +56,10 @@ struct Arguments {
     #[arg(long, default_value = "compare-results")]
     output: PathBuf,
 
+    /// A shell command that is run before each run, with the store's name in STORE: to make a fast disk ready for it.
+    #[arg(long)]
+    prepare: Option<String>,
+
     /// Prints the summary as JSON instead of a table.
     #[arg(long)]
     json: bool,
@@ -114,6 +118,9 @@ fn compare(command: &Arguments) -> Outcome<()> {
     if !command.stores.contains(&command.baseline) {
         return Err(format!("the baseline {} is not among the stores", command.baseline).into());
     }
+    if command.settings.fast_disk.is_some() && command.stores.contains(&StoreKind::Fjall) {
+        return Err("fjall cannot use a fast disk beside another: name the other stores with --stores".into());
+    }
     if command.options.existing || command.options.keep {
         return Err("every run has a fresh store: --existing and --keep have no place here".into());
     }
@@ -157,6 +164,12 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     let job_path = command.output.join(format!("{name}.job"));
     fs::write(&job_path, serde_json::to_vec(&job)?)?;
 
+    if let Some(prepare) = &command.prepare {
+        let status = Command::new("sh").args(["-c", prepare]).env("STORE", store.to_string()).status()?;
+        if !status.success() {
+            return Err(format!("{store}, run {repetition}: the command to prepare it: {status}").into());
+        }
+    }
     // What the run before left dirty is written back now, not at this run's cost.
     if !Command::new("sync").status()?.success() {
         return Err("sync failed: earlier writes would disturb this run".into());

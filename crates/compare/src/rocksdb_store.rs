@@ -6,6 +6,8 @@
 //! * log files that are used again (`recycle_log_file_num`), which spares a synced write the change of the file's size;
 //! * the cache that its `db_bench` uses, HyperClockCache, which takes no lock.
 //!
+//! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`).
+//!
 //! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
 //! spare one of the two copies of the C interface. It is built for the processor at hand (`.cargo/config.toml`): without
@@ -13,20 +15,24 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, FlushOptions, Options, WaitForCompactOptions,
-    WriteBatch, WriteOptions, properties,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, FlushOptions, Options,
+    WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
-use situ_bench::{Change, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+use situ_bench::{Change, EachEntry, Store, StoreFactory, StoreFailure, StoreStats, directory_bytes};
 
 use crate::settings::{Compression, StoreSettings};
 
 /// Version of the crate; it brings its own RocksDB.
 const VERSION: &str = "rocksdb 11.8.1 (crate 0.25.0)";
+
+/// The parts of a store on a fast disk.
+const LOG: &str = "rocksdb-log";
+const TABLES: &str = "rocksdb-tables";
 
 /// As many log files as memtables, about, are waiting to be used again.
 const LOG_FILES_RECYCLED: usize = 4;
@@ -38,6 +44,17 @@ pub(crate) struct RocksdbFactory {
 impl RocksdbFactory {
     pub(crate) fn new(settings: StoreSettings) -> Self {
         Self { settings }
+    }
+
+    /// Where tables go, in order, and how much of each place they may fill.
+    fn places(&self, directory: &Path) -> Result<Vec<DBPath>, StoreFailure> {
+        let Some(fast) = &self.settings.fast_files else { return Ok(Vec::new()) };
+        Ok(vec![DBPath::new(fast.join(TABLES), self.settings.fast_table_bytes)?, DBPath::new(directory, u64::MAX)?])
+    }
+
+    /// What of a store lies on the fast disk.
+    fn fast_parts(&self) -> Vec<PathBuf> {
+        self.settings.fast_files.iter().flat_map(|fast| [fast.join(LOG), fast.join(TABLES)]).collect()
     }
 
     fn options(&self) -> Options {
@@ -91,19 +108,45 @@ impl StoreFactory for RocksdbFactory {
             ("use_direct_reads", "false".to_owned()),
             ("use_direct_io_for_flush_and_compaction", "false".to_owned()),
             ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.to_owned()),
+            (
+                "wal_dir and first of db_paths",
+                self.settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string()),
+            ),
+            ("db_paths: target size of the first", self.settings.fast_table_bytes.to_string()),
             ("everything else", "default".to_owned()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
 
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {
-        let options = self.options();
+        let mut options = self.options();
+        if let Some(fast) = &self.settings.fast_files {
+            options.set_wal_dir(fast.join(LOG));
+            options.set_db_paths(&self.places(directory)?);
+        }
         let db = DB::open(&options, directory)?;
         check_build(&fs::read_to_string(directory.join("LOG"))?)?;
         let mut synced = WriteOptions::default();
         synced.set_sync(true);
         let statistics = self.settings.rocksdb_statistics;
-        Ok(Arc::new(RocksdbStore { db, options, statistics, synced, buffered: WriteOptions::default() }))
+        let fast_parts = self.fast_parts();
+        let directory = directory.to_owned();
+        Ok(Arc::new(RocksdbStore {
+            db,
+            options,
+            directory,
+            fast_parts,
+            statistics,
+            synced,
+            buffered: WriteOptions::default(),
+        }))
+    }
+
+    fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
+        for part in self.fast_parts().iter().filter(|part| part.exists()) {
+            fs::remove_dir_all(part)?;
+        }
+        Ok(fs::remove_dir_all(directory)?)
     }
 }
 
@@ -119,6 +162,8 @@ fn check_build(log: &str) -> Result<(), StoreFailure> {
 struct RocksdbStore {
     db: DB,
     options: Options,
+    directory: PathBuf,
+    fast_parts: Vec<PathBuf>,
     statistics: bool,
     synced: WriteOptions,
     buffered: WriteOptions,
@@ -225,6 +270,9 @@ impl Store for RocksdbStore {
         let cache = self.property(properties::BLOCK_CACHE_USAGE)?;
         let mut stats = StoreStats {
             memory_bytes: Some(memtables + readers + cache),
+            disk_bytes: Some(
+                self.fast_parts.iter().chain([&self.directory]).map(|part| directory_bytes(part)).sum::<u64>(),
+            ),
             detail: BTreeMap::from([
                 ("memtable_bytes".to_owned(), memtables as f64),
                 ("table_reader_bytes".to_owned(), readers as f64),

@@ -1,5 +1,7 @@
 //! Settings that mean the same to every store. What a store cannot be told is said in its adapter.
 
+use std::path::PathBuf;
+
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 
@@ -44,6 +46,19 @@ pub(crate) struct StoreSettings {
     /// Threads for compactions; one more flushes.
     #[arg(long, default_value_t = 2)]
     pub(crate) background_threads: u32,
+
+    /// A fast disk for Situ, as `situ disk format` prepares it, or a directory on it: log and upper levels go there.
+    #[arg(long, requires = "fast_files")]
+    pub(crate) fast_disk: Option<PathBuf>,
+
+    /// A directory on a file system of the *same* fast disk, for RocksDB: its log goes there (`wal_dir`), and its tables as far as
+    /// they fit (`db_paths`).
+    #[arg(long, requires = "fast_disk")]
+    pub(crate) fast_files: Option<PathBuf>,
+
+    /// How much of the fast disk RocksDB's tables may fill.
+    #[arg(long, default_value_t = 1 << 30)]
+    pub(crate) fast_table_bytes: u64,
 
     /// Makes RocksDB count what it does: its own write amplification is then in the results. Off, because it counts inside
     /// every operation.

@@ -19,6 +19,7 @@ pub(crate) fn factory(settings: &StoreSettings) -> SituFactory {
             Compression::Lz4 => BlockCompression::Lz4,
         },
         background_threads: settings.background_threads,
+        fast_disk: settings.fast_disk.clone(),
     };
-    SituFactory::new(settings.options())
+    SituFactory::new(settings.options()).with_fast_disk(settings.fast_disk)
 }

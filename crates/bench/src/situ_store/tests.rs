@@ -164,3 +164,22 @@ fn workloads_run_with_requests_outstanding() {
     let result = crate::run(&options, &SituFactory::new(settings().options())).expect("run");
     assert!(result.phases.iter().all(|phase| phase.operations_per_second > 0.0));
 }
+
+/// The fast disk is part of the store: a workload that wants a fresh one gets both, and the end leaves neither.
+#[test]
+fn a_store_on_two_disks_is_removed_from_both() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let fast = tempfile::tempdir().expect("a directory");
+    let options = BenchOptions {
+        workloads: vec![Workload::FillRandom, Workload::FillSeq, Workload::ReadRandom],
+        keys: 2000,
+        directory: directory.path().to_owned(),
+        ..BenchOptions::default()
+    };
+    let factory = SituFactory::new(settings().options()).with_fast_disk(Some(fast.path().to_owned()));
+    assert_eq!(factory.settings()["fast_disk"], fast.path().display().to_string());
+    let result = crate::run(&options, &factory).expect("run");
+    assert_eq!(result.phases[2].missed, 0);
+    let left = |path: &Path| std::fs::read_dir(path).map_or(0, Iterator::count);
+    assert_eq!((left(directory.path()), left(fast.path())), (0, 0));
+}
