@@ -20,6 +20,7 @@ use crate::listener::StoreEvent;
 use crate::options::LEVELS;
 use crate::picker::{Job, Picker};
 use crate::postpone::is_of_the_job;
+use crate::promoting::inherit_heat;
 use crate::stall::Debt;
 use crate::version::{Added, Removed, TableFile, Version};
 use crate::{Error, Result};
@@ -99,7 +100,8 @@ impl Core {
         let now = self.env.clock.now();
         // Whoever has the turn picks again when its job ends, and wakes the others.
         let Some(_turn) = self.courtesy.begin(self.options.compaction_threads, now) else { return Ok(false) };
-        let Some((keyspace, job)) = self.pick() else { return Ok(false) };
+        // Tables that are read often go up when there is nothing to compact.
+        let Some((keyspace, job)) = self.pick() else { return self.promote_one() };
         self.run_job(&keyspace, &job, true)?;
         Ok(true)
     }
@@ -215,7 +217,7 @@ impl Core {
             self.install_job(keyspace, job, output.tables.iter().map(added).collect())?;
             Ok(output)
         };
-        let host = Host::new(self, true, job.output_level, keyspace.options.table_bytes);
+        let host = Host::new(self, true, job.output_level, keyspace.options.table_bytes).hot(self.is_hot_job(job));
         let output = self.with_spill(host, merge, |output: &TaskOutput| &output.tables[..])?;
         self.tell_created(keyspace, job.output_level, &output.tables);
         Ok(output.stats)
@@ -297,8 +299,11 @@ impl Core {
             }
         })?;
         drop(baton);
+        let new: Vec<_> =
+            version.files().map(|(_, file)| file).filter(|file| new.contains(&file.meta.number)).collect();
+        inherit_heat(job.files().map(|(_, file)| file), &new);
         // Opened here, so that no reader waits for footer, index and filter. One that cannot be opened tells its readers.
-        for (_, file) in version.files().filter(|(_, file)| new.contains(&file.meta.number)) {
+        for file in new {
             let _ = file.table();
         }
         Ok(())

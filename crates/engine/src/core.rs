@@ -162,10 +162,10 @@ impl Core {
             parts;
         let event = || env.executor.event();
         let id = StoreId::new();
-        let place = |disks| Placing::new(disks, &options, env.clock.now(), registry.by_id.values());
+        let work = event();
+        let place = |disks| Placing::new(disks, &options, env.clock.now(), &work, registry.by_id.values());
         let placing = source.disks.as_ref().map(place);
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
-        let work = event();
         source.graveyard.ring(Arc::clone(&work));
         Core {
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),

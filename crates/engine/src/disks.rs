@@ -74,6 +74,8 @@ pub(crate) struct Disks {
     fast_closed: AtomicBool,
     /// Log files that began on the capacity disk for want of room on the fast one.
     pub(crate) log_files_spilled: AtomicU64,
+    /// The fast disk has an area of its own for page files.
+    pub(crate) log_has_own_room: AtomicBool,
     /// What DISKS says, once it names this fast disk.
     home: Mutex<Option<Home>>,
 }
@@ -92,6 +94,7 @@ impl Disks {
             on_fast: Mutex::default(),
             fast_closed: AtomicBool::new(false),
             log_files_spilled: AtomicU64::new(0),
+            log_has_own_room: AtomicBool::new(false),
             home: Mutex::default(),
         };
         disks.list_fast()?;

@@ -37,6 +37,8 @@ pub(crate) struct Host {
     target_bytes: u64,
     /// The level of the output.
     level: usize,
+    /// The output belongs on the fast disk, whatever its level.
+    hot: bool,
     /// Everything goes to the capacity disk, whatever its level.
     on_capacity: bool,
     /// Why the fast disk refused to take what was to be written to it.
@@ -53,10 +55,16 @@ impl Host {
             paced,
             target_bytes,
             level,
+            hot: false,
             on_capacity: false,
             fast_failure: Arc::default(),
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache)))),
         }
+    }
+
+    /// For work on tables that are read often.
+    pub(crate) fn hot(self, hot: bool) -> Host {
+        Host { hot, ..self }
     }
 
     /// For the same work, once more and all on the capacity disk.
@@ -78,7 +86,8 @@ impl Host {
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self) -> Option<(u64, Box<dyn Writer>)> {
         let disks = self.core.source.disks.as_ref().filter(|_| !self.on_capacity)?;
-        if self.core.disk_for(self.level, self.target_bytes) != FAST {
+        let stays = || self.core.placing.as_ref().is_some_and(|placing| self.target_bytes < placing.free_bytes());
+        if self.core.disk_for(self.level, self.target_bytes) != FAST && !(self.hot && stays()) {
             return None;
         }
         let number = self.number();

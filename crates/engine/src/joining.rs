@@ -8,24 +8,41 @@
 //!    made the store's, the place of a known one is noted if it has moved.
 
 use crate::disks::{Disks, FAST};
-use crate::members::{Fast, Home, Member, Verdict, add, judge, last_seen};
+use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen};
 use crate::open::{State, needed_logs};
 use crate::version::TableSource;
 use crate::{Error, Result, manifest};
-use situ_device::Env;
-use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, Lock, Volume};
+use situ_device::{Env, OpenOptions};
+use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, Lock, RawOptions, RawVolume, Volume};
 use situ_table::BlockCache;
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// The volumes that a caller names.
 #[derive(Clone)]
 pub(crate) struct Given {
     /// The store's home.
     pub(crate) capacity: Arc<dyn Volume>,
-    pub(crate) fast: Option<Arc<dyn Volume>>,
+    pub(crate) fast: Option<FastDisk>,
+}
+
+/// A fast disk that was named.
+#[derive(Clone)]
+pub(crate) struct FastDisk {
+    pub(crate) volume: Arc<dyn Volume>,
+    /// Where it is found again.
+    at: String,
+    /// Page files have an area of their own.
+    log_has_own_room: bool,
+}
+
+impl From<Arc<dyn Volume>> for FastDisk {
+    fn from(volume: Arc<dyn Volume>) -> FastDisk {
+        FastDisk { at: volume.location(), volume, log_has_own_room: false }
+    }
 }
 
 impl Given {
@@ -83,7 +100,7 @@ pub(crate) struct Joined {
 }
 
 enum Pending {
-    Add { store: crate::members::Id, disk: crate::members::Id },
+    Add { store: Id, disk: Id, at: String },
     Write(Home, Option<Member>),
 }
 
@@ -118,12 +135,12 @@ impl Joined {
                 disks.set_home(known.clone());
                 Ok(())
             }
-            Some(Pending::Add { store, disk }) => {
+            Some(Pending::Add { store, disk, at }) => {
                 // Leftovers of an addition or of a drain; without a MEMBER file of this store there are none.
                 for file in disks.list_fast()? {
                     disks.remove(file.name)?;
                 }
-                disks.set_home(add(home, fast, *store, *disk)?);
+                disks.set_home(add(home, fast, *store, *disk, at)?);
                 Ok(())
             }
         }
@@ -155,15 +172,14 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     if access.gives_up_fast_disk() {
         let known = read_or(known, access, &mut damages, || None)?;
         if let Some(fast) = &given.fast {
-            let text =
-                format!("a repair without the fast disk was asked for, and {} was given as one", fast.location());
+            let text = format!("a repair without the fast disk was asked for, and {} was given as one", fast.at);
             return Err(Error::Invalid(text));
         }
         let known = if damages.is_empty() { known } else { known.or_else(|| Some(Home::fresh())) };
         let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
-    let Some(fast) = &given.fast else {
+    let Some(FastDisk { volume: fast, at, log_has_own_room }) = &given.fast else {
         return match judge(known?, &capacity.location(), None)? {
             Verdict::Missing(home) => Err(missing(given, env, &home)),
             _ => Ok(Joined::alone(capacity, locks)),
@@ -180,18 +196,18 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let instead = || said.map(|said| Home { store: said.store, fast: Fast::Used(said.disk), ..Home::fresh() });
     let rotten_member = !damages.is_empty();
     let known = read_or(known, access, &mut damages, instead)?;
-    let at = fast.location();
-    let verdict = judge(known, &capacity.location(), Some((said, &at)))?;
+    let verdict = judge(known, &capacity.location(), Some((said, at)))?;
     if access.writes() {
         locks.push(fast.lock()?);
     }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env)?;
+    disks.log_has_own_room.store(*log_has_own_room, Ordering::Relaxed);
     let pending = match verdict {
         Verdict::Member(home) => {
             disks.set_home(home.clone());
-            let moved = home.at.as_ref() != Some(&at);
+            let moved = home.at.as_ref() != Some(at);
             let member = said.filter(|_| rotten_member);
-            (moved || !damages.is_empty()).then_some(Pending::Write(Home { at: Some(at), ..home }, member))
+            (moved || !damages.is_empty()).then_some(Pending::Write(Home { at: Some(at.clone()), ..home }, member))
         }
         Verdict::Add { .. } if access != Access::Write => {
             let home = capacity.location();
@@ -204,7 +220,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
                     capacity.location()
                 )));
             }
-            Some(Pending::Add { store, disk })
+            Some(Pending::Add { store, disk, at: at.clone() })
         }
         Verdict::Alone | Verdict::Missing(_) => None,
     };
@@ -254,33 +270,46 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
     Ok(format!("On it are {log} and {tables}."))
 }
 
-/// The fast disk at a path: a directory of a fast file system.
-pub(crate) fn fast_volume(path: &Path, create: bool) -> Result<Arc<dyn Volume>> {
-    match fs::metadata(path) {
-        Ok(meta) if !meta.is_dir() => {
-            return Err(Error::Disks(format!("{} is not a directory, and cannot be a fast disk", path.display())));
-        }
-        Err(error) if !create => return Err(StorageError::io("open", path.display(), error).into()),
-        _ => {}
-    }
-    if create {
+/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk.
+pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
+    let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
+    let raw = match fs::metadata(path) {
+        Ok(meta) => !meta.is_dir(),
+        Err(error) if !create => return Err(failed("open", error)),
+        Err(_) => false,
+    };
+    if create && !raw {
         DirectoryVolume::create(path)?;
     }
     // The home remembers the place, from wherever it was named.
-    let whole = fs::canonicalize(path).map_err(|error| StorageError::io("open", path.display(), error))?;
-    Ok(Arc::new(DirectoryVolume::open(whole)?))
+    let whole = fs::canonicalize(path).map_err(|error| failed("open", error))?;
+    let at = whole.display().to_string();
+    let volume: Arc<dyn Volume> = if raw {
+        let how = OpenOptions { read_only, ..OpenOptions::default() };
+        let device = situ_device::open(&whole, how).map_err(|error| failed("open", error))?;
+        Arc::new(RawVolume::open(device, env.clone(), RawOptions::default())?)
+    } else {
+        Arc::new(DirectoryVolume::open(whole)?)
+    };
+    Ok(FastDisk { volume, at, log_has_own_room: raw })
 }
 
 /// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is tried where
 /// it was last, if it is still there and the store's.
-pub(crate) fn given(directory: DirectoryVolume, fast: Option<&Path>, create: bool) -> Result<Given> {
+pub(crate) fn given(
+    directory: DirectoryVolume,
+    fast: Option<&Path>,
+    env: &Env,
+    create: bool,
+    read_only: bool,
+) -> Result<Given> {
     let home = fs::canonicalize(directory.directory()).ok();
     let capacity: Arc<dyn Volume> = Arc::new(directory);
     let Some(path) = fast else {
-        let fast = remembered(&*capacity);
+        let fast = remembered(&*capacity, env, read_only);
         return Ok(Given { capacity, fast });
     };
-    let fast = fast_volume(path, create)?;
+    let fast = fast_disk(path, env, create, read_only)?;
     if home.is_some() && fs::canonicalize(path).ok() == home {
         let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
         return Err(Error::Disks(text));
@@ -290,11 +319,12 @@ pub(crate) fn given(directory: DirectoryVolume, fast: Option<&Path>, create: boo
 
 /// Removes everything from the fast disk of a store that is being destroyed.
 pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
+    let env = Env::system();
     let Some(known) = Home::read(home)? else { return Ok(()) };
     if known.fast == Fast::None {
         return Ok(());
     }
-    let Some(fast) = remembered(home).or_else(|| cleared(&known)) else {
+    let Some(fast) = remembered(home, &env, false).or_else(|| cleared(&known, &env)) else {
         return match known.fast {
             Fast::Used(_) => Err(Error::Disks(format!(
                 "the fast disk of the store in {} is not there.{} Put it there again, or, if it is lost, repair the store \
@@ -305,6 +335,7 @@ pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
             _ => Ok(()),
         };
     };
+    let FastDisk { volume: fast, at, .. } = fast;
     let lock = fast.lock()?;
     let mut files = fast.list()?;
     files.sort_by_key(|file| match file.name {
@@ -321,23 +352,23 @@ pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
     }
     drop(lock);
     // Something of somebody else's may be there, too, and its directory then stays.
-    let _ = fs::remove_dir(fast.location());
+    let _ = fs::remove_dir(at);
     Ok(())
 }
 
 /// The place of a fast disk on which nothing is left, not even MEMBER.
-fn cleared(known: &Home) -> Option<Arc<dyn Volume>> {
-    let volume = fast_volume(Path::new(known.at.as_ref()?), false).ok()?;
-    volume.list().ok()?.iter().all(|file| file.name == FileName::Lock).then_some(volume)
+fn cleared(known: &Home, env: &Env) -> Option<FastDisk> {
+    let disk = fast_disk(Path::new(known.at.as_ref()?), env, false, false).ok()?;
+    disk.volume.list().ok()?.iter().all(|file| file.name == FileName::Lock).then_some(disk)
 }
 
 /// The fast disk where it was last; `None` if there is none, or it is not that disk. What is wrong is found by those who
 /// do without it.
-fn remembered(home: &dyn Volume) -> Option<Arc<dyn Volume>> {
+fn remembered(home: &dyn Volume, env: &Env, read_only: bool) -> Option<FastDisk> {
     let Home { store, fast: Fast::Used(disk) | Fast::Adding(disk), at, .. } = Home::read(home).ok()?? else {
         return None;
     };
-    let volume = fast_volume(Path::new(&at?), false).ok()?;
-    let member = Member::read(&*volume).ok()??;
-    (member == Member { store, disk }).then_some(volume)
+    let found = fast_disk(Path::new(&at?), env, false, read_only).ok()?;
+    let member = Member::read(&*found.volume).ok()??;
+    (member == Member { store, disk }).then_some(found)
 }

@@ -33,6 +33,7 @@ mod future;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod heat;
 mod iter;
 mod joining;
 mod keyspace;
@@ -52,6 +53,8 @@ mod picker;
 mod placement;
 mod placing;
 mod postpone;
+mod promoting;
+mod promotion;
 mod read;
 mod relocate;
 mod repair;

@@ -143,6 +143,19 @@ pub enum StoreEvent {
         /// Why.
         reason: String,
     },
+    /// A table was copied to the other disk for how often it is read.
+    TableRelocated {
+        /// The keyspace's name.
+        keyspace: String,
+        /// The number of the table that was copied; the copy has another.
+        table: u64,
+        /// Its level.
+        level: usize,
+        /// To the fast disk, or away from it.
+        to_fast_disk: bool,
+        /// Why.
+        reason: String,
+    },
     /// The store has become read-only.
     Failed {
         /// Why.
@@ -196,6 +209,10 @@ impl fmt::Display for StoreEvent {
             }
             StoreEvent::TableSpilled { level, reason } => {
                 write!(f, "a new table of level {level} goes to the capacity disk: {reason}")
+            }
+            StoreEvent::TableRelocated { keyspace, table, level, to_fast_disk, reason } => {
+                let disk = if *to_fast_disk { "fast" } else { "capacity" };
+                write!(f, "{keyspace}: table {table} of level {level} was copied to the {disk} disk: {reason}")
             }
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }

@@ -235,8 +235,8 @@ pub(crate) fn last_seen(home: &Home) -> String {
 }
 
 /// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
-pub(crate) fn add(home: &dyn Volume, fast: &dyn Volume, store: Id, disk: Id) -> Result<Home> {
-    let at = Some(fast.location());
+pub(crate) fn add(home: &dyn Volume, fast: &dyn Volume, store: Id, disk: Id, at: &str) -> Result<Home> {
+    let at = Some(at.to_owned());
     let adding = Home { store, fast: Fast::Adding(disk), at, decisions: Vec::new() };
     adding.write(home)?;
     Member { store, disk }.write(fast)?;

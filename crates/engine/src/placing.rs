@@ -18,7 +18,9 @@ use crate::listener::StoreEvent;
 use crate::meter::Totals;
 use crate::options::{LEVELS, Options};
 use crate::placement::{Judge, LevelBytes, Load, Sample, Thresholds};
+use crate::promoting::Promoting;
 use crate::{Error, Result};
+use situ_device::Event;
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::VecDeque;
 use std::fmt;
@@ -97,6 +99,10 @@ pub struct PlacementProperties {
     pub tables_spilled: u64,
     /// Log files that did.
     pub log_files_spilled: u64,
+    /// Tables that were copied to the fast disk because they are read often.
+    pub tables_promoted: u64,
+    /// And back, because they are not any more.
+    pub tables_demoted: u64,
     /// Jobs done again on the capacity disk because the fast one failed to write a table.
     pub fast_write_failures: u64,
 }
@@ -130,6 +136,9 @@ pub(crate) struct Placing {
     pub(crate) draining: AtomicBool,
     /// The store has no fast disk any more.
     pub(crate) drained: AtomicBool,
+    pub(crate) promoting: Mutex<Promoting>,
+    pub(crate) tables_promoted: AtomicU64,
+    pub(crate) tables_demoted: AtomicU64,
 }
 
 fn load(before: &Totals, now: &Totals, seconds: f64) -> Load {
@@ -157,11 +166,14 @@ impl Placing {
         disks: &Arc<Disks>,
         options: &Options,
         now: Duration,
+        bell: &Arc<dyn Event>,
         keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>> + Clone,
     ) -> Placing {
+        let separate = disks.log_has_own_room.load(Ordering::Relaxed);
         let memtable = keyspaces.clone().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
         // A file in use, the next one, a spare: they come first.
-        let reserve = 3 * (memtable + memtable / 64);
+        let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
+        [&disks.fast, &disks.capacity].into_iter().for_each(|side| side.meter().set_bell(bell));
         let seen = Seen { at: now, fast: disks.fast.meter().totals(), capacity: disks.capacity.meter().totals() };
         let thresholds = options.fast_disk_bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
         let space = disks.fast.volume.space();
@@ -183,6 +195,9 @@ impl Placing {
             new_failures: AtomicU64::new(0),
             draining: AtomicBool::new(false),
             drained: AtomicBool::new(false),
+            promoting: Mutex::default(),
+            tables_promoted: AtomicU64::new(0),
+            tables_demoted: AtomicU64::new(0),
         }
     }
 
@@ -317,6 +332,7 @@ impl Core {
             }
             change
         };
+        self.choose_promotions(placing);
         let Some(change) = change else { return };
         placing.pointer.store(change.after, Ordering::Release);
         // Whoever has the manifest is the only one that replaces small files.
@@ -331,8 +347,15 @@ impl Core {
     /// How long until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
         let placing = self.placing.as_ref()?;
-        if placing.is_drained() || !placing.is_used() {
+        if placing.is_drained() {
             return None;
+        }
+        if !placing.is_used() {
+            // The first operation from here on rings; what came before it is seen by the second look.
+            [&placing.disks.fast, &placing.disks.capacity].into_iter().for_each(|side| side.meter().sleep());
+            if !placing.is_used() {
+                return None;
+            }
         }
         let due = lock(&placing.judging).seen.at + SAMPLE_EVERY;
         Some(due.saturating_sub(self.env.clock.now()))
@@ -357,6 +380,8 @@ impl Core {
             capacity_reads: capacity.reads,
             tables_spilled: placing.tables_spilled.load(Ordering::Relaxed),
             log_files_spilled: disks.log_files_spilled.load(Ordering::Relaxed),
+            tables_promoted: placing.tables_promoted.load(Ordering::Relaxed),
+            tables_demoted: placing.tables_demoted.load(Ordering::Relaxed),
             fast_write_failures: placing.write_failures.load(Ordering::Relaxed),
         })
     }

@@ -11,10 +11,11 @@ use crate::compact::Claimed;
 use crate::core::{Core, lock};
 use crate::disks::Disks;
 use crate::keyspace::KeyspaceCore;
+use crate::open_tables::TableReader;
 use crate::picker::{Job, Span};
 use crate::version::{Added, TableFile, TableMeta};
 use crate::{Error, Result};
-use situ_storage::{FileName, Volume};
+use situ_storage::{FileName, Reader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -75,7 +76,8 @@ impl Core {
     }
 
     fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<()> {
-        let reader = disks.open(FileName::Table(file.meta.number))?;
+        let name = FileName::Table(file.meta.number);
+        let reader = TableReader::open(&self.volume, name, &self.source.descriptors)?;
         let mut writer = disks.create_table(disk, number, file.meta.bytes)?;
         let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
         let mut at = 0;

@@ -73,7 +73,7 @@ pub struct RepairOptions {
 /// # Errors
 /// As [`repair`]; the directory cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
-    let mut given = given(DirectoryVolume::open(directory.as_ref())?, None, false)?;
+    let mut given = given(DirectoryVolume::open(directory.as_ref())?, None, &Env::system(), false, options.dry_run)?;
     if options.without_fast_disk {
         given.fast = None;
     }
@@ -99,7 +99,7 @@ pub fn repair_volumes(
     env: &Env,
     options: RepairOptions,
 ) -> Result<RepairReport> {
-    repair_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned() }, env, options)
+    repair_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned().map(Into::into) }, env, options)
 }
 
 fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {

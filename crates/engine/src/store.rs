@@ -85,7 +85,8 @@ impl StoreBuilder {
         self
     }
 
-    /// A fast disk for the log and the upper levels: a directory of a file system on it. A new store is made with it; to an
+    /// A fast disk for the log and the upper levels: a directory of a file system on it, or, without a file system, a
+    /// device or a preallocated file that `situ disk format` has prepared. A new store is made with it; to an
     /// existing one that has none it is added, if nothing is there yet. The store remembers it from then on, does not open
     /// without it, and finds it by itself where it was last; name it again if it has moved.
     #[must_use]
@@ -103,7 +104,7 @@ impl StoreBuilder {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
-        let given = given(volume, self.fast_disk.as_deref(), create)?;
+        let given = given(volume, self.fast_disk.as_deref(), &self.env, create, self.read_only)?;
         self.open_given(&given)
     }
 
@@ -120,7 +121,7 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
-        self.open_given(&Given { capacity, fast })
+        self.open_given(&Given { capacity, fast: fast.map(Into::into) })
     }
 
     fn open_given(self, given: &Given) -> Result<Store> {

@@ -106,7 +106,7 @@ impl fmt::Display for VerifyReport {
 /// # Errors
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    let given = given(DirectoryVolume::open(directory.as_ref())?, None, false)?;
+    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &Env::system(), false, true)?;
     verify_given(&given, &Env::system(), progress)
 }
 
@@ -129,7 +129,7 @@ pub fn verify_volumes(
     env: &Env,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
-    verify_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned() }, env, progress)
+    verify_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned().map(Into::into) }, env, progress)
 }
 
 fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {

@@ -12,6 +12,7 @@
 //! thread that does so: an idle store does not keep what nobody reads any more.
 
 use crate::disks::{CAPACITY, Disks};
+use crate::heat::{Heat, Heated};
 use crate::open_tables::{Descriptors, Shelf, Slot, TableReader};
 use crate::options::LEVELS;
 use arc_swap::Guard;
@@ -135,7 +136,7 @@ pub(crate) struct TableSource {
     pub(crate) disks: Option<Arc<Disks>>,
     /// How many tables may be open; see `open_tables.rs`.
     open_max: usize,
-    descriptors: Arc<Descriptors>,
+    pub(crate) descriptors: Arc<Descriptors>,
     shelf: Shelf<Table>,
     /// How many [`TableFile`]s there are, and how many of them stay open.
     files: AtomicUsize,
@@ -182,6 +183,8 @@ pub(crate) struct TableFile {
     resident: OnceLock<Arc<Table>>,
     /// On the shelf, otherwise.
     slot: Arc<Slot<Table>>,
+    /// Reads of it, if there are two disks.
+    pub(crate) heat: Arc<Heat>,
     obsolete: AtomicBool,
     /// Claimed by a running compaction.
     pub(crate) busy: AtomicBool,
@@ -195,6 +198,7 @@ impl TableFile {
             source: Arc::clone(source),
             resident: OnceLock::new(),
             slot: Arc::default(),
+            heat: Arc::default(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
         })
@@ -234,6 +238,8 @@ impl TableFile {
     fn open(&self) -> Result<TableRef<'_>, StorageError> {
         let source = &self.source;
         let reader = TableReader::open(&source.volume, FileName::Table(self.meta.number), &source.descriptors)?;
+        let reader = reader as Arc<dyn Reader>;
+        let reader = if source.disks.is_some() { Heated::over(reader, &self.heat) } else { reader };
         if reader.bytes() != self.meta.bytes {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));

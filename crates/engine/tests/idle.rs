@@ -2,7 +2,7 @@
 //! process.
 #![cfg(target_os = "linux")]
 
-use situ_engine::{Durability, Options, ReadOptions, Store};
+use situ_engine::{Durability, Options, ReadOptions, StoreBuilder};
 use std::fs;
 use std::time::Duration;
 
@@ -22,11 +22,19 @@ fn used() -> (Duration, usize) {
 
 #[test]
 fn promise_9_an_idle_store_uses_no_processor() {
+    idles(false);
+    idles(true);
+}
+
+fn idles(two_disks: bool) {
     let directory = tempfile::tempdir().unwrap();
+    let fast = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 64 << 10;
     options.compaction_threads = 4;
-    let store = Store::open(directory.path(), options).unwrap();
+    let builder = StoreBuilder::new(options);
+    let builder = if two_disks { builder.fast_disk(fast.path().join("fast")) } else { builder };
+    let store = builder.open(directory.path()).unwrap();
     // Every kind of thread has had something to do.
     for n in 0..20_000u32 {
         store.put(&n.to_be_bytes(), &[7; 50]).unwrap();
@@ -35,7 +43,8 @@ fn promise_9_an_idle_store_uses_no_processor() {
     store.flush().unwrap();
     drop(store.get_async(&5u32.to_be_bytes(), &ReadOptions::default()).unwrap());
     store.wait_idle().unwrap();
-    std::thread::sleep(Duration::from_millis(300));
+    // Long enough for the last sample of the disks, if there are two.
+    std::thread::sleep(Duration::from_millis(2300));
     let (before, threads) = used();
     assert!(threads >= 6, "{threads} threads: flusher, compactors, log worker and reader are expected");
     assert!(before > Duration::ZERO);

@@ -7,6 +7,7 @@ use common::*;
 use situ_engine::{Compression, Durability, KeyspaceOptions, Options, ReadOptions, Snapshot, Store, StoreBuilder};
 use situ_engine::{Result, WriteBatch};
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
+use situ_storage::Volume;
 use std::fmt::Write;
 use std::sync::Arc;
 
@@ -67,6 +68,17 @@ struct Configuration {
     options: Options,
     /// Reopens at every so many pauses; 0 for never.
     reopens: u64,
+    fast_disk: FastDisk,
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum FastDisk {
+    None,
+    Large,
+    /// With room for so many bytes.
+    Small(u64),
+    /// There from the first reopening on, and drained at every second one.
+    ComesAndGoes,
 }
 
 fn configurations(rng: &mut Rng) -> Vec<Configuration> {
@@ -101,16 +113,22 @@ fn configurations(rng: &mut Rng) -> Vec<Configuration> {
         ("four threads", |o| o.compaction_threads = 4),
         ("short log", |o| o.log_bytes_max = 1),
     ];
-    let mut all = vec![Configuration { what: "plain".to_owned(), options: base(), reopens: 0 }];
+    let mut all =
+        vec![Configuration { what: "plain".to_owned(), options: base(), reopens: 0, fast_disk: FastDisk::None }];
     for (what, change) in changes {
         let mut options = base();
         change(&mut options);
-        all.push(Configuration { what: what.to_owned(), options, reopens: 0 });
+        all.push(Configuration { what: what.to_owned(), options, reopens: 0, fast_disk: FastDisk::None });
     }
-    all.push(Configuration { what: "often reopened".to_owned(), options: base(), reopens: 1 });
+    let often = |what: &str, fast_disk| Configuration { what: what.to_owned(), options: base(), reopens: 1, fast_disk };
+    all.push(often("often reopened", FastDisk::None));
+    all.push(often("a fast disk", FastDisk::Large));
+    all.push(often("a fast disk that is always full", FastDisk::Small(150 << 10)));
+    all.push(often("a fast disk that comes and goes", FastDisk::ComesAndGoes));
     for n in 0..3 {
         let what = format!("mixture {n}");
-        all.push(Configuration { what, options: small_options(rng), reopens: rng.below(4) });
+        let (options, reopens) = (small_options(rng), rng.below(4));
+        all.push(Configuration { what, options, reopens, fast_disk: FastDisk::Large });
     }
     all
 }
@@ -121,11 +139,17 @@ fn run(seed: u64, stream: &[Step], configuration: &Configuration) -> Vec<String>
     executor.run(|| {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), seed);
-        let open = || {
+        let fast = SimVolume::named(&env, "fast", FaultPlan::none(), seed);
+        if let FastDisk::Small(room) = configuration.fast_disk {
+            fast.set_faults(FaultPlan::none().capacity(room));
+        }
+        let open = |with_fast: bool| {
             let builder = StoreBuilder::new(configuration.options.clone()).env(env.clone());
-            builder.open_volume(Arc::new(volume.clone())).unwrap()
+            let fast = with_fast.then(|| Arc::new(fast.clone()) as Arc<dyn Volume>);
+            builder.open_volumes(Arc::new(volume.clone()), fast).unwrap()
         };
-        let mut store = open();
+        let mut with_fast = matches!(configuration.fast_disk, FastDisk::Large | FastDisk::Small(_));
+        let mut store = open(with_fast);
         let (mut answers, mut pauses) = (Vec::new(), 0);
         let mut snapshots: Vec<Snapshot> = Vec::new();
         for (at, step) in stream.iter().enumerate() {
@@ -134,8 +158,14 @@ fn run(seed: u64, stream: &[Step], configuration: &Configuration) -> Vec<String>
                 // Snapshots end with the store: all configurations let go of them.
                 snapshots.clear();
                 if configuration.reopens > 0 && pauses % configuration.reopens == 0 {
+                    if configuration.fast_disk == FastDisk::ComesAndGoes {
+                        if with_fast {
+                            store.drain_fast_disk().unwrap();
+                        }
+                        with_fast = !with_fast;
+                    }
                     store.close().unwrap();
-                    store = open();
+                    store = open(with_fast);
                 }
                 continue;
             }

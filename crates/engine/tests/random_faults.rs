@@ -8,7 +8,7 @@ use common::*;
 use situ_device::Env;
 use situ_engine::{Durability, Error, Keyspace, ReadOptions, Result, Store, StoreBuilder, WriteBatch};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
-use situ_storage::Error as StorageError;
+use situ_storage::{Error as StorageError, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -36,9 +36,16 @@ impl Told {
 }
 
 fn open(env: &Env, volume: &SimVolume, rng: &mut Rng) -> Result<Store> {
+    open_all(env, std::slice::from_ref(volume), rng)
+}
+
+/// A store on its home and, if there is a second volume, a fast disk.
+fn open_all(env: &Env, volumes: &[SimVolume], rng: &mut Rng) -> Result<Store> {
     let mut options = small_options(rng);
     options.keyspace.memtable_bytes = 4 << 10;
-    StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
+    let volume = |at: usize| volumes.get(at).map(|volume| Arc::new(volume.clone()) as Arc<dyn Volume>);
+    let home = volume(0).expect("a home");
+    StoreBuilder::new(options).env(env.clone()).open_volumes(home, volume(1))
 }
 
 /// An error that a disk with honest faults may cause.
@@ -244,24 +251,37 @@ fn check_state(store: &Store, told: &mut Told, least: usize, what: &str) {
 
 #[test]
 fn promise_1_3_7_honest_faults_cost_nothing_that_was_acknowledged() {
-    for_each_seed(0, 120, |seed| {
+    honest_faults(0, 120, &["sim"]);
+}
+
+#[test]
+fn promise_1_3_7_honest_faults_of_either_of_two_disks_cost_nothing_that_was_acknowledged() {
+    honest_faults(30_000, 120, &["home", "fast"]);
+}
+
+fn honest_faults(first: u64, count: u64, places: &[&str]) {
+    for_each_seed(first, count, |seed| {
         let executor = SimExecutor::new(seed);
         executor.run(|| {
             let env = executor.env();
             let mut rng = Rng::new(seed);
-            let mut volume = SimVolume::new(&env, FaultPlan::none(), seed);
-            let mut store = open(&env, &volume, &mut rng).unwrap();
+            let volume = |place: &&str| SimVolume::named(&env, place, FaultPlan::none(), seed);
+            let mut volumes: Vec<SimVolume> = places.iter().map(volume).collect();
+            let mut store = open_all(&env, &volumes, &mut rng).unwrap();
             store.create_keyspace("other", small_options(&mut rng).keyspace).unwrap();
             let mut told = Told::new();
             for round in 0..3 {
                 run(&mut rng, &store, &mut told, 40, |_| false);
-                let plan = honest_plan(&mut rng);
-                let what = format!("round {round}, {plan:?}");
-                volume.set_faults(plan);
+                let mut what = format!("round {round}");
+                for volume in &volumes {
+                    let plan = if rng.chance(0.7) { honest_plan(&mut rng) } else { FaultPlan::none() };
+                    what += &format!(", {}: {plan:?}", volume.location());
+                    volume.set_faults(plan);
+                }
                 run(&mut rng, &store, &mut told, 120, is_promised);
                 // The power fails as well, or the store is closed and opened, perhaps while it still cannot be.
                 let least = if rng.chance(0.4) {
-                    volume = volume.crash(rng.next_u64());
+                    volumes = volumes.iter().map(|volume| volume.crash(rng.next_u64())).collect();
                     told.synced
                 } else {
                     // A write of the log that failed half-way may have torn the page that earlier buffered writes are in.
@@ -270,15 +290,15 @@ fn promise_1_3_7_honest_faults_cost_nothing_that_was_acknowledged() {
                         assert!(is_promised(&error), "{what}: {error:?}");
                     }
                     if rng.chance(0.5) {
-                        match open(&env, &volume, &mut rng) {
+                        match open_all(&env, &volumes, &mut rng) {
                             Ok(store) => drop(store.close()),
                             Err(error) => assert!(is_promised(&error), "{what}: {error:?}"),
                         }
                     }
-                    volume.set_faults(FaultPlan::none());
+                    volumes.iter().for_each(|volume| volume.set_faults(FaultPlan::none()));
                     if torn || store.properties().failure.is_some() { told.synced } else { told.acknowledged }
                 };
-                store = open(&env, &volume, &mut rng).unwrap_or_else(|e| panic!("{what}: {e}"));
+                store = open_all(&env, &volumes, &mut rng).unwrap_or_else(|e| panic!("{what}: {e}"));
                 check_state(&store, &mut told, least, &what);
             }
             run(&mut rng, &store, &mut told, 40, |_| false);

@@ -9,7 +9,7 @@ use situ_engine::{
     repair_volumes, verify_directory, verify_volumes,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
-use situ_storage::{FileName, Volume};
+use situ_storage::{FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -278,6 +278,47 @@ fn a_drained_disk_is_not_needed_any_more_and_can_be_added_again() {
     fill(&store, count, 1000);
     holds(&store, count + 1000);
     assert!(has(fast, is_log));
+    store.close().unwrap();
+}
+
+/// A preallocated file stands for a device.
+#[test]
+fn a_disk_without_a_file_system_is_a_fast_disk() {
+    let Places { home, fast, .. } = &places();
+    std::fs::create_dir(fast.parent().unwrap()).ok();
+    std::fs::File::create(fast).unwrap().set_len(64 << 20).unwrap();
+    assert!(builder(Some(fast)).open(home).is_err(), "it was not prepared");
+    let device = || situ_device::open(fast, situ_device::OpenOptions::default()).unwrap();
+    RawVolume::format(device(), Env::system(), &FormatOptions::default()).unwrap();
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 0, 3000);
+    store.wait_idle().unwrap();
+    store.check().unwrap();
+    assert!(!has(home, is_log) && !has(home, is_table), "{:?}", files(home));
+    assert!(store.default_keyspace().tables().iter().all(|table| table.on_fast_disk));
+    store.close().unwrap();
+    let store = builder(None).open(home).unwrap();
+    holds(&store, 3000);
+    store.close().unwrap();
+    assert!(verify_directory(home, &mut |_| {}).unwrap().is_sound());
+    assert!(RawVolume::check(device(), Env::system()).unwrap().problems.is_empty());
+    let store = Store::open_read_only(home, small()).unwrap();
+    holds(&store, 3000);
+    drop(store);
+    let store = builder(None).open(home).unwrap();
+    assert!(builder(None).open(home).is_err(), "it is locked");
+    store.drain_fast_disk().unwrap();
+    store.close().unwrap();
+    assert!(RawVolume::open(device(), Env::system(), RawOptions::default()).unwrap().list().unwrap().is_empty());
+    // Another store can have it now.
+    let other = home.with_file_name("other");
+    let store = builder(Some(fast)).open(&other).unwrap();
+    fill(&store, 0, 100);
+    store.close().unwrap();
+    Store::destroy(&other).unwrap();
+    assert!(!other.exists() && fast.exists());
+    let store = builder(None).open(home).unwrap();
+    holds(&store, 3000);
     store.close().unwrap();
 }
 
