@@ -55,7 +55,7 @@ fn measure(path: &Path) {
     println!("\n{} {:?}", path.display(), first.geometry());
     println!("| case | backend | 1/s | p50 us | p99 us | cpu us |\n|---|---|---|---|---|---|");
     for (write, name) in [(true, "durable write"), (false, "read")] {
-        for bytes in [4 << 10, 64 << 10] {
+        for bytes in [4 << 10, 64 << 10, 1 << 20] {
             for depth in [1, 8] {
                 let case = Case { name, write, bytes, depth };
                 let mut rounds: Vec<Vec<Figures>> = devices.iter().map(|_| Vec::new()).collect();

@@ -4,6 +4,7 @@ use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The unit of direct I/O and of log pages, in bytes. A buffer's address is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
@@ -20,6 +21,7 @@ pub const PAGE_BYTES: usize = 4096;
 pub struct Buffer {
     pointer: NonNull<u8>,
     bytes: usize,
+    id: u64,
 }
 
 // SAFETY: a Buffer owns its memory exclusively, as a Vec<u8> does.
@@ -35,7 +37,13 @@ impl Buffer {
         // SAFETY: the layout's size is not zero.
         let pointer = unsafe { alloc_zeroed(layout) };
         let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
-        Buffer { pointer, bytes }
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+    }
+
+    /// A number that no other buffer of this process has or had, unlike its address. Never 0.
+    pub(crate) fn id(&self) -> u64 {
+        self.id
     }
 
     /// Where the bytes lie, for whoever fills them behind the compiler's back: a kernel that was given the address.

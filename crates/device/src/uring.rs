@@ -4,6 +4,7 @@
 //! ```text
 //!   RingQueue ── Table: buffers in flight        queue.rs, table.rs
 //!      │  └──── Commands: Op <-> entry, result   file.rs, nvme.rs
+//!      ├─────── Registry: pinned buffers         registry.rs
 //!      └─────── Ring: shared memory, sleeping    ring.rs
 //! ```
 //!
@@ -13,6 +14,7 @@
 mod file;
 mod nvme;
 mod queue;
+mod registry;
 mod ring;
 mod table;
 

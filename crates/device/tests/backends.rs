@@ -248,3 +248,32 @@ fn the_backend_follows_from_what_the_path_supports() {
         assert!(text.contains("block device, io_uring, direct"), "{text}");
     }
 }
+
+/// Buffers that come back again and again, as long transfers make them: registered with the ring by then.
+#[test]
+fn buffers_that_are_used_again_carry_what_they_should() {
+    everywhere(|device| {
+        let most = device.geometry().max_transfer_bytes.min(256 << 10) as usize;
+        let mut queue = device.queue(4).unwrap();
+        let mut buffers: Vec<Buffer> = (0..4).map(|_| Buffer::new(most)).collect();
+        for round in 0..12_u8 {
+            let mut done = Vec::new();
+            for (index, mut buffer) in buffers.drain(..).enumerate() {
+                buffer.fill(round * 4 + index as u8 + 1);
+                let offset = (index * most) as u64;
+                queue.submit(Op::Write { offset, durable: false }, buffer).unwrap();
+            }
+            while done.len() < 4 {
+                assert!(queue.wait(&mut done, LONG) > 0);
+            }
+            for completion in done {
+                completion.result.unwrap();
+                buffers.push(completion.buffer);
+            }
+            for index in 0..4 {
+                let offset = (index * most + most - 4096) as u64;
+                assert_eq!(read(device, offset), round * 4 + index as u8 + 1, "round {round}");
+            }
+        }
+    });
+}

@@ -64,7 +64,7 @@ impl FileCommands {
                 if piece == 0 {
                     return Plan::Done(Ok(()));
                 }
-                Plan::Entry(self.write(zeros.address(), piece, offset + operation.done, false))
+                Plan::Entry(self.write(zeros.address(), piece, offset + operation.done, false, None))
             }
             Kind::BlockDevice => {
                 let mode = FallocateFlags::ZERO_RANGE | FallocateFlags::KEEP_SIZE;
@@ -73,10 +73,13 @@ impl FileCommands {
         }
     }
 
-    fn write(&self, from: *const u8, bytes: u64, offset: u64, durable: bool) -> squeue::Entry {
+    fn write(&self, from: *const u8, bytes: u64, at: u64, durable: bool, registered: Option<u16>) -> squeue::Entry {
         let forced = durable && self.target.geometry.volatile_write_cache;
         let flags = if forced { ReadWriteFlags::DSYNC.bits() as i32 } else { 0 };
-        opcode::Write::new(FILE, from, bytes as u32).offset(offset).rw_flags(flags).build()
+        match registered {
+            None => opcode::Write::new(FILE, from, bytes as u32).offset(at).rw_flags(flags).build(),
+            Some(place) => opcode::WriteFixed::new(FILE, from, bytes as u32, place).offset(at).rw_flags(flags).build(),
+        }
     }
 }
 
@@ -96,16 +99,24 @@ impl Commands for FileCommands {
         ring.submitter().register_files(&[self.target.file.as_raw_fd()])
     }
 
+    fn uses_registered_buffers(&self) -> bool {
+        self.target.direct
+    }
+
     fn plan(&self, operation: &mut InFlight) -> Plan<squeue::Entry> {
         match operation.op {
             Op::Read { offset } => {
-                let rest = operation.rest();
-                let entry = opcode::Read::new(FILE, rest.cast(), rest.len() as u32);
-                Plan::Entry(entry.offset(offset + operation.done).build())
+                let (rest, at) = (operation.rest(), offset + operation.done);
+                Plan::Entry(match operation.registered {
+                    None => opcode::Read::new(FILE, rest.cast(), rest.len() as u32).offset(at).build(),
+                    Some(place) => {
+                        opcode::ReadFixed::new(FILE, rest.cast(), rest.len() as u32, place).offset(at).build()
+                    }
+                })
             }
             Op::Write { offset, durable } => {
-                let rest = operation.rest();
-                Plan::Entry(self.write(rest.cast(), rest.len() as u64, offset + operation.done, durable))
+                let (rest, at) = (operation.rest(), offset + operation.done);
+                Plan::Entry(self.write(rest.cast(), rest.len() as u64, at, durable, operation.registered))
             }
             Op::Flush if self.target.geometry.volatile_write_cache => {
                 Plan::Entry(opcode::Fsync::new(FILE).flags(FsyncFlags::DATASYNC).build())

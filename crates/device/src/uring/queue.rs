@@ -18,6 +18,7 @@
 //! device does not answer for [`PATIENCE`], ring and buffers are leaked: memory is lost then, but never given to
 //! somebody else while the kernel has its address.
 
+use super::registry::Registry;
 use super::ring::{Mode, Result32, Ring};
 use super::table::{InFlight, Table};
 use crate::block::check_request;
@@ -65,6 +66,10 @@ pub(crate) trait Commands: Send {
     fn register(&self, ring: &Ring<Self::Entry, Self::Result>) -> io::Result<()>;
     /// The entry for what is left of the operation. It points at nothing but the operation's buffers and static memory.
     fn plan(&self, operation: &mut InFlight) -> Plan<Self::Entry>;
+    /// Whether [`plan`](Commands::plan) makes use of registered buffers.
+    fn uses_registered_buffers(&self) -> bool {
+        false
+    }
     /// Whether an operation that is alone in flight is better done by [`call`](Commands::call).
     fn prefers_call(&self, _op: Op) -> bool {
         false
@@ -87,6 +92,7 @@ pub(crate) struct RingQueue<K: Commands> {
     /// Done within `submit`.
     finished: Vec<Completion>,
     results: Vec<(u64, i32)>,
+    registry: Registry,
     spinner: Spinner,
     patience: Duration,
 }
@@ -133,6 +139,7 @@ impl<K: Commands> RingQueue<K> {
             held: None,
             finished: Vec::new(),
             results: Vec::with_capacity(depth as usize),
+            registry: Registry::default(),
             spinner: Spinner::new(),
             patience: PATIENCE,
         })
@@ -142,6 +149,9 @@ impl<K: Commands> RingQueue<K> {
     fn start(&mut self, key: u64) -> Started {
         let kept = &mut *self.kept;
         let Some(operation) = kept.table.get(key) else { return Started::Done };
+        if self.commands.uses_registered_buffers() && !operation.polled && operation.registered.is_none() {
+            operation.registered = self.registry.place_of(&operation.buffer, &kept.ring);
+        }
         match self.commands.plan(operation) {
             Plan::Done(result) => {
                 self.end(key, result);
@@ -169,6 +179,9 @@ impl<K: Commands> RingQueue<K> {
     fn take(&mut self, key: u64) -> Option<InFlight> {
         let operation = self.kept.table.remove(key)?;
         self.kept.in_polled -= usize::from(operation.polled);
+        if let Some(place) = operation.registered {
+            self.registry.release(place);
+        }
         Some(operation)
     }
 

@@ -20,13 +20,15 @@ pub(crate) struct InFlight {
     pub(crate) aside: Option<Buffer>,
     /// Times that the kernel has asked to try again, since the last progress.
     pub(crate) retries: u32,
+    /// Where its buffer is registered with the ring.
+    pub(crate) registered: Option<u16>,
     /// It is in the ring whose completions are polled for.
     pub(crate) polled: bool,
 }
 
 impl InFlight {
     pub(crate) fn new(ticket: Ticket, op: Op, buffer: Buffer) -> InFlight {
-        InFlight { ticket, op, buffer, done: 0, under_way: 0, aside: None, retries: 0, polled: false }
+        InFlight { ticket, op, buffer, done: 0, under_way: 0, aside: None, registered: None, retries: 0, polled: false }
     }
 
     /// The part of the buffer that is still to be transferred.
