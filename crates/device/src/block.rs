@@ -109,7 +109,10 @@ pub trait Device: Send + Sync {
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>>;
 }
 
-/// A submission and completion pair, used by one thread. Only [`wait`](Queue::wait) blocks.
+/// A submission and completion pair, used by one thread at a time; it may be handed over, also with operations in flight.
+///
+/// Only [`wait`](Queue::wait) blocks, except where a device has no other way than a call: then `submit` does what it is
+/// asked before it returns. Dropping a queue waits for what is in flight, since the device has the buffers.
 pub trait Queue: Send {
     /// Hands an operation and its buffer to the device.
     ///
@@ -119,7 +122,7 @@ pub trait Queue: Send {
     fn submit(&mut self, op: Op, buffer: Buffer) -> Result<Ticket, (Buffer, io::Error)>;
     /// Collects finished operations into `done`; returns how many.
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
-    /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one.
+    /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one. Returns at once if nothing is in flight.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
 }
 

@@ -3,7 +3,8 @@
 //! * [`Clock`], [`Executor`] and [`Event`]: time, background threads and blocking. They are values handed in, never
 //!   globals, so that a simulator can own them and replay a run from one seed.
 //! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs, with [`Buffer`]s that are aligned for
-//!   direct I/O and that the queue owns until it gives them back with a [`Completion`].
+//!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
+//!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
 //!
 //! # Rules for everything built on top
 //!

@@ -47,6 +47,10 @@ impl RingDevice {
     /// tells. With `submission_poll`, a kernel thread takes the submissions.
     pub(crate) fn new(target: Target, submission_poll: bool) -> io::Result<RingDevice> {
         let completion_poll = target.can_poll();
+        RingDevice::with(target, submission_poll, completion_poll)
+    }
+
+    fn with(target: Target, submission_poll: bool, completion_poll: bool) -> io::Result<RingDevice> {
         let mut device =
             RingDevice { target, mode: Mode { submission_poll, completion_poll }, no_discard_command: Arc::default() };
         match device.read_once() {
@@ -109,5 +113,33 @@ impl Device for RingDevice {
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
         Ok(Box::new(self.ring_queue(depth)?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn polling_for_completions_is_left_out_where_a_read_shows_that_it_does_not_work() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), vec![7; 8192]).unwrap();
+        let target = Target::open(file.path(), false).unwrap();
+        if let Err(error) = RingDevice::new(target.clone(), false) {
+            return eprintln!("SKIPPED: no io_uring here: {error}");
+        }
+        let mode = Mode { submission_poll: false, completion_poll: true };
+        let undecided = RingDevice { target: target.clone(), mode, no_discard_command: Arc::default() };
+        let works = undecided.read_once().is_ok();
+        if works {
+            eprintln!("this disk can be polled, so nothing is left out");
+        }
+        let device = RingDevice::with(target, false, true).unwrap();
+        assert_eq!(device.mode.completion_poll, works, "{}", device.describe());
+        let mut queue = device.queue(2).unwrap();
+        queue.submit(Op::Read { offset: 4096 }, Buffer::new(4096)).unwrap();
+        let mut done = Vec::new();
+        assert_eq!(queue.wait(&mut done, FIRST_READ), 1);
+        assert!(done[0].result.is_ok() && done[0].buffer.iter().all(|byte| *byte == 7));
     }
 }

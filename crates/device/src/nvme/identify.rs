@@ -40,8 +40,8 @@ impl Namespace {
         let own_atomic = of_namespace[24] & 0b10 != 0;
         let atomic = if own_atomic { u16_at(of_namespace, 36) } else { u16_at(of_controller, 528) };
         let transfer = match of_controller[77] {
-            0 => MAX_TRANSFER_BYTES,
-            shift => (PAGE_BYTES as u64).checked_shl(u32::from(shift)).unwrap_or(u64::MAX).min(MAX_TRANSFER_BYTES),
+            shift @ 1..8 => (PAGE_BYTES as u64) << shift,
+            _ => MAX_TRANSFER_BYTES,
         };
         let optional = u16_at(of_controller, 520);
         let (can_discard, writes_zeroes) = (optional & 0b100 != 0, optional & 0b1000 != 0);
@@ -172,6 +172,32 @@ mod tests {
             namespace.limit_transfer(kb, segments);
             assert_eq!(namespace.geometry.max_transfer_bytes, expected);
         }
+    }
+
+    #[test]
+    fn any_answer_gives_a_usable_geometry_or_a_refusal() {
+        let mut state = 1_u64;
+        let mut used = 0;
+        for _ in 0..20_000 {
+            let mut answers = answers();
+            for _ in 0..8 {
+                state ^= state << 13;
+                state ^= state >> 7;
+                state ^= state << 17;
+                let (of, at, value) = (state & 1, (state >> 1) as usize % 600, (state >> 32) as u8);
+                let answer = if of == 0 { &mut answers.namespace } else { &mut answers.controller };
+                answer[at] = value;
+            }
+            let Ok(mut namespace) = Namespace::new(1, &answers) else { continue };
+            namespace.limit_transfer(Some(128), Some(127));
+            let Geometry { block_bytes, max_transfer_bytes, discard_bytes, .. } = namespace.geometry;
+            assert!(block_bytes.is_power_of_two());
+            assert!(max_transfer_bytes >= block_bytes && max_transfer_bytes.is_multiple_of(block_bytes));
+            assert!(discard_bytes == 0 || discard_bytes >= block_bytes);
+            assert!(namespace.bytes.is_multiple_of(u64::from(block_bytes)));
+            used += 1;
+        }
+        assert!(used > 1000);
     }
 
     #[test]
