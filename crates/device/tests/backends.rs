@@ -277,3 +277,42 @@ fn buffers_that_are_used_again_carry_what_they_should() {
         }
     });
 }
+
+/// Some are polled for, some interrupt, some are calls: whatever is waited for first, all come back.
+#[test]
+fn operations_of_all_kinds_go_side_by_side() {
+    everywhere(|device| {
+        let can_discard = device.geometry().discard_bytes > 0;
+        let mut queue = device.queue(8).unwrap();
+        for round in 0..50_u64 {
+            let ops = [
+                Op::Read { offset: 0 },
+                Op::Flush,
+                Op::Write { offset: 1 << 20, durable: true },
+                Op::Zero { offset: 2 << 20, bytes: 64 << 10 },
+                Op::Discard { offset: 3 << 20, bytes: 64 << 10 },
+                Op::Read { offset: 4 << 20 },
+                Op::Write { offset: 5 << 20, durable: false },
+                Op::Flush,
+            ];
+            let mut done = Vec::new();
+            // Each round begins with another of them.
+            for index in 0..8 {
+                let op = ops[(index + round as usize) % 8];
+                queue.submit(op, Buffer::new(4096)).unwrap();
+                if round % 3 == 0 {
+                    queue.poll(&mut done);
+                }
+            }
+            while done.len() < 8 {
+                assert!(queue.wait(&mut done, LONG) > 0, "{}, round {round}: {done:?}", device.describe());
+            }
+            for completion in done {
+                match (completion.op, completion.result) {
+                    (Op::Discard { .. }, result) if !can_discard => assert!(result.is_err()),
+                    (op, result) => result.unwrap_or_else(|error| panic!("{}: {op:?}: {error}", device.describe())),
+                }
+            }
+        }
+    });
+}

@@ -261,6 +261,8 @@ impl<K: Commands> RingQueue<K> {
 
     fn sleep(&mut self, timeout: Duration) {
         let kept = &mut *self.kept;
+        // What is polled for wakes nobody who sleeps in the other ring.
+        let timeout = if kept.in_polled > 0 { timeout.min(crate::spin::SHORT) } else { timeout };
         let ring = match kept.polled.as_mut().filter(|_| kept.in_polled == kept.table.len()) {
             Some(polled) => polled,
             None => &mut kept.ring,
