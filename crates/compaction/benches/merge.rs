@@ -19,7 +19,7 @@ struct Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self) -> Result<(u64, Box<dyn Writer>)> {
+    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.volume.create(FileName::Table(number), 0)?))
     }
@@ -41,7 +41,7 @@ fn key(i: u64) -> String {
 
 /// A table of every `step`th key, from `first` on. Larger sequences for smaller `first`.
 fn table(host: &Host, cache: &Arc<BlockCache>, first: u64, step: u64) -> Result<TableInput> {
-    let (number, file) = host.new_table()?;
+    let (number, file) = host.new_table(0)?;
     let mut writer = TableWriter::new(file, &options(), 0)?;
     let mut value = [0u8; 100];
     for i in (first..ENTRIES).step_by(step as usize) {

@@ -94,7 +94,7 @@ impl<'a> Outputs<'a> {
 
     fn open(&mut self) -> Result<&mut OpenTable> {
         if self.open.is_none() {
-            let (number, file) = self.host.new_table()?;
+            let (number, file) = self.host.new_table(self.rules.output_level)?;
             let output = &self.rules.output;
             let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
             if let Some(warming) = self.host.warming() {

@@ -130,11 +130,11 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl TaskHost for AttemptHost {
-    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
+    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
         if self.given_up.load(Ordering::Acquire) {
             return Err(Error::Invalid("the task was given to another unit".to_owned()));
         }
-        let (number, writer) = self.inner.new_table()?;
+        let (number, writer) = self.inner.new_table(level)?;
         lock(&self.numbers).push(number);
         Ok((number, writer))
     }

@@ -172,12 +172,12 @@ impl fmt::Debug for Task {
 
 /// What a run asks of the world around it.
 pub trait TaskHost: Send + Sync {
-    /// Begins a file for an output table, and numbers it. Every number handed out that is not in the task's output, be
+    /// Begins a file for an output table of `level`, and numbers it. Every number handed out that is not in the task's output, be
     /// it because the task failed or was given to another unit, is the caller's to remove.
     ///
     /// # Errors
     /// The volume's.
-    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)>;
+    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)>;
 
     /// For the cache through which the output will be read, under the numbers of [`new_table`](TaskHost::new_table): blocks
     /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.

@@ -277,7 +277,7 @@ impl Reader for MemoryReader {
 }
 
 impl TaskHost for MemoryHost {
-    fn new_table(&self) -> Result<(u64, Box<dyn Writer>)> {
+    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         if number == self.fails_at.load(Ordering::Relaxed) {
             return Err(Error::NoSpace { op: "create", path: format!("{number:06}.table") });
@@ -326,7 +326,7 @@ impl MemoryHost {
     /// Writes contents as a table; `None` if there are none.
     pub(crate) fn write(&self, contents: &Contents, options: &TableOptions) -> Option<TableInput> {
         let span = contents.span()?;
-        let (number, file) = self.new_table().unwrap();
+        let (number, file) = self.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, options, 7).unwrap();
         for entry in &contents.entries {
             writer.add(entry.key_ref(), &entry.value).unwrap();

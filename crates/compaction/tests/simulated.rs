@@ -19,7 +19,7 @@ struct Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self) -> Result<(u64, Box<dyn Writer>)> {
+    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.volume.create(FileName::Table(number), 0)?))
     }
@@ -43,7 +43,7 @@ fn inputs(host: &Host, seed: u64) -> Vec<Vec<TableInput>> {
     let mut rng = Rng::new(seed);
     let cache = BlockCache::new(64 << 10);
     let mut input = |age: u64| {
-        let (number, file) = host.new_table().unwrap();
+        let (number, file) = host.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, &options(), 0).unwrap();
         let mut span: Option<KeySpan> = None;
         for i in (0..2000).filter(|_| rng.below(2) == 0).collect::<Vec<u32>>() {

@@ -1,7 +1,8 @@
 //! Compactions: from a picked job to an installed version.
 //!
 //! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
-//! 2. Cut it by key into tasks, one for each free thread, and run them: the reference merge of the compaction room.
+//! 2. Cut it by key into tasks, one for each free thread and at the borders of what goes to another level, and run them: the
+//!    reference merge of the compaction room.
 //! 3. Install all outputs with one edit; inputs are deleted when their last reader lets go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
@@ -26,7 +27,7 @@ use crate::version::{Added, Removed, TableFile, Version};
 use crate::{Error, Result};
 use situ_compaction::{
     Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost,
-    TaskOutput, TaskStats, cut,
+    TaskStats, cut,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -41,23 +42,54 @@ const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 const GRANDPARENT_TABLES_MAX: u64 = 10;
 
 /// Where data older than a merge's inputs may lie: everything outside the job in the levels that `job` does not reach
-/// above. Without a job (a flush): in all levels.
-pub(crate) fn spans_below(version: &Version, job: Option<&Job>) -> Vec<Vec<KeySpan>> {
+/// above, if its output goes to the level beside it. Without a job (a flush): in all levels.
+pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<Vec<KeySpan>> {
     let mut below = Vec::new();
-    let is_input = |number| job.is_some_and(|job| job.files().any(|(_, f)| f.meta.number == number));
-    let lists_level0 = job.is_none_or(|job| job.output_level == 0);
+    let is_input = |number| job.is_some_and(|(job, _)| job.files().any(|(_, f)| f.meta.number == number));
+    let lists_level0 = job.is_none_or(|(_, output_level)| output_level == 0);
     if lists_level0 {
         // Tables of level 0 overlap: each is a list of its own. Newer ones among them cost nothing but precision.
         let others = version.levels[0].files.iter().filter(|f| !is_input(f.meta.number));
         below.extend(others.map(|f| vec![f.meta.span.clone()]));
     }
-    let first = job.map_or(1, |job| job.output_level + 1);
+    let first = job.map_or(1, |(_, output_level)| output_level + 1);
     for level in &version.levels[first..] {
         if !level.files.is_empty() {
             below.push(level.files.iter().map(|f| f.meta.span.clone()).collect());
         }
     }
     below
+}
+
+/// Cuts, of ranges that follow each other without a gap, the one in which `key` lies before it.
+fn cut_at(ranges: &mut Vec<KeyRange>, key: &[u8]) {
+    let Some(at) = ranges.iter().position(|range| range.contains(key)) else { return };
+    if ranges[at].lower.as_deref() == Some(key) {
+        return;
+    }
+    let behind = KeyRange { lower: Some(key.to_vec()), upper: ranges[at].upper.replace(key.to_vec()) };
+    ranges.insert(at + 1, behind);
+}
+
+/// Whether all keys of a range lie in another.
+fn within(range: &KeyRange, outer: &KeyRange) -> bool {
+    let lower = outer.lower.is_none() || range.lower >= outer.lower;
+    lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
+}
+
+/// What came of a job's tasks, in the order of the keys.
+#[derive(Default)]
+struct Merged {
+    tables: Vec<OutputTable>,
+    /// Where each of the tables belongs.
+    levels: Vec<usize>,
+    stats: TaskStats,
+}
+
+impl Merged {
+    fn by_level(&self) -> impl Iterator<Item = (usize, &OutputTable)> {
+        self.levels.iter().copied().zip(&self.tables)
+    }
 }
 
 /// A job's claim on its tables and keys, given up on drop, also when the merge panics.
@@ -79,8 +111,10 @@ impl Claimed<'_> {
 
     fn leave_running(&self) {
         let mut running = lock(&self.keyspace.running);
-        if let Some(at) = running.iter().position(|span| *span == self.job.span) {
-            running.swap_remove(at);
+        for span in self.job.spans() {
+            if let Some(at) = running.iter().position(|other| other == span) {
+                running.swap_remove(at);
+            }
         }
     }
 }
@@ -123,7 +157,8 @@ impl Core {
             }
             let version = Arc::clone(&keyspace.view.load().version);
             let running = lock(&keyspace.running).clone();
-            let picker = Picker::new(&version, &keyspace.options, &running, oldest);
+            let troubled = keyspace.postponed_error().is_some();
+            let picker = Picker::new(&version, &keyspace.options, &running, oldest).troubled(troubled);
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
                 continue;
@@ -134,7 +169,7 @@ impl Core {
         }
         let (_, keyspace, job) = best?;
         job.claim(true);
-        lock(&keyspace.running).push(job.span.clone());
+        lock(&keyspace.running).extend(job.spans().cloned());
         Some((keyspace, job))
     }
 
@@ -212,60 +247,80 @@ impl Core {
 
     fn merge(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
         let merge = |host: &Arc<Host>| {
-            let output = self.merge_tasks(keyspace, job, host)?;
-            let added = |table: &OutputTable| Added { level: job.output_level, meta: describe(table, &self.source) };
-            self.install_job(keyspace, job, output.tables.iter().map(added).collect())?;
-            Ok(output)
+            let merged = self.merge_tasks(keyspace, job, host)?;
+            let added = |(level, table)| Added { level, meta: describe(table, &self.source) };
+            self.install_job(keyspace, job, merged.by_level().map(added).collect())?;
+            Ok(merged)
         };
-        let host = Host::new(self, true, job.output_level, keyspace.options.table_bytes).hot(self.is_hot_job(job));
-        let output = self.with_spill(host, merge, |output: &TaskOutput| &output.tables[..])?;
-        self.tell_created(keyspace, job.output_level, &output.tables);
-        Ok(output.stats)
+        let host = Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(job));
+        let merged = self.with_spill(host, merge, |merged: &Merged| &merged.tables[..])?;
+        for (level, table) in merged.by_level() {
+            self.tell_created(keyspace, level, std::slice::from_ref(table));
+        }
+        Ok(merged.stats)
     }
 
-    fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<TaskOutput> {
+    fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<Merged> {
         let inputs = runs(job);
         let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
-        let ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
-        let rules = self.merge_rules(keyspace, job);
+        let mut ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
+        let through = job.through.as_ref();
+        if let Some(through) = through {
+            let borders = [&through.range.lower, &through.range.upper];
+            borders.into_iter().flatten().for_each(|border| cut_at(&mut ranges, border));
+        }
+        let level_of = |range: &KeyRange| match through {
+            Some(through) if within(range, &through.range) => through.span.level,
+            _ => job.output_level,
+        };
+        let levels: Vec<usize> = ranges.iter().map(level_of).collect();
         let tasks: Vec<Task> = ranges
             .into_iter()
-            .map(|range| Task {
+            .zip(&levels)
+            .map(|(range, level)| Task {
                 id: self.new_task_id(),
                 keyspace: keyspace.id,
                 level: job.level() as u32,
+                // Outside of what goes through, nothing of the level below takes part.
                 inputs: inputs.clone(),
-                rules: MergeRules { range, ..rules.clone() },
+                rules: self.merge_rules(keyspace, job, *level, range),
             })
             .collect();
         let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;
-        let mut all = TaskOutput { tables: Vec::new(), stats: TaskStats::default() };
-        for output in self.scheduler.run(tasks, &host).map_err(task_error)? {
-            all.tables.extend(output.tables);
-            all.stats.add(&output.stats);
+        // The borders make more tasks than threads: where one is to work, they follow each other.
+        let together = if threads == 1 { 1 } else { tasks.len() };
+        let mut outputs = Vec::with_capacity(tasks.len());
+        for tasks in tasks.chunks(together) {
+            outputs.extend(self.scheduler.run(tasks.to_vec(), &host).map_err(task_error)?);
         }
-        Ok(all)
+        let mut merged = Merged::default();
+        for (level, output) in levels.into_iter().zip(outputs) {
+            merged.levels.extend(output.tables.iter().map(|_| level));
+            merged.tables.extend(output.tables);
+            merged.stats.add(&output.stats);
+        }
+        Ok(merged)
     }
 
-    fn merge_rules(&self, keyspace: &KeyspaceCore, job: &Job) -> MergeRules {
+    fn merge_rules(&self, keyspace: &KeyspaceCore, job: &Job, output_level: usize, range: KeyRange) -> MergeRules {
         // The snapshots are listed after the version is: a snapshot taken in between sees at least what is in it.
         let version = Arc::clone(&keyspace.view.load().version);
-        let grandparents = version.levels.get(job.output_level + 1).filter(|_| job.output_level > 0);
+        let grandparents = version.levels.get(output_level + 1).filter(|_| output_level > 0);
         let unix = self.env.clock.unix();
         let options = &keyspace.options;
         MergeRules {
-            range: KeyRange::all(),
+            range,
             snapshots: self.snapshot_sequences(),
-            below: spans_below(&version, Some(job)),
+            below: spans_below(&version, Some((job, output_level))),
             grandparents: grandparents
                 .iter()
                 .flat_map(|level| &level.files)
                 .map(|f| Grandparent { span: f.meta.span.clone(), bytes: f.meta.bytes })
                 .collect(),
-            output_level: job.output_level as u32,
+            output_level: output_level as u32,
             output: OutputRules {
-                table: options.table_options(keyspace.id, job.output_level),
-                target_file_bytes: if job.output_level == 0 { u64::MAX } else { options.table_bytes },
+                table: options.table_options(keyspace.id, output_level),
+                target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
                 max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
                 created_unix_s: unix.as_secs(),
             },
@@ -398,7 +453,7 @@ impl Core {
                     let job = keys.filter(|k| k.begin < k.end).and_then(|keys| picker.everything(Some(&keys)));
                     if let Some(job) = &job {
                         job.claim(true);
-                        running.push(job.span.clone());
+                        running.extend(job.spans().cloned());
                     }
                     return Ok(job);
                 }
@@ -473,3 +528,6 @@ fn runs(job: &Job) -> Vec<Run> {
     }
     runs
 }
+
+#[cfg(test)]
+mod tests;

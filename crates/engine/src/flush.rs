@@ -35,8 +35,6 @@ pub(crate) struct Host {
     begun: Mutex<Vec<u64>>,
     paced: bool,
     target_bytes: u64,
-    /// The level of the output.
-    level: usize,
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
     /// Everything goes to the capacity disk, whatever its level.
@@ -48,13 +46,12 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(core: &Arc<Core>, paced: bool, level: usize, target_bytes: u64) -> Host {
+    pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
         Host {
             core: Arc::clone(core),
             begun: Mutex::new(Vec::new()),
             paced,
             target_bytes,
-            level,
             hot: false,
             on_capacity: false,
             fast_failure: Arc::default(),
@@ -69,7 +66,7 @@ impl Host {
 
     /// For the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
-        Host { on_capacity: true, ..Host::new(&self.core, self.paced, self.level, self.target_bytes) }
+        Host { on_capacity: true, ..Host::new(&self.core, self.paced, self.target_bytes) }
     }
 
     /// Why the fast disk could not take a table that had been begun on it.
@@ -84,25 +81,21 @@ impl Host {
     }
 
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
-    fn begin_on_fast(&self) -> Option<(u64, Box<dyn Writer>)> {
+    fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
         let disks = self.core.source.disks.as_ref().filter(|_| !self.on_capacity)?;
         let stays = || self.core.placing.as_ref().is_some_and(|placing| self.target_bytes < placing.free_bytes());
-        if self.core.disk_for(self.level, self.target_bytes) != FAST && !(self.hot && stays()) {
+        if self.core.disk_for(level, self.target_bytes) != FAST && !(self.hot && stays()) {
             return None;
         }
         let number = self.number();
         match disks.create_table(FAST, number, self.target_bytes) {
             Ok(inner) => {
-                let watched = Watched {
-                    inner,
-                    core: Arc::clone(&self.core),
-                    level: self.level,
-                    failure: Arc::clone(&self.fast_failure),
-                };
+                let watched =
+                    Watched { inner, core: Arc::clone(&self.core), level, failure: Arc::clone(&self.fast_failure) };
                 Some((number, Box::new(watched)))
             }
             Err(error) => {
-                self.core.note_fast_failure(self.level, &error);
+                self.core.note_fast_failure(level, &error);
                 None
             }
         }
@@ -123,8 +116,8 @@ impl Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        if let Some(begun) = self.begin_on_fast() {
+    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
+        if let Some(begun) = self.begin_on_fast(level as usize) {
             return Ok(begun);
         }
         let number = self.number();
@@ -254,7 +247,7 @@ impl Core {
             self.install_flush(keyspace, slot, &tables)?;
             Ok(tables)
         };
-        let tables = self.with_spill(Host::new(self, false, 0, slot.bytes()), write, Vec::as_slice)?;
+        let tables = self.with_spill(Host::new(self, false, slot.bytes()), write, Vec::as_slice)?;
         let duration = self.env.clock.now().saturating_sub(started);
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
         self.stall.flushed(slot.bytes(), duration);

@@ -36,7 +36,7 @@ pub enum StoreEvent {
         keyspace: String,
         /// The level compacted.
         from_level: usize,
-        /// The level of the new tables.
+        /// The level of the new tables. What a compaction of level 0 writes through the base level goes one deeper.
         to_level: usize,
         /// Why it was picked.
         reason: String,

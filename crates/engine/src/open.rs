@@ -356,7 +356,7 @@ impl Ground<'_> {
         let source = &self.source;
         let last_sequence = self.replay_and_flush(&scratch, |keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>| {
             let write = |host: &Arc<Host>| scratch.write_slot(keyspace, slot, host);
-            let written = scratch.with_spill(Host::new(&scratch, false, 0, slot.bytes()), write, Vec::as_slice)?;
+            let written = scratch.with_spill(Host::new(&scratch, false, slot.bytes()), write, Vec::as_slice)?;
             let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
             let version = keyspace.view.load().version.apply(&[], &added, source);
             let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);

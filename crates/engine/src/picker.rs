@@ -13,7 +13,8 @@
 //! # Choice
 //! 1. Each level's score is its size over its target; level 0's is its number of tables over its trigger, or its bytes over
 //!    the base target if that is more. The highest score above 1 is served first.
-//! 2. Level 0 goes as a whole into the base level. While that is impossible because a compaction of level 0 is running
+//! 2. Level 0 goes as a whole into the base level; what would make that exceed its target goes through it at once
+//!    (`through.rs`). While that is impossible because a compaction of level 0 is running
 //!    and many newer tables have come, these are merged among themselves, so that reads do not have to look into
 //!    ever more tables.
 //! 3. Of a deeper level, the table is taken that has the least bytes to be rewritten below it for each byte of its own;
@@ -33,6 +34,9 @@ use situ_compaction::KeySpan;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+pub(crate) use through::Through;
+
+mod through;
 
 /// The share of tombstones from which a table of the deepest level is rewritten for its own sake.
 const TOMBSTONE_SHARE: f64 = 0.25;
@@ -65,15 +69,24 @@ impl Span {
 #[derive(Debug, Clone)]
 pub(crate) struct Job {
     pub(crate) output_level: usize,
-    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level.
+    /// Tables by level, shallowest first, each level in the version's order. The last one may be the output level, or with
+    /// `through` the one below it.
     pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
+    /// What goes into the level below the output level.
+    pub(crate) through: Option<Through>,
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
+    /// What it writes into the output level lies in here.
     pub(crate) span: Span,
 }
 
 impl Job {
+    /// Where it writes.
+    pub(crate) fn spans(&self) -> impl Iterator<Item = &Span> {
+        std::iter::once(&self.span).chain(self.through.as_ref().map(|through| &through.span))
+    }
+
     /// The shallowest input level.
     pub(crate) fn level(&self) -> usize {
         self.inputs.first().map_or(0, |(level, _)| *level)
@@ -95,7 +108,11 @@ impl fmt::Display for Job {
             let numbers = files.iter().map(|f| f.meta.number.to_string()).collect::<Vec<_>>().join(" ");
             write!(f, " L{level} [{numbers}]")?;
         }
-        write!(f, " to L{}: {}", self.output_level, self.reason)
+        write!(f, " to L{}", self.output_level)?;
+        if let Some(through) = &self.through {
+            write!(f, ", {:?} to L{}", through.range, through.span.level)?;
+        }
+        write!(f, ": {}", self.reason)
     }
 }
 
@@ -142,6 +159,8 @@ pub(crate) struct Picker<'a> {
     /// Output spans of running jobs.
     pub(crate) running: &'a [Span],
     pub(crate) oldest_snapshot: u64,
+    /// A job of the keyspace has failed and not succeeded since.
+    troubled: bool,
 }
 
 fn idle(file: &Arc<TableFile>) -> bool {
@@ -155,7 +174,13 @@ impl<'a> Picker<'a> {
         running: &'a [Span],
         oldest_snapshot: u64,
     ) -> Picker<'a> {
-        Picker { version, options, targets: Targets::of(version, options), running, oldest_snapshot }
+        Picker { version, options, targets: Targets::of(version, options), running, oldest_snapshot, troubled: false }
+    }
+
+    /// Tells of a job of the keyspace that has failed and not succeeded since.
+    pub(crate) fn troubled(mut self, troubled: bool) -> Picker<'a> {
+        self.troubled = troubled;
+        self
     }
 
     /// Levels with their scores, most urgent first. Tables being compacted do not count, except in level 0.
@@ -212,7 +237,7 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job { output_level, inputs, reason, is_move, span })
+        Some(Job { output_level, inputs, through: None, reason, is_move, span })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -239,7 +264,9 @@ impl<'a> Picker<'a> {
             return None;
         }
         let reason = format!("{} tables in level 0, score {score:.2}", files.len());
-        self.complete(0, self.targets.base_level, files, reason)
+        let mut job = self.complete(0, self.targets.base_level, files, reason)?;
+        self.add_through(&mut job);
+        Some(job)
     }
 
     /// Whether a job that takes tables out of level 0 could begin now.
@@ -274,7 +301,7 @@ impl<'a> Picker<'a> {
         }
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
-        Some(Job { output_level: 0, inputs: vec![(0, upper)], reason, is_move: false, span })
+        Some(Job { output_level: 0, inputs: vec![(0, upper)], through: None, reason, is_move: false, span })
     }
 
     fn deeper(&self, level: usize, score: f64) -> Option<Job> {
@@ -341,7 +368,7 @@ impl<'a> Picker<'a> {
             _ => "its range tombstones hide nothing".to_owned(),
         };
         let inputs = vec![(deepest, upper)];
-        self.free(&span).then(|| Job { output_level: deepest, inputs, reason, is_move: false, span })
+        self.free(&span).then(|| Job { output_level: deepest, inputs, through: None, reason, is_move: false, span })
     }
 
     /// Everything that overlaps `keys`, in one job to the deepest level; `None` if nothing would change, or if
@@ -375,7 +402,7 @@ impl<'a> Picker<'a> {
         }
         let span = Span { level: output_level, keys };
         let free = inputs.iter().flat_map(|(_, files)| files).all(idle) && self.free(&span);
-        free.then(|| Job { output_level, inputs, reason: "asked for".to_owned(), is_move: false, span })
+        free.then(|| Job { output_level, inputs, through: None, reason: "asked for".to_owned(), is_move: false, span })
     }
 
     /// Bytes that levels hold above their targets.

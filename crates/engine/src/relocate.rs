@@ -69,7 +69,7 @@ impl Core {
         // No running job writes where an idle table is: it would have claimed it.
         let span = Span { level, keys: file.meta.span.clone() };
         let inputs = vec![(level, vec![Arc::clone(file)])];
-        let job = Job { output_level: level, inputs, reason: reason.to_owned(), is_move: false, span };
+        let job = Job { output_level: level, inputs, through: None, reason: reason.to_owned(), is_move: false, span };
         job.claim(true);
         lock(&keyspace.running).push(job.span.clone());
         Some(job)

@@ -150,7 +150,7 @@ fn a_full_disk_ends_the_run_with_its_name() {
     let host = MemoryHost::new();
     let mut task = task(&host, &[numbered(1000, 1, 9)], plain_rules());
     task.rules.output.target_file_bytes = 5000;
-    host.fails_at.store(host.new_table().unwrap().0 + 3, Ordering::Relaxed);
+    host.fails_at.store(host.new_table(0).unwrap().0 + 3, Ordering::Relaxed);
     let Err(TaskError::Storage(error)) = run(&task, &host) else { panic!("it should fail") };
     assert!(error.is_no_space(), "{error}");
 }

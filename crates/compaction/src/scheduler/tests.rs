@@ -220,7 +220,7 @@ fn a_failure_of_the_reference_unit_fails_the_job() {
     let memory = Arc::new(MemoryHost::new());
     let tasks = job(&memory);
     let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
-    memory.fails_at.store(memory.new_table().unwrap().0 + 5, Ordering::Relaxed);
+    memory.fails_at.store(memory.new_table(0).unwrap().0 + 5, Ordering::Relaxed);
     let env = Env::system();
     let scheduler = Scheduler::new(env.clone(), Arc::new(CpuUnit::new(env, 2)), Vec::new(), Patience::default());
     let error = scheduler.run(tasks, &host).unwrap_err();

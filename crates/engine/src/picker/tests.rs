@@ -7,6 +7,7 @@
 //! L0: 12 [a,m) 64M seq=10-20 entries=1000 deletions=10 ranges=1 busy
 //! running: L5 [a,f)
 //! snapshot: 15
+//! troubled: yes
 //! ask: pick | parallel | everything | everything [a,f)
 //! ----
 //! the answer
@@ -75,6 +76,7 @@ struct Case {
     busy: Vec<u64>,
     running: Vec<Span>,
     oldest_snapshot: u64,
+    troubled: bool,
     ask: String,
 }
 
@@ -86,6 +88,7 @@ impl Case {
             busy: Vec::new(),
             running: Vec::new(),
             oldest_snapshot: u64::MAX,
+            troubled: false,
             ask: "pick".to_owned(),
         };
         for line in lines.lines().filter(|line| !line.starts_with('#')) {
@@ -98,6 +101,7 @@ impl Case {
                     let (at, keys) = rest.split_once(' ').expect("a level and a span");
                     case.running.push(Span { level: level(at), keys: span(keys) });
                 }
+                "troubled" => case.troubled = rest == "yes",
                 "snapshot" => case.oldest_snapshot = rest.parse().unwrap(),
                 "ask" => rest.clone_into(&mut case.ask),
                 at => case.read_table(level(at), rest),
@@ -178,7 +182,7 @@ impl Case {
         }
         let mut jobs = 0;
         loop {
-            let picker = Picker::new(&version, &options, &self.running, self.oldest_snapshot);
+            let picker = Picker::new(&version, &options, &self.running, self.oldest_snapshot).troubled(self.troubled);
             let job = match self.ask.split_once(' ') {
                 None if self.ask == "everything" => picker.everything(None),
                 Some(("everything", keys)) => picker.everything(Some(&span(keys))),
@@ -192,7 +196,7 @@ impl Case {
                 break;
             }
             job.claim(true);
-            self.running.push(job.span);
+            self.running.extend(job.spans().cloned());
         }
         if jobs == 0 {
             answer.push_str("nothing\n");
@@ -204,16 +208,23 @@ impl Case {
 /// The invariants of the module page.
 fn check(version: &Version, running: &[Span], job: &Job) {
     assert!(job.files().all(|(_, file)| idle(file)), "{job} takes a busy table");
-    assert!(!running.iter().any(|other| other.meets(&job.span)), "{job} writes where another job does");
+    for span in job.spans() {
+        assert!(!running.iter().any(|other| other.meets(span)), "{job} writes where another job does");
+    }
     let taken = |number| job.files().any(|(_, f)| f.meta.number == number);
     for (level, file) in version.files().filter(|(_, f)| !taken(f.meta.number)) {
-        let overlaps = job.files().any(|(_, f)| f.meta.span.overlaps(&file.meta.span.begin, &file.meta.span.end));
+        let mut upper = job.files().filter(|(from, _)| *from <= job.output_level);
+        let overlaps = upper.any(|(_, f)| f.meta.span.overlaps(&file.meta.span.begin, &file.meta.span.end));
         let hidden = job.files().any(|(from, f)| {
             from < level && level < job.output_level && f.meta.span.overlaps(&file.meta.span.begin, &file.meta.span.end)
         });
         assert!(!hidden, "{job} carries newer entries past table {} of level {level}", file.meta.number);
         if level == job.output_level && level > 0 {
             assert!(!overlaps, "{job} would overlap table {} of its output level", file.meta.number);
+        }
+        if let Some(through) = job.through.as_ref().filter(|through| through.span.level == level) {
+            let overlaps = through.span.keys.overlaps(&file.meta.span.begin, &file.meta.span.end);
+            assert!(!overlaps, "{job} would overlap table {} of the level below", file.meta.number);
         }
     }
     if job.output_level > 0 {

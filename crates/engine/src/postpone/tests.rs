@@ -61,7 +61,14 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
     }
     let keys = inputs.values().flatten().map(|file| file.meta.span.clone()).reduce(KeySpan::union).unwrap();
     let span = Span { level: output_level, keys };
-    Job { output_level, inputs: inputs.into_iter().collect(), reason: String::new(), is_move: false, span }
+    Job {
+        output_level,
+        inputs: inputs.into_iter().collect(),
+        through: None,
+        reason: String::new(),
+        is_move: false,
+        span,
+    }
 }
 
 /// Lets a job of these tables rest.

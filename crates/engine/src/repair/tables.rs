@@ -177,7 +177,7 @@ impl Yard {
 }
 
 impl TaskHost for Yard {
-    fn new_table(&self) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
+    fn new_table(&self, _level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
         self.create(self.options.table_bytes)
     }
 
