@@ -284,7 +284,7 @@ fn operations_of_all_kinds_go_side_by_side() {
     everywhere(|device| {
         let can_discard = device.geometry().discard_bytes > 0;
         let mut queue = device.queue(8).unwrap();
-        for round in 0..50_u64 {
+        for round in 0..16_u64 {
             let ops = [
                 Op::Read { offset: 0 },
                 Op::Flush,
