@@ -33,8 +33,7 @@
 //! **Rejected:** to let the future try again when it is polled. Whoever holds a future without polling it would then hold
 //! up all that wait behind it.
 
-use crate::batch::WriteBatch;
-use crate::commit::{Caller, Obstacle, Request};
+use crate::commit::{Caller, Obstacle, Request, Write};
 use crate::core::{Core, lock, wake};
 use crate::options::Durability;
 use crate::outstanding::Outstanding;
@@ -82,7 +81,7 @@ impl Verdict {
 
 /// A write in the room.
 struct Waiting {
-    batch: WriteBatch,
+    write: Write,
     /// What it takes in the room.
     charged_bytes: u64,
     durability: Durability,
@@ -163,6 +162,7 @@ impl WaitingRoom {
 }
 
 /// Where an asynchronous write is after the call.
+#[derive(Clone)]
 pub(crate) enum Admission {
     /// There was nothing to write.
     Empty,
@@ -172,16 +172,16 @@ pub(crate) enum Admission {
 
 impl Core {
     /// The prologue of a blocking write.
-    pub(crate) fn admit(&self, mut batch: WriteBatch, durability: Durability) -> Result<Arc<Request>> {
+    pub(crate) fn admit(&self, mut write: Write, durability: Durability) -> Result<Arc<Request>> {
         self.writable()?;
         self.follow()?;
-        self.stall.admit(self, batch.bytes() as u64);
+        self.stall.admit(self, write.batch.bytes() as u64);
         loop {
             let seen = self.progress.generation();
-            let obstacle = match self.try_begin(batch, Caller::Thread, durability) {
+            let obstacle = match self.try_begin(write, Caller::Thread, durability) {
                 Ok(request) => return Ok(request),
                 Err((returned, obstacle)) => {
-                    batch = returned;
+                    write = returned;
                     obstacle
                 }
             };
@@ -196,31 +196,40 @@ impl Core {
     }
 
     /// The prologue of an asynchronous write, or a place to wait for it.
-    pub(crate) fn admit_async(&self, batch: WriteBatch, durability: Durability) -> Result<Admission> {
+    pub(crate) fn admit_async(&self, write: Write, durability: Durability) -> Result<Admission> {
         self.writable()?;
         // Before: it may have ended when the call returns.
         self.outstanding.begin();
-        self.find_place(batch, durability).inspect_err(|_| self.outstanding.end(1))
+        self.find_place(write, durability).inspect_err(|_| self.outstanding.end(1))
     }
 
-    fn find_place(&self, mut batch: WriteBatch, durability: Durability) -> Result<Admission> {
+    fn find_place(&self, mut write: Write, durability: Durability) -> Result<Admission> {
         let mut delay = None;
         if self.waiting_room.is_empty() {
-            let charged = self.stall.charge(self, batch.bytes() as u64);
+            let charged = self.stall.charge(self, write.batch.bytes() as u64);
             if charged.is_zero() {
-                match self.try_begin(batch, Caller::Future, durability) {
-                    Ok(request) => {
-                        self.set_going(&request);
-                        return Ok(Admission::Begun(request));
+                loop {
+                    match self.try_begin(write, Caller::Future, durability) {
+                        Ok(request) => {
+                            self.set_going(&request);
+                            return Ok(Admission::Begun(request));
+                        }
+                        Err((_, Obstacle::Refused(error))) => return Err(*error),
+                        Err((returned, Obstacle::Unchecked(unchecked))) if !unchecked.may_read() => {
+                            write = returned;
+                            unchecked.look()?;
+                        }
+                        Err((returned, _)) => {
+                            write = returned;
+                            break;
+                        }
                     }
-                    Err((_, Obstacle::Refused(error))) => return Err(error),
-                    Err((returned, _)) => batch = returned,
                 }
             }
             delay = Some(charged);
         }
         let since = self.env.clock.now();
-        let charged_bytes = batch.held_bytes() as u64 + WAITING_OVERHEAD_BYTES;
+        let charged_bytes = write.bytes() + WAITING_OVERHEAD_BYTES;
         let verdict = Arc::new(Verdict::default());
         let first = {
             let mut room = lock(&self.waiting_room.room);
@@ -234,7 +243,7 @@ impl Core {
             room.next_ticket += 1;
             room.bytes += charged_bytes;
             let waiting = Waiting {
-                batch,
+                write,
                 charged_bytes,
                 durability,
                 since,
@@ -278,7 +287,8 @@ impl Core {
     /// store's progress; an error if it never will begin.
     pub(crate) fn clear_way(&self, obstacle: Obstacle) -> Result<bool> {
         match obstacle {
-            Obstacle::Refused(error) => Err(error),
+            Obstacle::Refused(error) => Err(*error),
+            Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
             Obstacle::NoLogFile { bytes } => self.prepare_log(bytes).map(|()| true),
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
@@ -323,15 +333,15 @@ impl Core {
         let (attempt, news) = {
             let mut room = lock(&self.waiting_room.room);
             let Some((&ticket, first)) = room.writes.iter_mut().next() else { return Some((seen, None)) };
-            let bytes = first.batch.bytes() as u64;
+            let bytes = first.write.batch.bytes() as u64;
             let due = *first.due.get_or_insert_with(|| now + self.stall.charge(self, bytes));
             if due > now {
                 return Some((seen, Some(due - now)));
             }
-            let (batch, durability) = (take(&mut first.batch), first.durability);
+            let (write, durability) = (take(&mut first.write), first.durability);
             let (begun, news) = {
                 let mut commit = lock(&self.commit);
-                let begun = self.begin(&mut commit, batch, Caller::Future, durability);
+                let begun = self.begin(&mut commit, write, Caller::Future, durability);
                 (begun, commit.take_news())
             };
             let attempt = match begun {
@@ -342,8 +352,8 @@ impl Core {
                     self.waiting_room.count.store(room.writes.len(), Ordering::Release);
                     Ok((request, left))
                 }
-                Err((batch, obstacle)) => {
-                    first.batch = batch;
+                Err((write, obstacle)) => {
+                    first.write = write;
                     Err((ticket, obstacle))
                 }
             };
@@ -396,6 +406,10 @@ impl Core {
     /// Wakes the future of a write that has left the room. To be called without a lock: what is woken may poll, or do as
     /// it likes.
     fn wake_decided(&self, left: Waiting) {
+        // What a transaction holds is given back first: whoever is woken may begin another one.
+        if let Some(commitment) = &left.write.commitment {
+            commitment.release();
+        }
         self.wake(left.verdict.take_waker());
     }
 }

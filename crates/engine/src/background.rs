@@ -7,6 +7,9 @@
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`loggers.rs`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
+//! Threads that read for futures (`future.rs`), and `situ-locks`, which ends the waits of futures for locks
+//! (`transaction/alarm.rs`), are started when they are first needed.
+//!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
 //! (`postpone.rs`); one that panics makes the store read-only.

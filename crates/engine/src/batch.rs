@@ -92,12 +92,7 @@ impl WriteBatch {
     /// [`Error::Invalid`] if the key is empty or longer than [`KEY_BYTES_MAX`], the value is longer than
     /// [`VALUE_BYTES_MAX`], the batch would exceed [`BATCH_BYTES_MAX`], or it holds changes of another store.
     pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        if value.len() > VALUE_BYTES_MAX {
-            return Err(Error::Invalid(format!(
-                "a value has at most {VALUE_BYTES_MAX} bytes, and this one has {}",
-                value.len()
-            )));
-        }
+        check_value(value)?;
         self.push_to(keyspace, KeyKind::Put, key, Some(value))
     }
 
@@ -225,12 +220,20 @@ fn operations(encoded: &[u8]) -> impl Iterator<Item = Operation<'_>> {
     std::iter::from_fn(move || Operation::decode(&mut decoder))
 }
 
-fn check_key(key: &[u8]) -> Result<()> {
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     match key.len() {
         0 => Err(Error::Invalid("a key has at least one byte, and this one is empty".to_owned())),
         1..=KEY_BYTES_MAX => Ok(()),
         bytes => Err(Error::Invalid(format!("a key has at most {KEY_BYTES_MAX} bytes, and this one has {bytes}"))),
     }
+}
+
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > VALUE_BYTES_MAX {
+        let bytes = value.len();
+        return Err(Error::Invalid(format!("a value has at most {VALUE_BYTES_MAX} bytes, and this one has {bytes}")));
+    }
+    Ok(())
 }
 
 /// One change, borrowed from a batch or a log record.

@@ -59,6 +59,7 @@ impl Open {
             return Ok(());
         }
         core.wake_all();
+        core.transactions.close();
         core.readers.close();
         core.wait_for_guests();
         if let Some(background) = &self.background {
@@ -89,6 +90,7 @@ impl Open {
         if self.core.env.executor.spawn("situ-close", job).is_err() {
             self.core.begin_closing();
             self.core.wake_all();
+            self.core.transactions.locks.close();
             std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }
     }

@@ -2,7 +2,8 @@
 //!
 //! 1. **Prologue**, once it is admitted (`admission.rs`), under the commit lock: the request gets its sequence numbers, its record is copied into the log's
 //!    page buffer, and it joins the queue of pending requests. Full memtables are sealed here. Log order, queue order
-//!    and sequence order are one.
+//!    and sequence order are one. A transaction's batch is let in only if nothing that it relies on has changed
+//!    (`transaction/check.rs`).
 //! 2. **Log**, no lock held: [`Log::commit`] returns when the record and all before it are written (buffered) or durable
 //!    (synced). The caller runs this stage itself, for all that waits, if nobody else does; several threads may.
 //! 3. **Epilogue**, no lock held: the operations go into the memtables that the prologue chose; then the request is
@@ -29,11 +30,12 @@
 mod seal;
 
 pub(crate) use self::seal::Level0;
-use crate::batch::{Touched, WriteBatch};
+use crate::batch::{Operation, Touched, WriteBatch};
 use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
 use crate::options::Durability;
 use crate::stats::sampled;
+use crate::transaction::{CheckFailed, Checks, Commitment, Unchecked};
 use crate::view::Slot;
 use crate::{Error, Result};
 use situ_log::{AppendError, Log, Lsn};
@@ -67,9 +69,31 @@ pub(crate) enum Caller {
     Future,
 }
 
+/// What is to be written.
+#[derive(Default)]
+pub(crate) struct Write {
+    pub(crate) batch: WriteBatch,
+    /// A transaction's batch has conditions.
+    pub(crate) commitment: Option<Arc<Commitment>>,
+}
+
+impl Write {
+    /// The memory it takes while it waits, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.batch.held_bytes() as u64 + self.commitment.as_ref().map_or(0, |commitment| commitment.bytes())
+    }
+}
+
+impl From<WriteBatch> for Write {
+    fn from(batch: WriteBatch) -> Write {
+        Write { batch, commitment: None }
+    }
+}
+
 /// A write on its way through the stages.
 pub(crate) struct Request {
     batch: WriteBatch,
+    commitment: Option<Arc<Commitment>>,
     first: u64,
     targets: Touched<Arc<Slot>>,
     lsn: Lsn,
@@ -95,8 +119,29 @@ impl Request {
         reached >= self.lsn
     }
 
-    fn last(&self) -> u64 {
+    /// Its last sequence number.
+    pub(crate) fn last(&self) -> u64 {
         self.first + self.batch.len() as u64 - 1
+    }
+
+    pub(crate) fn operations(&self) -> impl Iterator<Item = Operation<'_>> {
+        self.batch.iter()
+    }
+
+    pub(crate) fn operations_count(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// The memory it takes, about.
+    pub(crate) fn bytes(&self) -> usize {
+        size_of::<Request>() + self.batch.held_bytes()
+    }
+
+    /// Gives back what a transaction holds until its commit has an outcome; with no lock held.
+    pub(crate) fn release(&self) {
+        if let Some(commitment) = &self.commitment {
+            commitment.release();
+        }
     }
 
     /// The outcome, once there is one.
@@ -122,6 +167,8 @@ pub(crate) struct Commit {
     keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
     /// The log file that takes records now.
     pub(crate) log_number: u64,
+    /// What transactions that are about to commit need to know of the others.
+    pub(crate) checks: Checks,
     /// Set when a request failed: those behind it must not be published.
     broken: Option<Error>,
     /// There is new work for the background; to be told once the lock is released.
@@ -144,8 +191,25 @@ pub(crate) enum Obstacle {
     NoLogFile { bytes: u64 },
     /// The log's page buffer is full.
     LogBufferFull,
+    /// Other writes have come in between that a transaction has to look at first.
+    Unchecked(Box<Unchecked>),
     /// It never will.
-    Refused(Error),
+    Refused(Box<Error>),
+}
+
+impl Obstacle {
+    pub(crate) fn refused(error: Error) -> Obstacle {
+        Obstacle::Refused(Box::new(error))
+    }
+}
+
+impl From<CheckFailed> for Obstacle {
+    fn from(failed: CheckFailed) -> Obstacle {
+        match failed {
+            CheckFailed::Conflict(error) => Obstacle::refused(error),
+            CheckFailed::Unchecked(unchecked) => Obstacle::Unchecked(unchecked),
+        }
+    }
 }
 
 impl Commit {
@@ -159,6 +223,7 @@ impl Commit {
             pending: VecDeque::new(),
             keyspaces: Vec::new(),
             log_number,
+            checks: Checks::default(),
             broken: None,
             news: false,
             until_prepare_bytes: FIRST_FILE_BYTES,
@@ -189,6 +254,11 @@ impl Commit {
     pub(crate) fn last_sequence(&self) -> u64 {
         self.next_sequence - 1
     }
+
+    /// The requests behind `sequence` that are still known, newest first.
+    pub(crate) fn requests_behind(&self, sequence: u64) -> impl Iterator<Item = &Arc<Request>> {
+        self.pending.iter().rev().chain(self.checks.lately()).take_while(move |request| request.first > sequence)
+    }
 }
 
 /// What one call of `publish` has done.
@@ -200,6 +270,8 @@ struct Done {
     helped: usize,
     /// Requests whose futures are to be woken.
     to_wake: Vec<Arc<Request>>,
+    /// Requests that may be freed.
+    dropped: Vec<Arc<Request>>,
 }
 
 impl Core {
@@ -208,14 +280,20 @@ impl Core {
         if batch.is_empty() {
             return self.writable().map(drop);
         }
+        self.write_numbered(batch.into(), durability).map(drop)
+    }
+
+    /// A blocking write of something; returns its last sequence number.
+    pub(crate) fn write_numbered(&self, write: Write, durability: Durability) -> Result<u64> {
         let started = sampled().then(|| self.env.clock.now());
-        let request = self.admit(batch, durability)?;
+        let request = self.admit(write, durability)?;
         self.carry_on(&request);
         let result = self.wait_for(&request);
+        request.release();
         if let Some(started) = started {
             self.stats.write.record(self.env.clock.now().saturating_sub(started));
         }
-        result
+        result.map(|()| request.last())
     }
 
     /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
@@ -285,13 +363,13 @@ impl Core {
     /// Begins a request, and passes on what became known on the way.
     pub(crate) fn try_begin(
         &self,
-        batch: WriteBatch,
+        write: Write,
         caller: Caller,
         durability: Durability,
-    ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
+    ) -> Result<Arc<Request>, (Write, Obstacle)> {
         let (begun, news) = {
             let mut commit = lock(&self.commit);
-            let begun = self.begin(&mut commit, batch, caller, durability);
+            let begun = self.begin(&mut commit, write, caller, durability);
             (begun, commit.take_news())
         };
         self.pass_on(news);
@@ -310,16 +388,23 @@ impl Core {
     pub(crate) fn begin(
         &self,
         commit: &mut Commit,
-        batch: WriteBatch,
+        write: Write,
         caller: Caller,
         durability: Durability,
-    ) -> Result<Arc<Request>, (WriteBatch, Obstacle)> {
-        match self.place(commit, &batch) {
+    ) -> Result<Arc<Request>, (Write, Obstacle)> {
+        let checked = write.commitment.as_ref().map_or(Ok(()), |commitment| commitment.check_rest(commit));
+        let placed = checked.map_err(Obstacle::from).and_then(|()| self.place(commit, &write.batch));
+        match placed {
             Ok((targets, lsn)) => {
+                let Write { batch, commitment } = write;
+                if let Some(commitment) = &commitment {
+                    commitment.begun(commit);
+                }
                 let first = commit.next_sequence;
                 commit.next_sequence += batch.len() as u64;
                 let request = Arc::new(Request {
                     batch,
+                    commitment,
                     first,
                     targets,
                     lsn,
@@ -332,19 +417,19 @@ impl Core {
                 commit.pending.push_back(Arc::clone(&request));
                 Ok(request)
             }
-            Err(obstacle) => Err((batch, obstacle)),
+            Err(obstacle) => Err((write, obstacle)),
         }
     }
 
     fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(Touched<Arc<Slot>>, Lsn), Obstacle> {
-        let log = self.writable().map_err(Obstacle::Refused)?;
+        let log = self.writable().map_err(Obstacle::refused)?;
         if commit.next_sequence + batch.len() as u64 > MAX_SEQUENCE {
-            return Err(Obstacle::Refused(Error::Invalid("the sequence numbers are used up".to_owned())));
+            return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
         }
         for id in batch.keyspaces() {
             let keyspace = commit.keyspaces.get(id as usize).cloned().flatten();
             let keyspace =
-                keyspace.ok_or_else(|| Obstacle::Refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
+                keyspace.ok_or_else(|| Obstacle::refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
             let slot = Arc::clone(&keyspace.view.load().active);
             if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
                 self.seal_locked(commit, &keyspace, Level0::Heeded)?;
@@ -365,8 +450,8 @@ impl Core {
             AppendError::FileFull | AppendError::NotPrepared => {
                 Obstacle::NoLogFile { bytes: (header.len() + batch.bytes()) as u64 }
             }
-            AppendError::Failed(error) => Obstacle::Refused(Error::Failed { cause: Box::new(error) }),
-            other => Obstacle::Refused(Error::Invalid(other.to_string())),
+            AppendError::Failed(error) => Obstacle::refused(Error::Failed { cause: Box::new(error) }),
+            other => Obstacle::refused(Error::Invalid(other.to_string())),
         })?;
         let bytes = batch.bytes() as u64;
         if commit.until_prepare_bytes > 0 {
@@ -407,6 +492,7 @@ impl Core {
             return;
         }
         self.published.notify();
+        done.to_wake.iter().for_each(|request| request.release());
         self.outstanding.end(done.to_wake.len());
         for request in done.to_wake {
             // Taken out first: what is woken may poll, and must not find the lock held.
@@ -437,10 +523,12 @@ impl Core {
             } else {
                 self.visible.store(request.last(), Ordering::Release);
                 request.stage.store(PUBLISHED, Ordering::Release);
+                commit.checks.published(&request, &mut done.dropped);
                 let counters = &self.stats.counters;
                 counters.writes.add(1);
                 counters.operations_written.add(request.batch.len() as u64);
                 counters.bytes_written.add(request.batch.bytes() as u64);
+                counters.transactions_committed.add(u64::from(request.commitment.is_some()));
             }
             if request.caller != Caller::Thread {
                 done.to_wake.push(request);

@@ -23,6 +23,7 @@ use crate::pacer::Pacer;
 use crate::placing::Placing;
 use crate::stall::Stall;
 use crate::stats::Stats;
+use crate::transaction::Transactions;
 use crate::version::{Added, TableSource};
 use crate::{Error, Result};
 use situ_compaction::{CpuUnit, Patience, Scheduler};
@@ -134,6 +135,7 @@ pub(crate) struct Core {
     pub(crate) stats: Stats,
     /// Where new tables go, if there are two disks.
     pub(crate) placing: Option<Placing>,
+    pub(crate) transactions: Arc<Transactions>,
     failure: OnceLock<StorageError>,
     closing: AtomicBool,
     /// Callers' threads that may change the manifest or delete files; the store is not closed under them.
@@ -194,6 +196,7 @@ impl Core {
             readers: Readers::new(id, &env),
             stats: Stats::default(),
             placing,
+            transactions: Arc::new(Transactions::new(id, &env, options.transaction_locks_max)),
             failure: OnceLock::new(),
             closing: AtomicBool::new(false),
             guests: Mutex::new(0),

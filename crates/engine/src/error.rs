@@ -46,6 +46,42 @@ pub enum Error {
         /// Why compactions fail.
         cause: Box<Error>,
     },
+    /// A key that a transaction has locked, written or read for update was changed by somebody else. Roll the transaction
+    /// back and run it again.
+    Conflict {
+        /// The keyspace's name.
+        keyspace: String,
+        /// The key.
+        key: Box<[u8]>,
+    },
+    /// Another transaction kept a key locked for too long. The transaction goes on without the lock; it may try again, or
+    /// be rolled back.
+    LockTimeout {
+        /// Which transaction waited for which.
+        wait: Box<crate::LockWait>,
+        /// How long.
+        waited_ms: u64,
+    },
+    /// Waiting for a lock would never end, because the transactions that have it wait for this one. Roll it back, so that
+    /// they go on, and run it again.
+    Deadlock {
+        /// Who waits for whom, from this transaction round to it again.
+        cycle: Vec<crate::LockWait>,
+    },
+    /// A transaction would take more memory than it may.
+    TransactionTooLarge {
+        /// What it would take.
+        bytes: u64,
+        /// What it may take.
+        bytes_max: u64,
+    },
+    /// All transactions together hold as many locks as they may.
+    TooManyLocks {
+        /// How many there are.
+        locks: u64,
+        /// How many there may be.
+        locks_max: u64,
+    },
     /// An argument is out of bounds; the text says which bounds.
     Invalid(String),
     /// A fast disk is missing, is not this store's, or is there where none belongs; the text says which and what to do.
@@ -71,6 +107,14 @@ impl Error {
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
             || matches!(self, Error::Level0Full { cause, .. } if cause.is_no_space())
+    }
+}
+
+impl Error {
+    /// Whether another transaction, or a write outside of transactions, was in the way: run again from its beginning, the
+    /// transaction may succeed.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self, Error::Conflict { .. } | Error::LockTimeout { .. } | Error::Deadlock { .. })
     }
 }
 
@@ -104,6 +148,33 @@ impl fmt::Display for Error {
                 f,
                 "the keyspace {keyspace:?} takes no writes: its level 0 has {tables} tables, as many as it may, and \
                  compacting them fails ({cause}); mend the cause and compact the keyspace, or wait until that is tried again"
+            ),
+            Error::Conflict { keyspace, key } => write!(
+                f,
+                "the key \"{}\" of keyspace {keyspace:?} was changed by another write after the transaction relied on it; \
+                 roll the transaction back and run it again",
+                key.escape_ascii()
+            ),
+            Error::LockTimeout { wait, waited_ms } => write!(
+                f,
+                "no lock within {waited_ms} ms: {wait}; try again, or roll back and run the transaction again"
+            ),
+            Error::Deadlock { cycle } => {
+                f.write_str("a deadlock: ")?;
+                for (n, wait) in cycle.iter().enumerate() {
+                    write!(f, "{}{wait}", if n == 0 { "" } else { ", " })?;
+                }
+                f.write_str("; roll this transaction back, so that the others go on, and run it again")
+            }
+            Error::TransactionTooLarge { bytes, bytes_max } => write!(
+                f,
+                "the transaction would take {bytes} bytes of memory and may take {bytes_max}; commit smaller parts, or \
+                 give it more (TransactionOptions::bytes_max)"
+            ),
+            Error::TooManyLocks { locks, locks_max } => write!(
+                f,
+                "transactions hold {locks} locks and may hold {locks_max}; commit or roll back some of them, or allow \
+                 more (Options::transaction_locks_max)"
             ),
             Error::Invalid(text) | Error::Existence(text) | Error::Disks(text) => f.write_str(text),
         }

@@ -2,7 +2,8 @@
 //! thread of the store finishes the work wakes it.
 
 use crate::admission::Admission;
-use crate::batch::{StoreId, WriteBatch};
+use crate::batch::StoreId;
+use crate::commit::{Request, Write};
 use crate::core::{Core, lock, panic_text, wake};
 use crate::options::Durability;
 use crate::read::Value;
@@ -27,11 +28,29 @@ pub struct WriteFuture {
 }
 
 impl WriteFuture {
-    pub(crate) fn begin(core: &Arc<Core>, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
-        if batch.is_empty() {
+    pub(crate) fn begin(core: &Arc<Core>, write: impl Into<Write>, durability: Durability) -> Result<WriteFuture> {
+        let write = write.into();
+        if write.batch.is_empty() {
             return core.writable().map(|_| WriteFuture { admission: Admission::Empty });
         }
-        core.admit_async(batch, durability).map(|admission| WriteFuture { admission })
+        core.admit_async(write, durability).map(WriteFuture::of)
+    }
+
+    pub(crate) fn of(admission: Admission) -> WriteFuture {
+        WriteFuture { admission }
+    }
+
+    pub(crate) fn into_admission(self) -> Admission {
+        self.admission
+    }
+
+    /// What has become of it in the write path, if it has come so far.
+    pub(crate) fn request(&self) -> Option<&Arc<Request>> {
+        match &self.admission {
+            Admission::Empty => None,
+            Admission::Begun(request) => Some(request),
+            Admission::Waits(verdict) => verdict.get()?.as_ref().ok(),
+        }
     }
 
     fn outcome(&self) -> Option<Result<()>> {

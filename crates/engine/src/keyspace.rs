@@ -114,7 +114,7 @@ impl Keyspace {
         self.core.id
     }
 
-    fn check(&self) -> Result<()> {
+    pub(crate) fn check(&self) -> Result<()> {
         self.core.check_open()?;
         if self.inner.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: self.inner.name.clone() });

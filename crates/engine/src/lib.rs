@@ -11,6 +11,7 @@
 //!
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
 //!   keyspaces, [`Snapshot`] a moment to read at, [`Iter`] a walk over keys.
+//! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
 //! * `admission.rs` says when a write may begin and where it waits until then.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
@@ -62,6 +63,7 @@ mod snapshot;
 mod stall;
 mod stats;
 mod store;
+mod transaction;
 mod varint;
 mod verify;
 mod version;
@@ -89,4 +91,8 @@ pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
+pub use transaction::{
+    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionIter,
+    TransactionKind, TransactionOptions,
+};
 pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

@@ -73,6 +73,8 @@ pub struct Options {
     /// first, a deeper level is added if there is room, above the second the deepest one is taken away. Default: none; they
     /// follow what the disk has been seen to do. Counts for stores with a fast disk only.
     pub fast_disk_bytes_per_s: Option<(u64, u64)>,
+    /// Locks that pessimistic transactions may hold together. Default: 1,048,576; each takes some 200 bytes and its key.
+    pub transaction_locks_max: u64,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
@@ -92,6 +94,7 @@ impl Default for Options {
             compaction_bytes_per_s_max: 0,
             requests_outstanding_max: 1024,
             fast_disk_bytes_per_s: None,
+            transaction_locks_max: 1 << 20,
             keyspace: KeyspaceOptions::default(),
             listener: None,
         }
@@ -128,6 +131,7 @@ impl Options {
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
             ("fast_disk_bytes_per_s", format!("{:?}", self.fast_disk_bytes_per_s)),
+            ("transaction_locks_max", self.transaction_locks_max.to_string()),
         ]
     }
 }

@@ -28,6 +28,10 @@ impl Value {
     pub(crate) fn copied(bytes: &[u8]) -> Value {
         Value(Bytes::Owned(bytes.into()))
     }
+
+    pub(crate) fn shared(bytes: Arc<[u8]>) -> Value {
+        Value(Bytes::Owned(bytes))
+    }
 }
 
 impl Deref for Value {

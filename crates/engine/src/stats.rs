@@ -208,6 +208,16 @@ counters! {
     job_failures,
     /// Compactions that failed for a reason of their own and were put off.
     compactions_postponed,
+    /// Transactions committed.
+    transactions_committed,
+    /// Operations and commits of transactions that were refused because a key had been changed.
+    transaction_conflicts,
+    /// Times that a transaction had to wait for a lock.
+    lock_waits,
+    /// Waits for locks that were given up because they took too long.
+    lock_timeouts,
+    /// Deadlocks found among transactions.
+    deadlocks,
     /// Panics of the listener, which were caught.
     listener_panics,
     /// Panics of wakers of asynchronous writes, which were caught.

@@ -18,6 +18,7 @@ use crate::placing::PlacementProperties;
 use crate::read::Value;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
+use crate::transaction::{Transaction, TransactionOptions};
 use crate::version::Version;
 use crate::{Error, Result};
 use situ_device::Env;
@@ -362,6 +363,29 @@ impl Store {
         WriteFuture::begin(self.core(), batch, durability)
     }
 
+    /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
+    ///
+    /// ```
+    /// use situ_engine::{LockMode, Options, Store, TransactionOptions};
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let store = Store::open(directory.path(), Options::default())?;
+    /// let counters = store.default_keyspace();
+    /// let mut transaction = store.begin(TransactionOptions::default())?;
+    /// let seen = transaction.get_for_update(counters, b"visits", LockMode::Exclusive)?;
+    /// let visits = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
+    /// transaction.put(counters, b"visits", &(visits + 1).to_le_bytes())?;
+    /// transaction.commit()?;
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// The store takes no writes.
+    pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
+        Transaction::begin(self.core(), options)
+    }
+
     /// See [`Keyspace::put`].
     ///
     /// # Errors
@@ -583,6 +607,8 @@ impl Store {
             log_syncs: log.syncs + log.durable_writes,
             last_sequence: core.visible.load(Ordering::Acquire),
             snapshots: lock(&core.snapshots).values().sum(),
+            transactions: core.transactions.live(),
+            locks: core.transactions.locks.count(),
             write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
             failure: core.failure(),
             background_failure: core.trouble(),
@@ -637,6 +663,10 @@ pub struct StoreProperties {
     pub last_sequence: u64,
     /// Live snapshots.
     pub snapshots: usize,
+    /// Transactions that are neither committed nor rolled back.
+    pub transactions: usize,
+    /// Locks that transactions hold or wait for.
+    pub locks: u64,
     /// Bytes a second that writers are held to at the moment; none if they are not.
     pub write_limit_bytes_per_s: Option<u64>,
     /// Why the store takes no writes any more.

@@ -38,7 +38,7 @@ impl Core {
 
     /// Lets records go to the next log file from now on.
     pub(crate) fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
-        let log = self.log.as_ref().ok_or(Obstacle::Refused(Error::ReadOnly))?;
+        let log = self.log.as_ref().ok_or(Obstacle::refused(Error::ReadOnly))?;
         match log.rotate() {
             Ok(number) => {
                 commit.log_number = number;
@@ -47,7 +47,7 @@ impl Core {
                 self.log_rotated(number);
                 Ok(())
             }
-            Err(AppendError::Failed(error)) => Err(Obstacle::Refused(Error::Failed { cause: Box::new(error) })),
+            Err(AppendError::Failed(error)) => Err(Obstacle::refused(Error::Failed { cause: Box::new(error) })),
             Err(_) => Err(Obstacle::NoLogFile { bytes: 0 }),
         }
     }
@@ -109,7 +109,7 @@ impl Core {
             self.work.notify();
             match outcome {
                 Ok(()) => return Ok(None),
-                Err(Obstacle::Refused(error)) => return Err(error),
+                Err(Obstacle::Refused(error)) => return Err(*error),
                 Err(Obstacle::NoLogFile { bytes }) => self.prepare_log(bytes)?,
                 Err(obstacle) => return Ok(Some(obstacle)),
             }

@@ -1,0 +1,562 @@
+//! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
+//!
+//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`iter.rs`), and becomes
+//! one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
+//!
+//! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the row's
+//!    present version is at or below: that of its snapshot, or the newest visible one when the row was tracked.
+//! 2. **Locks.** A pessimistic one locks a row before it tracks it (`locks.rs`, `held.rs`; `deadlock.rs` finds circles,
+//!    `alarm.rs` ends waits of futures). Locks are given back when the commit is visible: who gets one then, sees it.
+//! 3. **The check.** The commit goes through only if no tracked row has changed above its `since` (`check.rs`). Of an
+//!    optimistic transaction that is all. For a pessimistic one it catches what takes no locks: writes outside of
+//!    transactions, and optimistic ones. Under a snapshot it is made at once when a row is locked, and again at the end.
+//!
+//! So both kinds may be used at the same time, beside plain writes, and none breaks the isolation of another one.
+//!
+//! **Snapshot isolation** then follows: all reads are at one sequence number, and of two transactions that write one row,
+//! the second's `since` is below the first's version, so that its check fails. The snapshot is taken at the first
+//! operation, after the lock if it takes one: a transaction that begins by locking what it is about never fails because
+//! it waited.
+//!
+//! **Memory**: each transaction's is bounded by its options, locks by the store's.
+//!
+//! **Threads.** A transaction belongs to one thread at a time. Locks: see `locks.rs`, whose own come before no others.
+//!
+//! **Rejected.** *Plain writes that lock rows* (RocksDB's TransactionDB): every asynchronous write would need a queue for
+//! locks before the one for admission, and a store without transactions would pay for it. *Range locks* for a
+//! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that others have
+//! added one to a range; so there is none, rather than one that is only nearly right.
+
+mod alarm;
+mod check;
+mod deadlock;
+mod future;
+mod held;
+mod iter;
+mod locks;
+mod options;
+mod tracked;
+mod writes;
+
+pub(crate) use self::check::{CheckFailed, Checks, Commitment, Unchecked};
+use self::future::CommitState;
+pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
+pub use self::held::LockWait;
+pub use self::iter::TransactionIter;
+pub use self::options::{Isolation, LockMode, TransactionKind, TransactionOptions};
+
+use self::alarm::Alarm;
+use self::held::{HeldLocks, Wanted, keyspace_name};
+use self::locks::{LockTable, Row};
+use self::tracked::Tracked;
+use self::writes::OwnWrites;
+use crate::batch::{StoreId, WriteBatch, check_key, check_value};
+use crate::commit::Write;
+use crate::core::Core;
+use crate::future::{ReadFuture, WriteFuture};
+use crate::keyspace::Keyspace;
+use crate::options::{Durability, ReadOptions};
+use crate::read::Value;
+use crate::snapshot::Snapshot;
+use crate::{Error, Result};
+use situ_device::{Env, Event};
+use situ_table::SequenceNumber;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
+
+/// What all transactions of a store share.
+pub(crate) struct Transactions {
+    pub(crate) locks: Arc<LockTable>,
+    alarm: Arc<Alarm>,
+    next_number: AtomicU64,
+    live: AtomicUsize,
+}
+
+impl Transactions {
+    pub(crate) fn new(store: StoreId, env: &Env, locks_max: u64) -> Transactions {
+        Transactions {
+            locks: Arc::new(LockTable::new(locks_max)),
+            alarm: Arc::new(Alarm::new(store, env)),
+            next_number: AtomicU64::new(1),
+            live: AtomicUsize::new(0),
+        }
+    }
+
+    /// Transactions that have not ended.
+    pub(crate) fn live(&self) -> usize {
+        self.live.load(Ordering::Relaxed)
+    }
+
+    /// Whoever waits for a lock is told that the store closes.
+    pub(crate) fn close(&self) {
+        self.locks.close();
+        self.alarm.close();
+    }
+}
+
+/// Counts a transaction while it lives.
+struct Live(Arc<Transactions>);
+
+impl Live {
+    fn new(transactions: &Arc<Transactions>) -> Live {
+        transactions.live.fetch_add(1, Ordering::Relaxed);
+        Live(Arc::clone(transactions))
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.0.live.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Where a transaction may go back to.
+struct Savepoint {
+    writes: writes::Mark,
+    rows: usize,
+    locks: usize,
+}
+
+/// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all; begun by
+/// [`Store::begin`](crate::Store::begin). Dropped without a commit, it leaves no trace.
+///
+/// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in its
+/// way, is in its [options](TransactionOptions). There is no range deletion inside a transaction: delete the keys that an
+/// iterator gives, or use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find
+/// as a conflict.
+///
+/// ```
+/// use situ_engine::{LockMode, Options, Store, TransactionOptions};
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let store = Store::open(directory.path(), Options::default())?;
+/// let accounts = store.create_keyspace("accounts", Default::default())?;
+/// let journal = store.create_keyspace("journal", Default::default())?;
+/// accounts.put(b"ada", b"10")?;
+///
+/// let mut transaction = store.begin(TransactionOptions::default())?;
+/// let balance = transaction.get_for_update(&accounts, b"ada", LockMode::Exclusive)?;
+/// assert_eq!(balance.as_deref(), Some(&b"10"[..]));
+/// transaction.put(&accounts, b"ada", b"7")?;
+/// transaction.put(&journal, b"1", b"ada paid 3")?;
+/// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"10"[..]));
+/// transaction.commit()?;
+/// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"7"[..]));
+/// # store.close()
+/// # }
+/// ```
+pub struct Transaction {
+    core: Arc<Core>,
+    number: u64,
+    options: TransactionOptions,
+    /// What all reads see, under snapshot isolation; taken at the first operation.
+    moment: OnceLock<Snapshot>,
+    writes: OwnWrites,
+    tracked: Tracked,
+    locks: HeldLocks,
+    /// Those that it has written to or read for update in, by id.
+    keyspaces: BTreeMap<u32, Keyspace>,
+    savepoints: Vec<Savepoint>,
+    /// What its thread sleeps on when it waits for a lock.
+    event: OnceLock<Arc<dyn Event>>,
+    _live: Live,
+}
+
+impl Transaction {
+    pub(crate) fn begin(core: &Arc<Core>, options: TransactionOptions) -> Result<Transaction> {
+        core.writable()?;
+        let transactions = &core.transactions;
+        let number = transactions.next_number.fetch_add(1, Ordering::Relaxed);
+        Ok(Transaction {
+            core: Arc::clone(core),
+            number,
+            options: options.bounded(),
+            moment: OnceLock::new(),
+            writes: OwnWrites::default(),
+            tracked: Tracked::default(),
+            locks: HeldLocks::new(transactions, number),
+            keyspaces: BTreeMap::new(),
+            savepoints: Vec::new(),
+            event: OnceLock::new(),
+            _live: Live::new(transactions),
+        })
+    }
+
+    /// Its number among the transactions of this opening of the store; errors name transactions by it.
+    pub fn number(&self) -> u64 {
+        self.number
+    }
+
+    /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first. `None`
+    /// under [`Isolation::ReadCommitted`].
+    pub fn snapshot(&self) -> Option<&Snapshot> {
+        (self.options.isolation == Isolation::Snapshot).then(|| self.moment.get_or_init(|| Snapshot::take(&self.core)))
+    }
+
+    /// Whether there is nothing to commit.
+    pub fn is_empty(&self) -> bool {
+        self.writes.is_empty()
+    }
+
+    /// The memory that counts towards [`TransactionOptions::bytes_max`].
+    pub fn bytes(&self) -> u64 {
+        self.writes.bytes() + self.tracked.bytes()
+    }
+
+    fn check_keyspace(&self, keyspace: &Keyspace) -> Result<()> {
+        if !Arc::ptr_eq(&keyspace.core, &self.core) {
+            return Err(Error::Invalid(
+                "the keyspace is of another store, or of this one before it was opened again; use keyspaces that the \
+                 transaction's store gives"
+                    .to_owned(),
+            ));
+        }
+        keyspace.check()
+    }
+
+    fn check_room(&self, more: u64) -> Result<()> {
+        let (bytes, bytes_max) = (self.bytes() + more, self.options.bytes_max);
+        if bytes > bytes_max { Err(Error::TransactionTooLarge { bytes, bytes_max }) } else { Ok(()) }
+    }
+
+    fn read_options(&self) -> ReadOptions {
+        ReadOptions { snapshot: self.snapshot().cloned(), ..ReadOptions::default() }
+    }
+
+    /// The value of `key`: its own, or what its isolation lets it see.
+    ///
+    /// # Errors
+    /// As [`Keyspace::get`]; [`Error::Invalid`] if the keyspace is another store's.
+    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
+        self.check_keyspace(keyspace)?;
+        match self.writes.get(keyspace.id(), key) {
+            Some(own) => Ok(own),
+            None => keyspace.get_with(key, &self.read_options()),
+        }
+    }
+
+    /// Like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn get_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
+        self.check_keyspace(keyspace)?;
+        match self.writes.get(keyspace.id(), key) {
+            Some(own) => Ok(ReadFuture::ready(Ok(own))),
+            None => keyspace.get_async(key, &self.read_options()),
+        }
+    }
+
+    /// An iterator over the store and the transaction's own writes so far. It reads as of the options' snapshot, or, without
+    /// one, as [`get`](Transaction::get) does now.
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`].
+    pub fn iter(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<TransactionIter> {
+        self.check_keyspace(keyspace)?;
+        if options.snapshot.is_none() {
+            options.snapshot = self.snapshot().cloned();
+        }
+        let (lower, upper) = (options.lower_bound.clone(), options.upper_bound.clone());
+        Ok(TransactionIter::new(keyspace.iter(options)?, self.writes.of(keyspace.id()), lower, upper))
+    }
+
+    /// The value of `key`, which nobody else may change ([shared](LockMode::Shared): nor, while others have it shared, this
+    /// transaction) until the commit. A pessimistic transaction waits for the lock; an optimistic one finds at
+    /// commit whether somebody has.
+    ///
+    /// # Errors
+    /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
+    /// been changed since the transaction's snapshot; [`Error::TransactionTooLarge`] and [`Error::TooManyLocks`].
+    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
+        self.lock(keyspace, key, mode)?;
+        self.get(keyspace, key)
+    }
+
+    /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its place in
+    /// the queue for the lock. A conflict that only tables could tell is told at commit.
+    ///
+    /// # Errors
+    /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
+    pub fn get_for_update_async(
+        &mut self,
+        keyspace: &Keyspace,
+        key: &[u8],
+        mode: LockMode,
+    ) -> Result<ForUpdateFuture<'_>> {
+        let lock = self.lock_async(keyspace, key, mode)?;
+        Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
+    }
+
+    /// What [`get_for_update`](Transaction::get_for_update) does, but for reading the value.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<()> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)?;
+        self.protect(keyspace, &key.into(), mode)
+    }
+
+    /// Like [`lock`](Transaction::lock), without blocking. Afterwards a [`put`](Transaction::put) or
+    /// [`delete`](Transaction::delete) of the key does not wait either, if it was locked [`LockMode::Exclusive`].
+    ///
+    /// # Errors
+    /// As [`get_for_update_async`](Transaction::get_for_update_async).
+    pub fn lock_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<LockFuture<'_>> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)?;
+        let pending = match self.wanted(keyspace, &key.into(), mode)? {
+            Some(wanted) if self.is_pessimistic() => Some(wanted.acquire_async(&self.core)?),
+            Some(wanted) => {
+                self.protected(wanted.row, mode, wanted.holds, false)?;
+                None
+            }
+            None => None,
+        };
+        Ok(LockFuture::new(self, pending))
+    }
+
+    /// Sets `key` to `value`. A pessimistic transaction waits for the key's lock; in asynchronous code, take that with
+    /// [`lock_async`](Transaction::lock_async) before.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] for a key or value out of bounds; as [`get_for_update`](Transaction::get_for_update).
+    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+        check_value(value)?;
+        self.change(keyspace, key, Some(value))
+    }
+
+    /// Removes `key`; no error if it does not exist. Waits as [`put`](Transaction::put) does.
+    ///
+    /// # Errors
+    /// As [`put`](Transaction::put).
+    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+        self.change(keyspace, key, None)
+    }
+
+    fn change(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)?;
+        self.check_room(writes::bytes_of(key.len(), value.map_or(0, <[u8]>::len)))?;
+        let key: Arc<[u8]> = key.into();
+        self.protect(keyspace, &key, LockMode::Exclusive)?;
+        self.writes.change(keyspace.id(), key, value.map(Arc::from), !self.savepoints.is_empty());
+        Ok(())
+    }
+
+    fn is_pessimistic(&self) -> bool {
+        self.options.kind == TransactionKind::Pessimistic
+    }
+
+    /// What it has to ask for before it may rely on a row; nothing if it does already.
+    fn wanted(&self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<Option<Wanted>> {
+        let tracked = self.tracked.mode(keyspace.id(), key);
+        match tracked {
+            Some(has) if has >= mode || !self.is_pessimistic() => return Ok(None),
+            Some(_) => {}
+            None => self.check_room(tracked::bytes_of(key.len()))?,
+        }
+        Ok(Some(Wanted {
+            row: Row { keyspace: keyspace.id(), key: Arc::clone(key) },
+            owner: self.number,
+            mode,
+            holds: tracked.is_some(),
+            timeout_ms: self.options.lock_timeout_ms,
+        }))
+    }
+
+    /// Sees to it that the commit goes through only if nobody changes a row from now on, or from the snapshot on.
+    fn protect(&mut self, keyspace: &Keyspace, key: &Arc<[u8]>, mode: LockMode) -> Result<()> {
+        let Some(wanted) = self.wanted(keyspace, key, mode)? else { return Ok(()) };
+        if self.is_pessimistic() {
+            let event = self.event.get_or_init(|| self.core.env.executor.event());
+            wanted.acquire(&self.core, event)?;
+        }
+        self.protected(wanted.row, mode, wanted.holds, true)
+    }
+
+    /// The row is locked, if it has to be: from now on it is the transaction's to check and to give back.
+    fn protected(&mut self, row: Row, mode: LockMode, held: bool, read_tables: bool) -> Result<()> {
+        if held {
+            self.tracked.set_mode(&row, mode);
+            return Ok(());
+        }
+        if self.is_pessimistic() {
+            self.locks.add(row.clone());
+        }
+        let tracked = self.track(&row, mode, read_tables);
+        if tracked.is_err() && self.is_pessimistic() {
+            self.locks.release_behind(self.locks.len() - 1);
+        }
+        tracked
+    }
+
+    fn track(&mut self, row: &Row, mode: LockMode, read_tables: bool) -> Result<()> {
+        let keyspace = match self.keyspaces.get(&row.keyspace) {
+            Some(keyspace) => keyspace.clone(),
+            None => self.keyspace(row.keyspace)?,
+        };
+        let since = match self.snapshot().map(Snapshot::sequence) {
+            Some(since) => {
+                let visible = self.core.visible.load(Ordering::Acquire);
+                let view = keyspace.inner.view.load();
+                if self.is_pessimistic()
+                    && since < visible
+                    && check::changed(&view, &row.key, since, visible, read_tables)? == Some(true)
+                {
+                    return Err(self.conflict(row));
+                }
+                since
+            }
+            None => match self.tracked.present(&self.core, &self.keyspaces)? {
+                Ok(since) => since,
+                Err(changed) => return Err(self.conflict(&changed)),
+            },
+        };
+        self.keyspaces.entry(row.keyspace).or_insert(keyspace);
+        self.tracked.add(row.clone(), mode, since, !self.savepoints.is_empty());
+        Ok(())
+    }
+
+    fn keyspace(&self, id: u32) -> Result<Keyspace> {
+        let found = crate::core::lock(&self.core.registry).by_id.get(&id).cloned();
+        let inner = found.ok_or_else(|| Error::KeyspaceDropped { name: format!("number {id}") })?;
+        Ok(Keyspace { core: Arc::clone(&self.core), inner })
+    }
+
+    fn conflict(&self, row: &Row) -> Error {
+        self.core.stats.counters.transaction_conflicts.add(1);
+        Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
+    }
+
+    /// Remembers this point; any number of them lie one behind the other.
+    pub fn set_savepoint(&mut self) {
+        let savepoint = Savepoint { writes: self.writes.mark(), rows: self.tracked.recent(), locks: self.locks.len() };
+        self.savepoints.push(savepoint);
+    }
+
+    /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked or
+    /// read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no savepoint.
+    pub fn rollback_to_savepoint(&mut self) -> Result<()> {
+        let savepoint = self.savepoints.pop().ok_or_else(no_savepoint)?;
+        self.writes.take_back(&savepoint.writes);
+        self.tracked.take_back(savepoint.rows);
+        self.locks.release_behind(savepoint.locks);
+        self.forget_past();
+        Ok(())
+    }
+
+    /// Forgets the last savepoint, and keeps what was done since.
+    ///
+    /// # Errors
+    /// [`Error::Invalid`] if there is no savepoint.
+    pub fn pop_savepoint(&mut self) -> Result<()> {
+        self.savepoints.pop().ok_or_else(no_savepoint)?;
+        self.forget_past();
+        Ok(())
+    }
+
+    /// Without a savepoint nobody goes back.
+    fn forget_past(&mut self) {
+        if self.savepoints.is_empty() {
+            self.writes.forget_past();
+            self.tracked.forget_past();
+        }
+    }
+
+    /// Ends it without a trace, as dropping it does.
+    pub fn rollback(self) {}
+
+    /// Makes its writes visible to all, together, and durable as its options say. Returns the sequence number from which on
+    /// snapshots see them; if there are none, one at which all that it had locked or read for update was unchanged.
+    ///
+    /// # Errors
+    /// [`Error::Conflict`] if a key that it wrote or read for update has been changed by somebody else; as
+    /// [`Store::write`](crate::Store::write). It has left no trace then, unless the store has [failed](Error::Failed): a commit
+    /// that failed with it may be found, whole, when the store is opened again.
+    pub fn commit(self) -> Result<SequenceNumber> {
+        let core = Arc::clone(&self.core);
+        let (write, durability) = self.into_write()?;
+        if let Some(commitment) = &write.commitment {
+            commitment.check_published(true)?;
+        }
+        if write.batch.is_empty() {
+            return Ok(nothing_to_write(&core, &write));
+        }
+        core.write_numbered(write, durability)
+    }
+
+    /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes place,
+    /// or is refused, whether the future is polled or dropped, and its locks are given back then.
+    ///
+    /// # Errors
+    /// As [`commit`](Transaction::commit); some at once, others from the future.
+    pub fn commit_async(self) -> Result<CommitFuture> {
+        let core = Arc::clone(&self.core);
+        let (write, durability) = self.into_write()?;
+        let is_checked = match &write.commitment {
+            Some(commitment) => commitment.check_published(false)?,
+            None => true,
+        };
+        if is_checked && write.batch.is_empty() {
+            return Ok(CommitFuture::done(nothing_to_write(&core, &write)));
+        }
+        if is_checked {
+            return WriteFuture::begin(&core, write, durability).map(CommitFuture::writing);
+        }
+        // Tables have to be read first, on a thread of the store.
+        let there = Arc::clone(&core);
+        let admission = core.readers.submit(&core.env, move || {
+            if let Some(commitment) = &write.commitment {
+                commitment.check_published(true)?;
+            }
+            if write.batch.is_empty() {
+                return Ok(CommitState::Done(nothing_to_write(&there, &write)));
+            }
+            WriteFuture::begin(&there, write, durability).map(|writing| CommitState::Writing(writing.into_admission()))
+        })?;
+        Ok(CommitFuture::checking(admission))
+    }
+
+    /// The batch, and what has to hold when it begins.
+    fn into_write(self) -> Result<(Write, Durability)> {
+        self.core.writable()?;
+        let durability = self.options.durability.unwrap_or(self.core.options.durability);
+        let (rows, mut snapshots) = self.tracked.into_rows();
+        snapshots.extend(self.moment.into_inner());
+        let mut batch = WriteBatch::new();
+        self.writes.encode(&self.keyspaces, &mut batch)?;
+        let commitment = (!rows.is_empty()).then(|| {
+            let keyspaces = self.keyspaces.into_values().collect();
+            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots)
+        });
+        Ok((Write { batch, commitment }, durability))
+    }
+}
+
+/// The outcome of a commit of reads only, after its check.
+fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
+    core.stats.counters.transactions_committed.add(1);
+    let checked_to = write.commitment.as_ref().map(|commitment| commitment.checked_to());
+    checked_to.unwrap_or_else(|| core.visible.load(Ordering::Acquire))
+}
+
+fn no_savepoint() -> Error {
+    Error::Invalid("the transaction has no savepoint; set one before".to_owned())
+}
+
+impl fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Transaction { number, options, .. } = self;
+        write!(f, "Transaction({number}, {:?}, {:?}, {} bytes)", options.kind, options.isolation, self.bytes())
+    }
+}
+
+#[cfg(test)]
+mod tests;

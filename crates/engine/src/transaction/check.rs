@@ -1,0 +1,330 @@
+//! The check at commit: nothing that the transaction locked, wrote or read for update has been changed since.
+//!
+//! Every such row has a sequence number, `since`: what the transaction relies on is the newest version at or below it. The
+//! commit goes through if no version above it exists when it gets its own sequence numbers, under the commit lock. Writes
+//! outside of transactions take no row locks, so this is what keeps them from slipping in between, for pessimistic
+//! transactions, too.
+//!
+//! 1. **Published writes**, no lock held: the newest version of each row is looked up in memtables, and in tables that were
+//!    written since. Rows of a `since` that is still the newest visible number need none of it.
+//! 2. **Writes on their way**, which are in the log and not yet in memtables, and those published during the check: their
+//!    batches are searched for the rows, no lock held, until few are left.
+//! 3. **The rest** is searched under the commit lock: [`UNDER_LOCK_MAX`] operations at most. Then the sequence numbers are
+//!    given out.
+//!
+//! **Cost.** Nothing for writes outside of transactions but one comparison as each is published. A commit pays a memtable lookup
+//! for each row if anything was written since, and a binary search for each operation of others that is on its way.
+//!
+//! **How far back.** As far as the transaction goes. It holds snapshots at its rows' numbers, so that compactions keep
+//! what shows a change: a newer version is merged away only by a still newer one, and a tombstone only if the row did not
+//! exist at `since` either. (That row is as it was, and counts as unchanged.)
+//!
+//! **Bounded.** Requests that were published during checks are kept up to [`LATELY_BYTES_MAX`]; a check that finds
+//! older ones forgotten looks into memtables again.
+
+use super::held::{HeldLocks, keyspace_name};
+use crate::commit::{Commit, Request};
+use crate::core::{Core, lock};
+use crate::keyspace::Keyspace;
+use crate::snapshot::Snapshot;
+use crate::version::TableFile;
+use crate::view::View;
+use crate::{Error, Result};
+use situ_storage::Error as StorageError;
+use situ_table::range_del::TombstoneIndex;
+use situ_table::{KeyKind, ReadOptions as TableReadOptions, hash_key};
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Operations of others that are searched under the commit lock: some ten microseconds.
+const UNDER_LOCK_MAX: usize = 256;
+
+/// Requests published during checks take at most this much memory beyond their time.
+const LATELY_BYTES_MAX: usize = 1 << 20;
+
+/// A row to be checked.
+#[derive(Debug, Clone)]
+pub(super) struct CheckedRow {
+    pub(super) keyspace: u32,
+    pub(super) key: Arc<[u8]>,
+    pub(super) since: u64,
+}
+
+/// What checks that are going on need of the commit queue; under the commit lock.
+#[derive(Default)]
+pub(crate) struct Checks {
+    /// How many are going on.
+    running: usize,
+    /// Requests published since the first of them began, oldest first, but for those forgotten.
+    lately: VecDeque<Arc<Request>>,
+    lately_bytes: usize,
+    /// Published requests up to this sequence number are not in `lately`.
+    forgotten_to: u64,
+}
+
+impl Checks {
+    /// A request leaves the queue. Those that are kept no longer go to `dropped`, to be freed without the lock.
+    #[inline]
+    pub(crate) fn published(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
+        if self.running > 0 {
+            self.keep(request, dropped);
+        }
+    }
+
+    fn keep(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
+        self.lately_bytes += request.bytes();
+        self.lately.push_back(Arc::clone(request));
+        while self.lately_bytes > LATELY_BYTES_MAX
+            && let Some(oldest) = self.lately.pop_front()
+        {
+            self.lately_bytes -= oldest.bytes();
+            self.forgotten_to = oldest.last();
+            dropped.push(oldest);
+        }
+    }
+
+    /// What is kept, newest first.
+    pub(crate) fn lately(&self) -> impl Iterator<Item = &Arc<Request>> {
+        self.lately.iter().rev()
+    }
+
+    fn begin(&mut self, visible: u64) {
+        if self.running == 0 {
+            self.forgotten_to = visible;
+        }
+        self.running += 1;
+    }
+
+    fn end(&mut self) -> VecDeque<Arc<Request>> {
+        self.running -= 1;
+        if self.running > 0 {
+            return VecDeque::new();
+        }
+        self.lately_bytes = 0;
+        std::mem::take(&mut self.lately)
+    }
+}
+
+/// What remains to be looked at before a commit may begin.
+pub(crate) struct Unchecked {
+    commitment: Arc<Commitment>,
+    /// Requests behind those checked; none if memtables are to be looked at again.
+    requests: Option<Vec<Arc<Request>>>,
+    to: u64,
+}
+
+/// What a transaction's batch takes with it into the write path: what is to be checked before it begins, and what is
+/// given back when it ends.
+pub(crate) struct Commitment {
+    core: Arc<Core>,
+    /// By keyspace, then key.
+    rows: Vec<CheckedRow>,
+    keyspaces: Vec<Keyspace>,
+    /// Nothing up to this number has changed a row. Written by whoever has the batch in hands.
+    checked_to: AtomicU64,
+    is_registered: AtomicBool,
+    held: Mutex<Option<Held>>,
+}
+
+/// What a transaction gives back when its commit is visible, or has failed.
+struct Held {
+    _locks: HeldLocks,
+    _snapshots: Vec<Snapshot>,
+    _lately: VecDeque<Arc<Request>>,
+}
+
+impl Commitment {
+    /// `rows` ascend. `keyspaces` are theirs.
+    pub(super) fn new(
+        core: &Arc<Core>,
+        rows: Vec<CheckedRow>,
+        keyspaces: Vec<Keyspace>,
+        locks: HeldLocks,
+        snapshots: Vec<Snapshot>,
+    ) -> Arc<Commitment> {
+        debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
+        lock(&core.commit).checks.begin(core.visible.load(Ordering::Acquire));
+        let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
+        Arc::new(Commitment {
+            core: Arc::clone(core),
+            rows,
+            keyspaces,
+            checked_to: AtomicU64::new(0),
+            is_registered: AtomicBool::new(true),
+            held: Mutex::new(Some(held)),
+        })
+    }
+
+    fn conflict(&self, row: &CheckedRow) -> Error {
+        self.core.stats.counters.transaction_conflicts.add(1);
+        Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
+    }
+
+    /// Step 1: everything that is visible now. False if tables would have to be read, and are not to be.
+    pub(super) fn check_published(&self, read_tables: bool) -> Result<bool> {
+        // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
+        let visible = {
+            let _commit = lock(&self.core.commit);
+            self.core.visible.load(Ordering::Acquire)
+        };
+        for keyspace in &self.keyspaces {
+            let view = keyspace.inner.view.load();
+            for row in self.rows_of(keyspace.id()).iter().filter(|row| row.since < visible) {
+                match changed(&view, &row.key, row.since, visible, read_tables)? {
+                    Some(false) => {}
+                    Some(true) => return Err(self.conflict(row)),
+                    None => return Ok(false),
+                }
+            }
+        }
+        self.checked_to.store(visible, Ordering::Relaxed);
+        // Here others may come in between; a simulator lets them.
+        self.core.env.executor.yield_point();
+        Ok(true)
+    }
+
+    /// The number up to which nothing has changed a row.
+    pub(super) fn checked_to(&self) -> u64 {
+        self.checked_to.load(Ordering::Relaxed)
+    }
+
+    /// The memory it takes, about.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.rows.iter().map(|row| (size_of::<CheckedRow>() + row.key.len()) as u64).sum()
+    }
+
+    fn rows_of(&self, keyspace: u32) -> &[CheckedRow] {
+        let from = self.rows.partition_point(|row| row.keyspace < keyspace);
+        let count = self.rows[from..].partition_point(|row| row.keyspace == keyspace);
+        &self.rows[from..from + count]
+    }
+
+    /// Step 3, under the commit lock: whether the commit may begin now. If it may, it has to.
+    pub(crate) fn check_rest(self: &Arc<Self>, commit: &mut Commit) -> Result<(), CheckFailed> {
+        let checked_to = self.checked_to.load(Ordering::Relaxed);
+        let to = commit.last_sequence();
+        let unchecked =
+            |requests| CheckFailed::Unchecked(Box::new(Unchecked { commitment: Arc::clone(self), requests, to }));
+        if checked_to < commit.checks.forgotten_to {
+            return Err(unchecked(None));
+        }
+        let newer = || commit.requests_behind(checked_to);
+        let operations = newer().map(|request| request.operations_count()).sum::<usize>();
+        if operations > UNDER_LOCK_MAX {
+            return Err(unchecked(Some(newer().cloned().collect())));
+        }
+        if let Some(row) = newer().find_map(|request| self.row_changed_by(request)) {
+            return Err(CheckFailed::Conflict(self.conflict(row)));
+        }
+        self.checked_to.store(to, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The batch has its sequence numbers; under the commit lock.
+    pub(crate) fn begun(&self, commit: &mut Commit) {
+        if self.is_registered.swap(false, Ordering::Relaxed) {
+            let lately = commit.checks.end();
+            if let Some(held) = &mut *lock(&self.held) {
+                held._lately = lately;
+            }
+        }
+    }
+
+    fn row_changed_by(&self, request: &Request) -> Option<&CheckedRow> {
+        request.operations().find_map(|operation| {
+            let before = |row: &CheckedRow| (row.keyspace, &row.key[..]) < (operation.keyspace, operation.key);
+            let first = self.rows.get(self.rows.partition_point(before))?;
+            let is_changed = match operation.kind {
+                KeyKind::RangeDelete => &first.key[..] < operation.value,
+                _ => &first.key[..] == operation.key,
+            };
+            (first.keyspace == operation.keyspace && is_changed).then_some(first)
+        })
+    }
+
+    /// The locks and snapshots go. To be called without a lock.
+    pub(crate) fn release(&self) {
+        let held = lock(&self.held).take();
+        drop(held);
+    }
+}
+
+impl Drop for Commitment {
+    fn drop(&mut self) {
+        if self.is_registered.swap(false, Ordering::Relaxed) {
+            let lately = lock(&self.core.commit).checks.end();
+            drop(lately);
+        }
+    }
+}
+
+/// Why a commit cannot begin now.
+pub(crate) enum CheckFailed {
+    Conflict(Error),
+    Unchecked(Box<Unchecked>),
+}
+
+impl Unchecked {
+    /// Whether a look may have to wait for a disk.
+    pub(crate) fn may_read(&self) -> bool {
+        self.requests.is_none()
+    }
+
+    /// Step 2: looks at what has come in between, with no lock held.
+    pub(crate) fn look(self) -> Result<()> {
+        let commitment = &self.commitment;
+        let Some(requests) = &self.requests else { return commitment.check_published(true).map(drop) };
+        if let Some(row) = requests.iter().find_map(|request| commitment.row_changed_by(request)) {
+            return Err(commitment.conflict(row));
+        }
+        commitment.checked_to.store(self.to, Ordering::Relaxed);
+        commitment.core.env.executor.yield_point();
+        Ok(())
+    }
+}
+
+/// Whether there is a version of `key` above `since`, and at or below `to`. `None` if a table would have to be read for the
+/// answer, and is not to be.
+pub(super) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables: bool) -> Result<Option<bool>> {
+    let hash = hash_key(key);
+    for slot in view.slots().take_while(|slot| slot.last_sequence() > since) {
+        let memtable = &slot.memtable;
+        let covered = memtable.has_range_tombstones() && is_covered(&memtable.range_tombstones(), key, since, to);
+        if covered || memtable.get(key, hash, to).is_some_and(|(trailer, _)| trailer.sequence() > since) {
+            return Ok(Some(true));
+        }
+    }
+    let options = TableReadOptions { memory_only: !read_tables, ..TableReadOptions::default() };
+    let (level0, deeper) = view.version.levels.split_at(1);
+    let level0 = level0[0].files.iter().filter(|file| file.meta.span.contains(key));
+    let files = level0.chain(deeper.iter().filter_map(|level| level.find(key)));
+    for file in files.filter(|file| file.meta.largest_sequence > since) {
+        match changed_in_table(file, key, hash, since, to, &options) {
+            Ok(false) => {}
+            Ok(true) => return Ok(Some(true)),
+            Err(StorageError::NotInMemory) => return Ok(None),
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(Some(false))
+}
+
+fn changed_in_table(
+    file: &TableFile,
+    key: &[u8],
+    hash: u64,
+    since: u64,
+    to: u64,
+    options: &TableReadOptions,
+) -> Result<bool, StorageError> {
+    let table = file.table_for(options)?;
+    if file.meta.range_deletions > 0 && is_covered(table.tombstone_index(), key, since, to) {
+        return Ok(true);
+    }
+    Ok(table.get(key, to, hash, options)?.is_some_and(|entry| entry.trailer.sequence() > since))
+}
+
+fn is_covered(tombstones: &TombstoneIndex, key: &[u8], since: u64, to: u64) -> bool {
+    tombstones.covering(key, to).is_some_and(|tombstone| tombstone.sequence > since)
+}

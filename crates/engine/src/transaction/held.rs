@@ -1,0 +1,222 @@
+//! The locks of one transaction, and its waits for more.
+
+use super::Transactions;
+use super::alarm::Due;
+use super::deadlock::Edge;
+use super::locks::{Acquired, Owner, Row, Verdict, Waiter};
+use super::options::LockMode;
+use crate::core::{Core, lock};
+use crate::{Error, Result};
+use situ_device::Event;
+use std::fmt;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+/// A transaction that waits for another one; part of
+/// [`Error::Deadlock`](crate::Error::Deadlock) and [`Error::LockTimeout`](crate::Error::LockTimeout).
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LockWait {
+    /// The transaction that waits, by its [number](crate::Transaction::number).
+    pub transaction: u64,
+    /// The keyspace of the key that it wants to lock.
+    pub keyspace: String,
+    /// That key.
+    pub key: Vec<u8>,
+    /// The transaction that has locked the key, or waits before it.
+    pub waits_for: u64,
+}
+
+impl LockWait {
+    fn new(core: &Core, edge: Edge) -> LockWait {
+        LockWait {
+            transaction: edge.owner,
+            keyspace: keyspace_name(core, edge.row.keyspace),
+            key: edge.row.key.to_vec(),
+            waits_for: edge.waits_for,
+        }
+    }
+}
+
+impl fmt::Display for LockWait {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let LockWait { transaction, keyspace, key, waits_for } = self;
+        let key = key.escape_ascii();
+        write!(f, "transaction {transaction} waits for transaction {waits_for} to unlock \"{key}\" of {keyspace:?}")
+    }
+}
+
+/// The name of a keyspace, for messages.
+pub(super) fn keyspace_name(core: &Core, id: u32) -> String {
+    lock(&core.registry).by_id.get(&id).map_or_else(|| format!("number {id}, dropped"), |k| k.name.clone())
+}
+
+fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
+    core.stats.counters.deadlocks.add(1);
+    Error::Deadlock { cycle: circle.into_iter().map(|edge| LockWait::new(core, edge)).collect() }
+}
+
+/// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its way
+/// are kept until it is visible.
+pub(crate) struct HeldLocks {
+    transactions: Arc<Transactions>,
+    owner: Owner,
+    rows: Vec<Row>,
+}
+
+impl HeldLocks {
+    pub(super) fn new(transactions: &Arc<Transactions>, owner: Owner) -> HeldLocks {
+        HeldLocks { transactions: Arc::clone(transactions), owner, rows: Vec::new() }
+    }
+
+    pub(super) fn add(&mut self, row: Row) {
+        self.rows.push(row);
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
+    /// Gives back all but the first `count`.
+    pub(super) fn release_behind(&mut self, count: usize) {
+        for row in self.rows.drain(count.min(self.rows.len())..) {
+            self.transactions.locks.release(&row, self.owner);
+        }
+    }
+}
+
+impl Drop for HeldLocks {
+    fn drop(&mut self) {
+        self.release_behind(0);
+    }
+}
+
+/// What a transaction asks for.
+pub(super) struct Wanted {
+    pub(super) row: Row,
+    pub(super) owner: Owner,
+    pub(super) mode: LockMode,
+    /// It has the row shared already.
+    pub(super) holds: bool,
+    pub(super) timeout_ms: u64,
+}
+
+impl Wanted {
+    /// Waits on this thread.
+    pub(super) fn acquire(&self, core: &Core, event: &Arc<dyn Event>) -> Result<()> {
+        let transactions = &core.transactions;
+        let event_there = Some(Arc::clone(event));
+        let may_wait = self.timeout_ms > 0;
+        let acquired =
+            transactions.locks.acquire(&self.row, self.owner, self.mode, self.holds, may_wait, event_there)?;
+        let waiter = match acquired {
+            Acquired::Held => return Ok(()),
+            Acquired::Deadlock(circle) => return Err(deadlock(core, circle)),
+            Acquired::Taken(holder) => return Err(self.timed_out(core, holder)),
+            Acquired::Queued(waiter) => waiter,
+        };
+        core.stats.counters.lock_waits.add(1);
+        let until = core.env.clock.now() + Duration::from_millis(self.timeout_ms);
+        let verdict = loop {
+            let seen = event.generation();
+            if let Some(verdict) = waiter.verdict() {
+                break verdict;
+            }
+            let left = until.saturating_sub(core.env.clock.now());
+            if left.is_zero() {
+                transactions.locks.give_up(&waiter);
+            } else {
+                event.wait(seen, Some(left));
+            }
+        };
+        transactions.locks.forget_wait(&waiter);
+        self.judge(core, &waiter, verdict)
+    }
+
+    fn judge(&self, core: &Core, waiter: &Waiter, verdict: Verdict) -> Result<()> {
+        match verdict {
+            Verdict::Granted => Ok(()),
+            Verdict::Closed => Err(Error::Closed),
+            Verdict::GivenUp => Err(self.timed_out(core, waiter.waited_for())),
+        }
+    }
+
+    fn timed_out(&self, core: &Core, waits_for: Owner) -> Error {
+        core.stats.counters.lock_timeouts.add(1);
+        let edge = Edge { owner: self.owner, row: self.row.clone(), waits_for };
+        Error::LockTimeout { wait: Box::new(LockWait::new(core, edge)), waited_ms: self.timeout_ms }
+    }
+
+    /// Begins to wait without a thread.
+    pub(super) fn acquire_async(self, core: &Arc<Core>) -> Result<Pending> {
+        let transactions = &core.transactions;
+        let may_wait = self.timeout_ms > 0;
+        let acquired = transactions.locks.acquire(&self.row, self.owner, self.mode, self.holds, may_wait, None)?;
+        let wait = match acquired {
+            Acquired::Held => None,
+            Acquired::Deadlock(circle) => return Err(deadlock(core, circle)),
+            Acquired::Taken(holder) => return Err(self.timed_out(core, holder)),
+            Acquired::Queued(waiter) => {
+                core.stats.counters.lock_waits.add(1);
+                Some(Wait { waiter, due: None })
+            }
+        };
+        let mut pending = Pending { core: Arc::clone(core), wanted: self, wait, taken: false };
+        if let Some(wait) = &mut pending.wait {
+            let at = core.env.clock.now() + Duration::from_millis(pending.wanted.timeout_ms);
+            wait.due = Some(transactions.alarm.set(&core.env, &transactions.locks, &wait.waiter, at)?);
+        }
+        Ok(pending)
+    }
+}
+
+/// A lock that a future waits for, or has and has not passed on yet; given up when it is dropped.
+pub(super) struct Pending {
+    core: Arc<Core>,
+    pub(super) wanted: Wanted,
+    wait: Option<Wait>,
+    /// Somebody else sees to it now that the lock is given back.
+    taken: bool,
+}
+
+struct Wait {
+    waiter: Arc<Waiter>,
+    due: Option<Due>,
+}
+
+impl Pending {
+    /// When it is ready with `Ok`, the lock is the caller's to give back.
+    pub(super) fn poll(&mut self, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let Some(wait) = &self.wait else {
+            self.taken = true;
+            return Poll::Ready(Ok(()));
+        };
+        let Some(verdict) = wait.waiter.verdict_or_wake(context.waker()) else { return Poll::Pending };
+        let outcome = self.wanted.judge(&self.core, &wait.waiter, verdict);
+        self.taken = true;
+        self.end_wait();
+        Poll::Ready(outcome)
+    }
+
+    fn end_wait(&mut self) -> Option<Verdict> {
+        let transactions = &self.core.transactions;
+        let wait = self.wait.take()?;
+        transactions.locks.give_up(&wait.waiter);
+        transactions.locks.forget_wait(&wait.waiter);
+        wait.due.into_iter().for_each(|due| transactions.alarm.forget(due));
+        wait.waiter.verdict()
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let waited = self.wait.is_some();
+        let verdict = self.end_wait();
+        let has = !waited || verdict == Some(Verdict::Granted);
+        // Of an upgrade the transaction keeps what it had, and a little more.
+        if has && !self.taken && !self.wanted.holds {
+            self.core.transactions.locks.release(&self.wanted.row, self.wanted.owner);
+        }
+    }
+}

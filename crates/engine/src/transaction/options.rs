@@ -1,0 +1,118 @@
+//! How a transaction is to behave.
+
+use crate::options::{BATCH_BYTES_MAX, Durability};
+
+/// When a transaction learns that another one is in its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TransactionKind {
+    /// At once: what it writes or reads for update is locked against other pessimistic transactions, which wait.
+    /// Right where transactions meet often.
+    #[default]
+    Pessimistic,
+    /// At commit: it takes no locks and never waits for others; if what it wrote or read for update has been changed,
+    /// the commit answers [`Error::Conflict`](crate::Error::Conflict). Right where transactions seldom meet.
+    Optimistic,
+}
+
+/// What a transaction sees of others.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Isolation {
+    /// Each read sees what is committed when it begins. A key that is read, but not for update, may change before the
+    /// transaction writes it: that change is lost.
+    ReadCommitted,
+    /// All reads see one moment, that of the transaction's first operation. Of two transactions that overlap and write the
+    /// same key the first to commit wins. Two transactions may still each read what the other one writes (write skew), unless
+    /// they read it for update.
+    #[default]
+    Snapshot,
+}
+
+/// How a key is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockMode {
+    /// Others may lock it shared, too; nobody may write it.
+    Shared,
+    /// Nobody else may lock it.
+    Exclusive,
+}
+
+/// How a transaction is to behave. The default is pessimistic, with snapshot isolation.
+///
+/// ```
+/// use situ_engine::{Durability, TransactionOptions};
+/// let options = TransactionOptions::optimistic().read_committed().durability(Durability::Synced);
+/// ```
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct TransactionOptions {
+    /// Whether it locks or checks at the end. Default: pessimistic.
+    pub kind: TransactionKind,
+    /// What it sees of others. Default: a snapshot.
+    pub isolation: Isolation,
+    /// How long an operation waits for a lock before it answers [`Error::LockTimeout`](crate::Error::LockTimeout);
+    /// 0: not at all. Default: 1000.
+    pub lock_timeout_ms: u64,
+    /// Memory for its writes, for the keys it has locked or read for update, and for what its savepoints need; beyond, an
+    /// operation answers [`Error::TransactionTooLarge`](crate::Error::TransactionTooLarge). Default: 64 MiB; at most
+    /// [`BATCH_BYTES_MAX`].
+    pub bytes_max: u64,
+    /// When the commit is acknowledged. Default: as the store's writes are.
+    pub durability: Option<Durability>,
+}
+
+impl Default for TransactionOptions {
+    fn default() -> TransactionOptions {
+        TransactionOptions {
+            kind: TransactionKind::default(),
+            isolation: Isolation::default(),
+            lock_timeout_ms: 1000,
+            bytes_max: 64 << 20,
+            durability: None,
+        }
+    }
+}
+
+impl TransactionOptions {
+    /// The defaults.
+    pub fn pessimistic() -> TransactionOptions {
+        TransactionOptions::default()
+    }
+
+    /// The defaults, but optimistic.
+    pub fn optimistic() -> TransactionOptions {
+        TransactionOptions { kind: TransactionKind::Optimistic, ..TransactionOptions::default() }
+    }
+
+    /// With [`Isolation::ReadCommitted`].
+    #[must_use]
+    pub fn read_committed(mut self) -> TransactionOptions {
+        self.isolation = Isolation::ReadCommitted;
+        self
+    }
+
+    /// With another time to wait for locks.
+    #[must_use]
+    pub fn lock_timeout_ms(mut self, ms: u64) -> TransactionOptions {
+        self.lock_timeout_ms = ms;
+        self
+    }
+
+    /// With another bound on its memory.
+    #[must_use]
+    pub fn bytes_max(mut self, bytes: u64) -> TransactionOptions {
+        self.bytes_max = bytes;
+        self
+    }
+
+    /// With this durability of its commit.
+    #[must_use]
+    pub fn durability(mut self, durability: Durability) -> TransactionOptions {
+        self.durability = Some(durability);
+        self
+    }
+
+    pub(super) fn bounded(mut self) -> TransactionOptions {
+        self.bytes_max = self.bytes_max.min(BATCH_BYTES_MAX as u64);
+        self
+    }
+}

@@ -1,0 +1,152 @@
+//! The steps of the check, one by one: what is found among published writes, among those on their way, and when too much has
+//! come in between to be searched under the commit lock.
+
+use super::super::check::{CheckFailed, CheckedRow, Commitment};
+use super::super::held::HeldLocks;
+use crate::batch::WriteBatch;
+use crate::core::{Core, lock};
+use crate::options::{Durability, Options};
+use crate::store::{Store, StoreBuilder};
+use crate::{Error, Result, WriteFuture};
+use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
+use std::sync::Arc;
+use std::time::Duration;
+
+fn with_store(seed: u64, test: impl FnOnce(&SimVolume, &Store, &Arc<Core>) + Send) {
+    let executor = SimExecutor::new(seed);
+    executor.run(|| {
+        let volume = SimVolume::new(&executor.env(), FaultPlan::none(), seed);
+        let builder = StoreBuilder::new(Options::default()).env(executor.env());
+        let store = builder.open_volume(Arc::new(volume.clone())).unwrap();
+        let core = Arc::clone(&store.default_keyspace().core);
+        test(&volume, &store, &core);
+        store.close().unwrap();
+    });
+}
+
+/// A check of the rows `b`, `m` and `y`, whose first step has been made.
+fn begin_check(store: &Store, core: &Arc<Core>) -> Arc<Commitment> {
+    let since = store.snapshot().unwrap().sequence();
+    let row = |key: &[u8]| CheckedRow { keyspace: 0, key: key.into(), since };
+    let rows = [&b"b"[..], b"m", b"y"].map(row).to_vec();
+    let locks = HeldLocks::new(&core.transactions, 1);
+    let commitment = Commitment::new(core, rows, vec![store.default_keyspace().clone()], locks, Vec::new());
+    assert!(commitment.check_published(false).unwrap());
+    commitment
+}
+
+/// Makes the other steps; tells how often they were made without the commit lock, and how often with a look at memtables.
+fn end_check(core: &Arc<Core>, commitment: &Arc<Commitment>) -> Result<(u32, u32)> {
+    let (mut looks, mut lookups) = (0, 0);
+    loop {
+        let failed = {
+            let mut commit = lock(&core.commit);
+            match commitment.check_rest(&mut commit) {
+                Ok(()) => return Ok((looks, lookups)),
+                Err(failed) => failed,
+            }
+        };
+        match failed {
+            CheckFailed::Conflict(error) => return Err(error),
+            CheckFailed::Unchecked(unchecked) => {
+                *(if unchecked.may_read() { &mut lookups } else { &mut looks }) += 1;
+                unchecked.look()?;
+            }
+        }
+    }
+}
+
+fn is_conflict<T: std::fmt::Debug>(outcome: &Result<T>, on: &[u8]) -> bool {
+    matches!(outcome, Err(Error::Conflict { key, .. }) if **key == *on)
+}
+
+/// Puts of neighbours of the rows, and at the end one of `key`.
+fn many(store: &Store, count: u32, key: &[u8], value: &[u8]) -> WriteBatch {
+    let mut batch = WriteBatch::new();
+    for n in 1..count {
+        batch.put(store.default_keyspace(), &[b'm', (n >> 8) as u8, n as u8], value).unwrap();
+    }
+    batch.put(store.default_keyspace(), key, value).unwrap();
+    batch
+}
+
+#[test]
+fn few_writes_that_come_in_between_are_searched_under_the_lock() {
+    for_each_seed(0, 10, |seed| {
+        with_store(seed, |_, store, core| {
+            for (key, conflicts) in [(&b"m"[..], true), (b"l", false), (b"y", true), (b"z", false)] {
+                let commitment = begin_check(store, core);
+                store.write(many(store, 100, key, b"value")).unwrap();
+                let outcome = end_check(core, &commitment);
+                assert_eq!(is_conflict(&outcome, key), conflicts, "{outcome:?}");
+                assert!(conflicts || outcome.unwrap() == (0, 0));
+            }
+        });
+    });
+}
+
+#[test]
+fn many_writes_are_searched_without_the_lock_and_only_the_rest_under_it() {
+    for_each_seed(0, 10, |seed| {
+        with_store(seed, |_, store, core| {
+            for (key, conflicts) in [(&b"m"[..], true), (b"n", false)] {
+                let commitment = begin_check(store, core);
+                store.write(many(store, 500, key, b"value")).unwrap();
+                let outcome = end_check(core, &commitment);
+                assert_eq!(is_conflict(&outcome, key), conflicts, "{outcome:?}");
+                assert!(conflicts || outcome.unwrap() == (1, 0));
+            }
+        });
+    });
+}
+
+/// What is kept of published requests is bounded; beyond, memtables are asked again.
+#[test]
+fn writes_that_were_forgotten_are_looked_up() {
+    for_each_seed(0, 10, |seed| {
+        with_store(seed, |_, store, core| {
+            for (key, conflicts) in [(&b"m"[..], true), (b"n", false)] {
+                let commitment = begin_check(store, core);
+                store.put(key, b"value").unwrap();
+                store.write(many(store, 3, b"other", &[7; 600 << 10])).unwrap();
+                store.put(b"another", b"value").unwrap();
+                let outcome = end_check(core, &commitment);
+                assert_eq!(is_conflict(&outcome, key), conflicts, "{outcome:?}");
+                assert!(conflicts || outcome.unwrap() == (0, 1));
+                // With the last check all is forgotten.
+                assert_eq!(lock(&core.commit).checks.lately().count(), 1);
+                drop(commitment);
+                assert_eq!(lock(&core.commit).checks.lately().count(), 0);
+            }
+        });
+    });
+}
+
+/// Writes that are in the log, and neither in memtables nor visible.
+#[test]
+fn writes_on_their_way_are_found() {
+    for_each_seed(0, 20, |seed| {
+        with_store(seed, |volume, store, core| {
+            type Change = fn(&Store) -> Result<WriteFuture>;
+            let changes: [(Change, &[u8]); 5] = [
+                (|store| store.put_async(b"b", b"value", Durability::Synced), b"b"),
+                (|store| store.delete_async(b"m", Durability::Synced), b"m"),
+                (|store| store.delete_range_async(b"c", b"n", Durability::Synced), b"m"),
+                (|store| store.delete_range_async(b"n", b"y", Durability::Synced), b""),
+                (|store| store.put_async(b"x", b"value", Durability::Synced), b""),
+            ];
+            for (change, on) in changes {
+                let slow =
+                    Rule::new(Fault::Delay(Duration::from_secs(5))).on(&[Operation::WritePages, Operation::Sync]);
+                volume.set_faults(FaultPlan::none().with(slow));
+                let commitment = begin_check(store, core);
+                let write = change(store).unwrap();
+                assert!(!write.is_done());
+                let outcome = end_check(core, &commitment);
+                assert_eq!(is_conflict(&outcome, on), !on.is_empty(), "{outcome:?}");
+                volume.set_faults(FaultPlan::none());
+                store.sync().unwrap();
+            }
+        });
+    });
+}

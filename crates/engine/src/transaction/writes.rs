@@ -1,0 +1,125 @@
+//! What a transaction has written: the last state of each key, in order, and how to go back to a savepoint.
+//!
+//! The map of a keyspace is shared with iterators that were opened over it, and copied when it is changed while there is one:
+//! an iterator shows the transaction as it was when it was opened.
+
+use crate::Result;
+use crate::batch::WriteBatch;
+use crate::keyspace::Keyspace;
+use crate::read::Value;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// What becomes of a key: its value, or nothing.
+pub(super) type Own = Option<Arc<[u8]>>;
+
+/// A keyspace's changes.
+pub(super) type OwnMap = BTreeMap<Arc<[u8]>, Own>;
+
+/// What a change takes beside key and value: a place in a map, two allocations with their counters.
+const CHANGE_BYTES: usize = 120;
+
+/// The memory that a change is charged.
+pub(super) fn bytes_of(key_bytes: usize, value_bytes: usize) -> u64 {
+    (CHANGE_BYTES + key_bytes + value_bytes) as u64
+}
+
+/// A change, and what was there before.
+struct Past {
+    keyspace: u32,
+    key: Arc<[u8]>,
+    /// `None` if the transaction had not changed the key.
+    before: Option<Own>,
+}
+
+/// A point to go back to.
+pub(super) struct Mark {
+    past: usize,
+    bytes: u64,
+    past_bytes: u64,
+}
+
+/// See the [module](self).
+#[derive(Default)]
+pub(super) struct OwnWrites {
+    by_keyspace: BTreeMap<u32, Arc<OwnMap>>,
+    bytes: u64,
+    past: Vec<Past>,
+    past_bytes: u64,
+}
+
+impl OwnWrites {
+    pub(super) fn is_empty(&self) -> bool {
+        self.by_keyspace.values().all(|map| map.is_empty())
+    }
+
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes + self.past_bytes
+    }
+
+    /// What it has made of a key: `Some(None)` if it is gone.
+    pub(super) fn get(&self, keyspace: u32, key: &[u8]) -> Option<Option<Value>> {
+        let own = self.by_keyspace.get(&keyspace)?.get(key)?;
+        Some(own.clone().map(Value::shared))
+    }
+
+    /// All of a keyspace, as it is now.
+    pub(super) fn of(&self, keyspace: u32) -> Arc<OwnMap> {
+        self.by_keyspace.get(&keyspace).cloned().unwrap_or_default()
+    }
+
+    /// `remembers`: somebody may want to go back.
+    pub(super) fn change(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own, remembers: bool) {
+        self.bytes += bytes_of(key.len(), len(&own));
+        let before = self.put(keyspace, Arc::clone(&key), own);
+        if let Some(before) = &before {
+            self.bytes -= bytes_of(key.len(), len(before));
+        }
+        if remembers {
+            self.past_bytes += bytes_of(key.len(), before.as_ref().map_or(0, len));
+            self.past.push(Past { keyspace, key, before });
+        }
+    }
+
+    fn put(&mut self, keyspace: u32, key: Arc<[u8]>, own: Own) -> Option<Own> {
+        Arc::make_mut(self.by_keyspace.entry(keyspace).or_default()).insert(key, own)
+    }
+
+    pub(super) fn mark(&self) -> Mark {
+        Mark { past: self.past.len(), bytes: self.bytes, past_bytes: self.past_bytes }
+    }
+
+    pub(super) fn take_back(&mut self, mark: &Mark) {
+        for Past { keyspace, key, before } in self.past.split_off(mark.past).into_iter().rev() {
+            match before {
+                Some(own) => drop(self.put(keyspace, key, own)),
+                None => drop(self.by_keyspace.get_mut(&keyspace).map(|map| Arc::make_mut(map).remove(&key))),
+            }
+        }
+        self.bytes = mark.bytes;
+        self.past_bytes = mark.past_bytes;
+    }
+
+    pub(super) fn forget_past(&mut self) {
+        self.past = Vec::new();
+        self.past_bytes = 0;
+    }
+
+    /// Appends everything to a batch. `keyspaces` are those of the changes.
+    pub(super) fn encode(self, keyspaces: &BTreeMap<u32, Keyspace>, batch: &mut WriteBatch) -> Result<()> {
+        for (id, map) in self.by_keyspace {
+            let keyspace = keyspaces.get(&id).expect("a key is tracked before it is written");
+            for (key, own) in Arc::unwrap_or_clone(map) {
+                match own {
+                    Some(value) => batch.put(keyspace, &key, &value)?,
+                    None => batch.delete(keyspace, &key)?,
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn len(own: &Own) -> usize {
+    own.as_ref().map_or(0, |value| value.len())
+}
