@@ -34,12 +34,21 @@
 //! # Where to look
 //! * [`Store`]: open, read, write, keyspaces, properties. [`StoreBuilder`]: other ways to open.
 //! * [`Options`] and [`KeyspaceOptions`]: what can be chosen, with units and defaults.
+//! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `docs/guide/transactions.md` says which
+//!   kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.
 //! * [`Error`]: what can go wrong.
 //! * [`device`] and [`storage`]: the seams for other clocks, threads and volumes.
 #![forbid(unsafe_code)]
 
 pub use situ_engine::*;
+
+/// The examples of the guide are compiled and run.
+#[cfg(doctest)]
+mod guide {
+    #[doc = include_str!("../../../docs/guide/transactions.md")]
+    struct Transactions;
+}
 
 /// Time, threads, blocks: what a store is given from outside.
 pub use situ_device as device;

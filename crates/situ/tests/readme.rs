@@ -35,6 +35,23 @@ fn the_tour_prints_what_the_snapshot_holds() {
 }
 
 #[test]
+fn the_transactions_of_the_example_lose_no_money() {
+    let tests = std::env::current_exe().unwrap();
+    let example = tests.ancestors().nth(2).unwrap().join("examples/transactions");
+    if !example.exists() {
+        eprintln!("SKIPPED: the example was not built with the tests");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for run in 0..2 {
+        let output = Command::new(&example).arg(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let expected = "1000 transfers between 8 accounts with 800 in all\n";
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected, "run {run}");
+    }
+}
+
+#[test]
 fn the_readme_links_to_files_that_exist() {
     let readme = project("README.md");
     let targets = readme.split("](").skip(1).filter_map(|rest| rest.split(')').next());
