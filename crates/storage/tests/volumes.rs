@@ -1,8 +1,10 @@
-//! What every volume does, on each kind there is: a directory, a raw volume in a file, a raw volume on a simulated device.
+//! What every volume does, on each kind there is: a directory, a raw volume in a file by plain calls and by what suits it, a
+//! raw volume on a simulated device.
 
 use situ_device::{Env, FileDevice, PAGE_BYTES};
 use situ_sim::{FaultPlan, SimDevice};
 use situ_storage::{Buffer, DirectoryVolume, Error, FileMeta, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use std::io::Write as _;
 use std::sync::Arc;
 
 const PAGE: u64 = PAGE_BYTES as u64;
@@ -42,6 +44,18 @@ fn kinds() -> Vec<Kind> {
         _directory: place,
     };
 
+    let place = directory();
+    let path = place.path().join("disk");
+    std::fs::File::create(&path).unwrap().write_all(&vec![0; DEVICE_BYTES as usize]).unwrap();
+    let open = move || situ_device::open(&path, situ_device::OpenOptions::default()).unwrap();
+    RawVolume::format(open(), Env::system(), &options).unwrap();
+    let chosen = Kind {
+        name: "raw volume on the backend that suits a file",
+        volume: raw(open()),
+        again: Box::new(move || raw(open())),
+        _directory: place,
+    };
+
     let device = SimDevice::new(&Env::system(), DEVICE_BYTES, FaultPlan::none(), 1);
     RawVolume::format(Arc::new(device.clone()), Env::system(), &options).unwrap();
     let simulated = Kind {
@@ -50,7 +64,7 @@ fn kinds() -> Vec<Kind> {
         again: Box::new(move || raw(Arc::new(device.clone()))),
         _directory: directory(),
     };
-    vec![in_directory, in_file, simulated]
+    vec![in_directory, in_file, chosen, simulated]
 }
 
 fn each(test: impl Fn(&Kind)) {

@@ -88,8 +88,20 @@ impl Slot {
 
     /// Waits until something in flight is complete.
     fn reap(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
-        let mut outcome = Ok(());
         while self.in_flight > 0 && self.queue.wait(&mut self.done, WAIT) == 0 {}
+        self.land(landed)
+    }
+
+    /// Takes what is complete. It also tells the queue that nobody is going to wait now: what it held back begins.
+    pub(super) fn poll(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
+        if self.in_flight > 0 {
+            self.queue.poll(&mut self.done);
+        }
+        self.land(landed)
+    }
+
+    fn land(&mut self, landed: &mut dyn FnMut(Op, Buffer)) -> io::Result<()> {
+        let mut outcome = Ok(());
         self.in_flight -= self.done.len();
         for Completion { op, buffer, result, .. } in self.done.drain(..) {
             match result {

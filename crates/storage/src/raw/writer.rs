@@ -121,7 +121,9 @@ impl RawWriter {
                 let next = slot.buffer(self.piece.len());
                 let full = std::mem::replace(&mut self.piece, next);
                 let mut back = Vec::new();
-                let result = slot.submit(write(whole), full, &mut |_, buffer| back.push(buffer));
+                let result = slot
+                    .submit(write(whole), full, &mut |_, buffer| back.push(buffer))
+                    .and_then(|()| slot.poll(&mut |_, buffer| back.push(buffer)));
                 back.into_iter().for_each(|buffer| slot.keep(buffer));
                 result
             }
@@ -136,7 +138,9 @@ impl RawWriter {
                     (write(place), buffer)
                 });
                 match slot {
-                    Some(slot) => requests.try_for_each(|(op, buffer)| slot.submit(op, buffer, &mut |_, _| ())),
+                    Some(slot) => requests
+                        .try_for_each(|(op, buffer)| slot.submit(op, buffer, &mut |_, _| ()))
+                        .and_then(|()| slot.poll(&mut |_, _| ())),
                     None => transfers.bulk(requests, &mut |_, _| ()),
                 }
             }

@@ -486,11 +486,17 @@ fn a_reader_beside_the_writer_sees_no_damage() {
         sim.run(|| {
             format(&env, &device, &FormatOptions { journal_half_bytes: Some(32 * PAGE), ..small() });
             let volume = open(&env, &device).unwrap();
+            // The writer is the faster one: it passes the reader in the middle of a half.
             let slow = Rule::new(Fault::Delay(Duration::from_micros(20))).on(&[Operation::Read]);
             device.set_faults(FaultPlan::none().with(slow));
+            let ended = Arc::new(std::sync::atomic::AtomicBool::new(false));
+            let end = Arc::clone(&ended);
             let work = move || {
-                for number in 0..1500 {
+                for number in 0.. {
                     volume.replace(FileName::Temporary(number % 7), &pattern(number, 300)).unwrap();
+                    if end.load(std::sync::atomic::Ordering::Acquire) {
+                        break;
+                    }
                 }
             };
             let job = env.executor.spawn("writer", Box::new(work)).unwrap();
@@ -498,6 +504,7 @@ fn a_reader_beside_the_writer_sees_no_damage() {
                 let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
                 assert_eq!(found.problems, [""; 0]);
             }
+            ended.store(true, std::sync::atomic::Ordering::Release);
             job.join().unwrap();
         });
     });
