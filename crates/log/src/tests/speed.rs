@@ -1,18 +1,28 @@
-//! Measurements, not claims: `cargo test -p situ-log --release speed -- --ignored --nocapture`. They use the directory
-//! named by `SITU_LOG_DIRECTORY`, or a temporary one.
+//! Measurements, not claims: `cargo test -p situ-log --release speed -- --ignored --nocapture`. They use the Situ disk
+//! named by `SITU_LOG_DISK` (with a log area of 300 MiB or more; all files on it are removed), the directory named by
+//! `SITU_LOG_DIRECTORY`, or a temporary one.
 
 use super::*;
 use crate::files::Files;
-use situ_storage::{Buffer, PageFile};
+use situ_storage::{Buffer, PageFile, RawOptions, RawVolume};
 use std::time::{Duration, Instant};
 
-fn volume() -> (tempfile::TempDir, Arc<dyn Volume>) {
+fn volume() -> (Option<tempfile::TempDir>, Arc<dyn Volume>) {
+    if let Some(path) = std::env::var_os("SITU_LOG_DISK") {
+        let device = situ_device::open(path.as_ref(), situ_device::OpenOptions::default()).unwrap();
+        let volume = RawVolume::open(device, Env::system(), RawOptions::default()).unwrap();
+        for file in volume.list().unwrap() {
+            volume.remove(file.name).unwrap();
+        }
+        volume.sync_names().unwrap();
+        return (None, Arc::new(volume));
+    }
     let directory = match std::env::var_os("SITU_LOG_DIRECTORY") {
         Some(path) => tempfile::tempdir_in(path).unwrap(),
         None => tempfile::tempdir().unwrap(),
     };
     let volume = DirectoryVolume::open(directory.path()).unwrap();
-    (directory, Arc::new(volume))
+    (Some(directory), Arc::new(volume))
 }
 
 /// Records of 130 bytes from `threads` threads for a second: records and pages per second.
