@@ -66,6 +66,8 @@ impl Core {
             self.bury();
             self.release_logs();
             log.drop_spares()?;
+            // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
+            disks.fast.volume.sync_names()?;
             if disks.list_fast()?.is_empty() {
                 break;
             }

@@ -8,10 +8,12 @@ use common::small_options;
 use situ_device::Env;
 use situ_engine::{Error, Store, StoreBuilder};
 use situ_sim::{
-    CrashPoints, Fault, FaultPlan, Rng, Rule, SimDevice, SimExecutor, SimVolume, crash_device_everywhere, for_each_seed,
+    CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume, crash_device_everywhere,
+    for_each_seed,
 };
 use situ_storage::{FormatOptions, RawOptions, RawVolume};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 const PAGE: u64 = 4096;
 
@@ -92,4 +94,37 @@ fn promise_1_3_7_a_raw_disk_that_fails_takes_nothing_that_was_synced() {
         let after = device.crash(rng.next_u64()).on(&sim.env());
         sim.run(|| check_image(&sim.env(), &after, &told, seed));
     });
+}
+
+/// A raw disk whose metadata cannot be written any more still lists its files and reads them, and removes none: a drain in
+/// the middle of which that happened went on for ever.
+#[test]
+fn a_raw_disk_that_takes_no_changes_ends_a_drain_with_its_error() {
+    let mut ends = [0, 0];
+    for_each_seed(1, 40, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = formatted(&env, FaultPlan::none(), 1200, if seed % 2 == 0 { 400 } else { 1 });
+        let ended = sim.run(|| {
+            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+            let store = open(&env, &home, &device, seed).unwrap();
+            for round in 0..3u8 {
+                (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 50]).unwrap());
+                store.flush().unwrap();
+            }
+            let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(PAGE..17 * PAGE).from(seed % 8);
+            device.set_faults(FaultPlan::none().with(fault));
+            let (ended, draining) = (Arc::new(Mutex::new(None)), store.clone());
+            let result = Arc::clone(&ended);
+            let drain = move || *result.lock().unwrap() = Some(draining.drain_fast_disk().is_ok());
+            let job = env.executor.spawn("drain", Box::new(drain)).unwrap();
+            env.clock.sleep(Duration::from_secs(3600));
+            let ended = ended.lock().unwrap().expect("an hour later the drain goes on");
+            job.join().unwrap();
+            assert_eq!(store.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[2; 50][..]));
+            ended
+        });
+        ends[usize::from(ended)] += 1;
+    });
+    assert!(ends[0] > 5, "{ends:?}");
 }
