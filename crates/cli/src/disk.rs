@@ -25,7 +25,12 @@ fn open_device(what: &str, path: &Path, read_only: bool) -> Result<Arc<dyn Devic
 }
 
 fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
-    let failure = Failure::new(format!("{what} {}", path.display()), error);
+    let what = format!("{what} {}", path.display());
+    if let storage::Error::Locked { .. } = error {
+        return Failure::new(what, "it is in use: mounted, or a store has it open")
+            .cure(format!("unmount it, or close the store; `lsof {}` shows who it is", path.display()));
+    }
+    let failure = Failure::new(what, error);
     match error {
         storage::Error::Corruption(_) => {
             failure.cure(format!("`situ disk check {}` reads all of its metadata", path.display())).ending(Exit::Damage)

@@ -25,6 +25,14 @@ fn a_disk_is_formatted_shown_and_checked() {
     assert!(situ(at, &["disk", "show", "disk"]).done().text().contains(shown["id"].as_str().unwrap()));
     assert!(situ(at, &["disk", "check", "disk"]).done().text().ends_with("all is sound\n"));
 
+    // Nor is what somebody has open.
+    let held = situ::device::open(&at.join("disk"), situ::device::OpenOptions::default()).unwrap();
+    let lock = held.lock().unwrap();
+    let refused = situ(at, &["disk", "format", "disk", "--force"]);
+    assert!(refused.code == 1 && refused.stderr.contains("it is in use"), "{refused:?}");
+    situ(at, &["disk", "show", "disk"]).done();
+    drop(lock);
+
     // What is there is not formatted again, but by force.
     let refused = situ(at, &["disk", "format", "disk"]);
     assert_eq!(refused.code, 1, "{refused:?}");
