@@ -102,6 +102,18 @@ impl State {
         Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta))
     }
 
+    /// The disk and the last durable frame of its journal, as far as this volume knows.
+    fn position(&self) -> (Superblock, u64, u64) {
+        (self.layout, self.journal.epoch, self.journal.sequence)
+    }
+
+    /// Whether anybody holds a file, be it one that has lost its name: each file holds its room.
+    fn is_in_use(&self) -> bool {
+        let known = self.names.values().chain(self.journal.leaving.iter().map(|(_, file)| file));
+        let holders = Arc::strong_count(&self.log) + Arc::strong_count(&self.top) - 2;
+        holders > known.clone().count() || known.clone().any(|file| Arc::strong_count(file) > 1)
+    }
+
     /// Applies an edit and queues it for the journal.
     fn emit(&mut self, edit: Edit) -> Result<u64> {
         let number = self.journal.emit(&edit);
@@ -449,35 +461,39 @@ impl Shared {
         gone.into_iter().map(|(_, file)| file).collect()
     }
 
-    /// Reads the metadata again, now that nobody else can change it, and takes what another process has left.
+    /// Reads the metadata again and takes what others have left: another process, or another opener in this one. The caller
+    /// has just got the right to change the volume, so nothing changes meanwhile but what this one still finishes.
     pub(super) fn catch_up(&self) -> Result<()> {
-        {
-            let state = self.lock();
-            // Whoever changed this volume had the right to; nobody else has written since.
-            if state.journal.emitted > 0 || state.journal.failed.is_some() {
+        loop {
+            let seen = self.committed.generation();
+            let before = {
+                let state = self.lock();
+                (!state.journal.writing).then(|| state.position())
+            };
+            let Some(before) = before else {
+                self.committed.wait(seen, None);
+                continue;
+            };
+            let loaded = load(&self.transfers)?;
+            let mut state = self.lock();
+            if state.journal.writing || state.position() != before {
+                continue;
+            }
+            if before == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence) {
                 return Ok(());
             }
-        }
-        let loaded = load(&self.transfers)?;
-        let is_same = |state: &State| {
-            let (journal, replayed) = (&state.journal, &loaded.replayed);
-            (state.layout, journal.epoch, journal.sequence) == (loaded.layout, replayed.epoch, replayed.sequence)
-        };
-        let mut state = self.lock();
-        if is_same(&state) {
+            if state.is_in_use() {
+                let location = &self.transfers.location;
+                return Err(Error::Invalid(format!(
+                    "somebody else has changed {location} since it was opened, and files of it are in use; open it again"
+                )));
+            }
+            let next_id = state.next_id;
+            let old = std::mem::replace(&mut *state, State::new(loaded, &self.transfers, &self.cache, next_id)?);
+            drop(state);
+            drop(old);
             return Ok(());
         }
-        if state.names.values().any(|file| Arc::strong_count(file) > 1) {
-            let location = &self.transfers.location;
-            return Err(Error::Invalid(format!(
-                "another process has changed {location} since it was opened, and files of it are in use; open it again"
-            )));
-        }
-        let next_id = state.next_id;
-        let old = std::mem::replace(&mut *state, State::new(loaded, &self.transfers, &self.cache, next_id)?);
-        drop(state);
-        drop(old);
-        Ok(())
     }
 
     /// Tells the device of free pages, if there are at least so many that it has not been told of.

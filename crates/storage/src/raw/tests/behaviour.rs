@@ -433,6 +433,29 @@ fn the_lock_is_the_device_s_and_shows_what_others_did() {
         assert_eq!(read(&other, FileName::Table(1)).unwrap(), b"first");
         write(&other, FileName::Table(2), b"second").unwrap();
         drop(lock);
+        // Nor is anything taken for current because this one wrote last time: what came after it is kept.
+        let lock = one.lock().unwrap();
+        assert_eq!(read(&one, FileName::Table(2)).unwrap(), b"second");
+        write(&one, FileName::Table(3), b"third").unwrap();
+        drop(lock);
+        let names: Vec<FileName> = open(env, device).unwrap().list().unwrap().iter().map(|meta| meta.name).collect();
+        assert_eq!(names, [1, 2, 3].map(FileName::Table));
+        // What was removed and not yet made durable goes the same way, unless somebody still reads it.
+        let reader = one.open(FileName::Table(3)).unwrap();
+        let lock = one.lock().unwrap();
+        one.remove(FileName::Table(3)).unwrap();
+        drop(lock);
+        let lock = other.lock().unwrap();
+        write(&other, FileName::Table(4), b"fourth").unwrap();
+        drop(lock);
+        let error = one.lock().map(drop).unwrap_err();
+        assert!(error.to_string().contains("open it again"), "{error}");
+        drop(reader);
+        let lock = one.lock().unwrap();
+        assert_eq!(read(&one, FileName::Table(4)).unwrap(), b"fourth");
+        assert_eq!(read(&one, FileName::Table(3)).unwrap(), b"third");
+        check_room(&one);
+        drop(lock);
         // Handles into what has changed underneath are not carried over in silence.
         let third = open(env, device).unwrap();
         let reader = third.open(FileName::Table(1)).unwrap();
