@@ -2,12 +2,15 @@
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
-use crate::options::{DiskCheckOptions, DiskCommand, DiskFormatOptions, DiskShowOptions};
+use crate::options::{
+    DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions, DiskShowOptions,
+};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
 use situ::device::{self, Device, Env};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
+use situ::{Options, Store, StoreBuilder};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -16,7 +19,56 @@ pub(crate) fn disk(command: &DiskCommand, out: &mut Output) -> Outcome {
         DiskCommand::Format(options) => format(options, out),
         DiskCommand::Show(options) => show(options, out),
         DiskCommand::Check(options) => check(options, out),
+        DiskCommand::Add(options) => add(options, out),
+        DiskCommand::Drain(options) => drain(options, out),
     }
+}
+
+/// The answer of `add` and `drain`.
+#[derive(Serialize)]
+struct Changed {
+    directory: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast_disk: Option<String>,
+}
+
+fn existing() -> Options {
+    let mut options = Options::default();
+    options.create_if_missing = false;
+    options
+}
+
+fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
+    let directory = &options.directory;
+    let failed = |error: situ::Error| Failure::store("cannot add the disk to the store", directory, &error);
+    let store = StoreBuilder::new(existing()).fast_disk(&options.disk).open(directory).map_err(failed)?;
+    let fast_disk = store.properties().placement.map(|placement| placement.fast_location);
+    store.close().map_err(failed)?;
+    let (shown, disk) = (directory.display(), options.disk.display());
+    let changed = Changed { directory: shown.to_string(), fast_disk };
+    if out.is_json() {
+        out.object(&changed)?;
+    } else {
+        out.line(format!("The store in {shown} uses {disk} as its fast disk from now on, and needs it to open."))?;
+        out.line(format!("`situ disk drain {shown}` takes it away again."))?;
+    }
+    DONE
+}
+
+fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
+    let directory = &options.directory;
+    let failed = |error: situ::Error| Failure::store("cannot drain the store's fast disk", directory, &error);
+    let store = Store::open(directory, existing()).map_err(failed)?;
+    let drained = store.drain_fast_disk();
+    let closed = store.close();
+    drained.and(closed).map_err(failed)?;
+    let changed = Changed { directory: directory.display().to_string(), fast_disk: None };
+    if out.is_json() {
+        out.object(&changed)?;
+    } else {
+        out.line(format!("Everything of the store in {} is home; it has no fast disk any more.", directory.display()))?;
+    }
+    DONE
 }
 
 fn open_device(what: &str, path: &Path, read_only: bool) -> Result<Arc<dyn Device>, Failure> {

@@ -8,11 +8,9 @@ use crate::store::Writable;
 use crate::text;
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
-use situ::device::Env;
 use situ::storage::{self, DirectoryVolume, Lock, Volume};
 use situ::{Damage, LossKind, RepairReport, VerifyReport};
 use std::path::Path;
-use std::sync::Arc;
 use std::time::Instant;
 
 #[derive(Serialize)]
@@ -114,10 +112,10 @@ impl From<VerifyReport> for Verified {
 pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
     let failed = |error: situ::Error| Failure::store("cannot verify the store", &directory, &error);
-    let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(&directory).map_err(|error| failed(error.into()))?);
-    let _lock = keep_writers_out(&*volume).map_err(|error| failed(error.into()))?;
+    let home = DirectoryVolume::open(&directory).map_err(|error| failed(error.into()))?;
+    let _lock = keep_writers_out(&home).map_err(|error| failed(error.into()))?;
     let bar = progress_bar();
-    let report = situ::verify(&volume, &Env::system(), &mut |progress| {
+    let report = situ::verify_directory(&directory, &mut |progress| {
         bar.set_length(progress.bytes_total);
         bar.set_position(progress.bytes_done);
         bar.set_message(progress.at);
@@ -259,7 +257,8 @@ impl From<RepairReport> for Repaired {
 
 pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
-    let how = situ::RepairOptions { dry_run: options.dry_run, ..Default::default() };
+    let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
+    let how = situ::RepairOptions { dry_run, without_fast_disk, ..Default::default() };
     let report = situ::repair_directory(&directory, how)
         .map_err(|error| Failure::store("cannot repair the store", &directory, &error))?;
     let repaired = Repaired::from(report);

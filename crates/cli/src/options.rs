@@ -151,6 +151,9 @@ pub(crate) struct ServeOptions {
     /// Answer a write when it would survive power failure, not only the end of the process
     #[arg(long)]
     pub(crate) sync: bool,
+    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. Remembered by the store
+    #[arg(long, value_name = "PATH")]
+    pub(crate) fast_disk: Option<PathBuf>,
     /// Memory for cached blocks, indexes and filters; up to 256M for memtables come on top
     #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_bytes)]
     pub(crate) memory: u64,
@@ -368,12 +371,40 @@ pub(crate) struct InspectOptions {
     pub(crate) log: Option<u64>,
 }
 
-/// Prepare and look at a fast disk: a device, or a file of fixed size, without a file system.
+/// Prepare and look at a fast disk (a device, or a file of fixed size, without a file system), give it to a store, take it
+/// away.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskCommand {
     Format(DiskFormatOptions),
     Show(DiskShowOptions),
     Check(DiskCheckOptions),
+    Add(DiskAddOptions),
+    Drain(DiskDrainOptions),
+}
+
+/// Give a store a fast disk: a Situ disk, or a directory of a fast file system.
+///
+/// Its log and its upper levels begin there from now on; what it has stays where it is until compactions replace it. The
+/// store remembers the disk, and does not open without it.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ disk add /var/lib/situ /dev/nvme1n1\n  situ disk add /var/lib/situ /mnt/fast/situ"
+)]
+pub(crate) struct DiskAddOptions {
+    /// Directory of the store
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
+    /// Block device, file or directory
+    #[arg(value_name = "DISK")]
+    pub(crate) disk: PathBuf,
+}
+
+/// Bring everything home from a store's fast disk, and take that away.
+#[derive(Debug, Args)]
+pub(crate) struct DiskDrainOptions {
+    /// Directory of the store
+    #[arg(value_name = "DIR")]
+    pub(crate) directory: PathBuf,
 }
 
 /// Make a Situ disk of a device. Everything on it is lost.
@@ -438,6 +469,9 @@ pub(crate) struct RepairOptions {
     /// Only say what would be done and lost
     #[arg(long)]
     pub(crate) dry_run: bool,
+    /// Go on without the fast disk, which is lost with what lies on it alone
+    #[arg(long)]
+    pub(crate) without_fast_disk: bool,
 }
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.

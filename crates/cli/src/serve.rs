@@ -32,7 +32,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory;
     store_options.listener = Some(Arc::clone(&messages) as _);
-    let engine = StoreEngine::open(&directory, store_options).map_err(|error| {
+    let engine = StoreEngine::open_on(&directory, options.fast_disk.as_deref(), store_options).map_err(|error| {
         Failure::store(format!("cannot open the store in {}", directory.display()), &directory, &error)
     })?;
     let engine = Arc::new(engine);

@@ -77,3 +77,51 @@ fn what_is_no_disk_is_told_so() {
     let small = situ(at, &["disk", "format", "disk"]);
     assert!(small.code == 1 && small.stderr.contains("has no room"), "{small:?}");
 }
+
+/// A fast disk from its preparation to its end: given to a store that has data, shown, verified, lost, drained.
+#[test]
+fn a_store_gets_a_fast_disk_and_gives_it_back() {
+    for raw in [true, false] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        situ(at, &["put", "a", "1"]).done();
+        if raw {
+            blank(at, 256 << 20);
+            let refused = situ(at, &["disk", "add", "situ-data", "disk"]);
+            assert!(refused.code == 1 && refused.stderr.contains("situ disk format"), "{refused:?}");
+            situ(at, &["disk", "format", "disk"]).done();
+        } else {
+            let refused = situ(at, &["disk", "add", "situ-data", "disk"]);
+            assert!(refused.code == 1 && refused.stderr.contains("there is nothing at"), "{refused:?}");
+            std::fs::create_dir(at.join("disk")).unwrap();
+        }
+        let added = situ(at, &["disk", "add", "situ-data", "disk"]).done().text();
+        assert!(added.contains("needs it to open"), "{added}");
+        situ(at, &["put", "b", "2"]).done();
+        situ(at, &["compact"]).done();
+        situ(at, &["put", "c", "3"]).done();
+        assert_eq!(situ(at, &["get", "a"]).done().text().trim(), "1");
+        let text = situ(at, &["inspect"]).done().text();
+        assert!(text.contains("Fast disk") && text.contains('▲'), "{text}");
+        let report = situ(at, &["inspect", "--json"]).done().json();
+        let log = report["log_files"][0]["name"].as_str().unwrap().strip_suffix(".log").unwrap().to_owned();
+        situ(at, &["inspect", "--log", &log]).done();
+        assert!(situ(at, &["verify"]).done().text().ends_with("all is sound\n"));
+        // It is not there.
+        std::fs::rename(at.join("disk"), at.join("elsewhere")).unwrap();
+        let missing = situ(at, &["get", "a"]);
+        assert!(missing.code != 0 && missing.stderr.contains("fast disk"), "{missing:?}");
+        let shown = situ(at, &["inspect"]);
+        assert!(shown.code == 4 && shown.text().contains("names the store's fast disk"), "{shown:?}");
+        let plan = situ(at, &["repair", "--without-fast-disk", "--dry-run"]);
+        assert!(plan.code == 4 && plan.text().contains("lost"), "{plan:?}");
+        std::fs::rename(at.join("elsewhere"), at.join("disk")).unwrap();
+        let drained = situ(at, &["disk", "drain", "situ-data"]).done().text();
+        assert!(drained.contains("is home"), "{drained}");
+        std::fs::rename(at.join("disk"), at.join("elsewhere")).unwrap();
+        let scanned = situ(at, &["scan"]).done().text();
+        assert!(["a", "b", "c"].iter().all(|key| scanned.contains(key)), "{scanned}");
+        let again = situ(at, &["disk", "drain", "situ-data"]);
+        assert!(again.code == 1 && again.stderr.contains("no fast disk"), "{again:?}");
+    }
+}

@@ -17,6 +17,7 @@ use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName,
 use situ_table::BlockCache;
 use std::collections::BTreeMap;
 use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -275,6 +276,12 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
         Ok(meta) => !meta.is_dir(),
+        Err(error) if !create && error.kind() == io::ErrorKind::NotFound => {
+            return Err(Error::Disks(format!(
+                "there is nothing at {}; a fast disk is a device or file that `situ disk format` has prepared, or a directory",
+                path.display()
+            )));
+        }
         Err(error) if !create => return Err(failed("open", error)),
         Err(_) => false,
     };
@@ -315,6 +322,17 @@ pub(crate) fn given(
         return Err(Error::Disks(text));
     }
     Ok(Given { capacity, fast: Some(fast) })
+}
+
+/// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one. Nothing
+/// is locked or written.
+///
+/// # Errors
+/// The directory, or the store's fast disk, is not there.
+pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
+    let env = Env::system();
+    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &env, false, true)?;
+    Ok(join(&given, &env, Access::Read)?.volume)
 }
 
 /// Removes everything from the fast disk of a store that is being destroyed.

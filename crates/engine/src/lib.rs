@@ -74,6 +74,7 @@ pub use batch::WriteBatch;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
 pub use iter::Iter;
+pub use joining::files_of;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use listener::{Listener, StoreEvent};
 pub use options::{

@@ -20,8 +20,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use situ::{
-    Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, ReadOptions, Store, StoreBuilder, Value,
-    WriteFuture,
+    Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties, ReadOptions, Store,
+    StoreBuilder, Value, WriteFuture,
 };
 
 use crate::descriptors;
@@ -56,15 +56,30 @@ impl StoreEngine {
     /// As [`StoreBuilder::open`]; or [`ITEMS_KEYSPACE`] holds entries without the record of their cas ids, so that ids
     /// would be given out twice and a flush would not reach them.
     pub fn open(directory: impl AsRef<Path>, options: Options) -> situ::Result<StoreEngine> {
+        StoreEngine::open_on(directory, None, options)
+    }
+
+    /// As [`open`](StoreEngine::open), with a [fast disk](StoreBuilder::fast_disk).
+    ///
+    /// # Errors
+    /// As [`open`](StoreEngine::open).
+    pub fn open_on(
+        directory: impl AsRef<Path>,
+        fast_disk: Option<&Path>,
+        options: Options,
+    ) -> situ::Result<StoreEngine> {
         descriptors::raise_limit();
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;
         let mut items = options.keyspace.clone();
         items.compaction_filter = Some(Arc::clone(&filter) as _);
-        let store = StoreBuilder::new(options)
-            .keyspace(ITEMS_KEYSPACE, items.clone())
-            .keyspace(META_KEYSPACE, meta_options())
-            .open(directory)?;
+        let builder =
+            StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items.clone()).keyspace(META_KEYSPACE, meta_options());
+        let builder = match fast_disk {
+            Some(path) => builder.fast_disk(path),
+            None => builder,
+        };
+        let store = builder.open(directory)?;
         let items = found_or_made(&store, ITEMS_KEYSPACE, items)?;
         let meta = found_or_made(&store, META_KEYSPACE, meta_options())?;
         if !meta.contains(LIMIT_KEY)? && !is_empty(&items)? {
@@ -300,8 +315,51 @@ impl Engine for StoreEngine {
             let name = format!("situ_store_{name}_total");
             out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
         }
+        if let Some(placement) = properties.placement {
+            placement_metrics(&placement, out);
+        }
         self.level_metrics(out);
     }
+}
+
+/// How a store with two disks uses them.
+fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    use MetricKind::{Counter, Gauge};
+    let last_change_s = placement.decisions.last().map_or(0, |decision| decision.unix_s);
+    let gauges = [
+        ("placement_level", "New tables of levels below this one go to the fast disk.", placement.pointer as u64),
+        ("fast_disk_table_bytes", "Bytes of tables on the fast disk.", placement.fast_table_bytes),
+        ("fast_disk_used_bytes", "Used bytes of the fast disk.", placement.fast_space.logical_used),
+        ("fast_disk_total_bytes", "Size of the fast disk.", placement.fast_space.logical_total),
+        ("fast_disk_draining", "1 while the fast disk is being drained.", u64::from(placement.is_draining)),
+        ("placement_decision_timestamp_seconds", "When the placement was changed last; 0 if never.", last_change_s),
+    ];
+    let counters = [
+        ("tables_spilled", "Tables for which the fast disk had no room.", placement.tables_spilled),
+        ("log_files_spilled", "Log files for which the fast disk had no room.", placement.log_files_spilled),
+        ("tables_promoted", "Tables copied to the fast disk because they are read often.", placement.tables_promoted),
+        ("tables_demoted", "Tables copied back because they are not any more.", placement.tables_demoted),
+        ("fast_disk_write_failures", "Tables that the fast disk failed to write.", placement.fast_write_failures),
+    ];
+    for (name, help, value) in gauges {
+        out(Metric { name: &format!("situ_store_{name}"), help, kind: Gauge, labels: &[], value: value as f64 });
+    }
+    for (name, help, value) in counters {
+        let name = format!("situ_store_{name}_total");
+        out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
+    }
+    let mut by_disk = |name: &str, help: &str, fast: u64, capacity: u64| {
+        for (disk, value) in [("fast", fast), ("capacity", capacity)] {
+            out(Metric { name, help, kind: Counter, labels: &[("disk", disk)], value: value as f64 });
+        }
+    };
+    let PlacementProperties { fast_bytes_read, capacity_bytes_read, .. } = placement;
+    by_disk("situ_store_disk_read_bytes_total", "Bytes read from a disk.", *fast_bytes_read, *capacity_bytes_read);
+    let PlacementProperties { fast_bytes_written, capacity_bytes_written, .. } = placement;
+    let help = "Bytes written to a disk.";
+    by_disk("situ_store_disk_written_bytes_total", help, *fast_bytes_written, *capacity_bytes_written);
+    let help = "Reads of tables that did not find their block in the cache.";
+    by_disk("situ_store_disk_reads_total", help, placement.fast_reads, placement.capacity_reads);
 }
 
 fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Metric<'_>)) {

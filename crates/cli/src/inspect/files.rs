@@ -5,7 +5,8 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{DirectoryVolume, FileName, Volume};
+use situ::storage::{FileName, Volume};
+use std::path::Path;
 
 #[derive(Serialize)]
 struct Report {
@@ -25,22 +26,21 @@ struct FileReport {
     note: String,
 }
 
-pub(super) fn show(volume: &DirectoryVolume, error: &situ::Error, out: &mut Output) -> Outcome {
+pub(super) fn show(volume: &dyn Volume, directory: &Path, error: &situ::Error, out: &mut Output) -> Outcome {
     let listed = volume.list();
-    let mut listed =
-        listed.map_err(|error| Failure::store("cannot look into the store", volume.directory(), &error.into()))?;
+    let mut listed = listed.map_err(|error| Failure::store("cannot look into the store", directory, &error.into()))?;
     listed.sort_by_key(|file| file.name);
     let files = listed.iter().map(|file| look_at(volume, file.name, file.bytes)).collect();
     let report = Report { location: volume.location(), sound: false, why: error.to_string(), files };
     if out.is_json() {
         out.object(&report)?;
     } else {
-        draw(&report, volume, out)?;
+        draw(&report, directory, out)?;
     }
     Ok(Exit::Damage)
 }
 
-fn look_at(volume: &DirectoryVolume, name: FileName, bytes: u64) -> FileReport {
+fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
     let (readable, note) = match name {
         FileName::Table(number) => match table::open(volume, number) {
             Ok(table) => {
@@ -70,7 +70,7 @@ fn look_at(volume: &DirectoryVolume, name: FileName, bytes: u64) -> FileReport {
     FileReport { name: name.to_string(), bytes, readable, note }
 }
 
-fn draw(report: &Report, volume: &DirectoryVolume, out: &mut Output) -> Result<(), Failure> {
+fn draw(report: &Report, directory: &Path, out: &mut Output) -> Result<(), Failure> {
     out.line(format!("Store in {}", report.location))?;
     out.line(format!("It cannot be opened: {}", report.why))?;
     out.line("")?;
@@ -79,6 +79,6 @@ fn draw(report: &Report, volume: &DirectoryVolume, out: &mut Output) -> Result<(
         out.line(format!("{mark} {:<16} {:>9}  {}", file.name, text::bytes(file.bytes), file.note))?;
     }
     out.line("")?;
-    let shown = volume.directory().display();
+    let shown = directory.display();
     out.line(format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest."))
 }

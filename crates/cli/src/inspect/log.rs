@@ -4,7 +4,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{DirectoryVolume, Error, FileName, PAGE_BYTES};
+use situ::storage::{Error, FileName, PAGE_BYTES, Volume};
 use situ_log::PageState;
 use std::path::Path;
 
@@ -46,7 +46,7 @@ impl Report {
     }
 }
 
-pub(super) fn show(volume: &DirectoryVolume, directory: &Path, number: u64, out: &mut Output) -> Outcome {
+pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut Output) -> Outcome {
     let report = gather(volume, number).map_err(|error| match error {
         Error::NotFound { .. } => Failure::new(format!("cannot show log {number}"), "there is no such log file")
             .cure("`situ inspect --json` lists the log files there are"),
@@ -64,7 +64,7 @@ pub(super) fn show(volume: &DirectoryVolume, directory: &Path, number: u64, out:
 ///
 /// # Errors
 /// The file cannot be opened.
-pub(super) fn gather(volume: &DirectoryVolume, number: u64) -> Result<Report, Error> {
+pub(super) fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> {
     let mut report = Report {
         file: FileName::Log(number).to_string(),
         pages: 0,

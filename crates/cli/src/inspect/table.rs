@@ -5,7 +5,7 @@ use crate::failure::{Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{DirectoryVolume, Error, FileName, Volume};
+use situ::storage::{Error, FileName, Volume};
 use situ_table::{BlockCache, Table};
 use std::path::Path;
 
@@ -45,7 +45,7 @@ pub(super) fn open(volume: &dyn Volume, number: u64) -> Result<std::sync::Arc<Ta
     Table::open(volume.open(FileName::Table(number))?, number, BlockCache::new(8 << 20))
 }
 
-pub(super) fn show(volume: &DirectoryVolume, directory: &Path, number: u64, out: &mut Output) -> Outcome {
+pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut Output) -> Outcome {
     let report = gather(volume, number).map_err(|error| match error {
         Error::NotFound { .. } => Failure::new(format!("cannot show table {number}"), "there is no such table")
             .cure("`situ inspect --all` lists the tables there are"),
@@ -59,7 +59,7 @@ pub(super) fn show(volume: &DirectoryVolume, directory: &Path, number: u64, out:
     DONE
 }
 
-fn gather(volume: &DirectoryVolume, number: u64) -> Result<Report, Error> {
+fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> {
     let table = open(volume, number)?;
     let properties = table.properties();
     let mut before: Option<u64> = None;

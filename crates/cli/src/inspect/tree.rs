@@ -9,8 +9,9 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{DirectoryVolume, FileName, Volume};
-use situ::{Store, TableProperties};
+use situ::storage::{FileName, Volume};
+use situ::{PlacementProperties, Store, TableProperties};
+use std::path::Path;
 
 /// Tables shown of each level unless all are asked for.
 const TABLES_SHOWN: usize = 8;
@@ -27,7 +28,46 @@ struct StoreReport {
     table_bytes: u64,
     log_bytes: u64,
     log_files: Vec<File>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    fast_disk: Option<FastDisk>,
     keyspaces: Vec<KeyspaceReport>,
+}
+
+/// How the store uses its fast disk.
+#[derive(Serialize)]
+struct FastDisk {
+    location: String,
+    table_bytes: u64,
+    used_bytes: u64,
+    total_bytes: u64,
+    decisions: Vec<Decision>,
+}
+
+/// Which levels' new tables were to go to the fast disk from then on.
+#[derive(Serialize)]
+struct Decision {
+    unix_s: u64,
+    before: usize,
+    after: usize,
+    reason: String,
+}
+
+impl From<PlacementProperties> for FastDisk {
+    fn from(placement: PlacementProperties) -> FastDisk {
+        let decisions = placement.decisions.into_iter().map(|decision| Decision {
+            unix_s: decision.unix_s,
+            before: decision.before,
+            after: decision.after,
+            reason: decision.reason,
+        });
+        FastDisk {
+            location: placement.fast_location,
+            table_bytes: placement.fast_table_bytes,
+            used_bytes: placement.fast_space.logical_used,
+            total_bytes: placement.fast_space.logical_total,
+            decisions: decisions.collect(),
+        }
+    }
 }
 
 #[derive(Serialize)]
@@ -61,6 +101,8 @@ struct TableReport {
     deletions: u64,
     range_deletions: u64,
     raw_bytes: u64,
+    /// Where there are two disks: whether it lies on the fast one.
+    on_fast_disk: bool,
     smallest_sequence: u64,
     largest_sequence: u64,
     created_unix_s: u64,
@@ -84,6 +126,7 @@ impl From<TableProperties> for TableReport {
             deletions: table.deletions,
             range_deletions: table.range_deletions,
             raw_bytes: table.raw_bytes,
+            on_fast_disk: table.on_fast_disk,
             smallest_sequence: table.smallest_sequence,
             largest_sequence: table.largest_sequence,
             created_unix_s: table.created_unix_s,
@@ -95,8 +138,8 @@ impl From<TableProperties> for TableReport {
     }
 }
 
-pub(super) fn show(store: &Store, volume: &DirectoryVolume, all: bool, out: &mut Output) -> Outcome {
-    let report = gather(store, volume)?;
+pub(super) fn show(store: &Store, volume: &dyn Volume, directory: &Path, all: bool, out: &mut Output) -> Outcome {
+    let report = gather(store, volume, directory)?;
     if out.is_json() {
         out.object(&report)?;
     } else {
@@ -105,14 +148,14 @@ pub(super) fn show(store: &Store, volume: &DirectoryVolume, all: bool, out: &mut
     if report.sound {
         return DONE;
     }
-    let shown = volume.directory().display();
+    let shown = directory.display();
     let advice =
         format!("`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest");
     Err(Failure::new("the store is damaged", "tables cannot be opened").cure(advice).ending(Exit::Damage))
 }
 
-fn gather(store: &Store, volume: &DirectoryVolume) -> Result<StoreReport, Failure> {
-    let failed = |error: situ::Error| Failure::store("cannot look into the store", volume.directory(), &error);
+fn gather(store: &Store, volume: &dyn Volume, directory: &Path) -> Result<StoreReport, Failure> {
+    let failed = |error: situ::Error| Failure::store("cannot look into the store", directory, &error);
     let files = volume.list().map_err(|error| failed(error.into()))?;
     let mut log_files: Vec<File> = files
         .iter()
@@ -154,6 +197,7 @@ fn gather(store: &Store, volume: &DirectoryVolume) -> Result<StoreReport, Failur
         table_bytes: properties.table_bytes,
         log_bytes: log_files.iter().map(|file| file.bytes).sum(),
         log_files,
+        fast_disk: properties.placement.map(FastDisk::from),
         keyspaces,
     })
 }
@@ -170,8 +214,36 @@ fn draw(report: &StoreReport, all: bool, out: &mut Output) -> Result<(), Failure
         text::plural(report.log_files.len() as u64, "log file"),
         report.last_sequence
     ))?;
+    if let Some(disk) = &report.fast_disk {
+        draw_fast_disk(disk, all, out)?;
+    }
     for keyspace in &report.keyspaces {
         draw_keyspace(keyspace, all, out)?;
+    }
+    Ok(())
+}
+
+/// Decisions of placement shown unless all are asked for.
+const DECISIONS_SHOWN: usize = 3;
+
+fn draw_fast_disk(disk: &FastDisk, all: bool, out: &mut Output) -> Result<(), Failure> {
+    let line = |text: String, out: &mut Output| out.line(text::clip(&text, COLUMNS));
+    let head = format!(
+        "Fast disk {}: {} in tables (marked ▲), {} of {} used",
+        disk.location,
+        text::bytes(disk.table_bytes),
+        text::bytes(disk.used_bytes),
+        text::bytes(disk.total_bytes)
+    );
+    line(head, out)?;
+    let shown = if all { disk.decisions.len() } else { DECISIONS_SHOWN };
+    for decision in disk.decisions.iter().rev().take(shown) {
+        let Decision { unix_s, before, after, reason } = decision;
+        let age = text::age(text::now_unix_s().saturating_sub(*unix_s));
+        line(format!("  {age:>7}  levels below {after} (before, below {before}): {reason}"), out)?;
+    }
+    if disk.decisions.len() > shown {
+        out.line(format!("  … {} decisions before; --all shows them", disk.decisions.len() - shown))?;
     }
     Ok(())
 }
@@ -223,7 +295,8 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
 fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> String {
     let age = text::age(text::now_unix_s().saturating_sub(table.created_unix_s));
     let fixed = format!(
-        "{stem} {:06} {:>9} {:>15} {age:>7}  {}  ",
+        "{stem}{}{:06} {:>9} {:>15} {age:>7}  {}  ",
+        if table.on_fast_disk { '▲' } else { ' ' },
         table.number,
         text::bytes(table.bytes),
         text::plural_of(table.entries, "entry", "entries"),
