@@ -65,6 +65,8 @@ pub struct RawReport {
     pub failed: Option<String>,
     /// Why the device is not told of free room any more.
     pub discard_failed: Option<String>,
+    /// Why callers share fewer queues of the device than they could use: what the system said when it last refused one.
+    pub queue_refused: Option<String>,
 }
 
 impl RawReport {
@@ -112,6 +114,7 @@ impl RawVolume {
             cache: self.shared.cache.usage(),
             failed: journal.failed.as_ref().map(ToString::to_string),
             discard_failed: state.discard_failed.clone(),
+            queue_refused: self.shared.transfers.queue_refused(),
         }
     }
 }

@@ -3,10 +3,12 @@
 //! # Algorithm
 //!
 //! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and gives it
-//! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. A borrowed queue is
-//! always empty again when it goes back. Log writes have a pool of their own: whatever else goes on, they do not wait for
+//! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool is opened with
+//! the volume and the others when they are wanted; when the system refuses one, those that there are do the work. A borrowed
+//! queue is always empty again when it goes back. Log writes have a pool of their own: whatever else goes on, they do not wait for
 //! a queue. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
-//! next one is filled; they get at most half of the pool and work without if there is none.
+//! next one is filled; they get at most half of the pool, never the last of those that there are, and work without if there is
+//! none.
 //!
 //! While the log is busy (a durable page write in flight, or one within the last [`LOG_BUSY_FOR`]), other writes go to
 //! the device in pieces of 64 KiB instead of 1 MiB: a device serves what it has begun, and the log waits behind that.
@@ -47,6 +49,11 @@ pub(super) struct Slot {
 }
 
 impl Slot {
+    fn open(device: &dyn Device) -> io::Result<Slot> {
+        let queue = device.queue(QUEUE_DEPTH)?;
+        Ok(Slot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
+    }
+
     /// A buffer of exactly so many bytes, in whole pages. What it holds is undefined.
     pub(super) fn buffer(&mut self, bytes: usize) -> Buffer {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
@@ -146,6 +153,8 @@ struct PoolState {
     open: usize,
     /// Of these, lent to somebody who keeps them.
     kept: usize,
+    /// Why the system gave no further queue when one was asked for last.
+    refused: Option<String>,
 }
 
 /// The queues for one purpose.
@@ -163,13 +172,23 @@ impl Pool {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// An idle queue, or the right to open one.
+    /// Opens the queue that a pool is never without.
+    fn open_first(&self, device: &dyn Device) -> io::Result<()> {
+        let slot = Slot::open(device)?;
+        let mut state = self.lock();
+        state.open += 1;
+        state.idle.push(slot);
+        Ok(())
+    }
+
+    /// An idle queue, or the right to open one. Who wants to keep it leaves one for the others.
     fn idle(&self, keep: bool) -> Option<Option<Slot>> {
         let mut state = self.lock();
         if keep && state.kept >= QUEUES_MAX / 2 {
             return None;
         }
-        let found = match state.idle.pop() {
+        let may_take = !keep || state.open - state.kept > 1;
+        let found = match if may_take { state.idle.pop() } else { None } {
             Some(slot) => Some(Some(slot)),
             None if state.open < QUEUES_MAX => {
                 state.open += 1;
@@ -181,17 +200,29 @@ impl Pool {
         found
     }
 
-    fn open(&self, device: &dyn Device, keep: bool) -> io::Result<Slot> {
-        device
-            .queue(QUEUE_DEPTH)
-            .map(|queue| Slot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
-            .inspect_err(|_| {
-                let mut state = self.lock();
-                state.open -= 1;
-                state.kept -= usize::from(keep);
-                drop(state);
-                self.returned.notify();
-            })
+    /// Uses the right to open a queue. None if the system refuses: then the others have to do, and there are others.
+    /// Nobody who waits is woken for that, or those who wait would wake each other for as long as it refuses.
+    fn open(&self, device: &dyn Device, keep: bool) -> Option<Slot> {
+        let opened = Slot::open(device);
+        let mut state = self.lock();
+        state.refused = opened.as_ref().err().map(ToString::to_string);
+        if state.refused.is_some() {
+            state.open -= 1;
+            state.kept -= usize::from(keep);
+            assert!(state.open > 0, "a pool without its first queue");
+        }
+        opened.ok()
+    }
+
+    fn borrow(&self, device: &dyn Device) -> Slot {
+        loop {
+            let seen = self.returned.generation();
+            let found = self.idle(false).and_then(|found| found.or_else(|| self.open(device, false)));
+            match found {
+                Some(slot) => return slot,
+                None => self.returned.wait(seen, None),
+            };
+        }
     }
 
     fn give_back(&self, mut slot: Slot, kept: bool) {
@@ -236,6 +267,9 @@ impl Transfers {
             )));
         }
         let (log, bulk, read) = (Pool::new(&env), Pool::new(&env), Pool::new(&env));
+        for pool in [&log, &bulk, &read] {
+            pool.open_first(&*device).map_err(|error| Error::io("open a queue of", &location, error))?;
+        }
         let (log_in_flight, log_last_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
         Ok(Transfers { device, env, geometry, location, log, bulk, read, log_in_flight, log_last_nanos })
     }
@@ -250,17 +284,7 @@ impl Transfers {
     }
 
     fn borrowing<T>(&self, pool: &Pool, work: impl FnOnce(&mut Slot) -> io::Result<T>) -> io::Result<T> {
-        let found = loop {
-            let seen = pool.returned.generation();
-            match pool.idle(false) {
-                Some(found) => break found,
-                None => pool.returned.wait(seen, None),
-            };
-        };
-        let mut slot = match found {
-            Some(slot) => slot,
-            None => pool.open(&*self.device, false)?,
-        };
+        let mut slot = pool.borrow(&*self.device);
         let result = work(&mut slot);
         pool.give_back(slot, false);
         result
@@ -268,10 +292,12 @@ impl Transfers {
 
     /// A queue to keep for a while; None if there is none to spare. To be given back by [`Transfers::give_back_kept`].
     pub(super) fn keep_slot(&self) -> Option<Slot> {
-        match self.bulk.idle(true)? {
-            Some(slot) => Some(slot),
-            None => self.bulk.open(&*self.device, true).ok(),
-        }
+        self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))
+    }
+
+    /// Why there are fewer queues than were wanted.
+    pub(super) fn queue_refused(&self) -> Option<String> {
+        [&self.log, &self.bulk, &self.read].iter().find_map(|pool| pool.lock().refused.clone())
     }
 
     pub(super) fn give_back_kept(&self, slot: Slot) {

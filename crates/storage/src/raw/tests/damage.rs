@@ -1,7 +1,9 @@
 //! Torn, rotten, stale and foreign bytes; devices that fail, shrink and fill.
 
 use super::*;
+use situ_device::{Geometry, Queue};
 use situ_sim::Rng;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 const JOURNAL: u64 = PAGE;
 const HALF: u64 = 4 * PAGE;
@@ -274,6 +276,79 @@ fn a_device_that_disappears_is_an_error_and_not_an_end() {
         assert!(RawVolume::check(Arc::new(device.clone()), env.clone()).is_err());
         device.set_faults(FaultPlan::none());
         is_whole(env, device);
+    });
+}
+
+/// A device of a system that gives out so many queues and then none: descriptors or memory have run out.
+struct Scarce {
+    device: SimDevice,
+    left: AtomicU32,
+}
+
+impl Device for Scarce {
+    fn describe(&self) -> String {
+        self.device.describe()
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
+        self.device.lock()
+    }
+
+    fn geometry(&self) -> Geometry {
+        self.device.geometry()
+    }
+
+    fn space(&self) -> Space {
+        self.device.space()
+    }
+
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        let take = self.left.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |left| left.checked_sub(1));
+        take.map_err(|_| io::Error::from_raw_os_error(24))?;
+        self.device.queue(depth)
+    }
+}
+
+/// The queues that are open already do what others were wanted for. A store under load would else be read-only from the
+/// moment that the log's writers are a few more than before.
+#[test]
+fn a_system_without_further_queues_makes_nothing_fail() {
+    for_each_seed(20, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = SimDevice::new(&env, 1200 * PAGE, FaultPlan::none(), seed);
+        sim.run(|| {
+            format(&env, &device, &small());
+            let open = |left: u32| {
+                let scarce = Scarce { device: device.clone(), left: AtomicU32::new(left) };
+                RawVolume::open(Arc::new(scarce), env.clone(), RawOptions { cache_bytes: 0 })
+            };
+            // Where there is not one for each purpose, that is told at once, and not by the first write.
+            let error = open(2).unwrap_err().to_string();
+            assert!(error.contains("open a queue of"), "{error}");
+            let volume = Arc::new(open(3).unwrap());
+            let log = volume.create_pages(FileName::Log(1), 8 * PAGE).unwrap();
+            let jobs: Vec<_> = (0..8_u64)
+                .map(|number| {
+                    let (volume, log) = (Arc::clone(&volume), Arc::clone(&log));
+                    let work = move || {
+                        let bytes = pattern(number, 200_000);
+                        let mut writer = volume.create(FileName::Table(number), 100_000).unwrap();
+                        for piece in bytes.chunks(70_000) {
+                            writer.append(piece).unwrap();
+                            writer.sync().unwrap();
+                            log.write(number, &Buffer::new(PAGE_BYTES), 1, true).unwrap();
+                        }
+                        writer.finish().unwrap();
+                        assert!(read(&volume, FileName::Table(number)).unwrap() == bytes);
+                    };
+                    env.executor.spawn("caller", Box::new(work)).unwrap()
+                })
+                .collect();
+            jobs.iter().for_each(|job| job.join().unwrap());
+            assert!(volume.report().queue_refused.is_some());
+            assert_eq!(volume.report().failed, None);
+        });
     });
 }
 
