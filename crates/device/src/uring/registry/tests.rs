@@ -57,18 +57,25 @@ fn registered_again(registry: &mut Registry, buffer: &Buffer, ring: &Ring) -> Op
 fn a_buffer_at_the_address_of_a_freed_one_is_another_buffer() {
     let Some(ring) = ring() else { return };
     let mut registry = Registry::default();
-    let first = Buffer::new(BYTES_MIN);
-    registered_again(&mut registry, &first, &ring);
-    let address = first.address();
-    drop(first);
-    let mut others = Vec::new();
-    // The allocator gives the same memory again, soon if not at once.
-    while others.last().is_none_or(|last: &Buffer| last.address() != address) && others.len() < 100 {
-        others.push(Buffer::new(BYTES_MIN));
+    // The allocator gives the same memory again, if not the first time.
+    let came_again = (0..100).any(|_| {
+        let first = Buffer::new(BYTES_MIN);
+        let place = registered_again(&mut registry, &first, &ring);
+        if registry.state == State::Refused {
+            return false;
+        }
+        // As long as there is room; what is registered stays for a while.
+        let is_registered = place.is_some_and(|place| registry.places[usize::from(place)].id == first.id());
+        let address = first.address();
+        drop(first);
+        let other = Buffer::new(BYTES_MIN);
+        assert_eq!(registry.place_of(&other, &ring), None);
+        is_registered && other.address() == address
+    });
+    if registry.state == State::Refused {
+        return eprintln!("SKIPPED: this process may not register buffers");
     }
-    for other in &others {
-        assert_eq!(registry.place_of(other, &ring), None);
-    }
+    assert!(came_again, "no buffer had the address of one that was registered; this test shows nothing");
 }
 
 #[test]
