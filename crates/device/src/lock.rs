@@ -2,11 +2,13 @@
 //!
 //! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also takes
 //! for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file take.
-//! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too.
+//! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is
+//! opened by the path again, and has to be what the path was when the device was opened: the right to write to what has
+//! taken its place since is no right to write to the device.
 
 use crate::DeviceLock;
 use crate::target::{Kind, Target};
-use rustix::fs::{FlockOperation, OFlags, flock};
+use rustix::fs::{FileType, FlockOperation, OFlags, flock, fstat};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -26,10 +28,11 @@ struct FileLock {
 impl DeviceLock for FileLock {}
 
 pub(crate) fn lock(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
-    lock_path(&target.path, target.kind == Kind::BlockDevice)
+    lock_path(&target.path, target.kind == Kind::BlockDevice, Some(&target.file))
 }
 
-pub(crate) fn lock_path(path: &Path, is_block_device: bool) -> io::Result<Box<dyn DeviceLock>> {
+/// Takes the lock of the path, if it is still the path of `opened`. None: of a device that has another node for it.
+pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<Box<dyn DeviceLock>> {
     let shown = path.display();
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::WouldBlock, why));
     let exclusive = if is_block_device { OFlags::EXCL.bits() as i32 } else { 0 };
@@ -41,6 +44,12 @@ pub(crate) fn lock_path(path: &Path, is_block_device: bool) -> io::Result<Box<dy
         }
         other => other?,
     };
+    if let Some(opened) = opened
+        && identity(&file)? != identity(opened)?
+    {
+        let why = format!("{shown} is another file or device than when it was opened; open it again");
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
+    }
     let patience = if is_block_device { PASSING_HOLDER } else { Duration::ZERO };
     let begin = Instant::now();
     loop {
@@ -53,5 +62,37 @@ pub(crate) fn lock_path(path: &Path, is_block_device: bool) -> io::Result<Box<dy
             Err(Errno::INTR) => {}
             Err(other) => return Err(other.into()),
         }
+    }
+}
+
+/// What a path may stop to mean: a device by its number, whichever node was opened, and a file by that of its inode.
+fn identity(file: &File) -> io::Result<(u64, u64)> {
+    let stat = fstat(file)?;
+    let is_device = FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile;
+    Ok(if is_device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lock_of_a_file_that_has_taken_the_place_of_the_device_is_not_given() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, other) = (directory.path().join("disk"), directory.path().join("other"));
+        for path in [&path, &other] {
+            std::fs::write(path, [1; 8192]).unwrap();
+        }
+        let target = Target::open(&path, false).unwrap();
+        lock(&target).unwrap();
+        std::fs::rename(&other, &path).unwrap();
+        let error = lock(&target).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
+        assert!(error.to_string().contains("open it again"), "{error}");
+        // By another name of the same file it is.
+        std::fs::hard_link(&path, &other).unwrap();
+        let target = Target::open(&other, false).unwrap();
+        std::fs::rename(&path, directory.path().join("third")).unwrap();
+        lock(&target).unwrap();
     }
 }

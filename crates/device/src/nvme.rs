@@ -99,8 +99,8 @@ impl Device for NvmeDevice {
 
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
         match block_path(&self.path).filter(|path| path.exists()) {
-            Some(block) => lock::lock_path(&block, true),
-            None => lock::lock_path(&self.path, false),
+            Some(block) => lock::lock_path(&block, true, None),
+            None => lock::lock_path(&self.path, false, Some(&self.file)),
         }
     }
 
