@@ -67,7 +67,7 @@ up)
   else
     fast=$directory/fast.disk
     kind=file
-    fallocate -l "${mib}M" -- "$fast" 2>/dev/null || dd if=/dev/zero of="$fast" bs=1M count="$mib" status=none \
+    fallocate -l "${mib}M" -- "$fast" 2>/dev/null || dd if=/dev/zero of="$fast" bs=1M count="$mib" conv=fsync status=none \
       || { rm -f -- "$fast"; die "no room for a fast disk of $mib MiB in $directory"; }
   fi
   printf 'FAST=%q\nFAST_KIND=%q\nFAST_MIB=%q\nCAPACITY=%q\n' "$fast" "$kind" "$mib" "$directory/capacity" >"$state"

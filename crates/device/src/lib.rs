@@ -16,6 +16,7 @@ mod block;
 mod blocking;
 mod buffer;
 mod env;
+mod extents;
 mod file;
 mod lock;
 mod nvme;

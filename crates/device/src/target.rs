@@ -8,8 +8,10 @@
 //! **When a file needs no flush.** That its disk has no volatile cache is not enough: a file system may keep in memory
 //! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
 //! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
-//! written), on a file system that overwrites (the ext family). Every other file is said to have a volatile cache.
+//! written), on a file system that overwrites (the ext family). So the opening of such a file syncs it and asks for its
+//! extents (`extents.rs`). Every other file is said to have a volatile cache.
 
+use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, fstatfs, major, minor, seek};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
@@ -25,7 +27,7 @@ use std::sync::Arc;
 const MAX_TRANSFER_BYTES: u32 = 1 << 20;
 
 /// The magic number of ext2, ext3 and ext4.
-const EXT_MAGIC: u64 = 0xef53;
+pub(crate) const EXT_MAGIC: u64 = 0xef53;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
@@ -81,8 +83,7 @@ impl Target {
         let geometry = match kind {
             Kind::BlockDevice => block_geometry(disk.as_ref(), rustix::fs::ioctl_blksszget(&file)?),
             Kind::RegularFile => {
-                let settled =
-                    direct && fstatfs(&file)?.f_type as u64 == EXT_MAGIC && is_written_everywhere(&file, end)?;
+                let settled = direct && fstatfs(&file)?.f_type as u64 == EXT_MAGIC && is_settled(&file, end)?;
                 file_geometry(disk.as_ref(), settled, (stat.st_blocks as u64).saturating_mul(512) >= end)
             }
         };
@@ -169,18 +170,6 @@ fn file_geometry(disk: Option<&Disk>, settled: bool, reserved: bool) -> Geometry
         volatile_write_cache: !settled || disk.is_none_or(Disk::has_volatile_cache),
         discard_bytes: if reserved { 0 } else { PAGE_BYTES as u32 },
         discard_zeroes: !reserved,
-    }
-}
-
-/// Whether writing any byte of the file leaves the file system's metadata as it is. The ext family answers a search for
-/// a hole with an unwritten extent, too.
-fn is_written_everywhere(file: &File, end: u64) -> io::Result<bool> {
-    match seek(file, SeekFrom::Hole(0)) {
-        Ok(hole) => Ok(hole >= end),
-        // The search begins at the end of the file: it is empty.
-        Err(Errno::NXIO) => Ok(true),
-        Err(Errno::INVAL) => Ok(false),
-        Err(other) => Err(other.into()),
     }
 }
 

@@ -1,7 +1,6 @@
 //! Geometry against descriptions of disks as the kernel gives them, written to a directory.
 
 use super::*;
-use std::io::Write;
 
 fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
     let directory = tempfile::tempdir().unwrap();
@@ -62,21 +61,6 @@ fn a_file_needs_no_flush_only_where_it_is_written_in_place() {
     assert!(!file_geometry(Some(&disk), true, true).volatile_write_cache);
     assert!(file_geometry(Some(&disk), false, true).volatile_write_cache);
     assert_eq!(file_geometry(Some(&disk), true, true).atomic_write_bytes, 4096);
-}
-
-#[test]
-fn holes_and_unwritten_extents_count_as_not_written() {
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&[1; 8192]).unwrap();
-    file.as_file().sync_all().unwrap();
-    assert!(is_written_everywhere(file.as_file(), 8192).unwrap());
-    file.as_file().set_len(16384).unwrap();
-    assert!(!is_written_everywhere(file.as_file(), 16384).unwrap());
-    let flags = rustix::fs::FallocateFlags::empty();
-    if fstatfs(file.as_file()).unwrap().f_type as u64 == EXT_MAGIC {
-        rustix::fs::fallocate(file.as_file(), flags, 8192, 8192).unwrap();
-        assert!(!is_written_everywhere(file.as_file(), 16384).unwrap());
-    }
 }
 
 #[test]
