@@ -27,6 +27,7 @@
 //! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store has some
 //! thousand files: all of it fits into memory and a checkpoint).
 
+mod beside;
 mod bytes;
 mod cache;
 mod catalogue;
@@ -63,6 +64,7 @@ use situ_device::{Device, DeviceLock, Env, PAGE_BYTES, Space};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use transfer::Transfers;
 use writer::RawWriter;
 
@@ -112,7 +114,8 @@ impl RawVolume {
     }
 
     /// Reads the metadata of a Situ disk. Nothing is written. Who is going to change the volume takes its
-    /// [`lock`](Volume::lock) first.
+    /// [`lock`](Volume::lock) first. Who does neither can read beside the one who writes: files that have gone meanwhile, open
+    /// ones too, are [`NotFound`](Error::NotFound).
     ///
     /// # Errors
     /// [`Invalid`](Error::Invalid): it is no Situ disk, or one of a later version, or the device has been cut;
@@ -252,6 +255,9 @@ impl Volume for RawVolume {
     }
 
     fn list(&self) -> Result<Vec<FileMeta>> {
+        if self.shared.is_guest() {
+            self.shared.refresh()?;
+        }
         let state = self.shared.lock();
         Ok(state.names.iter().map(|(name, file)| FileMeta { name: *name, bytes: file.meta().length }).collect())
     }
@@ -265,15 +271,23 @@ impl Volume for RawVolume {
     fn lock(&self) -> Result<Box<dyn Lock>> {
         let lock = lock_device(&*self.shared.transfers.device)?;
         self.shared.catch_up()?;
-        Ok(Box::new(RawLock { _lock: lock }))
+        self.shared.locks.fetch_add(1, Ordering::AcqRel);
+        Ok(Box::new(RawLock { shared: Arc::clone(&self.shared), _lock: lock }))
     }
 }
 
 struct RawLock {
+    shared: Arc<Shared>,
     _lock: Box<dyn DeviceLock>,
 }
 
 impl Lock for RawLock {}
+
+impl Drop for RawLock {
+    fn drop(&mut self) {
+        self.shared.locks.fetch_sub(1, Ordering::AcqRel);
+    }
+}
 
 #[cfg(test)]
 mod tests;

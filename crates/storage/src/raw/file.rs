@@ -30,11 +30,13 @@ pub(super) struct File {
     pub(super) room: Arc<Room>,
     cache: Arc<Cache>,
     meta: Mutex<Meta>,
+    /// Lives as long as a file of the same reading of the catalogue.
+    _reading: Arc<()>,
 }
 
 impl File {
-    pub(super) fn new(id: u64, room: Arc<Room>, cache: Arc<Cache>, meta: Meta) -> File {
-        File { id, room, cache, meta: Mutex::new(meta) }
+    pub(super) fn new(id: u64, room: Arc<Room>, cache: Arc<Cache>, meta: Meta, reading: Arc<()>) -> File {
+        File { id, room, cache, meta: Mutex::new(meta), _reading: reading }
     }
 
     pub(super) fn meta(&self) -> MutexGuard<'_, Meta> {

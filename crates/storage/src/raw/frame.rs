@@ -64,6 +64,18 @@ pub(super) enum NoFrame {
     Version(u8),
 }
 
+/// Epoch and sequence of the frame whose header begins a page, if it is a sound one of this disk. Its body is not looked at.
+pub(super) fn peek(id: DiskId, page: &[u8]) -> Option<(u64, u64)> {
+    let header = page.get(..FRAME_HEADER_BYTES)?;
+    let checksum = Bytes(&header[HEADER_CHECKSUM_AT..]).u32().ok()?;
+    let is_ours = header[..4] == FRAME_MAGIC && header[8..24] == id.0;
+    if !is_ours || checksum != crc32c::crc32c(&header[..HEADER_CHECKSUM_AT]) {
+        return None;
+    }
+    let mut numbers = Bytes(&header[24..]);
+    Some((numbers.u64().ok()?, numbers.u64().ok()?))
+}
+
 /// The frame at the start of `pages`, which are what is left of a half.
 pub(super) fn decode(id: DiskId, pages: &[u8]) -> Result<(Header, &[u8]), NoFrame> {
     let other = |why: String| NoFrame::Other(why);

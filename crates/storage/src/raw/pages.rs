@@ -13,7 +13,7 @@ use std::sync::Arc;
 pub(super) struct RawPageFile {
     shared: Arc<Shared>,
     /// Keeps the pages.
-    _file: Arc<File>,
+    file: Arc<File>,
     name: FileName,
     path: String,
     extents: Vec<Extent>,
@@ -26,13 +26,14 @@ impl RawPageFile {
     /// The file's bytes are in the catalogue.
     pub(super) fn new(shared: Arc<Shared>, file: Arc<File>, name: FileName, is_log: bool) -> Result<RawPageFile> {
         let path = shared.path(name);
-        let meta = file.meta();
-        if meta.inline.is_some() {
-            return Err(Error::Invalid(format!("{path} is a small file, without pages; read it as a whole")));
-        }
-        let (extents, pages) = (meta.extents.clone(), meta.length / PAGE);
-        drop(meta);
-        Ok(RawPageFile { shared, _file: file, name, path, extents, pages, is_log })
+        let (extents, pages) = {
+            let meta = file.meta();
+            if meta.inline.is_some() {
+                return Err(Error::Invalid(format!("{path} is a small file, without pages; read it as a whole")));
+            }
+            (meta.extents.clone(), meta.length / PAGE)
+        };
+        Ok(RawPageFile { shared, file, name, path, extents, pages, is_log })
     }
 }
 
@@ -64,6 +65,6 @@ impl PageFile for RawPageFile {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         check_range(&self.path, self.pages * PAGE, offset, into.len())?;
-        read_extents(&self.shared, self.name, &self.extents, offset, into)
+        read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into)
     }
 }

@@ -35,7 +35,7 @@ pub(super) fn check_range(path: &str, bytes: u64, offset: u64, length: usize) ->
 /// Reads bytes of a file, past all caches.
 pub(super) fn read_extents(
     shared: &Shared,
-    name: FileName,
+    (file, name): (&Arc<File>, FileName),
     extents: &[Extent],
     offset: u64,
     into: &mut [u8],
@@ -49,7 +49,8 @@ pub(super) fn read_extents(
     shared
         .transfers
         .read(&places, (offset - first * PAGE) as usize, into)
-        .map_err(|error| shared.fail("read", name, error))
+        .map_err(|error| shared.fail("read", name, error))?;
+    shared.check_still_there(file, name)
 }
 
 impl RawReader {
@@ -93,12 +94,12 @@ impl RawReader {
         let units = offset / unit_bytes..end.div_ceil(unit_bytes);
         let is_short = units.end - units.start == 1 && into.len() < UNIT_BYTES && end < self.bytes;
         if is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start) {
-            return read_extents(&self.shared, self.name, &self.extents, offset, into);
+            return read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into);
         }
         let from = units.start * unit_bytes;
         let to = (units.end * unit_bytes).min(self.bytes);
         let mut whole = vec![0; (to - from) as usize];
-        read_extents(&self.shared, self.name, &self.extents, from, &mut whole)?;
+        read_extents(&self.shared, (&self.file, self.name), &self.extents, from, &mut whole)?;
         let skip = (offset - from) as usize;
         into.copy_from_slice(&whole[skip..skip + into.len()]);
         for (unit, bytes) in units.zip(whole.chunks(UNIT_BYTES)) {
@@ -130,7 +131,7 @@ impl Reader for RawReader {
                 Ok(())
             }
             None if self.is_cached => self.read_cached(offset, into),
-            None => read_extents(&self.shared, self.name, &self.extents, offset, into),
+            None => read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into),
         }
     }
 }

@@ -12,7 +12,8 @@ use crate::{Error, FileName, Result};
 use situ_device::{Buffer, Event, Op};
 use std::collections::BTreeMap;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::AtomicU32;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
 /// Given back pages are discarded when there are so many of them.
 const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
@@ -29,6 +30,12 @@ pub(super) struct State {
     pub(super) catalogue: Catalogue,
     pub(super) journal: Journal,
     next_id: u64,
+    /// Files were begun or names changed through this volume: nobody else writes.
+    pub(super) is_mine: bool,
+    /// Held by all files of this reading of the catalogue.
+    reading: Arc<()>,
+    /// Of earlier readings; those of which files are open still live.
+    former: Vec<Weak<()>>,
     /// Copies of the superblock to be written again before anything else changes.
     pub(super) damaged_copies: Vec<u32>,
     /// Why the device is not told of free pages any more.
@@ -40,6 +47,8 @@ pub(super) struct Shared {
     pub(super) cache: Arc<Cache>,
     state: Mutex<State>,
     committed: Arc<dyn Event>,
+    /// Locks of the device that this volume has given out.
+    pub(super) locks: AtomicU32,
 }
 
 /// What was read from a disk when it was opened.
@@ -73,6 +82,9 @@ impl State {
             catalogue: replayed.catalogue,
             journal,
             next_id,
+            is_mine: false,
+            reading: Arc::new(()),
+            former: Vec::new(),
             damaged_copies,
             discard_failed: None,
         };
@@ -99,7 +111,12 @@ impl State {
         self.next_id += 1;
         let in_log = meta.extents.first().is_some_and(|extent| self.layout.log.contains(extent));
         let room = Arc::clone(if in_log { &self.log } else { &self.top });
-        Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta))
+        Arc::new(File::new(self.next_id, room, Arc::clone(cache), meta, Arc::clone(&self.reading)))
+    }
+
+    /// Whether the journal has not changed since this state was read.
+    pub(super) fn is_as(&self, loaded: &Loaded) -> bool {
+        self.position() == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence)
     }
 
     /// The disk and the last durable frame of its journal, as far as this volume knows.
@@ -116,6 +133,7 @@ impl State {
 
     /// Applies an edit and queues it for the journal.
     fn emit(&mut self, edit: Edit) -> Result<u64> {
+        self.is_mine = true;
         let number = self.journal.emit(&edit);
         let wrong = |why: String| Error::Invalid(format!("an edit of the catalogue that does not fit it: {why}"));
         // It fits, unless this program is wrong: then the journal must not go on.
@@ -164,7 +182,7 @@ impl State {
 impl Shared {
     pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
         let committed = transfers.env.executor.event();
-        Shared { transfers, cache, state: Mutex::new(state), committed }
+        Shared { transfers, cache, state: Mutex::new(state), committed, locks: AtomicU32::new(0) }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -219,9 +237,11 @@ impl Shared {
 
     /// A file without a name.
     pub(super) fn anonymous(&self, state: &mut State, in_log: bool) -> Arc<File> {
+        state.is_mine = true;
         state.next_id += 1;
         let room = Arc::clone(if in_log { &state.log } else { &state.top });
-        Arc::new(File::new(state.next_id, room, Arc::clone(&self.cache), Meta::default()))
+        let reading = Arc::clone(&state.reading);
+        Arc::new(File::new(state.next_id, room, Arc::clone(&self.cache), Meta::default(), reading))
     }
 
     /// Takes back what `begin` did.
@@ -237,7 +257,12 @@ impl Shared {
     }
 
     pub(super) fn find(&self, name: FileName) -> Result<Arc<File>> {
-        let found = self.lock().names.get(&name).cloned();
+        let known = || self.lock().names.get(&name).cloned();
+        let mut found = known();
+        if found.is_none() && self.is_guest() {
+            self.refresh()?;
+            found = known();
+        }
         found.ok_or_else(|| Error::NotFound { path: self.path(name) })
     }
 
@@ -479,21 +504,33 @@ impl Shared {
             if state.journal.writing || state.position() != before {
                 continue;
             }
-            if before == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence) {
-                return Ok(());
-            }
-            if state.is_in_use() {
+            let is_same = state.is_as(&loaded);
+            // Nor may pages be given away under files that were opened at an earlier reading.
+            let in_use = state.former.iter().any(|reading| reading.strong_count() > 0);
+            if in_use || (!is_same && state.is_in_use()) {
                 let location = &self.transfers.location;
                 return Err(Error::Invalid(format!(
                     "somebody else has changed {location} since it was opened, and files of it are in use; open it again"
                 )));
             }
-            let next_id = state.next_id;
-            let old = std::mem::replace(&mut *state, State::new(loaded, &self.transfers, &self.cache, next_id)?);
+            if is_same {
+                return Ok(());
+            }
+            let old = self.replace(&mut state, loaded)?;
             drop(state);
             drop(old);
             return Ok(());
         }
+    }
+
+    /// Puts a new reading of the catalogue in place. Returns the old one, to be dropped without the lock.
+    pub(super) fn replace(&self, state: &mut State, loaded: Loaded) -> Result<State> {
+        let new = State::new(loaded, &self.transfers, &self.cache, state.next_id)?;
+        let mut old = std::mem::replace(state, new);
+        state.former = std::mem::take(&mut old.former);
+        state.former.retain(|reading| reading.strong_count() > 0);
+        state.former.push(Arc::downgrade(&old.reading));
+        Ok(old)
     }
 
     /// Tells the device of free pages, if there are at least so many that it has not been told of.

@@ -346,6 +346,7 @@ fn what_was_just_written_is_read_from_memory() {
         assert!(volume.report().cache.bytes <= 1 << 20);
         drop(volume);
         let volume = open(env, device).unwrap();
+        let _lock = volume.lock().unwrap();
         let reader = volume.open(FileName::Table(2)).unwrap();
         let reads = |count: u64| {
             let before = device.operations();
@@ -466,7 +467,7 @@ fn the_lock_is_the_device_s_and_shows_what_others_did() {
         let error = third.lock().map(drop).unwrap_err();
         assert!(error.to_string().contains("open it again"), "{error}");
         drop(reader);
-        third.lock().unwrap();
+        let _lock = third.lock().unwrap();
         assert!(matches!(third.open(FileName::Table(1)), Err(Error::NotFound { .. })));
     });
 }
@@ -530,5 +531,61 @@ fn a_reader_beside_the_writer_sees_no_damage() {
             ended.store(true, std::sync::atomic::Ordering::Release);
             job.join().unwrap();
         });
+    });
+}
+
+/// `situ inspect` and other readers beside a server. What they have open may go at any time, and its pages be another's.
+#[test]
+fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
+    on_a_disk(300, 20, |env, device| {
+        let writer = open(env, device).unwrap();
+        let _lock = writer.lock().unwrap();
+        write(&writer, FileName::Table(1), &pattern(1, 90_000)).unwrap();
+        write(&writer, FileName::Table(2), &pattern(2, 90_000)).unwrap();
+        let guest = RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 0 }).unwrap();
+        let (gone, stays) = (guest.open(FileName::Table(1)).unwrap(), guest.open(FileName::Table(2)).unwrap());
+        let whole = |reader: &dyn Reader| {
+            let mut bytes = vec![0; 90_000];
+            reader.read_at(0, &mut bytes).map(|()| bytes)
+        };
+        assert!(whole(&*gone).unwrap() == pattern(1, 90_000));
+        writer.remove(FileName::Table(1)).unwrap();
+        writer.sync_names().unwrap();
+        for number in 3..12 {
+            write(&writer, FileName::Table(number), &pattern(number, 90_000)).unwrap();
+        }
+        let error = whole(&*gone).unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert!(whole(&*stays).unwrap() == pattern(2, 90_000));
+        // What came since is found, and listed.
+        assert!(read(&guest, FileName::Table(5)).unwrap() == pattern(5, 90_000));
+        assert_eq!(guest.list().unwrap(), writer.list().unwrap());
+        // A log that was recycled is another file.
+        writer.create_pages(FileName::Log(20), 2 * PAGE).unwrap();
+        let log = guest.open_pages(FileName::Log(20)).unwrap();
+        writer.rename(FileName::Log(20), FileName::Log(21)).unwrap();
+        writer.sync_names().unwrap();
+        let error = log.read_at(0, &mut [0; 10]).unwrap_err();
+        assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        assert_eq!(guest.open_pages(FileName::Log(21)).unwrap().pages(), 2);
+        // Who becomes the writer must not give away pages of what it opened before.
+        drop(_lock);
+        drop(writer);
+        assert!(guest.lock().map(drop).unwrap_err().to_string().contains("open it again"));
+        drop((gone, log));
+        assert!(guest.lock().map(drop).unwrap_err().to_string().contains("open it again"));
+        drop(stays);
+        let lock = guest.lock().unwrap();
+        guest.remove(FileName::Table(3)).unwrap();
+        guest.sync_names().unwrap();
+        check_room(&guest);
+        drop((lock, guest));
+        // A disk that is formatted anew has none of these files.
+        let guest = open(env, device).unwrap();
+        let stays = guest.open(FileName::Table(2)).unwrap();
+        let other = FormatOptions { id: Some([3; 16]), force: true, ..small() };
+        RawVolume::format(Arc::new(device.clone()), env.clone(), &other).unwrap();
+        assert!(matches!(whole(&*stays), Err(Error::NotFound { .. })));
+        assert!(guest.list().unwrap().is_empty());
     });
 }

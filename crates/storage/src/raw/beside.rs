@@ -1,0 +1,86 @@
+//! Reading beside the process that writes.
+//!
+//! Who has not locked the disk and has changed nothing is a *guest*: another process may remove files and give their pages to
+//! others, at any time. A directory keeps what is open; here, nobody knows of the guest. So a guest that has read something looks whether the
+//! journal has grown meanwhile. If it has, it reads the catalogue again, and if the file is not there any more, or elsewhere, what was
+//! read is thrown away, and the answer is that the file does not exist. A removal is durable before its pages are given away,
+//! so whoever reads foreign bytes finds the removal in the journal.
+//!
+//! Files that came since are found, too: a guest that does not find a name, or lists all, reads the catalogue again first.
+
+use super::file::File;
+use super::frame::peek;
+use super::layout::PAGE;
+use super::prepare::load;
+use super::room::Extent;
+use super::shared::Shared;
+use crate::{Error, FileName, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Shared {
+    /// Whether somebody else may be writing.
+    pub(super) fn is_guest(&self) -> bool {
+        self.locks.load(Ordering::Acquire) == 0 && !self.lock().is_mine
+    }
+
+    /// Whether the journal goes on behind what is known of it.
+    fn has_changed(&self) -> Result<bool> {
+        let (layout, half, next_page, epoch, sequence) = {
+            let state = self.lock();
+            let journal = &state.journal;
+            (state.layout, journal.half, journal.next_page, journal.epoch, journal.sequence)
+        };
+        let next = (next_page < layout.half_pages).then(|| layout.half_first(half) + next_page);
+        let pages = [Some(layout.half_first(1 - half)), Some(0), next];
+        for page in pages.into_iter().flatten() {
+            let mut bytes = vec![0; PAGE as usize];
+            let place = [Extent { first: page, pages: 1 }];
+            self.transfers.read(&place, 0, &mut bytes).map_err(|error| self.transfers.fail("read", error))?;
+            // Page 0 has the superblock: a disk that was formatted anew has another identity in it.
+            let is_other = page == 0 && bytes.get(16..32) != Some(&layout.id.0[..]);
+            let is_newer = |(found, number)| found > epoch || (found == epoch && number > sequence);
+            if is_other || peek(layout.id, &bytes).is_some_and(is_newer) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Reads the catalogue again. Files that are open stay what they are, and no part of the new state.
+    pub(super) fn refresh(&self) -> Result<()> {
+        let loaded = load(&self.transfers)?;
+        let mut state = self.lock();
+        if state.is_mine || state.is_as(&loaded) {
+            return Ok(());
+        }
+        let old = self.replace(&mut state, loaded)?;
+        drop(state);
+        drop(old);
+        Ok(())
+    }
+
+    /// After a read: whether the bytes were the file's.
+    pub(super) fn check_still_there(&self, file: &Arc<File>, name: FileName) -> Result<()> {
+        if !self.is_guest() || !self.has_changed()? {
+            return Ok(());
+        }
+        self.refresh()?;
+        match self.lock().names.get(&name) {
+            Some(found) if is_same(found, file) => Ok(()),
+            _ => Err(Error::NotFound { path: self.path(name) }),
+        }
+    }
+}
+
+/// Whether both have the same bytes in the same pages.
+fn is_same(one: &Arc<File>, other: &Arc<File>) -> bool {
+    if Arc::ptr_eq(one, other) {
+        return true;
+    }
+    let place = |file: &File| {
+        let meta = file.meta();
+        (meta.extents.clone(), meta.length, meta.inline.clone())
+    };
+    place(one) == place(other)
+}
