@@ -144,7 +144,7 @@ pub(crate) struct WaitingRoom {
 
 impl WaitingRoom {
     pub(crate) fn is_empty(&self) -> bool {
-        self.count.load(Ordering::Acquire) == 0
+        self.count.load(Ordering::SeqCst) == 0
     }
 
     /// Writes that wait, and the memory they take.
@@ -156,7 +156,7 @@ impl WaitingRoom {
     fn remove(&self, ticket: u64) -> Option<Waiting> {
         let mut room = lock(&self.room);
         let waiting = room.remove(ticket);
-        self.count.store(room.writes.len(), Ordering::Release);
+        self.count.store(room.writes.len(), Ordering::SeqCst);
         waiting
     }
 }
@@ -252,7 +252,7 @@ impl Core {
                 outstanding: Arc::clone(&self.outstanding),
             };
             room.writes.insert(ticket, waiting);
-            self.waiting_room.count.store(room.writes.len(), Ordering::Release);
+            self.waiting_room.count.store(room.writes.len(), Ordering::SeqCst);
             room.writes.len() == 1
         };
         if first {
@@ -349,7 +349,7 @@ impl Core {
                     // Before anything else can go wrong: from now on the request is what answers.
                     first.decide(Ok(Arc::clone(&request)));
                     let left = room.remove(ticket);
-                    self.waiting_room.count.store(room.writes.len(), Ordering::Release);
+                    self.waiting_room.count.store(room.writes.len(), Ordering::SeqCst);
                     Ok((request, left))
                 }
                 Err((write, obstacle)) => {
@@ -360,6 +360,7 @@ impl Core {
             (attempt, news)
         };
         self.pass_on(news);
+        self.room_left();
         if let Err((_, obstacle)) = &attempt {
             self.note_stop(obstacle);
         }
@@ -396,7 +397,7 @@ impl Core {
             room.closed |= self.is_closing();
             room.bytes = 0;
             let left = take(&mut room.writes);
-            self.waiting_room.count.store(0, Ordering::Release);
+            self.waiting_room.count.store(0, Ordering::SeqCst);
             left
         };
         left.values().for_each(|waiting| waiting.decide(Err(error.clone())));

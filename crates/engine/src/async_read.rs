@@ -4,8 +4,9 @@
 //! answer, and the future is ready; going to another thread and back would take longer than the read. Where memory does
 //! not know, a thread of the store does the rest ([`Readers`](crate::future::Readers)), as of the same moment.
 //!
-//! The caller's thread never waits for a disk; what it does cost is the search of the memtables and filters, which the
-//! thread of the store repeats.
+//! So the caller's thread does not wait for a disk, unless thousands of reads wait for a thread already, or none can be had:
+//! then it reads itself. What the try costs is the search of the memtables and filters, which the thread of the store
+//! repeats.
 
 use crate::future::ReadFuture;
 use crate::iter::Iter;

@@ -165,7 +165,7 @@ impl WriteBatch {
         }
     }
 
-    fn push(&mut self, kind: KeyKind, keyspace: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+    pub(crate) fn push(&mut self, kind: KeyKind, keyspace: u32, key: &[u8], value: Option<&[u8]>) -> Result<()> {
         check_key(key)?;
         let more = key.len() + value.map_or(0, <[u8]>::len) + 32;
         if self.operations.len() + more > BATCH_BYTES_MAX || self.count == u32::MAX {

@@ -5,10 +5,14 @@
 //! refused, a read when a thread of the store has read. What is answered on the caller's thread never counts.
 //!
 //! **Threads.** An atomic number; the list of wakers has a lock of its own, held across nothing that blocks or notifies.
-//! A waiter leaves its waker, then looks again; whoever ends a request lowers the number, then looks for wakers: one of the
-//! two sees the other.
+//! A waiter leaves its waker, then looks again; whoever lowers the number, or empties the waiting room, does so first and
+//! looks for wakers then: one of the two sees the other. Both have to look: a write can be published before the thread
+//! that took it out of the room has said so.
+//!
+//! **Bounded.** A waiter that is dropped takes its waker with it.
 
 use crate::core::{Core, lock, wake};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -23,7 +27,14 @@ pub(crate) struct Outstanding {
     max: usize,
     /// As many as there are in the list; written under its lock.
     waiters: AtomicUsize,
-    wakers: Mutex<Vec<Waker>>,
+    wakers: Mutex<Wakers>,
+}
+
+/// By the number of the future that left them.
+#[derive(Debug, Default)]
+struct Wakers {
+    left: BTreeMap<u64, Waker>,
+    next: u64,
 }
 
 impl Outstanding {
@@ -54,23 +65,36 @@ impl Outstanding {
 
     /// Lets all that wait look again.
     pub(crate) fn wake(&self) {
-        let wakers = {
+        let left = {
             let mut wakers = lock(&self.wakers);
             self.waiters.store(0, Ordering::SeqCst);
-            std::mem::take(&mut *wakers)
+            std::mem::take(&mut wakers.left)
         };
-        for waker in wakers {
+        for waker in left.into_values() {
             wake(waker);
         }
     }
 
-    fn wake_with(&self, waker: &Waker) {
+    /// Leaves a waker, in place of the one that this future left before.
+    fn wake_with(&self, number: &mut Option<u64>, waker: &Waker) {
         let mut wakers = lock(&self.wakers);
-        // A future that is polled often leaves one waker, not one for each poll.
-        if !wakers.iter().any(|other| other.will_wake(waker)) {
-            wakers.push(waker.clone());
-        }
-        self.waiters.store(wakers.len(), Ordering::SeqCst);
+        let number = *number.get_or_insert_with(|| {
+            wakers.next += 1;
+            wakers.next
+        });
+        wakers.left.insert(number, waker.clone());
+        self.waiters.store(wakers.left.len(), Ordering::SeqCst);
+    }
+
+    fn forget(&self, number: u64) {
+        let forgotten = {
+            let mut wakers = lock(&self.wakers);
+            let forgotten = wakers.left.remove(&number);
+            self.waiters.store(wakers.left.len(), Ordering::SeqCst);
+            forgotten
+        };
+        // A waker's drop may do as it likes, too.
+        drop(forgotten);
     }
 }
 
@@ -92,6 +116,13 @@ impl Core {
         UnderWay { outstanding: Arc::clone(&self.outstanding) }
     }
 
+    /// The waiting room has been emptied, perhaps; to be called without a lock.
+    pub(crate) fn room_left(&self) {
+        if self.outstanding.waiters.load(Ordering::SeqCst) > 0 && !self.is_busy() {
+            self.outstanding.wake();
+        }
+    }
+
     pub(crate) fn is_busy(&self) -> bool {
         self.outstanding.count() >= self.outstanding.max || !self.waiting_room.is_empty()
     }
@@ -101,11 +132,13 @@ impl Core {
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct ReadyFuture {
     core: Arc<Core>,
+    /// Under which its waker lies, once it has left one.
+    number: Option<u64>,
 }
 
 impl ReadyFuture {
     pub(crate) fn of(core: &Arc<Core>) -> ReadyFuture {
-        ReadyFuture { core: Arc::clone(core) }
+        ReadyFuture { core: Arc::clone(core), number: None }
     }
 
     fn is_over(&self) -> bool {
@@ -116,13 +149,22 @@ impl ReadyFuture {
 impl Future for ReadyFuture {
     type Output = ();
 
-    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
         if self.is_over() {
             return Poll::Ready(());
         }
-        self.core.outstanding.wake_with(context.waker());
+        let this = &mut *self;
+        this.core.outstanding.wake_with(&mut this.number, context.waker());
         // It may be over since, and whoever ended it may not have seen the waker.
         if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
+    }
+}
+
+impl Drop for ReadyFuture {
+    fn drop(&mut self) {
+        if let Some(number) = self.number {
+            self.core.outstanding.forget(number);
+        }
     }
 }
 
@@ -131,3 +173,6 @@ impl fmt::Debug for ReadyFuture {
         write!(f, "ReadyFuture({})", if self.is_over() { "ready" } else { "busy" })
     }
 }
+
+#[cfg(test)]
+mod tests;
