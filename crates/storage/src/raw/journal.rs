@@ -58,11 +58,11 @@ pub(super) fn replay(
     read_long: &mut ReadLong<'_>,
 ) -> Result<Replayed> {
     let mut found: Vec<Half> = Vec::new();
-    let mut reasons: Vec<(usize, String)> = Vec::new();
+    let mut others: Vec<(usize, NoHalf)> = Vec::new();
     for (index, bytes) in halves.into_iter().enumerate() {
-        match begin(layout, index, bytes, read_long)? {
+        match begin(layout, index, bytes, location, read_long)? {
             Ok(half) => found.push(half),
-            Err(why) => reasons.push((index, why)),
+            Err(why) => others.push((index, why)),
         }
     }
     let rot = |half: usize, page: u64, expected: &str, found: String| {
@@ -71,7 +71,10 @@ pub(super) fn replay(
     };
     found.sort_by_key(|half| half.header.epoch);
     let Some(chosen) = found.pop() else {
-        let why: Vec<String> = reasons.iter().map(|(half, why)| format!("{why} in half {half}")).collect();
+        if let Some(error) = others.iter().find_map(|(_, other)| other.error.clone()) {
+            return Err(error);
+        }
+        let why: Vec<String> = others.iter().map(|(half, other)| format!("{} in half {half}", other.why)).collect();
         return Err(rot(0, 0, "a checkpoint in one of the two halves", why.join(", ")));
     };
     if let Some(other) = found.pop().filter(|other| other.header.epoch == chosen.header.epoch) {
@@ -82,11 +85,16 @@ pub(super) fn replay(
             format!("epoch {}", other.header.epoch),
         ));
     }
-    for (index, why) in &reasons {
+    for (index, other) in &others {
+        // Its body was durable before its frame, and stays until the checkpoint after it is durable.
+        if other.long_epoch.is_some_and(|epoch| epoch > chosen.header.epoch) {
+            let expected = "the body of the checkpoint in force";
+            return Err(other.error.clone().unwrap_or_else(|| rot(*index, 0, expected, other.why.clone())));
+        }
         for page in 0..layout.half_pages {
             let sound = frame::decode(layout.id, &halves[*index][(page * PAGE) as usize..]);
             if matches!(sound, Ok((header, _)) if header.epoch > chosen.header.epoch) {
-                return Err(rot(*index, 0, "the checkpoint before the edits that follow", why.clone()));
+                return Err(rot(*index, 0, "the checkpoint before the edits that follow", other.why.clone()));
             }
         }
     }
@@ -136,33 +144,52 @@ pub(super) fn newer(location: &str, version: u32) -> Error {
     ))
 }
 
+/// Why a half does not count.
+struct NoHalf {
+    why: String,
+    /// The epoch of a sound frame that points to a body which is not there.
+    long_epoch: Option<u64>,
+    /// Why that body could not be read.
+    error: Option<Error>,
+}
+
 /// The checkpoint that a half begins with, or why it begins with none.
+///
+/// # Errors
+/// It begins with a frame of a later version.
 fn begin(
     layout: &Superblock,
     index: usize,
     bytes: &[u8],
+    location: &str,
     read_long: &mut ReadLong<'_>,
-) -> Result<Result<Half, String>> {
+) -> Result<Result<Half, NoHalf>> {
+    let none = |why| Ok(Err(NoHalf { why, long_epoch: None, error: None }));
     let (header, body) = match frame::decode(layout.id, bytes) {
         Ok(frame) => frame,
-        Err(NoFrame::Other(why)) => return Ok(Err(why)),
-        Err(NoFrame::Version(version)) => return Ok(Err(format!("a frame of version {version}"))),
+        Err(NoFrame::Other(why)) => return none(why),
+        Err(NoFrame::Version(version)) => return Err(newer(location, u32::from(version))),
     };
     let half = |body, long| Ok(Ok(Half { index, header, body, long }));
     match header.kind {
-        Kind::Edits => Ok(Err("edits without a checkpoint".to_owned())),
+        Kind::Edits => none("edits without a checkpoint".to_owned()),
         Kind::Checkpoint => half(body.to_vec(), Vec::new()),
         Kind::LongCheckpoint => {
+            let gone = |why, error| Ok(Err(NoHalf { why, long_epoch: Some(header.epoch), error }));
             let (body_bytes, checksum, long) = match decode_long(layout, body) {
                 Ok(place) => place,
-                Err(why) => return Ok(Err(why)),
+                Err(why) => return gone(why, None),
             };
-            let body = read_long(&long, body_bytes)?;
+            // The pages of an older checkpoint may be somebody else's by now, or bad: that is no harm.
+            let body = match read_long(&long, body_bytes) {
+                Ok(body) => body,
+                Err(error) => return gone(error.to_string(), Some(error)),
+            };
             let found = crc32c::crc32c(&body);
             if found == checksum {
                 half(body, long)
             } else {
-                Ok(Err(format!("a long checkpoint of checksum {found:#010x} where {checksum:#010x} was written")))
+                gone(format!("a long checkpoint of checksum {found:#010x} where {checksum:#010x} was written"), None)
             }
         }
     }

@@ -6,6 +6,7 @@ use situ_device::Buffer;
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, for_each_seed};
 
 mod behaviour;
+mod checkpoints;
 mod crash;
 mod damage;
 mod model;
