@@ -292,7 +292,8 @@ fn overlaps(layout: &Superblock, replayed: &Replayed) -> Vec<String> {
     all.windows(2).filter_map(shared).collect()
 }
 
-/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current.
+/// The log area behind what was ever used must be zeros, or pages of an earlier life of the disk could look current. A store
+/// may use more of it meanwhile: before a page is written there, the journal says so.
 fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: &mut RawCheck) -> Result<()> {
     let step = PIECE_BYTES as u64 / PAGE;
     let end = layout.log.first + layout.log.pages;
@@ -301,6 +302,18 @@ fn check_zeros(transfers: &Transfers, layout: &Superblock, touched: u64, found: 
         let place = Extent { first: at, pages: step.min(end - at) };
         let bytes = read_pages(transfers, place)?;
         if let Some(byte) = bytes.iter().position(|byte| *byte != 0) {
+            let touched_end = match replay(transfers, layout) {
+                Ok(replayed) => layout.log.first + replayed.catalogue.log_touched,
+                Err(error @ (Error::Io { .. } | Error::NotFound { .. })) => return Err(error),
+                Err(error) => {
+                    found.problems.push(error.to_string());
+                    return Ok(());
+                }
+            };
+            if at + byte as u64 / PAGE < touched_end {
+                at = touched_end;
+                continue;
+            }
             found.problems.push(format!(
                 "the log area holds data at byte {} of the device, where nothing was ever written; format the disk again \
                  when its files are not needed any more",

@@ -1,4 +1,4 @@
-//! Which of two checkpoints counts when one cannot be read, or is of a later Situ.
+//! Which of two checkpoints counts when one cannot be read, is of a later Situ, or changes meanwhile.
 
 use super::*;
 use std::ops::Range;
@@ -80,5 +80,35 @@ fn a_checkpoint_of_a_later_version_is_named_and_not_passed_over() {
         device.set_contents(half, &header);
         let error = open(env, device).unwrap_err().to_string();
         assert!(error.contains("version 2") && error.contains("use the Situ that wrote it"), "{error}");
+    });
+}
+
+/// A store takes more of the log area for its page files while the area is looked at.
+#[test]
+fn a_check_beside_a_writer_of_logs_sees_no_damage() {
+    for_each_seed(22, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = SimDevice::new(&env, 1200 * PAGE, FaultPlan::none(), seed);
+        sim.run(|| {
+            format(&env, &device, &FormatOptions { log_bytes: Some(800 * PAGE), ..small() });
+            let volume = open(&env, &device).unwrap();
+            let slow = Rule::new(Fault::Delay(std::time::Duration::from_micros(20))).on(&[Operation::Read]);
+            device.set_faults(FaultPlan::none().with(slow));
+            let mut page = Buffer::new(PAGE_BYTES);
+            page.fill(1);
+            let work = move || {
+                for number in 0..200 {
+                    let log = volume.create_pages(FileName::Log(number), 4 * PAGE).unwrap();
+                    log.write(number % 4, &page, 1, true).unwrap();
+                }
+            };
+            let job = env.executor.spawn("writer", Box::new(work)).unwrap();
+            for _ in 0..20 {
+                let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
+                assert_eq!(found.problems, [""; 0]);
+            }
+            job.join().unwrap();
+        });
     });
 }
