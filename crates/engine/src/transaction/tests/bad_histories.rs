@@ -1,6 +1,6 @@
 //! That the checker finds what it is for: one history for each anomaly, and good ones beside them that look alike.
 
-use super::history::{Anomaly, Key, Level, Recorded, Step, Tick, Version, check};
+use super::history::{Anomaly, DELETED, Key, Level, Recorded, Step, Tick, Version, check};
 
 fn read(key: Key, found: Version, from: Tick) -> Step {
     Step::Read { key, found, for_update: false, from }
@@ -168,6 +168,43 @@ fn write_skew_is_allowed_unless_what_is_read_is_read_for_update() {
     assert_eq!(found(&write_skew(Level::Snapshot(1), read)), None);
     assert_eq!(found(&write_skew(RC, for_update)), Some(Anomaly::OrderCircle));
     assert_eq!(found(&write_skew(Level::Snapshot(1), for_update)), Some(Anomaly::OrderCircle));
+}
+
+/// Nothing was there, then something, then nothing again.
+#[test]
+fn deletions() {
+    let deletes = [
+        transaction(RC, 1, 2, 10, &[write(X, 100)]),
+        transaction(RC, 3, 4, 11, &[write(X, 101 | DELETED), read(X, 0, 3)]),
+    ];
+    let with = |more: Recorded| [&deletes[..], &[more]].concat();
+    // Who read something and finds it deleted.
+    let lost = |level, step: Step| with(transaction(level, 1, 9, 12, &[step, write(X, 102)]));
+    assert_eq!(found(&lost(Level::Snapshot(10), for_update(X, 100, 2))), Some(Anomaly::OrderCircle));
+    assert_eq!(found(&lost(Level::Snapshot(10), read(X, 100, 2))), Some(Anomaly::SnapshotCircle));
+    assert_eq!(found(&lost(RC, for_update(X, 100, 2))), Some(Anomaly::OrderCircle));
+    assert_eq!(found(&lost(RC, read(X, 100, 2))), None);
+    // Who found nothing, and finds nothing again.
+    assert_eq!(found(&lost(Level::Snapshot(9), for_update(X, 0, 2))), None);
+    assert_eq!(found(&lost(RC, for_update(X, 0, 2))), None);
+    assert_eq!(found(&with(transaction(RC, 5, 9, 12, &[read(X, 100, 6)]))), Some(Anomaly::StaleRead));
+    // Who found nothing, and finds something.
+    let created = |level, step: Step| {
+        [deletes[0].clone(), transaction(level, 1, 9, 12, &[step, write(X, 102)]), deletes[1].clone()]
+    };
+    let mut late = created(Level::Snapshot(9), for_update(X, 0, 1));
+    late[2].committed = Some(13);
+    assert_eq!(found(&late), Some(Anomaly::OrderCircle));
+    // Who overwrites the deletion of what was not there at its snapshot, is not behind the deletion's transaction in all.
+    let overtaken = |before: Version| {
+        let deletion = transaction(RC, 2, 8, 10, &[write(X, 103 | DELETED), write(Y, 104)]);
+        let writer = transaction(Level::Snapshot(9), 1, 9, 11, &[read(Y, 0, 1), write(X, 105)]);
+        [transaction(RC, 0, 9, 5, &[write(X, before)]), deletion, writer]
+    };
+    assert_eq!(found(&overtaken(102 | DELETED)), None);
+    assert_eq!(found(&overtaken(102)), Some(Anomaly::SnapshotCircle));
+    let missed = transaction(RC, 1, 2, 10, &[write(X, 100), write(X, 101 | DELETED), read(X, 100, 1)]);
+    assert_eq!(found(&[missed]), Some(Anomaly::OwnWriteMissed));
 }
 
 /// What was read for update and given up by going back to a savepoint, is not protected any more.

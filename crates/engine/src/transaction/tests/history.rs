@@ -17,12 +17,19 @@
 //!    *commit* edges, which are order edges but for saying nothing of the snapshot of who they point to.
 //! 5. The first committer wins: from a snapshot to the commit, nobody else has written the keys that were written or read for
 //!    update. (A blind write may show no circle.)
+//!
+//! A read that finds nothing does not tell which deletion it saw. Under a snapshot it is the one that the sequence numbers
+//! say; under read committed it makes edges only if there is one it can have seen, or if it was for update. A key that a
+//! transaction relies on, that was not there at its snapshot and is not there, again, when it commits, is unchanged: the read
+//! counts as one of the last deletion, and what comes from that is a commit edge.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
 
-/// What stands under a key: 0 for nothing, or a value that is written once in a history.
+/// What stands under a key: 0 for nothing, or a value that is written once in a history; with [`DELETED`], its deletion.
 pub(super) type Version = u64;
+/// Makes a version a deletion, which reads as 0.
+pub(super) const DELETED: Version = 1 << 63;
 pub(super) type Key = u8;
 /// A moment of the history: a count of its events.
 pub(super) type Tick = u64;
@@ -50,7 +57,7 @@ pub(super) struct Recorded {
     pub(super) begun: Tick,
     /// When its caller knew of the outcome.
     pub(super) ended: Tick,
-    /// Its sequence number, if it was committed.
+    /// Its sequence number, if it was committed; of one that has written nothing, that of the last write before it.
     pub(super) committed: Option<u64>,
 }
 
@@ -116,7 +123,7 @@ fn summarize(number: usize, recorded: &Recorded) -> Result<Summary, Violation> {
                 summary.relied_on.insert(key);
             }
             Step::Read { key, found, for_update, from } => match summary.writes.get(&key) {
-                Some(own) if *own != found => {
+                Some(own) if shown(*own) != found => {
                     let text = format!("transaction {number} wrote {own} to key {key} and read {found}");
                     return violation(Anomaly::OwnWriteMissed, text);
                 }
@@ -202,9 +209,30 @@ fn versions(history: &[Recorded], summaries: &[Summary]) -> BTreeMap<Key, Vec<Wr
     versions
 }
 
-/// Where in the order of a key's versions a read found itself.
-fn place(order: &[Written], found: Version) -> Option<usize> {
-    order.iter().position(|written| written.version == found)
+/// What a read of a version finds.
+fn shown(version: Version) -> Version {
+    if version & DELETED == 0 { version } else { 0 }
+}
+
+/// Where in the order of a key's versions a read can have found itself, first to last.
+fn places(order: &[Written], found: Version) -> Vec<usize> {
+    (0..order.len()).filter(|at| shown(order[*at].version) == found).collect()
+}
+
+/// Which of several deletions a read has seen, as far as that can be told.
+fn place(number: usize, recorded: &Recorded, is_relied_on: bool, order: &[Written], found: Version) -> Option<usize> {
+    let places = places(order, found);
+    let last_at = |sequence: u64| {
+        let is_before = |at: &usize| order[*at].sequence <= sequence && order[*at].by != Some(number);
+        places.iter().copied().filter(is_before).max()
+    };
+    match (recorded.level, recorded.committed) {
+        _ if places.len() == 1 => places.first().copied(),
+        // If it is not the last version before the commit, it was changed: then it is for the graph to say.
+        (_, Some(committed)) if is_relied_on => last_at(committed),
+        (Level::Snapshot(snapshot), _) => last_at(snapshot),
+        (Level::ReadCommitted, _) => None,
+    }
 }
 
 fn check_reads(
@@ -224,7 +252,7 @@ fn check_reads(
         for read in &summary.reads {
             let text = format!("transaction {number} read {} of key {}", read.found, read.key);
             let order = &versions[&read.key];
-            let Some(at) = place(order, read.found) else {
+            let Some(at) = places(order, read.found).last().copied() else {
                 return match writers.get(&read.found) {
                     None => violation(Anomaly::UnknownRead, text),
                     Some(writer) if history[*writer].committed.is_none() => {
@@ -246,6 +274,16 @@ fn check_reads(
     Ok(())
 }
 
+/// What an edge from a version to who read or overwrote it says of that one's snapshot: nothing if the version is a deletion
+/// behind it, of what was not there anyway.
+fn kind_into(recorded: &Recorded, order: &[Written], from: usize) -> EdgeKind {
+    let Level::Snapshot(snapshot) = recorded.level else { return EdgeKind::Order };
+    let at_snapshot = order.iter().rev().find(|written| written.sequence <= snapshot);
+    let is_nothing = |written: &Written| shown(written.version) == 0;
+    let is_unchanged = is_nothing(&order[from]) && at_snapshot.is_some_and(is_nothing);
+    if order[from].sequence > snapshot && is_unchanged { EdgeKind::Commit } else { EdgeKind::Order }
+}
+
 fn graph(history: &[Recorded], summaries: &[Summary], versions: &BTreeMap<Key, Vec<Written>>) -> Vec<Vec<Edge>> {
     let mut graph: Vec<Vec<Edge>> = history.iter().map(|_| Vec::new()).collect();
     let mut add = |from: usize, to: usize, kind: EdgeKind, why: String| {
@@ -254,9 +292,9 @@ fn graph(history: &[Recorded], summaries: &[Summary], versions: &BTreeMap<Key, V
         }
     };
     for (key, order) in versions {
-        for pair in order.windows(2) {
-            if let (Some(from), Some(to)) = (pair[0].by, pair[1].by) {
-                add(from, to, EdgeKind::Order, format!("ww on key {key}"));
+        for at in 1..order.len() {
+            if let (Some(from), Some(to)) = (order[at - 1].by, order[at].by) {
+                add(from, to, kind_into(&history[to], order, at - 1), format!("ww on key {key}"));
             }
         }
     }
@@ -266,9 +304,10 @@ fn graph(history: &[Recorded], summaries: &[Summary], versions: &BTreeMap<Key, V
         }
         for read in &summary.reads {
             let order = &versions[&read.key];
-            let at = place(order, read.found).expect("checked before");
+            let is_relied_on = summary.relied_on.contains(&read.key);
+            let Some(at) = place(number, recorded, is_relied_on, order, read.found) else { continue };
             if let Some(writer) = order[at].by {
-                add(writer, number, EdgeKind::Order, format!("wr on key {}", read.key));
+                add(writer, number, kind_into(recorded, order, at), format!("wr on key {}", read.key));
             }
             let kind = match recorded.level {
                 _ if read.for_update => EdgeKind::Commit,
@@ -337,9 +376,16 @@ fn check_races(
         let (Level::Snapshot(snapshot), Some(committed)) = (recorded.level, recorded.committed) else { continue };
         for key in &summary.relied_on {
             let between = |written: &&Written| {
-                snapshot < written.sequence && written.sequence < committed && written.by != Some(number)
+                snapshot < written.sequence && written.sequence <= committed && written.by != Some(number)
             };
-            if let Some(other) = versions.get(key).and_then(|order| order.iter().find(between)) {
+            let Some(order) = versions.get(key) else { continue };
+            let is_before = |written: &Written, sequence| written.sequence <= sequence && written.by != Some(number);
+            let last = |sequence: u64| order.iter().rev().find(|written| is_before(written, sequence));
+            let is_nothing = |written: Option<&Written>| written.is_some_and(|written| shown(written.version) == 0);
+            if is_nothing(last(snapshot)) && is_nothing(last(committed)) {
+                continue;
+            }
+            if let Some(other) = order.iter().find(between) {
                 let text = format!(
                     "transaction {number} relied on key {key} from {snapshot} to {committed}, and {} was written at {}",
                     other.version, other.sequence

@@ -1,6 +1,6 @@
 //! Random transactions of several threads over a few keys in the simulator: each run's history is checked.
 
-use super::history::{Key, Level, Recorded, Step, Tick, Version, check};
+use super::history::{DELETED, Key, Level, Recorded, Step, Tick, Version, check};
 use crate::batch::WriteBatch;
 use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
 use crate::store::{Store, StoreBuilder};
@@ -33,6 +33,10 @@ struct Run {
 impl Run {
     fn tick(&self) -> Tick {
         self.ticks.fetch_add(1, Ordering::SeqCst)
+    }
+
+    fn new_version(&self) -> Version {
+        self.versions.fetch_add(1, Ordering::SeqCst)
     }
 
     fn keyspace(&self, key: Key) -> &Keyspace {
@@ -110,10 +114,14 @@ impl Actor<'_> {
                 let future = self.transaction.get_for_update_async(keyspace, &key_bytes(key), mode)?;
                 read(wait(&self.run.env, future)?, true);
             }
-            11..17 => {
-                let version = self.run.versions.fetch_add(1, Ordering::SeqCst);
+            11..16 => {
+                let version = self.run.new_version();
                 self.transaction.put(keyspace, &key_bytes(key), &value_bytes(version))?;
                 self.steps.push(Step::Write { key, version });
+            }
+            16 => {
+                self.transaction.delete(keyspace, &key_bytes(key))?;
+                self.steps.push(Step::Write { key, version: self.run.new_version() | DELETED });
             }
             17 => self.scan(usize::from(key) % 2)?,
             18 => {
@@ -218,9 +226,23 @@ fn write(run: &Run, rng: &mut Rng) {
     let mut steps = Vec::new();
     for _ in 0..1 + rng.below(2) {
         let key = rng.below(run.keys) as Key;
-        let version = run.versions.fetch_add(1, Ordering::SeqCst);
-        batch.put(run.keyspace(key), &key_bytes(key), &value_bytes(version)).unwrap();
-        steps.push(Step::Write { key, version });
+        let version = run.new_version();
+        match rng.below(6) {
+            0 => {
+                batch.delete(run.keyspace(key), &key_bytes(key)).unwrap();
+                steps.push(Step::Write { key, version: version | DELETED });
+            }
+            1 => {
+                // It deletes this key, and no other one.
+                let behind = [&key_bytes(key)[..], &[0]].concat();
+                batch.delete_range(run.keyspace(key), &key_bytes(key), &behind).unwrap();
+                steps.push(Step::Write { key, version: version | DELETED });
+            }
+            _ => {
+                batch.put(run.keyspace(key), &key_bytes(key), &value_bytes(version)).unwrap();
+                steps.push(Step::Write { key, version });
+            }
+        }
     }
     let durability = if rng.chance(0.3) { Durability::Synced } else { Durability::Buffered };
     let number = run.store.default_keyspace().core.write_numbered(batch.into(), durability).unwrap();
