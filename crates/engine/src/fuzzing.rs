@@ -27,13 +27,14 @@ const LOG_FILES_MAX: usize = 4;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The functions of this module.
-pub const TARGETS: [Target; 6] = [
+pub const TARGETS: [Target; 7] = [
     ("log", log),
     ("table", table),
     ("manifest", manifest_file),
     ("edit", edit),
     ("record", record),
     ("range_tombstones", range_tombstones),
+    ("members", members),
 ];
 
 fn volume() -> SimVolume {
@@ -284,6 +285,16 @@ pub fn range_tombstones(data: &[u8]) {
     }
 }
 
+/// The files that tie two disks together. The first byte asks for a right checksum behind the rest.
+///
+/// # Panics
+/// The decoder does.
+pub fn members(bytes: &[u8]) {
+    let Some((control, rest)) = bytes.split_first() else { return };
+    let text = String::from_utf8_lossy(rest).into_owned();
+    crate::members::decode_any(if control & 1 == 1 { crate::members::with_checksum(text) } else { text });
+}
+
 /// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins. The store that makes them
 /// lives in the simulator, so that they are the same in each run, byte for byte, and a seeded mutation of them replays.
 ///
@@ -335,6 +346,13 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
         "range_tombstones" => {
             vec![b"a\0c\0\x05\0b\0d\0\x03\0aabb\x09\x01".to_vec(), b"a\0b\0\x01\0b\0c\0\x01\0".to_vec()]
         }
+        "members" => crate::members::samples()
+            .iter()
+            .flat_map(|text| {
+                let end = text.find("checksum ").unwrap_or(text.len());
+                [with_control(0, text.as_bytes()), with_control(1, &text.as_bytes()[..end])]
+            })
+            .collect(),
         other => panic!("there is no target {other:?}"),
     };
     drop(store);

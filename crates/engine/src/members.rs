@@ -64,7 +64,7 @@ const MEMBER_LINE: &str = "situ member 1";
 /// Longer files are not ours.
 const BYTES_MAX: u64 = 16 << 10;
 
-fn with_checksum(mut text: String) -> String {
+pub(crate) fn with_checksum(mut text: String) -> String {
     text += &format!("checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     text
 }
@@ -172,6 +172,27 @@ fn read<T>(
         let found = bytes[..bytes.len().min(120)].escape_ascii();
         StorageError::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\"")).into()
     })
+}
+
+/// For fuzzers: what is decoded is written as it was.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_any(text: String) {
+    let home = Home::decode(&text).map(|home| home.encode());
+    let member = Member::decode(&text).map(|member| member.encode());
+    assert!(home.is_none() || member.is_none(), "it cannot be both");
+    assert!(home.or(member).is_none_or(|again| again == text));
+}
+
+/// For fuzzers: files as they are written.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn samples() -> Vec<String> {
+    let (store, disk) = (Id(1 << 100 | 7), Id(u128::MAX));
+    let decisions =
+        ["1795000000 7 6 why", "1795000010 6 7 because"].iter().filter_map(|text| PlacementDecision::parse(text));
+    let used = Home { store, fast: Fast::Used(disk), at: Some("/mnt/fast".to_owned()), decisions: decisions.collect() };
+    let none = Home { fast: Fast::None, at: None, decisions: Vec::new(), ..used.clone() };
+    let adding = Home { fast: Fast::Adding(disk), ..used.clone() };
+    vec![used.encode(), none.encode(), adding.encode(), Member { store, disk }.encode()]
 }
 
 /// What opening has to do so that both disks know of each other.

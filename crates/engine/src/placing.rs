@@ -91,6 +91,10 @@ pub struct PlacementProperties {
     pub capacity_bytes_read: u64,
     /// See [`capacity_bytes_read`](PlacementProperties::capacity_bytes_read).
     pub capacity_bytes_written: u64,
+    /// Time in which at least one operation was in flight on the fast disk, since the store was opened.
+    pub fast_busy: Duration,
+    /// The same of the capacity disk.
+    pub capacity_busy: Duration,
     /// Reads of tables on the fast disk on behalf of readers, which did not find their blocks in the cache.
     pub fast_reads: u64,
     /// The same on the capacity disk.
@@ -376,6 +380,8 @@ impl Core {
             fast_bytes_written: fast.bytes_written,
             capacity_bytes_read: capacity.bytes_read,
             capacity_bytes_written: capacity.bytes_written,
+            fast_busy: fast.busy,
+            capacity_busy: capacity.busy,
             fast_reads: fast.reads,
             capacity_reads: capacity.reads,
             tables_spilled: placing.tables_spilled.load(Ordering::Relaxed),

@@ -348,18 +348,20 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         let name = format!("situ_store_{name}_total");
         out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
     }
-    let mut by_disk = |name: &str, help: &str, fast: u64, capacity: u64| {
+    let mut by_disk = |name: &str, help: &str, fast: f64, capacity: f64| {
         for (disk, value) in [("fast", fast), ("capacity", capacity)] {
-            out(Metric { name, help, kind: Counter, labels: &[("disk", disk)], value: value as f64 });
+            out(Metric { name, help, kind: Counter, labels: &[("disk", disk)], value });
         }
     };
-    let PlacementProperties { fast_bytes_read, capacity_bytes_read, .. } = placement;
-    by_disk("situ_store_disk_read_bytes_total", "Bytes read from a disk.", *fast_bytes_read, *capacity_bytes_read);
-    let PlacementProperties { fast_bytes_written, capacity_bytes_written, .. } = placement;
-    let help = "Bytes written to a disk.";
-    by_disk("situ_store_disk_written_bytes_total", help, *fast_bytes_written, *capacity_bytes_written);
+    let (fast, capacity) = (placement.fast_bytes_read, placement.capacity_bytes_read);
+    by_disk("situ_store_disk_read_bytes_total", "Bytes read from a disk.", fast as f64, capacity as f64);
+    let (fast, capacity) = (placement.fast_bytes_written, placement.capacity_bytes_written);
+    by_disk("situ_store_disk_written_bytes_total", "Bytes written to a disk.", fast as f64, capacity as f64);
+    let (fast, capacity) = (placement.fast_busy.as_secs_f64(), placement.capacity_busy.as_secs_f64());
+    by_disk("situ_store_disk_busy_seconds_total", "Time in which a disk had something to do.", fast, capacity);
+    let (fast, capacity) = (placement.fast_reads as f64, placement.capacity_reads as f64);
     let help = "Reads of tables that did not find their block in the cache.";
-    by_disk("situ_store_disk_reads_total", help, placement.fast_reads, placement.capacity_reads);
+    by_disk("situ_store_disk_reads_total", help, fast, capacity);
 }
 
 fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Metric<'_>)) {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use situ::{Durability, Options, Store, WriteBatch};
 use situ_server::{
-    ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_rule,
+    Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_rule,
 };
 
 fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server) {
@@ -231,6 +231,29 @@ fn metrics_and_health_tell_of_the_store() {
     assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
     assert!(client.ask("version\r\n").starts_with("VERSION"));
     server.stop(Duration::from_secs(5));
+}
+
+#[test]
+fn metrics_tell_both_disks_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, fast) = (directory.path().join("home"), directory.path().join("fast"));
+    let engine = StoreEngine::open_on(&home, Some(&fast), Options::default()).unwrap();
+    engine.store().put(b"key", b"value").unwrap();
+    engine.store().flush().unwrap();
+    let mut found = Vec::new();
+    engine.metrics(&mut |metric| {
+        let labels: Vec<String> = metric.labels.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        found.push((metric.name.to_owned(), labels.join(","), metric.value));
+    });
+    let value = |name: &str, labels: &str| {
+        let line = found.iter().find(|(other, with, _)| other == name && with == labels);
+        line.unwrap_or_else(|| panic!("{name} {labels} is not in {found:?}")).2
+    };
+    assert_eq!(value("situ_store_placement_level", ""), 7.0);
+    assert!(value("situ_store_fast_disk_table_bytes", "") > 0.0);
+    assert!(value("situ_store_disk_written_bytes_total", "disk=fast") > 0.0);
+    assert!(value("situ_store_disk_written_bytes_total", "disk=capacity") > 0.0);
+    engine.store().close().unwrap();
 }
 
 fn item(cas: u64, data: &[u8]) -> Vec<u8> {

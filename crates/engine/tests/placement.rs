@@ -1,0 +1,209 @@
+//! Placement at work on simulated disks with latencies; and the recorder of traces for `testdata/placement`.
+
+use situ_engine::{Listener, Options, PlacementProperties, Store, StoreBuilder, StoreEvent};
+use situ_sim::{FaultPlan, SimExecutor, SimVolume};
+use situ_storage::Volume;
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<(usize, usize)>>);
+
+impl Listener for Heard {
+    fn event(&self, event: &StoreEvent) {
+        if let StoreEvent::PlacementChanged { before, after, .. } = event {
+            self.0.lock().unwrap().push((*before, *after));
+        }
+    }
+}
+
+fn latency(us: u64) -> FaultPlan {
+    FaultPlan::none().latency(Duration::from_micros(us)..Duration::from_micros(us + us / 4 + 1))
+}
+
+struct World {
+    executor: SimExecutor,
+    home: SimVolume,
+    fast: SimVolume,
+    heard: Arc<Heard>,
+}
+
+/// Room on the fast disk.
+const ROOM: u64 = 1 << 20;
+
+impl World {
+    fn new(fast: FaultPlan) -> World {
+        let executor = SimExecutor::new(1);
+        let home = SimVolume::named(&executor.env(), "home", latency(100), 1);
+        let fast = SimVolume::named(&executor.env(), "fast", fast, 1);
+        World { executor, home, fast, heard: Arc::default() }
+    }
+
+    fn open(&self) -> Store {
+        let mut options = Options::default();
+        options.keyspace.memtable_bytes = 64 << 10;
+        options.keyspace.table_bytes = 32 << 10;
+        options.keyspace.level_base_bytes = 128 << 10;
+        options.compaction_threads = 1;
+        options.listener = Some(Arc::clone(&self.heard) as Arc<dyn Listener>);
+        let builder = StoreBuilder::new(options).env(self.executor.env());
+        let fast: Arc<dyn Volume> = Arc::new(self.fast.clone());
+        builder.open_volumes(Arc::new(self.home.clone()), Some(fast)).unwrap()
+    }
+
+    /// Writes for some seconds of the simulated clock.
+    fn write(&self, store: &Store, seconds: u64) {
+        let clock = self.executor.env().clock;
+        let end = clock.now() + Duration::from_secs(seconds);
+        let mut n = clock.now().as_nanos() as u64;
+        while clock.now() < end {
+            for _ in 0..200 {
+                n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                store.put(&(n % 50_000).to_be_bytes(), &[n as u8; 100]).unwrap();
+            }
+            clock.sleep(Duration::from_millis(5));
+        }
+    }
+}
+
+fn placement(store: &Store) -> PlacementProperties {
+    store.properties().placement.unwrap()
+}
+
+/// The store outgrows the fast disk: its deepest level goes home before that is full, and the decision is told, kept, and
+/// found again.
+#[test]
+fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
+    let world = World::new(latency(20).capacity(ROOM));
+    world.executor.run(|| {
+        let store = world.open();
+        world.write(&store, 2);
+        assert_eq!(placement(&store).pointer, 7, "a small store is all on the fast disk");
+        world.write(&store, 40);
+        let decisions = placement(&store).decisions;
+        assert_eq!((placement(&store).pointer, decisions.len()), (6, 1), "{decisions:?}");
+        assert!(decisions[0].reason.contains("fill"), "{decisions:?}");
+        assert_eq!(*world.heard.0.lock().unwrap(), [(7, 6)]);
+        let tables = store.default_keyspace().tables();
+        assert!(tables.iter().any(|table| table.level == 6 && !table.on_fast_disk), "new ones of level 6 lie at home");
+        assert!(tables.iter().all(|table| table.level == 6 || table.on_fast_disk), "the upper levels have room");
+        store.check().unwrap();
+        store.close().unwrap();
+        let store = world.open();
+        assert_eq!((placement(&store).pointer, placement(&store).decisions), (6, decisions));
+        store.close().unwrap();
+    });
+}
+
+/// A fast disk a thousand times slower than it was: writers wait for it, and nothing fails.
+#[test]
+fn promise_7_a_fast_disk_that_has_become_slow_slows_the_store_and_fails_nothing() {
+    let world = World::new(latency(20).capacity(ROOM));
+    world.executor.run(|| {
+        let store = world.open();
+        world.write(&store, 5);
+        world.fast.set_faults(latency(20_000).capacity(ROOM));
+        world.write(&store, 20);
+        world.fast.set_faults(latency(20).capacity(ROOM));
+        world.write(&store, 5);
+        let properties = store.properties();
+        assert!(properties.failure.is_none() && properties.background_failure.is_none(), "{properties:?}");
+        assert_eq!(store.statistics().job_failures, 0);
+        store.check().unwrap();
+        store.close().unwrap();
+    });
+}
+
+/// What went through both disks, and what lay where, as a line of a trace for `testdata/placement`.
+struct Recorder {
+    last: Option<PlacementProperties>,
+    trace: String,
+}
+
+/// A size with a unit, as traces have it, a little rounded.
+fn size(bytes: u64) -> String {
+    if bytes < 10 << 10 { bytes.to_string() } else { format!("{}K", bytes >> 10) }
+}
+
+impl Recorder {
+    fn begin(store: &Store, what: &str) -> Recorder {
+        let total = store.properties().placement.unwrap().fast_space.logical_total;
+        let mut recorder = Recorder { last: None, trace: format!("case: {what}\ndisk: total={}\n", size(total)) };
+        recorder.sample(store);
+        recorder
+    }
+
+    /// To be called once a second.
+    fn sample(&mut self, store: &Store) {
+        let now = store.properties().placement.unwrap();
+        let Some(last) = self.last.replace(now.clone()) else { return };
+        let load = |read: u64, written: u64, busy: Duration| {
+            format!("{}/{}/{:.0}%", size(read), size(written), (busy.as_secs_f64() * 100.0).min(100.0))
+        };
+        let fast = load(
+            now.fast_bytes_read - last.fast_bytes_read,
+            now.fast_bytes_written - last.fast_bytes_written,
+            now.fast_busy - last.fast_busy,
+        );
+        let capacity = load(
+            now.capacity_bytes_read - last.capacity_bytes_read,
+            now.capacity_bytes_written - last.capacity_bytes_written,
+            now.capacity_busy - last.capacity_busy,
+        );
+        let free = now.fast_space.logical_total - now.fast_space.logical_used;
+        write!(self.trace, "1x fast={fast} capacity={capacity} free={}", size(free)).unwrap();
+        let mut levels = [(0, 0); situ_engine::LEVELS];
+        for table in store.default_keyspace().tables() {
+            levels[table.level].0 += table.bytes;
+            levels[table.level].1 += if table.on_fast_disk { table.bytes } else { 0 };
+        }
+        for (level, (all, on_fast)) in levels.iter().enumerate() {
+            write!(self.trace, " L{level}={}/{}", size(*all), size(*on_fast)).unwrap();
+        }
+        self.trace.push('\n');
+    }
+}
+
+/// Records traces for the golden files, on simulated disks and on the machine's: the home under `SITU_RECORD_HOME`, the fast
+/// disk under `SITU_RECORD_FAST`. The answers are then written by `SITU_BLESS=1` and the test of the golden files.
+#[test]
+#[ignore = "writes testdata/placement/recorded-*.txt"]
+fn record() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/placement");
+    let world = World::new(latency(20).capacity(ROOM));
+    let trace = world.executor.run(|| {
+        let store = world.open();
+        let mut recorder = Recorder::begin(&store, "recorded: simulated disks, the store outgrows the fast one");
+        for _ in 0..60 {
+            world.write(&store, 1);
+            recorder.sample(&store);
+        }
+        store.close().unwrap();
+        recorder.trace
+    });
+    std::fs::write(directory.join("recorded-growing.txt"), trace + "----\n").unwrap();
+    let (Some(home), Some(fast)) = (std::env::var_os("SITU_RECORD_HOME"), std::env::var_os("SITU_RECORD_FAST")) else {
+        return;
+    };
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 4 << 20;
+    options.keyspace.level_base_bytes = 16 << 20;
+    options.keyspace.table_bytes = 4 << 20;
+    let store = StoreBuilder::new(options).fast_disk(fast).open(&home).unwrap();
+    let mut recorder =
+        Recorder::begin(&store, "recorded: a memory disk and a virtual disk, random writes at full speed");
+    let mut n = 1u64;
+    let began = std::time::Instant::now();
+    for second in 1..=60 {
+        while began.elapsed() < Duration::from_secs(second) {
+            n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            store.put(&n.to_be_bytes(), &n.to_be_bytes().repeat(64)).unwrap();
+        }
+        recorder.sample(&store);
+    }
+    store.close().unwrap();
+    Store::destroy(&home).unwrap();
+    std::fs::write(directory.join("recorded-machine.txt"), recorder.trace + "----\n").unwrap();
+}
