@@ -151,18 +151,22 @@ impl RawVolume {
         Ok((file, extents))
     }
 
-    /// Makes the pages of a new page file zeros, those of them that may be something else.
-    fn wipe(&self, extents: &[Extent]) -> io::Result<()> {
+    /// Makes the pages of a new page file zeros, those of them that may be something else. Durably.
+    fn wipe(&self, name: FileName, extents: &[Extent]) -> Result<()> {
         let (log, touched) = {
             let state = self.shared.lock();
             (state.layout.log, state.catalogue.log_touched)
         };
         let touched_end = log.first + touched;
-        for extent in extents {
+        let places = extents.iter().map(|extent| {
             let end = (extent.first + extent.pages).min(touched_end);
-            self.shared.transfers.zero(Extent { first: extent.first, pages: end.saturating_sub(extent.first) })?;
+            Extent { first: extent.first, pages: end.saturating_sub(extent.first) }
+        });
+        let touched: Vec<Extent> = places.filter(|place| place.pages > 0).collect();
+        for place in &touched {
+            self.shared.transfers.zero(*place).map_err(|error| self.shared.fail("zero", name, error))?;
         }
-        Ok(())
+        if touched.is_empty() { Ok(()) } else { self.shared.flush() }
     }
 
     fn open_file(&self, name: FileName) -> Result<(Arc<File>, bool)> {
@@ -193,7 +197,7 @@ impl Volume for RawVolume {
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
         let (file, extents) = self.sized(name, bytes, true, "reserve room for")?;
         let make = || {
-            self.wipe(&extents).map_err(|error| shared.fail("zero", name, error))?;
+            self.wipe(name, &extents)?;
             if let Some(number) = shared.publish(&file, bytes)? {
                 shared.commit(number)?;
             }

@@ -213,10 +213,12 @@ fn write_layout(transfers: &Transfers, layout: &Superblock) -> io::Result<()> {
     for page in layout.copy_pages() {
         transfers.zero(Extent { first: page, pages: 1 })?;
     }
+    transfers.flush()?;
     for half in [0, 1] {
         transfers.zero(Extent { first: layout.half_first(half), pages: 1 })?;
     }
     transfers.zero(layout.log)?;
+    transfers.flush()?;
     let frame: Buffer = journal::first_frame(layout);
     let op = Op::Write { offset: layout.half_first(0) * PAGE, durable: true };
     transfers.bulk([(op, frame)], &mut |_, _| ())?;

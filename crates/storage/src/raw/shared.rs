@@ -42,11 +42,21 @@ pub(super) struct State {
     pub(super) discard_failed: Option<String>,
 }
 
+/// Flushes of the device, by number.
+#[derive(Default)]
+struct Flushes {
+    begun: u64,
+    done: u64,
+    running: bool,
+}
+
 pub(super) struct Shared {
     pub(super) transfers: Transfers,
     pub(super) cache: Arc<Cache>,
     state: Mutex<State>,
     committed: Arc<dyn Event>,
+    flushes: Mutex<Flushes>,
+    flushed: Arc<dyn Event>,
     /// Locks of the device that this volume has given out.
     pub(super) locks: AtomicU32,
 }
@@ -181,8 +191,9 @@ impl State {
 
 impl Shared {
     pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
-        let committed = transfers.env.executor.event();
-        Shared { transfers, cache, state: Mutex::new(state), committed, locks: AtomicU32::new(0) }
+        let (committed, flushed) = (transfers.env.executor.event(), transfers.env.executor.event());
+        let (state, flushes, locks) = (Mutex::new(state), Mutex::default(), AtomicU32::new(0));
+        Shared { transfers, cache, state, committed, flushes, flushed, locks }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -208,14 +219,48 @@ impl Shared {
         self.lock().journal.failed.get_or_insert_with(|| error.clone());
     }
 
-    /// Makes completed writes durable. If that fails, nobody can know what became of which write.
+    /// Makes completed writes durable. If that fails, nobody can know what became of which write. So there is one flush at a
+    /// time, shared by those who wait for one, and a failed one is known before another can succeed: the device may have
+    /// dropped what that one was to make durable.
     pub(super) fn flush(&self) -> Result<()> {
         self.check_alive()?;
-        self.transfers.flush().map_err(|error| {
-            let error = self.transfers.fail("flush", error);
-            self.give_up(&error);
-            error
-        })
+        if !self.transfers.geometry.volatile_write_cache {
+            return Ok(());
+        }
+        // A flush that begins from now on covers what the caller has written.
+        let mine = self.flushes().begun + 1;
+        loop {
+            let seen = self.flushed.generation();
+            self.check_alive()?;
+            {
+                let mut flushes = self.flushes();
+                if flushes.done >= mine {
+                    return Ok(());
+                }
+                if flushes.running {
+                    drop(flushes);
+                    self.flushed.wait(seen, None);
+                    continue;
+                }
+                (flushes.running, flushes.begun) = (true, flushes.begun + 1);
+            }
+            let result = self.transfers.flush().map_err(|error| self.transfers.fail("flush", error));
+            if let Err(error) = &result {
+                self.give_up(error);
+            }
+            let mut flushes = self.flushes();
+            flushes.running = false;
+            if result.is_ok() {
+                flushes.done = flushes.begun;
+            }
+            drop(flushes);
+            self.flushed.notify();
+            result?;
+        }
+    }
+
+    fn flushes(&self) -> MutexGuard<'_, Flushes> {
+        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Begins a file under a name that is free.
@@ -441,30 +486,24 @@ impl Shared {
     }
 
     fn write(&self, plan: &Plan, damaged_copies: &[u32], layout: &Superblock) -> Result<()> {
-        let work = || -> io::Result<()> {
-            for copy in damaged_copies {
-                write_copy(&self.transfers, layout, *copy)?;
-            }
-            if let Some((extents, body)) = &plan.long {
-                let mut padded = body.clone();
-                padded.resize(body.len().next_multiple_of(PAGE as usize), 0);
-                let pages = padded.len() as u64 / PAGE;
-                self.transfers.write_pages(&places(extents, 0, pages), &padded)?;
-                self.transfers.flush()?;
-            }
-            self.write_frame(plan)
-        };
-        work().map_err(|error| self.transfers.fail("write the metadata journal of", error))
-    }
-
-    fn write_frame(&self, plan: &Plan) -> io::Result<()> {
+        let failed = |error| self.transfers.fail("write the metadata journal of", error);
+        for copy in damaged_copies {
+            write_copy(&self.transfers, layout, *copy).map_err(failed)?;
+        }
+        if let Some((extents, body)) = &plan.long {
+            let mut padded = body.clone();
+            padded.resize(body.len().next_multiple_of(PAGE as usize), 0);
+            let pages = padded.len() as u64 / PAGE;
+            self.transfers.write_pages(&places(extents, 0, pages), &padded).map_err(failed)?;
+            self.flush()?;
+        }
         if plan.frame.len() <= self.transfers.piece_bytes() {
             let mut frame = Buffer::new(plan.frame.len());
             frame.copy_from_slice(&plan.frame);
-            return self.transfers.write_frame(plan.place.first * PAGE, frame);
+            return self.transfers.write_frame(plan.place.first * PAGE, frame).map_err(failed);
         }
-        self.transfers.write_pages(&[plan.place], &plan.frame)?;
-        self.transfers.flush()
+        self.transfers.write_pages(&[plan.place], &plan.frame).map_err(failed)?;
+        self.flush()
     }
 
     /// Notes the outcome of a frame. Returns files that nobody needs any more, to be dropped without the lock.

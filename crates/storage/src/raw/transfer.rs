@@ -413,7 +413,7 @@ impl Transfers {
         })
     }
 
-    /// Makes pages read as zero, durably.
+    /// Makes pages read as zero; durable after a flush.
     pub(super) fn zero(&self, place: Extent) -> io::Result<()> {
         if place.pages == 0 {
             return Ok(());
@@ -429,7 +429,7 @@ impl Transfers {
             }
             other => other?,
         }
-        self.flush()
+        Ok(())
     }
 
     /// Tells the device that pages are not needed.

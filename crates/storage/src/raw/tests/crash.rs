@@ -166,3 +166,49 @@ fn a_format_that_is_interrupted_leaves_no_disk_or_the_new_one() {
     );
     assert!(images > 20);
 }
+
+/// Of two flushes at a time one failed, and the device dropped what the other was to make durable; that one succeeded, and
+/// its caller was told so before anybody knew of the failure.
+#[test]
+fn a_flush_that_fails_is_known_before_another_succeeds() {
+    for_each_seed(0, 300, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = formatted(&env, FaultPlan::none(), seed);
+        let told = sim.run(|| {
+            let volume = Arc::new(open(&env, &device).unwrap());
+            device.set_faults(FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[Operation::Sync]).nth(seed % 4)));
+            let jobs: Vec<_> = (0..3)
+                .map(|thread| {
+                    let (volume, told) = (Arc::clone(&volume), Arc::new(std::sync::Mutex::new(0)));
+                    let durable = Arc::clone(&told);
+                    let work = move || {
+                        for number in 1..=3 {
+                            if write(&volume, FileName::Table(10 * thread + number), &pattern(number, 9000)).is_err() {
+                                break;
+                            }
+                            *durable.lock().unwrap() = number;
+                        }
+                    };
+                    (env.executor.spawn("writer", Box::new(work)).unwrap(), thread, told)
+                })
+                .collect();
+            jobs.into_iter()
+                .map(|(job, thread, told)| {
+                    job.join().unwrap();
+                    (thread, *told.lock().unwrap())
+                })
+                .collect::<Vec<_>>()
+        });
+        let sim = SimExecutor::new(seed);
+        let after = device.crash(seed).on(&sim.env());
+        sim.run(|| {
+            let volume = open(&sim.env(), &after).unwrap();
+            for (thread, durable) in told {
+                for number in 1..=durable {
+                    assert!(read(&volume, FileName::Table(10 * thread + number)).unwrap() == pattern(number, 9000));
+                }
+            }
+        });
+    });
+}
