@@ -275,6 +275,7 @@ impl Volume for RawVolume {
     fn lock(&self) -> Result<Box<dyn Lock>> {
         let lock = lock_device(&*self.shared.transfers.device)?;
         self.shared.catch_up()?;
+        self.shared.lock().given_back = None;
         self.shared.locks.fetch_add(1, Ordering::AcqRel);
         Ok(Box::new(RawLock { shared: Arc::clone(&self.shared), _lock: lock }))
     }
@@ -289,7 +290,14 @@ impl Lock for RawLock {}
 
 impl Drop for RawLock {
     fn drop(&mut self) {
-        self.shared.locks.fetch_sub(1, Ordering::AcqRel);
+        let shared = &self.shared;
+        let mut state = shared.lock();
+        state.is_mine = false;
+        let location = &shared.transfers.location;
+        let why = format!("the lock of {location} was given back; take it again before anything is changed");
+        state.given_back = Some(Error::Invalid(why));
+        drop(state);
+        shared.locks.fetch_sub(1, Ordering::AcqRel);
     }
 }
 

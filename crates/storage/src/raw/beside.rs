@@ -1,6 +1,6 @@
 //! Reading beside the process that writes.
 //!
-//! Who has not locked the disk and has changed nothing is a *guest*: another process may remove files and give their pages to
+//! Who has not locked the disk and has changed nothing since is a *guest*: another process may remove files and give their pages to
 //! others, at any time. A directory keeps what is open; here, nobody knows of the guest. So a guest that has read something looks whether the
 //! journal has grown meanwhile. If it has, it reads the catalogue again, and if the file is not there any more, or elsewhere, what was
 //! read is thrown away, and the answer is that the file does not exist. A removal is durable before its pages are given away,
@@ -51,7 +51,8 @@ impl Shared {
     pub(super) fn refresh(&self) -> Result<()> {
         let loaded = load(&self.transfers)?;
         let mut state = self.lock();
-        if state.is_mine || state.is_as(&loaded) {
+        // A frame on its way from before the lock was given back is noted where it was planned.
+        if state.is_mine || state.journal.writing || state.is_as(&loaded) {
             return Ok(());
         }
         let old = self.replace(&mut state, loaded)?;

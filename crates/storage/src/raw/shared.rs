@@ -32,6 +32,9 @@ pub(super) struct State {
     next_id: u64,
     /// Files were begun or names changed through this volume: nobody else writes.
     pub(super) is_mine: bool,
+    /// Why nothing is changed after the lock was given back, until it is taken again. Who takes no lock, because nobody else
+    /// can reach the device, is not asked for one.
+    pub(super) given_back: Option<Error>,
     /// Held by all files of this reading of the catalogue.
     reading: Arc<()>,
     /// Of earlier readings; those of which files are open still live.
@@ -93,6 +96,7 @@ impl State {
             journal,
             next_id,
             is_mine: false,
+            given_back: None,
             reading: Arc::new(()),
             former: Vec::new(),
             damaged_copies,
@@ -141,6 +145,12 @@ impl State {
         holders > known.clone().count() || known.clone().any(|file| Arc::strong_count(file) > 1)
     }
 
+    /// # Errors
+    /// The volume takes no changes, or not now.
+    fn check_changes(&self) -> Result<()> {
+        self.journal.failed.as_ref().or(self.given_back.as_ref()).map_or(Ok(()), |error| Err(error.clone()))
+    }
+
     /// Applies an edit and queues it for the journal.
     fn emit(&mut self, edit: Edit) -> Result<u64> {
         self.is_mine = true;
@@ -156,9 +166,7 @@ impl State {
     }
 
     fn publish(&mut self, file: &File, length: u64) -> Result<Option<u64>> {
-        if let Some(error) = &self.journal.failed {
-            return Err(error.clone());
-        }
+        self.check_changes()?;
         let mut meta = file.meta();
         let Some(name) = meta.name else { return Ok(None) };
         let place = match &meta.inline {
@@ -209,9 +217,9 @@ impl Shared {
     }
 
     /// # Errors
-    /// The volume takes no changes any more.
+    /// The volume takes no changes, or not now.
     pub(super) fn check_alive(&self) -> Result<()> {
-        self.lock().journal.failed.clone().map_or(Ok(()), Err)
+        self.lock().check_changes()
     }
 
     /// Takes no change from now on.
@@ -266,9 +274,7 @@ impl Shared {
     /// Begins a file under a name that is free.
     pub(super) fn begin(&self, op: &'static str, name: FileName, in_log: bool) -> Result<Arc<File>> {
         let mut state = self.lock();
-        if let Some(error) = &state.journal.failed {
-            return Err(error.clone());
-        }
+        state.check_changes()?;
         if state.names.contains_key(&name) {
             return Err(self.fail(op, name, io::ErrorKind::AlreadyExists.into()));
         }
@@ -391,9 +397,7 @@ impl Shared {
 
     pub(super) fn rename(&self, from: FileName, to: FileName) -> Result<()> {
         let mut state = self.lock();
-        if let Some(error) = &state.journal.failed {
-            return Err(error.clone());
-        }
+        state.check_changes()?;
         let found = state.names.get(&from).cloned();
         let file = found.ok_or_else(|| Error::NotFound { path: self.path(from) })?;
         if from == to {
@@ -420,9 +424,7 @@ impl Shared {
 
     pub(super) fn remove(&self, name: FileName) -> Result<()> {
         let mut state = self.lock();
-        if let Some(error) = &state.journal.failed {
-            return Err(error.clone());
-        }
+        state.check_changes()?;
         let found = state.names.get(&name).cloned();
         let file = found.ok_or_else(|| Error::NotFound { path: self.path(name) })?;
         let is_published = file.meta().is_published;
@@ -458,13 +460,11 @@ impl Shared {
     fn next_plan(&self, upto: u64) -> Result<Next> {
         let mut guard = self.lock();
         let state = &mut *guard;
-        let journal = &mut state.journal;
-        if journal.durable >= upto {
+        if state.journal.durable >= upto {
             return Ok(Next::Done);
         }
-        if let Some(error) = &journal.failed {
-            return Err(error.clone());
-        }
+        state.check_changes()?;
+        let journal = &mut state.journal;
         if journal.writing {
             return Ok(Next::Wait);
         }
@@ -566,6 +566,7 @@ impl Shared {
     pub(super) fn replace(&self, state: &mut State, loaded: Loaded) -> Result<State> {
         let new = State::new(loaded, &self.transfers, &self.cache, state.next_id)?;
         let mut old = std::mem::replace(state, new);
+        state.given_back = old.given_back.take();
         state.former = std::mem::take(&mut old.former);
         state.former.retain(|reading| reading.strong_count() > 0);
         state.former.push(Arc::downgrade(&old.reading));
@@ -576,7 +577,7 @@ impl Shared {
     pub(super) fn discard(&self, pages_min: u64) {
         let (top, off) = {
             let state = self.lock();
-            (Arc::clone(&state.top), state.discard_failed.is_some() || state.journal.failed.is_some())
+            (Arc::clone(&state.top), state.discard_failed.is_some() || state.check_changes().is_err())
         };
         if off {
             top.reclaim();

@@ -444,11 +444,28 @@ fn the_lock_is_the_device_s_and_shows_what_others_did() {
         // What was removed and not yet made durable goes the same way, unless somebody still reads it.
         let reader = one.open(FileName::Table(3)).unwrap();
         let lock = one.lock().unwrap();
+        let log = one.create_pages(FileName::Log(1), PAGE).unwrap();
         one.remove(FileName::Table(3)).unwrap();
         drop(lock);
+        // Without the lock nothing is changed any more, by nobody who had it; what is there is read.
+        let refused = |result: Result<()>| {
+            let error = result.unwrap_err().to_string();
+            assert!(error.contains("was given back"), "{error}");
+        };
+        let before = device.changes();
+        refused(write(&one, FileName::Table(9), b"x"));
+        refused(one.replace(FileName::Identity, b"x"));
+        refused(one.create_pages(FileName::Log(2), PAGE).map(drop));
+        refused(one.rename(FileName::Table(1), FileName::Table(9)));
+        refused(one.remove(FileName::Table(1)));
+        refused(one.sync_names());
+        refused(log.write(0, &fill(1, 1), 1, true));
+        assert_eq!(device.changes(), before);
+        drop(log);
         let lock = other.lock().unwrap();
         write(&other, FileName::Table(4), b"fourth").unwrap();
         drop(lock);
+        assert_eq!(read(&one, FileName::Table(4)).unwrap(), b"fourth");
         let error = one.lock().map(drop).unwrap_err();
         assert!(error.to_string().contains("open it again"), "{error}");
         drop(reader);
