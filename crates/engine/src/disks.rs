@@ -69,15 +69,32 @@ impl Side {
 pub(crate) struct Disks {
     pub(crate) capacity: Side,
     pub(crate) fast: Side,
-    on_fast: Mutex<HashSet<FileName>>,
-    /// Takes no new files: it is being drained.
-    fast_closed: AtomicBool,
+    on_fast: Mutex<OnFast>,
     /// Log files that began on the capacity disk for want of room on the fast one.
     pub(crate) log_files_spilled: AtomicU64,
     /// The fast disk has an area of its own for page files.
     pub(crate) log_has_own_room: AtomicBool,
     /// What DISKS says, once it names this fast disk.
     home: Mutex<Option<Home>>,
+}
+
+/// What is known of the files on the fast disk.
+#[derive(Default)]
+struct OnFast {
+    names: HashSet<FileName>,
+    /// It takes no new files: it is being drained.
+    closed: bool,
+    /// New files that have a name in the set and are not listed yet.
+    beginning: usize,
+}
+
+/// A new file on its way to the fast disk, which is not empty as long as there is one.
+struct Beginning<'a>(&'a Disks);
+
+impl Drop for Beginning<'_> {
+    fn drop(&mut self) {
+        self.0.on_fast().beginning -= 1;
+    }
 }
 
 /// What belongs to the fast disk as such, and is no file of the store.
@@ -92,7 +109,6 @@ impl Disks {
             capacity: Side::new(capacity, env),
             fast: Side::new(fast, env),
             on_fast: Mutex::default(),
-            fast_closed: AtomicBool::new(false),
             log_files_spilled: AtomicU64::new(0),
             log_has_own_room: AtomicBool::new(false),
             home: Mutex::default(),
@@ -128,7 +144,7 @@ impl Disks {
         Ok(())
     }
 
-    fn on_fast(&self) -> MutexGuard<'_, HashSet<FileName>> {
+    fn on_fast(&self) -> MutexGuard<'_, OnFast> {
         lock(&self.on_fast)
     }
 
@@ -138,7 +154,7 @@ impl Disks {
 
     /// Where a file lies; what is not known to lie on the fast disk lies on the other.
     pub(crate) fn disk_of(&self, name: FileName) -> u32 {
-        if self.on_fast().contains(&name) { FAST } else { CAPACITY }
+        if self.on_fast().names.contains(&name) { FAST } else { CAPACITY }
     }
 
     /// The files of the store on the fast disk.
@@ -147,28 +163,46 @@ impl Disks {
         files.retain(|file| !is_the_disks_own(file.name));
         // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the set
         // and does no harm, as it does not come again.
-        self.on_fast().extend(files.iter().map(|file| file.name));
+        self.on_fast().names.extend(files.iter().map(|file| file.name));
         Ok(files)
     }
 
-    /// Begins table `number` on a disk.
-    pub(crate) fn create_table(&self, disk: u32, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
-        let name = FileName::Table(number);
-        if disk != FAST {
-            return self.capacity.volume.create(name, bound);
-        }
-        self.on_fast().insert(name);
-        // After an error it stays in the set: something of it may be there, for its creator to remove.
-        self.fast.volume.create(name, bound)
+    /// Whether nothing of the store is on the fast disk, nor on its way there.
+    pub(crate) fn fast_is_empty(&self) -> Result<bool> {
+        // In this order: what begins is listed before it has begun.
+        Ok(self.on_fast().beginning == 0 && self.list_fast()?.is_empty())
     }
 
-    /// From now on no new log file begins on the fast disk, and no spare there is used again.
+    /// Notes that a file of this name begins on the fast disk; `None` if that takes none. One step under the lock: a disk
+    /// that was found closed and empty stays so.
+    fn begins_on_fast(&self, name: FileName) -> Option<Beginning<'_>> {
+        let mut on_fast = self.on_fast();
+        if on_fast.closed {
+            return None;
+        }
+        on_fast.names.insert(name);
+        on_fast.beginning += 1;
+        Some(Beginning(self))
+    }
+
+    /// Begins table `number` on a disk; `None` on the fast one if that is closed.
+    pub(crate) fn create_table(&self, disk: u32, number: u64, bound: u64) -> Result<Option<Box<dyn Writer>>> {
+        let name = FileName::Table(number);
+        if disk != FAST {
+            return self.capacity.volume.create(name, bound).map(Some);
+        }
+        let Some(_beginning) = self.begins_on_fast(name) else { return Ok(None) };
+        // After an error it stays in the set: something of it may be there, for its creator to remove.
+        self.fast.volume.create(name, bound).map(Some)
+    }
+
+    /// From now on no new file begins on the fast disk, and no spare there is used again. What has begun goes on.
     pub(crate) fn close_fast(&self, closed: bool) {
-        self.fast_closed.store(closed, Ordering::Release);
+        self.on_fast().closed = closed;
     }
 
     fn takes_logs(&self) -> bool {
-        !self.fast_closed.load(Ordering::Acquire)
+        !self.on_fast().closed
     }
 
     /// Tries to open where the file should be, then where a file may be that another process has made since.
@@ -191,7 +225,7 @@ impl Disks {
         self.capacity.volume.create_pages(log, bytes)?;
         let removed = self.fast.renamed(self.fast.volume.remove(spare));
         if removed.is_ok() {
-            self.on_fast().remove(&spare);
+            self.on_fast().names.remove(&spare);
         }
         removed.or_else(|error| {
             // The log keeps the spare on its list then, and must find no file of the new name.
@@ -201,7 +235,9 @@ impl Disks {
     }
 
     fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.on_fast().insert(name);
+        let Some(_beginning) = self.begins_on_fast(name) else {
+            return self.capacity.volume.create_pages(name, bytes);
+        };
         let begun = self.fast.volume.create_pages(name, bytes);
         match begun {
             Ok(file) => Ok(FastPages::over(file)),
@@ -211,13 +247,13 @@ impl Disks {
                     // Two files of one name would be worse than a log that waits for room.
                     Err(_) => return Err(error),
                 }
-                self.on_fast().remove(&name);
+                self.on_fast().names.remove(&name);
                 let file = self.capacity.volume.create_pages(name, bytes)?;
                 self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
                 Ok(file)
             }
             Err(error) => {
-                self.on_fast().remove(&name);
+                self.on_fast().names.remove(&name);
                 Err(on_fast_disk(error))
             }
         }
@@ -238,7 +274,7 @@ impl Volume for Disks {
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        if self.takes_logs() { self.begin_log(name, bytes) } else { self.capacity.volume.create_pages(name, bytes) }
+        self.begin_log(name, bytes)
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
@@ -257,18 +293,18 @@ impl Volume for Disks {
         if matches!(from, FileName::Spare(_)) && !self.takes_logs() {
             return self.recycle_at_home(from, to);
         }
-        self.on_fast().insert(to);
+        self.on_fast().names.insert(to);
         self.fast.renamed(self.fast.volume.rename(from, to)).inspect_err(|_| {
-            self.on_fast().remove(&to);
+            self.on_fast().names.remove(&to);
         })?;
-        self.on_fast().remove(&from);
+        self.on_fast().names.remove(&from);
         Ok(())
     }
 
     fn remove(&self, name: FileName) -> Result<()> {
         // Each disk has its own files that are on their way.
         if name == FileName::REPLACEMENT && self.disk_of(name) == FAST {
-            self.on_fast().remove(&name);
+            self.on_fast().names.remove(&name);
             return match self.fast.renamed(self.fast.volume.remove(name)) {
                 Ok(()) => match self.capacity.renamed(self.capacity.volume.remove(name)) {
                     Err(Error::NotFound { .. }) => Ok(()),
@@ -281,7 +317,7 @@ impl Volume for Disks {
         let side = self.side(name);
         let removed = side.renamed(side.volume.remove(name));
         if matches!(removed, Ok(()) | Err(Error::NotFound { .. })) {
-            self.on_fast().remove(&name);
+            self.on_fast().names.remove(&name);
         }
         removed
     }

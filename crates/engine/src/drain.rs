@@ -68,7 +68,7 @@ impl Core {
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
             disks.fast.volume.sync_names()?;
-            if disks.list_fast()?.is_empty() {
+            if disks.fast_is_empty()? {
                 break;
             }
             if !moved {
@@ -146,3 +146,6 @@ impl Core {
         Ok(moved)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -83,13 +83,15 @@ impl Host {
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
         let disks = self.core.source.disks.as_ref().filter(|_| !self.on_capacity)?;
-        let stays = || self.core.placing.as_ref().is_some_and(|placing| self.target_bytes < placing.free_bytes());
+        let placing = self.core.placing.as_ref().filter(|placing| !placing.is_draining());
+        let stays = || placing.is_some_and(|placing| self.target_bytes < placing.free_bytes());
         if self.core.disk_for(level, self.target_bytes) != FAST && !(self.hot && stays()) {
             return None;
         }
         let number = self.number();
         match disks.create_table(FAST, number, self.target_bytes) {
-            Ok(inner) => {
+            Ok(None) => None,
+            Ok(Some(inner)) => {
                 let watched =
                     Watched { inner, core: Arc::clone(&self.core), level, failure: Arc::clone(&self.fast_failure) };
                 Some((number, Box::new(watched)))

@@ -137,7 +137,7 @@ impl Joined {
                 Ok(())
             }
             Some(Pending::Add { store, disk, at }) => {
-                // Leftovers of an addition or of a drain; without a MEMBER file of this store there are none.
+                // A small file half written; there is nothing else (`refuse_files`).
                 for file in disks.list_fast()? {
                     disks.remove(file.name)?;
                 }
@@ -215,18 +215,33 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Disks(format!("{at} is not the fast disk of the store in {home}, which has none")));
         }
         Verdict::Add { store, disk } => {
-            if said.is_none() && fast.list()?.iter().any(|file| file.name != FileName::Lock) {
-                return Err(Error::Disks(format!(
-                    "{at} holds files of a store and cannot become the fast disk of the one in {}; give an empty place",
-                    capacity.location()
-                )));
-            }
+            refuse_files(&**fast, at, &capacity.location(), said.is_some())?;
             Some(Pending::Add { store, disk, at: at.clone() })
         }
         Verdict::Alone | Verdict::Missing(_) => None,
     };
     let volume = Arc::clone(&disks) as Arc<dyn Volume>;
     Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, damages })
+}
+
+/// A disk that is added has nothing on it but what is left of an addition or of a drain that was cut short: MEMBER, and a
+/// small file half written. Anything else may be all there is of somebody's data, and stays.
+fn refuse_files(fast: &dyn Volume, at: &str, home: &str, is_ours: bool) -> Result<()> {
+    let own = [FileName::Lock, FileName::Member, FileName::REPLACEMENT];
+    let Some(file) = fast.list()?.into_iter().find(|file| !own.contains(&file.name)) else { return Ok(()) };
+    let name = file.name;
+    Err(Error::Disks(if is_ours {
+        format!(
+            "{at} was a fast disk of the store in {home}, which has none now, and files of the store are on it still \
+             ({name} for one). Nothing was changed. If the store was repaired without this disk, they are of no use any \
+             more: remove them, or format the disk, and add it again; if not, \
+             copy them into the home, where they are found as well"
+        )
+    } else {
+        format!(
+            "{at} holds files of a store ({name} for one) and cannot become the fast disk of the one in {home}; give an empty place"
+        )
+    }))
 }
 
 /// Why a store does not open without its fast disk.

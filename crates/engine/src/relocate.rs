@@ -23,7 +23,8 @@ use std::sync::atomic::Ordering;
 const PIECE_BYTES: usize = 512 << 10;
 
 impl Core {
-    /// Copies a table of `level` to `disk`; false if a compaction has it, or it is gone.
+    /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
+    /// no new files.
     pub(crate) fn relocate(
         &self,
         keyspace: &Arc<KeyspaceCore>,
@@ -36,9 +37,12 @@ impl Core {
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
         let claimed = Claimed { core: self, keyspace, job: &job };
         let number = self.new_number();
-        let copied = self.copy_table(disks, file, disk, number).and_then(|()| {
+        let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
+            if !is_there {
+                return Ok(false);
+            }
             let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
-            self.install_job(keyspace, &job, vec![Added { level, meta }])
+            self.install_job(keyspace, &job, vec![Added { level, meta }]).map(|()| true)
         });
         if copied.is_err() {
             self.source.graveyard.bury(number);
@@ -49,7 +53,7 @@ impl Core {
         match copied {
             // Nobody needs the table any more.
             Err(Error::KeyspaceDropped { .. }) => Ok(false),
-            result => result.map(|()| true),
+            result => result,
         }
     }
 
@@ -75,10 +79,11 @@ impl Core {
         Some(job)
     }
 
-    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<()> {
+    /// False if the disk takes no new files.
+    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool> {
         let name = FileName::Table(file.meta.number);
         let reader = TableReader::open(&self.volume, name, &self.source.descriptors)?;
-        let mut writer = disks.create_table(disk, number, file.meta.bytes)?;
+        let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes)? else { return Ok(false) };
         let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
         let mut at = 0;
         while at < file.meta.bytes {
@@ -94,6 +99,6 @@ impl Core {
         }
         writer.finish()?;
         self.stats.counters.relocation_bytes_written.add(file.meta.bytes);
-        Ok(())
+        Ok(true)
     }
 }

@@ -241,7 +241,7 @@ impl Store {
         self.inner.open.close()
     }
 
-    fn core(&self) -> &Arc<Core> {
+    pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
     }
 

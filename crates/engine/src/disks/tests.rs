@@ -93,7 +93,7 @@ fn files_are_found_where_they_are_also_those_that_another_process_has_made() {
     executor.run(|| {
         let disks = disks(&executor, &both);
         for (disk, number) in [(CAPACITY, 1), (FAST, 2)] {
-            let mut writer = disks.create_table(disk, number, 100).unwrap();
+            let mut writer = disks.create_table(disk, number, 100).unwrap().unwrap();
             writer.append(&[number as u8]).unwrap();
             writer.finish().unwrap();
             assert_eq!(disks.disk_of(FileName::Table(number)), disk);

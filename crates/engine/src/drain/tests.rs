@@ -1,0 +1,123 @@
+use super::*;
+use crate::flush::Host;
+use crate::store::StoreBuilder;
+use crate::{Options, Store};
+use situ_compaction::TaskHost;
+use situ_device::Env;
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+
+struct World {
+    executor: SimExecutor,
+    home: SimVolume,
+    fast: SimVolume,
+}
+
+fn world(seed: u64) -> World {
+    let executor = SimExecutor::new(seed);
+    let volume = |place| SimVolume::named(&executor.env(), place, FaultPlan::none(), seed);
+    World { home: volume("home"), fast: volume("fast"), executor }
+}
+
+impl World {
+    fn open(&self) -> Store {
+        let env: Env = self.executor.env();
+        let builder = StoreBuilder::new(Options::default()).env(env);
+        builder.open_volumes(Arc::new(self.home.clone()), Some(Arc::new(self.fast.clone()))).unwrap()
+    }
+}
+
+fn tables(volume: &SimVolume) -> usize {
+    volume.list().unwrap().iter().filter(|file| matches!(file.name, FileName::Table(_))).count()
+}
+
+/// A merge of tables that were read often began before the drain and asked for its next table after it. That table went to
+/// the disk that the store had let go of, and the manifest named it.
+#[test]
+fn a_hot_job_puts_no_table_on_a_disk_that_is_drained() {
+    let world = world(1);
+    world.executor.run(|| {
+        let store = world.open();
+        store.put(b"key", b"value").unwrap();
+        let host = Host::new(store.core(), false, 1000).hot(true);
+        let (_, first) = host.new_table(6).unwrap();
+        first.finish().unwrap();
+        assert_eq!(tables(&world.fast), 1, "it is hot");
+        host.clean_up(&[]);
+        store.drain_fast_disk().unwrap();
+        let (_, second) = host.new_table(6).unwrap();
+        second.finish().unwrap();
+        assert_eq!((tables(&world.fast), tables(&world.home)), (0, 2));
+        host.clean_up(&[]);
+        drop(host);
+        store.close().unwrap();
+    });
+}
+
+/// Whoever had asked for a place on the fast disk before the drain, and is slow, is waited for.
+#[test]
+fn a_disk_on_which_a_file_is_about_to_begin_is_not_drained() {
+    let slow = |operation, kind| {
+        let rule = Rule::new(Fault::Delay(Duration::from_secs(5))).on(&[operation]).files(&[kind]);
+        FaultPlan::none().with(rule)
+    };
+    for (operation, kind) in [(Operation::Create, FileKind::Table), (Operation::CreatePages, FileKind::Log)] {
+        let world = world(2);
+        world.executor.run(|| {
+            let store = world.open();
+            store.put(b"key", b"value").unwrap();
+            let core = Arc::clone(store.core());
+            let disks = Arc::clone(core.source.disks.as_ref().unwrap());
+            world.fast.set_faults(slow(operation, kind));
+            let beginner = world.executor.env().executor.spawn(
+                "beginner",
+                Box::new({
+                    let (disks, number) = (Arc::clone(&disks), core.new_number());
+                    move || {
+                        if kind == FileKind::Table {
+                            disks.create_table(FAST, number, 100).unwrap().unwrap().finish().unwrap();
+                        } else {
+                            disks.create_pages(FileName::Log(number), 64 << 10).unwrap();
+                        }
+                        // It is nobody's, and would be waited for without end.
+                        assert!(disks.list_fast().unwrap().iter().any(|file| file.name.number() == Some(number)));
+                        let name = if kind == FileKind::Table { FileName::Table } else { FileName::Log };
+                        disks.remove(name(number)).unwrap();
+                    }
+                }),
+            );
+            world.executor.env().clock.sleep(Duration::from_secs(1));
+            let begun = world.executor.env().clock.now();
+            store.drain_fast_disk().unwrap();
+            assert!(world.executor.env().clock.now() - begun >= Duration::from_secs(3), "{operation:?}");
+            beginner.unwrap().join().unwrap();
+            assert!(disks.create_table(FAST, 1 << 30, 100).unwrap().is_none());
+            disks.create_pages(FileName::Log(1 << 30), 64 << 10).unwrap();
+            disks.remove(FileName::Log(1 << 30)).unwrap();
+            assert!(world.fast.list().unwrap().iter().all(|file| file.name == FileName::Lock));
+            store.close().unwrap();
+        });
+    }
+}
+
+/// What is on a disk that a store has let go of may be all there is of it: adding the disk again deleted it.
+#[test]
+fn a_disk_with_files_of_the_store_is_not_added_again() {
+    let world = world(3);
+    world.executor.run(|| {
+        let store = world.open();
+        store.put(b"key", b"value").unwrap();
+        store.flush().unwrap();
+        store.core().source.disks.as_ref().unwrap().let_go_of_fast().unwrap();
+        store.close().unwrap();
+        let before = world.fast.list().unwrap();
+        let builder = StoreBuilder::new(Options::default()).env(world.executor.env());
+        let opened = builder.open_volumes(Arc::new(world.home.clone()), Some(Arc::new(world.fast.clone())));
+        let text = opened.err().map(|error| error.to_string()).unwrap_or_default();
+        assert!(
+            text.contains("files of the store are on it still") && text.contains("copy them into the home"),
+            "{text}"
+        );
+        assert_eq!(world.fast.list().unwrap().len(), before.len());
+        assert_eq!(tables(&world.fast), 1);
+    });
+}
