@@ -140,7 +140,8 @@ impl Core {
         for (keyspace, files) in found {
             for (level, file) in files {
                 self.writable()?;
-                moved |= self.relocate(&keyspace, level, &file, CAPACITY, "the fast disk is being drained")?;
+                let copied = self.relocate(&keyspace, level, &file, CAPACITY, "the fast disk is being drained");
+                moved |= copied.map_err(|not| not.error)?;
             }
         }
         Ok(moved)

@@ -10,6 +10,7 @@ use crate::listener::StoreEvent;
 use crate::picker::Job;
 use crate::placing::Placing;
 use crate::promotion::{Candidate, EVERY_S, Move, Room, choose, is_hot};
+use crate::relocate::NotCopied;
 use crate::version::TableFile;
 use crate::{Error, Result};
 use situ_storage::Volume;
@@ -98,19 +99,21 @@ impl Core {
         lock(&placing.promoting).runs = false;
         match copied {
             // It was no duty: the table stays where it is, and a later round may choose it again.
-            Err(Error::Storage(error)) if self.failure().is_none() && !self.is_closing() => {
-                if wanted.disk == FAST {
-                    self.note_fast_failure(wanted.level, &error);
-                } else {
-                    self.note_job_failure("send table home", error.into());
+            Err(NotCopied { error: Error::Storage(error), in_writing })
+                if self.failure().is_none() && !self.is_closing() =>
+            {
+                match wanted.disk {
+                    FAST if in_writing => self.note_fast_failure(wanted.level, &error),
+                    FAST => self.note_job_failure("copy table to the fast disk", error.into()),
+                    _ => self.note_job_failure("send table home", error.into()),
                 }
                 Ok(true)
             }
-            copied => copied.map(|()| true),
+            copied => copied.map(|()| true).map_err(|not| not.error),
         }
     }
 
-    fn promote(&self, placing: &Placing, wanted: &Wanted) -> Result<()> {
+    fn promote(&self, placing: &Placing, wanted: &Wanted) -> Result<(), NotCopied> {
         let Wanted { keyspace, level, file, disk } = wanted;
         if placing.is_draining() || (*disk == FAST && !placing.room().takes(file.meta.bytes)) {
             return Ok(());
@@ -164,3 +167,6 @@ pub(crate) fn inherit_heat<'a>(old: impl Iterator<Item = &'a Arc<TableFile>>, ne
     }
     new.iter().zip(heat).for_each(|(file, heat)| file.heat.set_per_s(heat));
 }
+
+#[cfg(test)]
+mod tests;

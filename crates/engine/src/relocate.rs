@@ -7,6 +7,7 @@
 //!
 //! **Failure.** The copy is removed, the table stays where it was.
 
+use crate::Error;
 use crate::compact::Claimed;
 use crate::core::{Core, lock};
 use crate::disks::Disks;
@@ -14,13 +15,37 @@ use crate::keyspace::KeyspaceCore;
 use crate::open_tables::TableReader;
 use crate::picker::{Job, Span};
 use crate::version::{Added, TableFile, TableMeta};
-use crate::{Error, Result};
-use situ_storage::{FileName, Reader};
+use situ_storage::{Error as StorageError, FileName, Reader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 /// Copied in pieces of this size.
 const PIECE_BYTES: usize = 512 << 10;
+
+/// Why a table was not copied.
+pub(crate) struct NotCopied {
+    pub(crate) error: Error,
+    /// Writing the copy failed, not reading the table or something else.
+    pub(crate) in_writing: bool,
+}
+
+impl NotCopied {
+    fn in_writing(error: StorageError) -> NotCopied {
+        NotCopied { error: error.into(), in_writing: true }
+    }
+}
+
+impl From<Error> for NotCopied {
+    fn from(error: Error) -> NotCopied {
+        NotCopied { error, in_writing: false }
+    }
+}
+
+impl From<StorageError> for NotCopied {
+    fn from(error: StorageError) -> NotCopied {
+        Error::from(error).into()
+    }
+}
 
 impl Core {
     /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
@@ -32,7 +57,7 @@ impl Core {
         file: &Arc<TableFile>,
         disk: u32,
         reason: &str,
-    ) -> Result<bool> {
+    ) -> Result<bool, NotCopied> {
         let Some(disks) = &self.source.disks else { return Ok(false) };
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
         let claimed = Claimed { core: self, keyspace, job: &job };
@@ -42,7 +67,8 @@ impl Core {
                 return Ok(false);
             }
             let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
-            self.install_job(keyspace, &job, vec![Added { level, meta }]).map(|()| true)
+            self.install_job(keyspace, &job, vec![Added { level, meta }])?;
+            Ok(true)
         });
         if copied.is_err() {
             self.source.graveyard.bury(number);
@@ -52,7 +78,7 @@ impl Core {
         self.work.notify();
         match copied {
             // Nobody needs the table any more.
-            Err(Error::KeyspaceDropped { .. }) => Ok(false),
+            Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
             result => result,
         }
     }
@@ -80,24 +106,26 @@ impl Core {
     }
 
     /// False if the disk takes no new files.
-    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool> {
+    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
         let name = FileName::Table(file.meta.number);
         let reader = TableReader::open(&self.volume, name, &self.source.descriptors)?;
-        let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes)? else { return Ok(false) };
+        let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes).map_err(NotCopied::in_writing)? else {
+            return Ok(false);
+        };
         let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
         let mut at = 0;
         while at < file.meta.bytes {
             if self.is_closing() {
-                return Err(Error::Closed);
+                return Err(Error::Closed.into());
             }
             let bytes = (file.meta.bytes - at).min(piece.len() as u64);
             let piece = &mut piece[..bytes as usize];
             reader.read_at(at, piece)?;
-            writer.append(piece)?;
+            writer.append(piece).map_err(NotCopied::in_writing)?;
             self.pacer.pace(self, bytes);
             at += bytes;
         }
-        writer.finish()?;
+        writer.finish().map_err(NotCopied::in_writing)?;
         self.stats.counters.relocation_bytes_written.add(file.meta.bytes);
         Ok(true)
     }

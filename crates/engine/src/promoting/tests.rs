@@ -1,0 +1,38 @@
+use super::*;
+use crate::Options;
+use crate::store::StoreBuilder;
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+
+/// A table at home that could not be read counted as a failure of the fast disk, to which it was to be copied, and turned
+/// placement away from a sound disk.
+#[test]
+fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_failed() {
+    for (fails, operation) in [(0, Operation::Read), (1, Operation::Create), (1, Operation::Append)] {
+        let executor = SimExecutor::new(1);
+        let disks = ["home", "fast"].map(|place| SimVolume::named(&executor.env(), place, FaultPlan::none(), 1));
+        executor.run(|| {
+            let builder = || StoreBuilder::new(Options::default()).env(executor.env());
+            let store = builder().open_volume(Arc::new(disks[0].clone())).unwrap();
+            store.put(b"key", &[1; 1000]).unwrap();
+            store.flush().unwrap();
+            store.close().unwrap();
+            let fast = Arc::new(disks[1].clone());
+            let store = builder().open_volumes(Arc::new(disks[0].clone()), Some(fast)).unwrap();
+            let core = store.core();
+            let placing = core.placing.as_ref().unwrap();
+            let keyspace = core.keyspaces().remove(0);
+            let version = Arc::clone(&keyspace.view.load().version);
+            let (level, file) = version.files().next().unwrap();
+            let wanted = Wanted { keyspace: Arc::clone(&keyspace), level, file: Arc::clone(file), disk: FAST };
+            lock(&placing.promoting).wanted.push_back(wanted);
+            let rule = Rule::new(Fault::Io).on(&[operation]).files(&[FileKind::Table]);
+            disks[fails].set_faults(FaultPlan::none().with(rule));
+            assert!(core.promote_one().unwrap());
+            let expected = if fails == 1 { (1, 0) } else { (0, 1) };
+            let failures = placing.write_failures.load(Ordering::Relaxed);
+            assert_eq!((failures, store.statistics().job_failures), expected, "{operation:?}");
+            disks[fails].set_faults(FaultPlan::none());
+            store.close().unwrap();
+        });
+    }
+}
