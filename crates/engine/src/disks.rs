@@ -24,7 +24,7 @@ use crate::core::lock;
 use crate::members::{Fast, Home};
 use crate::meter::{Meter, Metered};
 use crate::placing::PlacementDecision;
-use situ_device::{Buffer, Env};
+use situ_device::{Buffer, Env, Event};
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -38,13 +38,28 @@ pub(crate) const FAST: u32 = 1;
 /// One of the two.
 pub(crate) struct Side {
     pub(crate) volume: Metered,
-    /// Names were changed since they were last made durable.
-    names_changed: AtomicBool,
+    /// How often names were changed.
+    changes: AtomicU64,
+    syncing: Mutex<Syncing>,
+    synced: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct Syncing {
+    /// So many changes of names are durable.
+    durable: u64,
+    /// A thread is at it.
+    runs: bool,
 }
 
 impl Side {
     fn new(volume: Arc<dyn Volume>, env: &Env) -> Side {
-        Side { volume: Metered::new(volume, Meter::new(env)), names_changed: AtomicBool::new(false) }
+        Side {
+            volume: Metered::new(volume, Meter::new(env)),
+            changes: AtomicU64::new(0),
+            syncing: Mutex::default(),
+            synced: env.executor.event(),
+        }
     }
 
     pub(crate) fn meter(&self) -> &Arc<Meter> {
@@ -53,15 +68,45 @@ impl Side {
 
     fn renamed(&self, result: Result<()>) -> Result<()> {
         // Even after an error: who knows.
-        self.names_changed.store(true, Ordering::Release);
+        self.changes.fetch_add(1, Ordering::AcqRel);
         result
     }
 
     fn sync_names(&self) -> Result<()> {
-        if !self.names_changed.swap(false, Ordering::AcqRel) {
-            return Ok(());
+        let wanted = self.changes.load(Ordering::Acquire);
+        let covered = loop {
+            let seen = self.synced.generation();
+            {
+                let mut syncing = lock(&self.syncing);
+                if syncing.durable >= wanted {
+                    return Ok(());
+                }
+                if !syncing.runs {
+                    syncing.runs = true;
+                    break self.changes.load(Ordering::Acquire);
+                }
+            }
+            self.synced.wait(seen, None);
+        };
+        let ends = EndsSyncing(self);
+        let result = self.volume.sync_names();
+        if result.is_ok() {
+            lock(&self.syncing).durable = covered;
+    /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
+    /// for it, and looks whether that was enough.
         }
-        self.volume.sync_names().inspect_err(|_| self.names_changed.store(true, Ordering::Release))
+        drop(ends);
+        result
+    }
+}
+
+/// Lets the next one sync, also after a panic.
+struct EndsSyncing<'a>(&'a Side);
+
+impl Drop for EndsSyncing<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.syncing).runs = false;
+        self.0.synced.notify();
     }
 }
 

@@ -1,5 +1,6 @@
 use super::*;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+use std::time::Duration;
 
 /// A machine, a home and a fast disk with some room.
 fn world(room: Option<u64>) -> (SimExecutor, [SimVolume; 2]) {
@@ -134,5 +135,43 @@ fn names_are_synced_where_they_changed_and_survive() {
         for seed in 0..20 {
             assert_eq!(names(&both[1].crash(seed)), ["000002.log"]);
         }
+    });
+}
+
+/// The second of two threads found nothing changed, because the first had begun to sync, and went on before that was done.
+#[test]
+fn names_are_durable_for_everybody_who_asked() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        let slow = Rule::new(Fault::Delay(Duration::from_secs(5))).on(&[Operation::SyncNames]);
+        both[1].set_faults(FaultPlan::none().with(slow));
+        disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
+        let env = executor.env();
+        let sync = |disks: &Arc<Disks>| {
+            let disks = Arc::clone(disks);
+            env.executor.spawn("first", Box::new(move || disks.sync_names().unwrap())).unwrap()
+        };
+        let first = sync(&disks);
+        env.clock.sleep(Duration::from_secs(1));
+        disks.sync_names().unwrap();
+        for seed in 0..20 {
+            assert_eq!(names(&both[1].crash(seed)), ["000001.spare"]);
+        }
+        first.join().unwrap();
+        // What is changed while somebody syncs is not covered by that.
+        disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap();
+        let first = sync(&disks);
+        env.clock.sleep(Duration::from_secs(1));
+        disks.rename(FileName::Log(2), FileName::Spare(2)).unwrap();
+        disks.sync_names().unwrap();
+        for seed in 0..20 {
+            assert_eq!(names(&both[1].crash(seed)), ["000002.spare"]);
+        }
+        first.join().unwrap();
+        let before = both[1].operations();
+        disks.sync_names().unwrap();
+        assert_eq!(both[1].operations(), before);
     });
 }
