@@ -12,8 +12,10 @@
 //! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
 //!
 //! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK, as of the last listing and
-//! of all changes through this volume since, and no name of the other disk. No name is on both disks: where a log file could not be begun on
-//! the fast disk, it is made sure that nothing of it is left there before it begins at home.
+//! of all changes through this volume since, and no name of the other disk. No name is on both disks: where a log file could
+//! not be begun on the fast disk, it is made sure that nothing of it is left there, durably, before it begins at home. The
+//! other way round, the name of a file that could not be begun at home may come back with a crash, empty: opening passes
+//! over a log file without contents that is on both disks (`disks/twins.rs`).
 //!
 //! **Threads.** Everything from any thread; the set's lock is never held across a call to a volume.
 //!
@@ -73,6 +75,8 @@ impl Side {
     }
 
     fn sync_names(&self) -> Result<()> {
+    /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
+    /// for it, and looks whether that was enough.
         let wanted = self.changes.load(Ordering::Acquire);
         let covered = loop {
             let seen = self.synced.generation();
@@ -92,8 +96,6 @@ impl Side {
         let result = self.volume.sync_names();
         if result.is_ok() {
             lock(&self.syncing).durable = covered;
-    /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
-    /// for it, and looks whether that was enough.
         }
         drop(ends);
         result
@@ -132,6 +134,8 @@ struct OnFast {
     /// New files that have a name in the set and are not listed yet.
     beginning: usize,
 }
+    /// Names of log files on both disks, and the disk where nothing is in the file: that one is passed over.
+    twins: Vec<(FileName, u32)>,
 
 /// A new file on its way to the fast disk, which is not empty as long as there is one.
 struct Beginning<'a>(&'a Disks);
@@ -159,6 +163,7 @@ impl Disks {
             home: Mutex::default(),
         };
         disks.list_fast()?;
+        disks.find_twins()?;
         Ok(Arc::new(disks))
     }
 
@@ -205,7 +210,8 @@ impl Disks {
     /// The files of the store on the fast disk.
     pub(crate) fn list_fast(&self) -> Result<Vec<FileMeta>> {
         let mut files = self.fast.volume.list()?;
-        files.retain(|file| !is_the_disks_own(file.name));
+        let twins = self.on_fast().twins.clone();
+        files.retain(|file| !is_the_disks_own(file.name) && !twins.contains(&(file.name, FAST)));
         // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the set
         // and does no harm, as it does not come again.
         self.on_fast().names.extend(files.iter().map(|file| file.name));
@@ -265,9 +271,43 @@ impl Disks {
     }
 
     /// Makes a log file at home in place of a spare on a disk that takes no new files.
+    /// Begins a log file at home. A file of its name that could not be made on the fast disk must not come back there.
+    fn begin_log_at_home(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        self.fast.sync_names().map_err(on_fast_disk)?;
+        self.capacity.volume.create_pages(name, bytes)
+    }
+
+    fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        let Some(_beginning) = self.begins_on_fast(name) else { return self.begin_log_at_home(name, bytes) };
+        let error = match self.fast.volume.create_pages(name, bytes) {
+            Ok(file) => return Ok(FastPages::over(file)),
+            Err(error) => error,
+        };
+        let taken_back = self.take_back(name);
+        if !error.is_no_space() {
+            return Err(on_fast_disk(error));
+        }
+        // Two files of one name would be worse than a log that waits for room.
+        taken_back.map_err(|_| error)?;
+        let file = self.begin_log_at_home(name, bytes)?;
+        self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
+        Ok(file)
+    }
+
+    /// Removes what is there of a log file that could not be made on the fast disk.
+    fn take_back(&self, name: FileName) -> Result<()> {
+        match self.fast.renamed(self.fast.volume.remove(name)) {
+            Ok(()) | Err(Error::NotFound { .. }) => {
+                self.on_fast().names.remove(&name);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
     fn recycle_at_home(&self, spare: FileName, log: FileName) -> Result<()> {
         let bytes = self.fast.volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
-        self.capacity.volume.create_pages(log, bytes)?;
+        self.begin_log_at_home(log, bytes)?;
         let removed = self.fast.renamed(self.fast.volume.remove(spare));
         if removed.is_ok() {
             self.on_fast().names.remove(&spare);
@@ -285,6 +325,34 @@ impl Disks {
         };
         let begun = self.fast.volume.create_pages(name, bytes);
         match begun {
+        self.fast.sync_names().map_err(on_fast_disk)?;
+        self.capacity.renamed(self.capacity.volume.rename(spare, log))
+    }
+
+    /// False if the fast disk has no room, or takes no new files.
+    fn recycle_on_fast(&self, spare: FileName, log: FileName) -> Result<bool> {
+        let bytes = self.capacity.volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
+        if !self.has_room_for_log(bytes) {
+            return Ok(false);
+        }
+        let Some(_beginning) = self.begins_on_fast(log) else { return Ok(false) };
+        if let Err(error) = self.fast.volume.create_pages(log, bytes) {
+            let taken_back = self.take_back(log);
+            return if error.is_no_space() { taken_back.map(|()| false) } else { Err(on_fast_disk(error)) };
+        }
+        self.capacity.renamed(self.capacity.volume.remove(spare)).or_else(|error| {
+            // As above.
+            self.take_back(log)?;
+            Err(error)
+        })?;
+        Ok(true)
+    }
+
+    /// Whether it is worth trying: a failure costs a sync.
+    fn has_room_for_log(&self, bytes: u64) -> bool {
+        let space = self.fast.volume.space();
+        let free = space.logical_total.saturating_sub(space.logical_used);
+        self.log_has_own_room.load(Ordering::Relaxed) || bytes <= free
             Ok(file) => Ok(FastPages::over(file)),
             Err(error) if error.is_no_space() => {
                 match self.fast.volume.remove(name) {
@@ -373,11 +441,9 @@ impl Volume for Disks {
 
     fn list(&self) -> Result<Vec<FileMeta>> {
         let mut files = self.capacity.volume.list()?;
-        for file in self.list_fast()? {
-            if !files.iter().any(|other| other.name == file.name) {
-                files.push(file);
-            }
-        }
+        let on_fast = self.list_fast()?;
+        files.retain(|file| !on_fast.iter().any(|other| other.name == file.name));
+        files.extend(on_fast);
         files.sort_by_key(|file| file.name);
         Ok(files)
     }
@@ -422,6 +488,8 @@ impl PageFile for FastPages {
     fn pages(&self) -> u64 {
         self.0.pages()
     }
+mod twins;
+
 
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         self.0.write(first, buffer, count, durable).map_err(on_fast_disk)

@@ -126,6 +126,7 @@ impl Joined {
     pub(crate) fn settle(&self) -> Result<()> {
         let Some(disks) = &self.disks else { return Ok(()) };
         let (home, fast) = (&disks.capacity.volume, &disks.fast.volume);
+        disks.remove_twins()?;
         match &self.pending {
             None => Ok(()),
             Some(Pending::Write(known, member)) => {

@@ -293,6 +293,8 @@ impl Shared {
         match verdict.fault {
             // A failing write may leave something behind, and a failing sync drops something: their bodies do it.
             Some(Fault::Io | Fault::NoSpace) if stores => Ok(verdict),
+            // So may a page file that could not be made: its name, for a moment.
+            Some(Fault::Io | Fault::NoSpace) if subject.operation == Operation::CreatePages => Ok(verdict),
             Some(Fault::DropDirty) => Ok(verdict),
             Some(fault) => io_error(fault).map_or(Ok(verdict), |error| Err(self.fail(subject, error))),
             None => Ok(verdict),
@@ -421,7 +423,14 @@ impl Volume for SimVolume {
         shared.operate(subject, |verdict| {
             let mut state = shared.effect(subject, verdict)?;
             shared.check_free(&state, subject, name)?;
-            shared.check_room(&state, subject, bytes)?;
+            let refusal = verdict.fault.and_then(io_error).map(|error| shared.fail(subject, error));
+            if let Err(error) = refusal.map_or_else(|| shared.check_room(&state, subject, bytes), Err) {
+                // The name comes first, then the room. Neither the name nor its removal is durable.
+                let inode = state.disk.add(Inode::default());
+                state.disk.change_names(NameChangeKind::Link { name, inode });
+                state.disk.change_names(NameChangeKind::Unlink { name });
+                return Err(error);
+            }
             let zeros = vec![0; bytes as usize];
             // Not durable yet: a crash half-way may leave a shorter file, or none.
             let inode = state.disk.add(Inode { contents: zeros, handles: 1, ..Inode::default() });

@@ -138,6 +138,64 @@ fn names_are_synced_where_they_changed_and_survive() {
     });
 }
 
+/// The disk was full, the file's name was taken back, the log went on at home, and the power failed before the name was
+/// gone for good: recovery read the empty file in place of the one with the records.
+#[test]
+fn a_log_file_that_spilled_has_no_twin_after_a_crash() {
+    let (executor, both) = world(Some(LOG_BYTES / 2));
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        let file = disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        file.write(0, &Buffer::new(situ_storage::PAGE_BYTES), 1, true).unwrap();
+        for seed in 0..40 {
+            assert!(names(&both[1].crash(seed)).is_empty(), "seed {seed}");
+        }
+        // If the name may come back, nothing begins at home.
+        both[1].set_faults(FaultPlan::none().capacity(0).with(Rule::new(Fault::Io).on(&[Operation::SyncNames])));
+        assert!(disks.create_pages(FileName::Log(2), LOG_BYTES).is_err());
+        assert_eq!(names(&both[0]), ["000001.log"]);
+    });
+}
+
+#[test]
+fn of_two_log_files_of_one_name_the_one_with_contents_counts() {
+    let (full, zeros) = ([7; 8192], [0; 8192]);
+    for (at_home, on_fast, disk) in [
+        (&full[..], &[][..], CAPACITY),
+        (&full[..], &zeros[..], CAPACITY),
+        (&zeros[..], &full[..], FAST),
+        (&[][..], &full[..], FAST),
+        (&[][..], &zeros[..], CAPACITY),
+    ] {
+        let (executor, both) = world(None);
+        executor.run(|| {
+            let name = FileName::Log(5);
+            both[0].set_contents(name, at_home);
+            both[1].set_contents(name, on_fast);
+            let disks = disks(&executor, &both);
+            assert_eq!(disks.disk_of(name), disk);
+            let listed = disks.list().unwrap();
+            let there = if disk == FAST { on_fast } else { at_home };
+            assert_eq!(listed.iter().map(|file| file.bytes).collect::<Vec<_>>(), [there.len() as u64]);
+            assert_eq!(disks.disk_of(name), disk, "also after a listing");
+            disks.remove_twins().unwrap();
+            assert_eq!(both.each_ref().map(|volume| names(volume).len()).iter().sum::<usize>(), 1);
+            let mut bytes = vec![0; there.len()];
+            disks.open_pages(name).unwrap().read_at(0, &mut bytes).unwrap();
+            assert_eq!(bytes, there);
+            // Of a writer that crashed then, too.
+            let left = &both[disk as usize ^ 1];
+            assert!((0..20).all(|seed| names(&left.crash(seed)).is_empty()));
+        });
+    }
+    let (executor, both) = world(None);
+    executor.run(|| {
+        both.iter().for_each(|volume| volume.set_contents(FileName::Log(5), &full));
+        let error = Disks::new(Arc::new(both[0].clone()), Arc::new(both[1].clone()), &executor.env()).err().unwrap();
+        assert!(error.is_corruption() && error.to_string().contains("fast/000005.log"), "{error}");
+    });
+}
+
 /// The second of two threads found nothing changed, because the first had begun to sync, and went on before that was done.
 #[test]
 fn names_are_durable_for_everybody_who_asked() {
