@@ -6,7 +6,8 @@
 //!
 //! * The capacity disk is the store's *home*: CURRENT, manifests, LOCK, IDENTITY, DISKS and everything temporary.
 //! * Log files begin on the fast disk, unless it is [closed](Disks::close_fast) to new files. If it has no room for one,
-//!   that file begins at home.
+//!   that file begins at home. Where a spare at home would be used next and there is room again, the file is made on the
+//!   fast disk and the spare goes.
 //! * Tables lie where their creator wanted them.
 //!
 //! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
@@ -74,9 +75,9 @@ impl Side {
         result
     }
 
-    fn sync_names(&self) -> Result<()> {
     /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
     /// for it, and looks whether that was enough.
+    fn sync_names(&self) -> Result<()> {
         let wanted = self.changes.load(Ordering::Acquire);
         let covered = loop {
             let seen = self.synced.generation();
@@ -133,9 +134,9 @@ struct OnFast {
     closed: bool,
     /// New files that have a name in the set and are not listed yet.
     beginning: usize,
-}
     /// Names of log files on both disks, and the disk where nothing is in the file: that one is passed over.
     twins: Vec<(FileName, u32)>,
+}
 
 /// A new file on its way to the fast disk, which is not empty as long as there is one.
 struct Beginning<'a>(&'a Disks);
@@ -162,8 +163,8 @@ impl Disks {
             log_has_own_room: AtomicBool::new(false),
             home: Mutex::default(),
         };
-        disks.list_fast()?;
         disks.find_twins()?;
+        disks.list_fast()?;
         Ok(Arc::new(disks))
     }
 
@@ -270,7 +271,6 @@ impl Disks {
         }
     }
 
-    /// Makes a log file at home in place of a spare on a disk that takes no new files.
     /// Begins a log file at home. A file of its name that could not be made on the fast disk must not come back there.
     fn begin_log_at_home(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         self.fast.sync_names().map_err(on_fast_disk)?;
@@ -305,6 +305,7 @@ impl Disks {
         }
     }
 
+    /// Makes a log file at home in place of a spare on a disk that takes no new files.
     fn recycle_at_home(&self, spare: FileName, log: FileName) -> Result<()> {
         let bytes = self.fast.volume.open_pages(spare)?.pages() * PAGE_BYTES as u64;
         self.begin_log_at_home(log, bytes)?;
@@ -319,12 +320,11 @@ impl Disks {
         })
     }
 
-    fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        let Some(_beginning) = self.begins_on_fast(name) else {
-            return self.capacity.volume.create_pages(name, bytes);
-        };
-        let begun = self.fast.volume.create_pages(name, bytes);
-        match begun {
+    /// Makes a log file of a spare at home: on the fast disk, if that has room again, so that the log goes back there.
+    fn recycle_from_home(&self, spare: FileName, log: FileName) -> Result<()> {
+        if self.recycle_on_fast(spare, log)? {
+            return Ok(());
+        }
         self.fast.sync_names().map_err(on_fast_disk)?;
         self.capacity.renamed(self.capacity.volume.rename(spare, log))
     }
@@ -353,23 +353,6 @@ impl Disks {
         let space = self.fast.volume.space();
         let free = space.logical_total.saturating_sub(space.logical_used);
         self.log_has_own_room.load(Ordering::Relaxed) || bytes <= free
-            Ok(file) => Ok(FastPages::over(file)),
-            Err(error) if error.is_no_space() => {
-                match self.fast.volume.remove(name) {
-                    Ok(()) | Err(Error::NotFound { .. }) => {}
-                    // Two files of one name would be worse than a log that waits for room.
-                    Err(_) => return Err(error),
-                }
-                self.on_fast().names.remove(&name);
-                let file = self.capacity.volume.create_pages(name, bytes)?;
-                self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
-                Ok(file)
-            }
-            Err(error) => {
-                self.on_fast().names.remove(&name);
-                Err(on_fast_disk(error))
-            }
-        }
     }
 }
 
@@ -401,6 +384,9 @@ impl Volume for Disks {
 
     fn rename(&self, from: FileName, to: FileName) -> Result<()> {
         if self.disk_of(from) != FAST {
+            if matches!((from, to), (FileName::Spare(_), FileName::Log(_))) {
+                return self.recycle_from_home(from, to);
+            }
             return self.capacity.renamed(self.capacity.volume.rename(from, to));
         }
         if matches!(from, FileName::Spare(_)) && !self.takes_logs() {
@@ -488,8 +474,6 @@ impl PageFile for FastPages {
     fn pages(&self) -> u64 {
         self.0.pages()
     }
-mod twins;
-
 
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         self.0.write(first, buffer, count, durable).map_err(on_fast_disk)
@@ -503,6 +487,8 @@ mod twins;
         self.0.read_at(offset, into).map_err(on_fast_disk)
     }
 }
+
+mod twins;
 
 #[cfg(test)]
 mod tests;

@@ -233,3 +233,33 @@ fn names_are_durable_for_everybody_who_asked() {
         assert_eq!(both[1].operations(), before);
     });
 }
+
+/// A spare at home was used before anything else, so that one spill kept the log there for ever.
+#[test]
+fn a_log_that_spilled_goes_back_when_there_is_room() {
+    let (executor, both) = world(Some(3 * LOG_BYTES / 2));
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        disks.create_pages(FileName::Log(2), LOG_BYTES).unwrap();
+        disks.rename(FileName::Log(2), FileName::Spare(2)).unwrap();
+        disks.rename(FileName::Spare(2), FileName::Log(3)).unwrap();
+        assert_eq!(names(&both[0]), ["000003.log"], "no room yet");
+        disks.remove(FileName::Log(1)).unwrap();
+        disks.rename(FileName::Log(3), FileName::Spare(3)).unwrap();
+        // What goes wrong leaves the spare, and nothing of the new name.
+        let at_home = [(0, Operation::Remove), (1, Operation::CreatePages)];
+        for (which, operation) in at_home {
+            let plan = FaultPlan { capacity_bytes: Some(3 * LOG_BYTES / 2), ..FaultPlan::none() };
+            both[which].set_faults(plan.clone().with(Rule::new(Fault::Io).on(&[operation])));
+            assert!(disks.rename(FileName::Spare(3), FileName::Log(4)).is_err());
+            both[which].set_faults(plan);
+            assert_eq!(names(&*disks), ["000003.spare"]);
+        }
+        disks.rename(FileName::Spare(3), FileName::Log(4)).unwrap();
+        disks.sync_names().unwrap();
+        assert_eq!(names(&*disks), ["000004.log"]);
+        assert_eq!(names(&both[1]), ["000004.log"]);
+        assert_eq!(disks.open_pages(FileName::Log(4)).unwrap().pages() * 4096, LOG_BYTES);
+    });
+}
