@@ -384,6 +384,8 @@ pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
         }
         fast.remove(file.name)?;
     }
+    // A disk that says whose it is would be refused to the next store.
+    fast.sync_names()?;
     drop(lock);
     // Something of somebody else's may be there, too, and its directory then stays.
     let _ = fs::remove_dir(at);

@@ -317,6 +317,8 @@ fn a_disk_without_a_file_system_is_a_fast_disk() {
     store.close().unwrap();
     Store::destroy(&other).unwrap();
     assert!(!other.exists() && fast.exists());
+    let left = RawVolume::open(device(), Env::system(), RawOptions::default()).unwrap().list().unwrap();
+    assert!(left.is_empty(), "what a store left that is gone: {left:?}");
     let store = builder(None).open(home).unwrap();
     holds(&store, 3000);
     store.close().unwrap();
