@@ -122,6 +122,8 @@ pub(crate) struct Disks {
     pub(crate) log_files_spilled: AtomicU64,
     /// The fast disk has an area of its own for page files.
     pub(crate) log_has_own_room: AtomicBool,
+    /// Bytes of memory that the fast disk's own cache may take.
+    pub(crate) fast_cache_bytes: AtomicU64,
     /// What DISKS says, once it names this fast disk.
     home: Mutex<Option<Home>>,
 }
@@ -161,6 +163,7 @@ impl Disks {
             on_fast: Mutex::default(),
             log_files_spilled: AtomicU64::new(0),
             log_has_own_room: AtomicBool::new(false),
+            fast_cache_bytes: AtomicU64::new(0),
             home: Mutex::default(),
         };
         disks.find_twins()?;

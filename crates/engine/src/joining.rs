@@ -38,11 +38,13 @@ pub(crate) struct FastDisk {
     at: String,
     /// Page files have an area of their own.
     log_has_own_room: bool,
+    /// How much memory its own cache may take.
+    cache_bytes: u64,
 }
 
 impl From<Arc<dyn Volume>> for FastDisk {
     fn from(volume: Arc<dyn Volume>) -> FastDisk {
-        FastDisk { at: volume.location(), volume, log_has_own_room: false }
+        FastDisk { at: volume.location(), volume, log_has_own_room: false, cache_bytes: 0 }
     }
 }
 
@@ -181,7 +183,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
-    let Some(FastDisk { volume: fast, at, log_has_own_room }) = &given.fast else {
+    let Some(FastDisk { volume: fast, at, log_has_own_room, cache_bytes }) = &given.fast else {
         return match judge(known?, &capacity.location(), None)? {
             Verdict::Missing(home) => Err(missing(given, env, &home)),
             _ => Ok(Joined::alone(capacity, locks)),
@@ -204,6 +206,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env)?;
     disks.log_has_own_room.store(*log_has_own_room, Ordering::Relaxed);
+    disks.fast_cache_bytes.store(*cache_bytes, Ordering::Relaxed);
     let pending = match verdict {
         Verdict::Member(home) => {
             disks.set_home(home.clone());
@@ -307,14 +310,16 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     // The home remembers the place, from wherever it was named.
     let whole = fs::canonicalize(path).map_err(|error| failed("open", error))?;
     let at = whole.display().to_string();
+    let options = RawOptions::default();
+    let cache_bytes = if raw { options.cache_bytes } else { 0 };
     let volume: Arc<dyn Volume> = if raw {
         let how = OpenOptions { read_only, ..OpenOptions::default() };
         let device = situ_device::open(&whole, how).map_err(|error| failed("open", error))?;
-        Arc::new(RawVolume::open(device, env.clone(), RawOptions::default())?)
+        Arc::new(RawVolume::open(device, env.clone(), options)?)
     } else {
         Arc::new(DirectoryVolume::open(whole)?)
     };
-    Ok(FastDisk { volume, at, log_has_own_room: raw })
+    Ok(FastDisk { volume, at, log_has_own_room: raw, cache_bytes })
 }
 
 /// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is tried where

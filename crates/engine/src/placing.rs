@@ -109,6 +109,9 @@ pub struct PlacementProperties {
     pub tables_demoted: u64,
     /// Jobs done again on the capacity disk because the fast one failed to write a table.
     pub fast_write_failures: u64,
+    /// Bytes of memory that a raw fast disk's own cache may take, beside [`Options::cache_bytes`]; 0 of a directory, and of
+    /// a volume that the caller opened.
+    pub fast_cache_bytes_max: u64,
 }
 
 /// The last sample's moment, and what had gone through the disks by then.
@@ -389,6 +392,7 @@ impl Core {
             tables_promoted: placing.tables_promoted.load(Ordering::Relaxed),
             tables_demoted: placing.tables_demoted.load(Ordering::Relaxed),
             fast_write_failures: placing.write_failures.load(Ordering::Relaxed),
+            fast_cache_bytes_max: disks.fast_cache_bytes.load(Ordering::Relaxed),
         })
     }
 }

@@ -296,6 +296,8 @@ fn a_disk_without_a_file_system_is_a_fast_disk() {
     store.check().unwrap();
     assert!(!has(home, is_log) && !has(home, is_table), "{:?}", files(home));
     assert!(store.default_keyspace().tables().iter().all(|table| table.on_fast_disk));
+    let memory = store.properties().placement.unwrap().fast_cache_bytes_max;
+    assert_eq!(memory, RawOptions::default().cache_bytes);
     store.close().unwrap();
     let store = builder(None).open(home).unwrap();
     holds(&store, 3000);

@@ -331,6 +331,7 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         ("fast_disk_table_bytes", "Bytes of tables on the fast disk.", placement.fast_table_bytes),
         ("fast_disk_used_bytes", "Used bytes of the fast disk.", placement.fast_space.logical_used),
         ("fast_disk_total_bytes", "Size of the fast disk.", placement.fast_space.logical_total),
+        ("fast_disk_cache_max_bytes", "Memory for the cache of a raw fast disk.", placement.fast_cache_bytes_max),
         ("fast_disk_draining", "1 while the fast disk is being drained.", u64::from(placement.is_draining)),
         ("placement_decision_timestamp_seconds", "When the placement was changed last; 0 if never.", last_change_s),
     ];
