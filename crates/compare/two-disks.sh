@@ -44,7 +44,7 @@ run() {
     --prepare "$prepare" --keys "$keys" --value-bytes 1024 "$@" | tee "$output/$set.txt"
 }
 
-# A whole second between writes and their measurement costs nothing; a run too short for compactions would.
+# Runs that are too short show the log, and nothing of compactions.
 seconds=${SECONDS_EACH:-60}
 for set in "${sets[@]}"; do
   case $set in
