@@ -18,9 +18,10 @@
 
 use crate::damage::{self, crash_error, flip_one, io_error};
 use crate::disk::{Inode, SECTOR_BYTES, sectors};
-use crate::executor::{current_thread, is_dying};
+use crate::executor::is_dying;
+use crate::fate::{Fate, Power, Verdict};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
-use crate::trace::{Entry, Trace, hash_bytes};
+use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash};
 use situ_device::{Buffer, Completion, Device, DeviceLock, Env, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket};
 use std::collections::BTreeMap;
@@ -62,16 +63,11 @@ struct Shared {
 
 struct State {
     blocks: Inode,
-    faults: FaultState,
-    rng: Rng,
+    fate: Fate,
     /// The number of the last write.
     watermark: u64,
     /// Writes that are submitted and not complete, with their sectors.
     in_flight: BTreeMap<u64, Range<u64>>,
-    operations: u64,
-    changes: u64,
-    crash_at: Option<u64>,
-    crashed: bool,
     locked: bool,
 }
 
@@ -95,46 +91,47 @@ impl SimDevice {
     }
 
     fn of(env: &Env, blocks: Inode, geometry: Geometry, plan: FaultPlan, seed: u64) -> SimDevice {
-        let state = State {
-            blocks,
-            faults: FaultState::new(plan),
-            rng: Rng::new(seed),
-            watermark: 0,
-            in_flight: BTreeMap::new(),
-            operations: 0,
-            changes: 0,
-            crash_at: None,
-            crashed: false,
-            locked: false,
-        };
+        let state =
+            State { blocks, fate: Fate::new(plan, seed), watermark: 0, in_flight: BTreeMap::new(), locked: false };
         let (state, trace) = (Mutex::new(state), Trace::default());
         SimDevice { shared: Arc::new(Shared { env: env.clone(), geometry, state, trace }) }
     }
 
     /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
     pub fn set_faults(&self, plan: FaultPlan) {
-        self.shared.lock().faults = FaultState::new(plan);
+        self.shared.lock().fate.faults = FaultState::new(plan);
     }
 
     /// From the change with this number on (see [`changes`](SimDevice::changes)), every operation fails as after a
     /// crash. That change itself is caught half-way: in the crash image or not, or in part, as chance has it.
     pub fn crash_at(&self, change: u64) {
-        self.shared.lock().crash_at = Some(change);
+        self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimDevice::crash_at) has struck.
+    /// Whether [`crash_at`](SimDevice::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
-        self.shared.lock().crashed
+        self.power().has_failed()
+    }
+
+    pub(crate) fn power(&self) -> Power {
+        self.shared.lock().fate.power.clone()
+    }
+
+    /// Puts this device into the machine of another disk: when one crashes, so does the other at that moment. What each
+    /// then loses is its own.
+    pub fn share_power(&self, with: impl Into<Power>) {
+        let power = with.into();
+        self.shared.lock().fate.power = power;
     }
 
     /// Operations so far, failed ones included.
     pub fn operations(&self) -> u64 {
-        self.shared.lock().operations
+        self.shared.lock().fate.operations
     }
 
     /// Operations so far that could change the device ([`Operation::CHANGES`]): its crash points.
     pub fn changes(&self) -> u64 {
-        self.shared.lock().changes
+        self.shared.lock().fate.changes
     }
 
     /// The operations on this device.
@@ -147,7 +144,7 @@ impl SimDevice {
     pub fn crash(&self, seed: u64) -> SimDevice {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
-        let blocks = crash::device_power_failure(&state.blocks, &mut rng, state.faults.plan.tear_sectors);
+        let blocks = crash::device_power_failure(&state.blocks, &mut rng, state.fate.faults.plan.tear_sectors);
         drop(state);
         let shared = &self.shared;
         SimDevice::of(&shared.env, blocks, shared.geometry, FaultPlan::none(), rng.next_u64())
@@ -163,7 +160,7 @@ impl SimDevice {
     /// device is not touched.
     pub fn on(&self, env: &Env) -> SimDevice {
         let mut state = self.shared.lock();
-        let (blocks, seed, watermark) = (state.blocks.clone(), state.rng.next_u64(), state.watermark);
+        let (blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);
         drop(state);
         let device = SimDevice::of(env, blocks, self.shared.geometry, FaultPlan::none(), seed);
         device.shared.lock().watermark = watermark;
@@ -207,7 +204,7 @@ impl SimDevice {
 impl fmt::Debug for SimDevice {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
-        write!(f, "SimDevice({} bytes, {} operations)", state.blocks.contents.len(), state.operations)
+        write!(f, "SimDevice({} bytes, {} operations)", state.blocks.contents.len(), state.fate.operations)
     }
 }
 
@@ -217,35 +214,8 @@ impl Shared {
     }
 
     fn record(&self, operation: Operation, place: &Range<u64>, content: u64, failure: Option<&io::Error>) {
-        let current = current_thread();
-        let thread = match &current {
-            Some((name, _)) => Arc::clone(name),
-            None => std::thread::current().name().unwrap_or("unnamed").into(),
-        };
-        let (offset, bytes) = (place.start, place.end - place.start);
         let failure = failure.map(ToString::to_string);
-        let at = self.env.clock.now();
-        let entry = Entry { at, thread, operation, file: None, offset, bytes, content, failure };
-        if let Some((_, world)) = current {
-            world.record(entry.clone());
-        }
-        self.trace.record(entry);
-    }
-}
-
-impl State {
-    /// Counts an operation and decides what becomes of it: the fault, how long it takes, whether the crash comes now.
-    fn judge(&mut self, operation: Operation, place: &Range<u64>) -> io::Result<(Option<Fault>, Duration, bool)> {
-        self.operations += 1;
-        let change = self.changes;
-        self.changes += u64::from(operation.is_change());
-        if self.crashed {
-            return Err(crash_error());
-        }
-        let crashes = operation.is_change() && self.crash_at.is_some_and(|at| change >= at);
-        self.crashed = crashes;
-        let (fault, delay) = self.faults.judge(operation, None, place, &mut self.rng);
-        Ok(if crashes { (None, Duration::ZERO, true) } else { (fault, delay, false) })
+        self.trace.note(&self.env, operation, None, place, content, failure);
     }
 }
 
@@ -272,8 +242,8 @@ impl Device for SimDevice {
             return Err(crash_error());
         }
         let mut state = shared.lock();
-        let (fault, ..) = state.judge(Operation::Lock, &(0..0))?;
-        if let Some(error) = fault.and_then(io_error) {
+        let (verdict, _) = state.fate.judge(Operation::Lock, None, &(0..0)).ok_or_else(crash_error)?;
+        if let Some(error) = verdict.fault.and_then(io_error) {
             return Err(error);
         }
         if std::mem::replace(&mut state.locked, true) {
@@ -368,11 +338,11 @@ impl SimQueue {
         let (operation, place) = place_of(op, &buffer);
         let now = self.shared.env.clock.now();
         let mut guard = self.shared.lock();
-        let judged = if is_dying() { Err(crash_error()) } else { guard.judge(operation, &place) };
-        let (fault, delay, crashes) = match judged {
-            Ok(verdict) => verdict,
-            Err(error) => {
-                let (ready_at, result) = (now, Err(error));
+        let judged = if is_dying() { None } else { guard.fate.judge(operation, None, &place) };
+        let (Verdict { fault, crashes }, delay) = match judged {
+            Some(judged) => judged,
+            None => {
+                let (ready_at, result) = (now, Err(crash_error()));
                 let (fault, written) = (None, None);
                 return Flight {
                     ticket,
@@ -419,7 +389,7 @@ impl SimQueue {
             if let Some((number, _)) = &written {
                 state.in_flight.remove(number);
             }
-            if (state.crashed || is_dying()) && result.is_ok() {
+            if (state.fate.power.has_failed() || is_dying()) && result.is_ok() {
                 result = Err(crash_error());
             }
             if result.is_ok() {
@@ -439,7 +409,7 @@ impl SimQueue {
         let mut ready: Vec<Ticket> =
             self.flights.iter().filter(|flight| flight.ready_at <= now).map(|flight| flight.ticket).collect();
         let count = {
-            let rng = &mut self.shared.lock().rng;
+            let rng = &mut self.shared.lock().fate.rng;
             rng.shuffle(&mut ready);
             (rng.index(ready.len() + 1)).max(at_least.min(ready.len()))
         };
@@ -455,7 +425,7 @@ impl SimQueue {
 impl State {
     /// Makes an operation's effect visible to reads, and to crashes that keep it.
     fn show(&mut self, op: Op, buffer: &mut Buffer, flight: &mut Flight, zeroes: bool) {
-        let State { blocks, rng, watermark, in_flight, .. } = self;
+        let State { blocks, fate: Fate { rng, .. }, watermark, in_flight, .. } = self;
         let fault = flight.fault;
         let mut put = |offset: u64, bytes: &[u8], fault| {
             *watermark += 1;

@@ -67,13 +67,15 @@ impl Default for CrashPoints {
     }
 }
 
-/// What [`crash_everywhere`] and [`crash_device_everywhere`] crash.
-trait Disk: Clone + Send + Sync {
+/// One disk of a machine.
+trait Disk: Send + Sync {
     fn changes(&self) -> u64;
     fn crash_at(&self, change: u64);
-    fn crash(&self, seed: u64) -> Self;
-    fn on(&self, env: &Env) -> Self;
     fn trace(&self) -> Trace;
+    /// It in another machine, after the end of the process or, with a seed, after a power failure.
+    fn after(&self, power_failure: Option<u64>, env: &Env) -> Self
+    where
+        Self: Sized;
 }
 
 macro_rules! disk {
@@ -87,16 +89,12 @@ macro_rules! disk {
                 self.crash_at(change);
             }
 
-            fn crash(&self, seed: u64) -> Self {
-                self.crash(seed)
-            }
-
-            fn on(&self, env: &Env) -> Self {
-                self.on(env)
-            }
-
             fn trace(&self) -> Trace {
                 self.trace()
+            }
+
+            fn after(&self, power_failure: Option<u64>, env: &Env) -> Self {
+                power_failure.map_or_else(|| self.on(env), |seed| self.crash(seed).on(env))
             }
         }
     };
@@ -104,6 +102,38 @@ macro_rules! disk {
 
 disk!(SimVolume);
 disk!(SimDevice);
+
+/// Disks that crash together.
+trait Machine: Send + Sync {
+    fn disks(&self) -> Vec<&dyn Disk>;
+    /// As [`Disk::after`]; each loses by a seed of its own.
+    fn after(&self, power_failure: Option<u64>, env: &Env) -> Self;
+}
+
+impl<const N: usize, D: Disk> Machine for [D; N] {
+    fn disks(&self) -> Vec<&dyn Disk> {
+        self.iter().map(|disk| disk as &dyn Disk).collect()
+    }
+
+    fn after(&self, power_failure: Option<u64>, env: &Env) -> Self {
+        let mut own = power_failure;
+        self.each_ref().map(|disk| {
+            let after = disk.after(own, env);
+            own = own.map(|seed| seed.wrapping_add(1));
+            after
+        })
+    }
+}
+
+impl Machine for (SimVolume, SimDevice) {
+    fn disks(&self) -> Vec<&dyn Disk> {
+        vec![&self.0, &self.1]
+    }
+
+    fn after(&self, power_failure: Option<u64>, env: &Env) -> Self {
+        (self.0.after(power_failure, env), self.1.after(power_failure.map(|seed| seed.wrapping_add(1)), env))
+    }
+}
 
 /// Runs `workload` once undisturbed to count its crash points, then once per point on a fresh machine and volume that
 /// crash there; `check` gets each volume that a crash may leave, and what the workload returned (what it was told:
@@ -123,7 +153,7 @@ pub fn crash_everywhere<T: Send + Sync>(
     check: impl Fn(&Env, SimVolume, &T) + Sync,
 ) -> u64 {
     let make = |env: &Env| [SimVolume::new(env, options.faults.clone(), seed)];
-    crash_disks_everywhere(
+    crash_all_everywhere(
         seed,
         options,
         make,
@@ -145,7 +175,7 @@ pub fn crash_device_everywhere<T: Send + Sync>(
     check: impl Fn(&Env, SimDevice, &T) + Sync,
 ) -> u64 {
     let make = |env: &Env| [make(env, options.faults.clone())];
-    crash_disks_everywhere(
+    crash_all_everywhere(
         seed,
         options,
         make,
@@ -171,56 +201,76 @@ pub fn crash_machine_everywhere<const N: usize, T: Send + Sync>(
         volumes.iter().skip(1).for_each(|volume| volume.share_power(&volumes[0]));
         volumes
     };
-    crash_disks_everywhere(seed, options, make, workload, check)
+    crash_all_everywhere(seed, options, make, workload, check)
 }
 
-fn crash_disks_everywhere<const N: usize, D: Disk, T: Send + Sync>(
+/// [`crash_machine_everywhere`] for a machine with an empty volume and a device, which is as `make` gives it.
+///
+/// # Panics
+/// As [`crash_everywhere`].
+pub fn crash_volume_and_device_everywhere<T: Send + Sync>(
     seed: u64,
     options: &CrashPoints,
-    make: impl Fn(&Env) -> [D; N],
-    workload: impl Fn(&Env, &[D; N]) -> T + Sync,
-    check: impl Fn(&Env, [D; N], &T) + Sync,
+    make: impl Fn(&Env, FaultPlan) -> SimDevice + Sync,
+    workload: impl Fn(&Env, &SimVolume, &SimDevice) -> T + Sync,
+    check: impl Fn(&Env, SimVolume, SimDevice, &T) + Sync,
+) -> u64 {
+    let make = |env: &Env| {
+        let (volume, device) = (SimVolume::new(env, options.faults.clone(), seed), make(env, options.faults.clone()));
+        device.share_power(&volume);
+        (volume, device)
+    };
+    crash_all_everywhere(
+        seed,
+        options,
+        make,
+        |env, (volume, device)| workload(env, volume, device),
+        |env, (volume, device), told| check(env, volume, device, told),
+    )
+}
+
+fn crash_all_everywhere<M: Machine, T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    make: impl Fn(&Env) -> M,
+    workload: impl Fn(&Env, &M) -> T + Sync,
+    check: impl Fn(&Env, M, &T) + Sync,
 ) -> u64 {
     let start = |crash: Option<(usize, u64)>| {
         let sim = SimExecutor::new(seed);
-        let disks = make(&sim.env());
+        let machine = make(&sim.env());
         if let Some((which, change)) = crash {
-            disks[which].crash_at(change);
+            machine.disks()[which].crash_at(change);
         }
-        let told = sim.run(|| workload(&sim.env(), &disks));
-        (disks, told)
+        let told = sim.run(|| workload(&sim.env(), &machine));
+        (machine, told)
     };
     let mut rng = Rng::new(seed);
-    let totals = start(None).0.map(|disk| disk.changes());
-    // The end of all is a point as well, and one of them has it.
-    let extra = |which: usize| u64::from(which == 0);
-    let points = (0..N).flat_map(|which| (0..totals[which] + extra(which)).map(move |change| (which, change)));
-    let mut points: Vec<(usize, u64)> = points.collect();
+    let totals: Vec<u64> = start(None).0.disks().iter().map(|disk| disk.changes()).collect();
+    // The end of all is a point as well, and the first disk has it.
+    let counts = totals.iter().enumerate().map(|(which, total)| (which, total + u64::from(which == 0)));
+    let mut points: Vec<(usize, u64)> =
+        counts.flat_map(|(which, count)| (0..count).map(move |change| (which, change))).collect();
     if points.len() as u64 > options.points_max {
         rng.shuffle(&mut points);
         points.truncate(usize::try_from(options.points_max).unwrap_or(usize::MAX));
     }
     let mut images = 0;
     for point in points {
-        let (disks, told) = start(Some(point));
+        let (machine, told) = start(Some(point));
         for image in 0..=options.images_per_point {
             let image_seed = rng.next_u64();
             let sim = SimExecutor::new(image_seed);
-            let mut own_seed = image_seed;
-            let after = disks.each_ref().map(|disk| {
-                // The first keeps everything: the process died, and only that.
-                let after = if image == 0 { disk.on(&sim.env()) } else { disk.crash(own_seed).on(&sim.env()) };
-                own_seed = own_seed.wrapping_add(1);
-                after
-            });
-            let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after.clone(), &told))));
+            // The first keeps everything: the process died, and only that.
+            let after = machine.after((image > 0).then_some(image_seed), &sim.env());
+            let outcome = catch_unwind(AssertUnwindSafe(|| sim.run(|| check(&sim.env(), after, &told))));
             if let Err(payload) = outcome {
                 let (which, change) = point;
                 eprintln!(
                     "seed {seed}, crash at change {change} of {} of disk {which}, image {image}; before the crash:",
                     totals[which]
                 );
-                disks.iter().for_each(|disk| eprintln!("{}", disk.trace()));
+                machine.disks().iter().for_each(|disk| eprintln!("{}", disk.trace()));
                 resume_unwind(payload);
             }
             images += 1;

@@ -5,7 +5,8 @@
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
 //! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
-//! * [`crash_everywhere`], [`crash_device_everywhere`]: a workload, crashed at each of its I/Os. [`for_each_seed`]: many seeds, and how to replay.
+//! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
+//!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
 //! * [`Rng`], [`Trace`]: chance and record.
 //!
 //! # A crash test
@@ -41,6 +42,7 @@ mod device;
 mod disk;
 mod executor;
 mod explore;
+mod fate;
 mod fault;
 mod rng;
 mod trace;
@@ -51,8 +53,9 @@ pub use device::SimDevice;
 pub use executor::SimExecutor;
 pub use explore::{
     CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_device_everywhere, crash_everywhere,
-    crash_machine_everywhere, for_each_seed,
+    crash_machine_everywhere, crash_volume_and_device_everywhere, for_each_seed,
 };
+pub use fate::Power;
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use rng::Rng;
 pub use trace::Trace;

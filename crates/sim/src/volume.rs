@@ -18,9 +18,10 @@
 //! **Failure.** As planned; the volume itself never fails.
 
 use crate::disk::{Disk, Inode, NameChangeKind};
-use crate::executor::{current_thread, is_dying};
+use crate::executor::is_dying;
+use crate::fate::{Fate, Power, Verdict};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
-use crate::trace::{Entry, Trace, hash_bytes};
+use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash, damage};
 use damage::{crash_error, flip_one, io_error};
 use handles::{Handle, SimPageFile, SimReader, SimWriter};
@@ -28,9 +29,7 @@ use situ_device::Env;
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::fmt;
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 /// The size that a volume without a limit says it has.
 const UNLIMITED_BYTES: u64 = 1 << 40;
@@ -67,27 +66,7 @@ struct Shared {
 
 struct State {
     disk: Disk,
-    faults: FaultState,
-    rng: Rng,
-    operations: u64,
-    changes: u64,
-    crash_at: Option<u64>,
-    /// Whether the machine has crashed; shared with the other volumes of the machine.
-    crashed: Arc<AtomicBool>,
-}
-
-impl State {
-    fn has_crashed(&self) -> bool {
-        self.crashed.load(Ordering::Acquire)
-    }
-}
-
-/// What step 2 decided for an operation that goes on.
-#[derive(Clone, Copy)]
-struct Verdict {
-    fault: Option<Fault>,
-    /// The crash comes in the middle of this operation.
-    crashes: bool,
+    fate: Fate,
 }
 
 /// What an operation is about, for errors and traces.
@@ -126,50 +105,46 @@ impl SimVolume {
     }
 
     fn with_disk(env: Env, location: String, disk: Disk, plan: FaultPlan, seed: u64) -> SimVolume {
-        let state = State {
-            disk,
-            faults: FaultState::new(plan),
-            rng: Rng::new(seed),
-            operations: 0,
-            changes: 0,
-            crash_at: None,
-            crashed: Arc::default(),
-        };
+        let state = State { disk, fate: Fate::new(plan, seed) };
         SimVolume { shared: Arc::new(Shared { env, location, state: Mutex::new(state), trace: Trace::default() }) }
     }
 
     /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
     pub fn set_faults(&self, plan: FaultPlan) {
-        self.shared.lock().faults = FaultState::new(plan);
+        self.shared.lock().fate.faults = FaultState::new(plan);
     }
 
     /// From the change with this number on (see [`changes`](SimVolume::changes)), every operation fails as after a
     /// crash. That change itself is caught half-way: visible in the crash image or not, as chance has it.
     pub fn crash_at(&self, change: u64) {
-        self.shared.lock().crash_at = Some(change);
+        self.shared.lock().fate.crash_at = Some(change);
     }
 
-    /// Whether [`crash_at`](SimVolume::crash_at) has struck, here or on a volume of the same machine.
+    /// Whether [`crash_at`](SimVolume::crash_at) has struck, here or on a disk of the same machine.
     pub fn has_crashed(&self) -> bool {
-        self.shared.lock().has_crashed()
+        self.power().has_failed()
     }
 
-    /// Puts this volume into the machine of `other`: when one crashes, so does the other at that moment. What each then
-    /// loses is its own.
-    pub fn share_power(&self, other: &SimVolume) {
-        let power = Arc::clone(&other.shared.lock().crashed);
-        self.shared.lock().crashed = power;
+    pub(crate) fn power(&self) -> Power {
+        self.shared.lock().fate.power.clone()
+    }
+
+    /// Puts this volume into the machine of another disk: when one crashes, so does the other at that moment. What each
+    /// then loses is its own.
+    pub fn share_power(&self, with: impl Into<Power>) {
+        let power = with.into();
+        self.shared.lock().fate.power = power;
     }
 
     /// Operations so far, failed ones included.
     pub fn operations(&self) -> u64 {
-        self.shared.lock().operations
+        self.shared.lock().fate.operations
     }
 
     /// Operations so far that could change the disk ([`Operation::CHANGES`]). Crashes between two of them are alike, so
     /// a workload with `n` changes has `n` crash points.
     pub fn changes(&self) -> u64 {
-        self.shared.lock().changes
+        self.shared.lock().fate.changes
     }
 
     /// The operations on this volume.
@@ -182,7 +157,7 @@ impl SimVolume {
     pub fn crash(&self, seed: u64) -> SimVolume {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
-        let disk = crash::power_failure(&state.disk, &mut rng, state.faults.plan.tear_sectors);
+        let disk = crash::power_failure(&state.disk, &mut rng, state.fate.faults.plan.tear_sectors);
         drop(state);
         let shared = &self.shared;
         SimVolume::with_disk(shared.env.clone(), shared.location.clone(), disk, FaultPlan::none(), rng.next_u64())
@@ -200,7 +175,7 @@ impl SimVolume {
     pub fn on(&self, env: &Env) -> SimVolume {
         let mut state = self.shared.lock();
         let disk = crash::process_death(&state.disk);
-        let seed = state.rng.next_u64();
+        let seed = state.fate.rng.next_u64();
         drop(state);
         SimVolume::with_disk(env.clone(), self.shared.location.clone(), disk, FaultPlan::none(), seed)
     }
@@ -235,7 +210,7 @@ impl SimVolume {
 impl fmt::Debug for SimVolume {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let state = self.shared.lock();
-        write!(f, "SimVolume({} files, {} operations)", state.disk.names.len(), state.operations)
+        write!(f, "SimVolume({} files, {} operations)", state.disk.names.len(), state.fate.operations)
     }
 }
 
@@ -265,27 +240,9 @@ impl Shared {
     }
 
     fn judge(&self, subject: Subject) -> Result<Verdict> {
-        let (verdict, delay) = {
-            let mut guard = self.lock();
-            let state = &mut *guard;
-            state.operations += 1;
-            let change = state.changes;
-            state.changes += u64::from(subject.operation.is_change());
-            if state.has_crashed() {
-                return Err(self.fail(subject, crash_error()));
-            }
-            let crashes = subject.operation.is_change() && state.crash_at.is_some_and(|at| change >= at);
-            if crashes {
-                state.crashed.store(true, Ordering::Release);
-            }
-            let place = subject.offset..subject.offset.saturating_add(subject.bytes);
-            let (fault, delay) = state.faults.judge(subject.operation, subject.file, &place, &mut state.rng);
-            if crashes {
-                (Verdict { fault: None, crashes }, Duration::ZERO)
-            } else {
-                (Verdict { fault, crashes }, delay)
-            }
-        };
+        let place = subject.offset..subject.offset.saturating_add(subject.bytes);
+        let judged = self.lock().fate.judge(subject.operation, subject.file, &place);
+        let (verdict, delay) = judged.ok_or_else(|| self.fail(subject, crash_error()))?;
         if !delay.is_zero() {
             self.env.clock.sleep(delay);
         }
@@ -304,7 +261,7 @@ impl Shared {
     /// The state, for an operation's effect; an error if the machine crashed before it.
     fn effect(&self, subject: Subject, verdict: Verdict) -> Result<MutexGuard<'_, State>> {
         let state = self.lock();
-        if state.has_crashed() && !verdict.crashes {
+        if state.fate.power.has_failed() && !verdict.crashes {
             return Err(self.fail(subject, crash_error()));
         }
         Ok(state)
@@ -323,22 +280,13 @@ impl Shared {
     }
 
     fn record(&self, subject: Subject, failure: Option<&Error>) {
-        let current = current_thread();
-        let thread = match &current {
-            Some((name, _)) => Arc::clone(name),
-            None => std::thread::current().name().unwrap_or("unnamed").into(),
-        };
         let Subject { operation, file, offset, bytes, content } = subject;
         let failure = failure.map(ToString::to_string);
-        let entry = Entry { at: self.env.clock.now(), thread, operation, file, offset, bytes, content, failure };
-        if let Some((_, world)) = current {
-            world.record(entry.clone());
-        }
-        self.trace.record(entry);
+        self.trace.note(&self.env, operation, file, &(offset..offset.saturating_add(bytes)), content, failure);
     }
 
     fn check_room(&self, state: &State, subject: Subject, more: u64) -> Result<()> {
-        match state.faults.plan.capacity_bytes {
+        match state.fate.faults.plan.capacity_bytes {
             Some(capacity) if state.disk.used_bytes().saturating_add(more) > capacity => {
                 Err(self.fail(subject, io::Error::from_raw_os_error(28)))
             }
@@ -372,7 +320,7 @@ impl Shared {
             };
             into.copy_from_slice(bytes);
             if verdict.fault == Some(Fault::FlipBit) {
-                flip_one(into, &mut state.rng);
+                flip_one(into, &mut state.fate.rng);
             }
             Ok(())
         })
@@ -382,9 +330,9 @@ impl Shared {
     /// of the write and where it went, or the error that it ends with.
     fn store(&self, inode: u64, subject: Subject, verdict: Verdict, bytes: &[u8]) -> Result<(u64, u64)> {
         let mut guard = self.effect(subject, verdict)?;
-        let State { disk, rng, .. } = &mut *guard;
+        let State { disk, fate } = &mut *guard;
         let number = disk.number();
-        let offset = damage::write(disk.inode(inode), number, subject.offset, bytes, verdict.fault, rng)
+        let offset = damage::write(disk.inode(inode), number, subject.offset, bytes, verdict.fault, &mut fate.rng)
             .map_err(|error| self.fail(subject, error))?;
         Ok((number, offset))
     }
@@ -517,7 +465,7 @@ impl Volume for SimVolume {
     fn space(&self) -> Space {
         let state = self.shared.lock();
         Space {
-            logical_total: state.faults.plan.capacity_bytes.unwrap_or(UNLIMITED_BYTES),
+            logical_total: state.fate.faults.plan.capacity_bytes.unwrap_or(UNLIMITED_BYTES),
             logical_used: state.disk.used_bytes(),
             physical_used: None,
         }

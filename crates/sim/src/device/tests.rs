@@ -1,5 +1,7 @@
 use super::*;
-use crate::{Rule, SimExecutor};
+use crate::{Rule, SimExecutor, SimVolume};
+use situ_storage::{FileName, Volume};
+use std::collections::BTreeSet;
 
 const PAGE: u64 = PAGE_BYTES as u64;
 
@@ -140,6 +142,38 @@ fn after_the_crash_nothing_works_and_one_opener_has_the_lock() {
         run(&mut *queue, Op::Read { offset: 0 }, page(0, 1)).result.unwrap_err();
         assert!((0..20).all(|seed| device.crash(seed).contents(0..PAGE) == [1; PAGE_BYTES]));
     });
+}
+
+/// Whichever of them has the crash point, both stop there, and each loses what was not durable by its own seed.
+#[test]
+fn a_volume_and_a_device_lose_power_together() {
+    for strikes_volume in [false, true] {
+        on_a_device(9, FaultPlan::none(), |device| {
+            let env = &device.shared.env;
+            let volume = SimVolume::new(env, FaultPlan::none(), 9);
+            device.share_power(&volume);
+            let file = volume.create_pages(FileName::Log(1), PAGE).unwrap();
+            let mut queue = device.queue(1).unwrap();
+            file.write(0, &page(1, 1), 1, false).unwrap();
+            run(&mut *queue, Op::Write { offset: 0, durable: false }, page(1, 1)).result.unwrap();
+            if strikes_volume {
+                volume.crash_at(volume.changes())
+            } else {
+                device.crash_at(device.changes())
+            }
+            let on_volume = |volume: &SimVolume| volume.replace(FileName::Current, b"x").is_err();
+            let on_device = |queue: &mut dyn Queue| {
+                run(queue, Op::Write { offset: PAGE, durable: true }, page(1, 1)).result.is_err()
+            };
+            assert!(if strikes_volume { on_volume(&volume) } else { on_device(&mut *queue) });
+            assert!(volume.has_crashed() && device.has_crashed());
+            assert!(on_volume(&volume) && on_device(&mut *queue));
+            let has_volume = |seed| volume.crash(seed).contents(FileName::Log(1)).unwrap()[0] == 1;
+            let has_device = |seed| device.crash(seed).contents(0..PAGE)[0] == 1;
+            let seen: BTreeSet<(bool, bool)> = (0..60).map(|seed| (has_volume(seed), has_device(seed + 100))).collect();
+            assert_eq!(seen.len(), 4, "{seen:?}");
+        });
+    }
 }
 
 #[test]

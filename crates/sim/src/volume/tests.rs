@@ -5,6 +5,7 @@ use crate::{FileKind, Rule, SimExecutor, for_each_seed};
 use situ_storage::{Buffer, DirectoryVolume};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
+use std::time::Duration;
 
 const LOG: FileName = FileName::Log(1);
 const TABLE: FileName = FileName::Table(2);
