@@ -281,7 +281,10 @@ impl Store for SituStore {
         ] {
             detail.insert(name.to_owned(), figure as f64);
         }
+        let disks = self.store.disk_use()?;
+        detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
         Ok(StoreStats {
+            disk_bytes: Some(disks.bytes()),
             memory_bytes: Some(properties.memtable_bytes + properties.cache_bytes),
             detail,
             ..StoreStats::default()

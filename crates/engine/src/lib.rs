@@ -25,6 +25,7 @@ mod commit;
 mod compact;
 mod core;
 mod courtesy;
+mod disk_use;
 mod disks;
 mod drain;
 mod edit;
@@ -71,6 +72,7 @@ mod view;
 
 pub use async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use batch::WriteBatch;
+pub use disk_use::DiskUse;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
 pub use iter::Iter;

@@ -165,6 +165,43 @@ fn workloads_run_with_requests_outstanding() {
     assert!(result.phases.iter().all(|phase| phase.operations_per_second > 0.0));
 }
 
+/// Bytes on disk are those of both disks, log included, whether the fast one has a file system or not: without one nothing
+/// of it can be seen from outside, and a store that lay there whole seemed to take no room at all.
+#[test]
+fn bytes_on_disk_are_those_of_both_disks() {
+    let places = tempfile::tempdir().expect("a directory");
+    let directory = places.path().join("directory");
+    let raw = places.path().join("raw");
+    let file = std::fs::File::create(&raw).expect("create");
+    file.set_len(512 << 20).expect("set the length");
+    let env = situ::device::Env::system();
+    let device = situ::device::open(&raw, situ::device::OpenOptions::default()).expect("open the device");
+    let format = situ::storage::FormatOptions { log_bytes: Some(8 << 20), ..Default::default() };
+    situ::storage::RawVolume::format(device, env, &format).expect("format");
+
+    let filled = |fast_disk: Option<PathBuf>, home: &str| {
+        let home = places.path().join(home);
+        std::fs::create_dir(&home).expect("create");
+        let store = SituFactory::new(settings().options()).with_fast_disk(fast_disk).open(&home).expect("open");
+        (0..3000).for_each(|number| store.put(&key(number), &[7; 1000], false).expect("put"));
+        store.compact_all().expect("compact");
+        let stats = store.stats().expect("stats");
+        let bytes = stats.disk_bytes.expect("it knows");
+        let parts = stats.detail["table_bytes"] + stats.detail["log_bytes"];
+        assert!((parts..parts + 500_000.0).contains(&(bytes as f64)), "{bytes} for {parts}");
+        (bytes, stats.detail["fast_disk_file_bytes"] as u64, crate::process::directory_bytes(&home))
+    };
+    let near = |a: u64, b: u64| a.abs_diff(b) < 200_000;
+    let (alone, none, seen) = filled(None, "alone");
+    assert!(none == 0 && near(alone, seen), "{alone} {none} {seen}");
+    let (in_directory, fast, at_home) = filled(Some(directory.clone()), "beside-directory");
+    assert!(near(fast, crate::process::directory_bytes(&directory)), "{fast}");
+    assert!(near(in_directory, fast + at_home), "{in_directory} {fast} {at_home}");
+    let (on_raw, fast, at_home) = filled(Some(raw), "beside-raw");
+    assert!(near(on_raw, fast + at_home) && fast > at_home, "{on_raw} {fast} {at_home}");
+    assert!(near(on_raw, in_directory), "{on_raw} {in_directory}");
+}
+
 /// The fast disk is part of the store: a workload that wants a fresh one gets both, and the end leaves neither.
 #[test]
 fn a_store_on_two_disks_is_removed_from_both() {

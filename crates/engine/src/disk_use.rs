@@ -1,0 +1,48 @@
+//! What a store takes on its disks, counted as `du` does: whole pages of everything that has a name.
+
+use crate::Result;
+use crate::store::Store;
+use situ_storage::{PAGE_BYTES, Volume};
+
+/// What the files of a store take, in bytes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[non_exhaustive]
+pub struct DiskUse {
+    /// On the capacity disk; of a store without a fast disk, everything.
+    pub capacity_bytes: u64,
+    /// On the fast disk, with or without a file system.
+    pub fast_bytes: u64,
+}
+
+impl DiskUse {
+    /// On both disks.
+    #[must_use]
+    pub fn bytes(self) -> u64 {
+        self.capacity_bytes + self.fast_bytes
+    }
+}
+
+fn bytes_on(volume: &dyn Volume) -> Result<u64> {
+    let page = PAGE_BYTES as u64;
+    Ok(volume.list()?.iter().map(|file| file.bytes.next_multiple_of(page)).sum())
+}
+
+impl Store {
+    /// What the store's files take on its disks now, in whole pages of 4 KiB: tables, also those that snapshots and
+    /// iterators keep, log files and spares with the room that they have reserved, metadata. A table that is being written
+    /// counts as far as its disk lists it. What a raw fast disk itself needs is not in it; `situ disk show` tells that.
+    ///
+    /// It lists the files: a call for reports, not for every operation.
+    ///
+    /// # Errors
+    /// A disk cannot be listed.
+    pub fn disk_use(&self) -> Result<DiskUse> {
+        let core = self.core();
+        Ok(match &core.source.disks {
+            Some(disks) => {
+                DiskUse { capacity_bytes: bytes_on(&disks.capacity.volume)?, fast_bytes: bytes_on(&disks.fast.volume)? }
+            }
+            None => DiskUse { capacity_bytes: bytes_on(&*core.volume)?, fast_bytes: 0 },
+        })
+    }
+}
