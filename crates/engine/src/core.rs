@@ -15,7 +15,7 @@ use crate::edit::Edit;
 use crate::future::Readers;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
-use crate::loggers::Loggers;
+use crate::loggers::{LOGGERS_MAX, Loggers};
 use crate::manifest::Manifest;
 use crate::options::Options;
 use crate::outstanding::Outstanding;
@@ -182,7 +182,7 @@ impl Core {
             work,
             id,
             progress: event(),
-            loggers: Loggers::new(&env),
+            loggers: Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }),
             stall: Stall::default(),
             waiting_room: WaitingRoom::default(),
             outstanding: Arc::new(Outstanding::new(options.requests_outstanding_max)),

@@ -79,6 +79,8 @@ pub use iter::Iter;
 pub use joining::files_of;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use listener::{Listener, StoreEvent};
+#[doc(hidden)]
+pub use options::Ablation;
 pub use options::{
     BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, SizeOptions,
     VALUE_BYTES_MAX,

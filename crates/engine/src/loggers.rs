@@ -29,6 +29,8 @@ const WAITING_MIN: usize = 4;
 
 /// What the callers' threads and the loggers tell each other.
 pub(crate) struct Loggers {
+    /// So many may work at a time.
+    max: usize,
     events: [Arc<dyn Event>; LOGGERS_MAX],
     /// Loggers in the middle of a turn.
     at_work: AtomicUsize,
@@ -46,8 +48,9 @@ fn another_pays(at_work: usize, waiting: usize, in_flight: usize, service_ns: u6
 }
 
 impl Loggers {
-    pub(crate) fn new(env: &Env) -> Loggers {
+    pub(crate) fn new(env: &Env, max: usize) -> Loggers {
         Loggers {
+            max: max.clamp(1, LOGGERS_MAX),
             events: std::array::from_fn(|_| env.executor.event()),
             at_work: AtomicUsize::new(0),
             waiting: AtomicUsize::new(0),
@@ -70,9 +73,11 @@ impl Loggers {
     pub(crate) fn another_pays(&self) -> bool {
         let service_ns = self.service_ns.load(Ordering::Relaxed);
         // Looked at first: with a fast disk nobody asks for the rest.
+        let at_work = self.at_work.load(Ordering::Relaxed);
         service_ns >= SERVICE_NS_MIN
+            && at_work < self.max
             && another_pays(
-                self.at_work.load(Ordering::Relaxed),
+                at_work,
                 self.waiting.load(Ordering::Relaxed),
                 self.in_flight.load(Ordering::Relaxed),
                 service_ns,

@@ -372,7 +372,10 @@ impl Ground<'_> {
         let log_number = scratch.new_number();
         let file_bytes = log_file_bytes(&registry);
         // One spare: more would be room that is nearly always unused.
-        let log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
+        let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
+        if self.options.ablation.serial_log {
+            log_options.in_flight_max = 1;
+        }
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
         for keyspace in registry.by_id.values() {
             keyspace.log_number.store(log_number, Ordering::Relaxed);

@@ -38,6 +38,18 @@ impl From<Durability> for situ_log::Durability {
     }
 }
 
+/// Parts of the design that can be taken away, to measure what each of them is worth. No store is better off without them,
+/// so this is not for users, and may change at any time.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ablation {
+    /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
+    pub serial_log: bool,
+    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the load is.
+    /// Tables are not copied there for being read often.
+    pub pinned_level: Option<usize>,
+}
+
 /// Options of a whole store.
 #[derive(Clone)]
 #[non_exhaustive]
@@ -79,6 +91,9 @@ pub struct Options {
     pub keyspace: KeyspaceOptions,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
+    /// What is switched off. Default: nothing.
+    #[doc(hidden)]
+    pub ablation: Ablation,
 }
 
 impl Default for Options {
@@ -97,6 +112,7 @@ impl Default for Options {
             transaction_locks_max: 1 << 20,
             keyspace: KeyspaceOptions::default(),
             listener: None,
+            ablation: Ablation::default(),
         }
     }
 }
@@ -122,7 +138,7 @@ impl Options {
 impl Options {
     /// The options by name, but for those that only count at opening and those of keyspaces.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
-        vec![
+        let mut named = vec![
             ("durability", format!("{:?}", self.durability)),
             ("cache_bytes", self.cache_bytes.to_string()),
             ("open_tables_max", self.open_tables_max.to_string()),
@@ -132,7 +148,11 @@ impl Options {
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
             ("fast_disk_bytes_per_s", format!("{:?}", self.fast_disk_bytes_per_s)),
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
-        ]
+        ];
+        if self.ablation != Ablation::default() {
+            named.push(("ablation", format!("{:?}", self.ablation)));
+        }
+        named
     }
 }
 

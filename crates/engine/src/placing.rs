@@ -132,6 +132,8 @@ struct Judging {
 pub(crate) struct Placing {
     pub(crate) disks: Arc<Disks>,
     pointer: AtomicUsize,
+    /// The pointer stays where it is, and nothing is promoted.
+    pinned: bool,
     judging: Mutex<Judging>,
     /// Room on the fast disk that is kept for the log.
     reserve: u64,
@@ -191,8 +193,11 @@ impl Placing {
             levels: levels_of(keyspaces),
             ..Sample::default()
         };
-        let judge = Judge::new(thresholds, &first);
+        let mut judge = Judge::new(thresholds, &first);
+        let pinned = options.ablation.pinned_level;
+        judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
         Placing {
+            pinned: pinned.is_some(),
             disks: Arc::clone(disks),
             pointer: AtomicUsize::new(judge.pointer),
             judging: Mutex::new(Judging { judge, seen, decisions: disks.decisions().into() }),
@@ -228,6 +233,11 @@ impl Placing {
 
     fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.free_bytes()
+    }
+
+    /// Whether there is anything to decide.
+    fn judges(&self) -> bool {
+        !self.pinned && !self.is_drained()
     }
 
     /// Whether something has gone through the disks since the last sample.
@@ -300,7 +310,7 @@ impl Core {
 
     /// Takes a sample if it is time for one, and moves the pointer if it says so. Called by the flusher.
     pub(crate) fn judge_placement(&self) {
-        let Some(placing) = self.placing.as_ref().filter(|placing| !placing.is_drained()) else { return };
+        let Some(placing) = self.placing.as_ref().filter(|placing| placing.judges()) else { return };
         let now = self.env.clock.now();
         let elapsed = now.saturating_sub(lock(&placing.judging).seen.at);
         if elapsed < SAMPLE_EVERY || !placing.is_used() {
@@ -353,10 +363,7 @@ impl Core {
 
     /// How long until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
-        let placing = self.placing.as_ref()?;
-        if placing.is_drained() {
-            return None;
-        }
+        let placing = self.placing.as_ref().filter(|placing| placing.judges())?;
         if !placing.is_used() {
             // The first operation from here on rings; what came before it is seen by the second look.
             [&placing.disks.fast, &placing.disks.capacity].into_iter().for_each(|side| side.meter().sleep());

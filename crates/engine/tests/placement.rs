@@ -1,6 +1,6 @@
 //! Placement at work on simulated disks with latencies; and the recorder of traces for `testdata/placement`.
 
-use situ_engine::{Listener, Options, PlacementProperties, Store, StoreBuilder, StoreEvent};
+use situ_engine::{Ablation, Listener, Options, PlacementProperties, Store, StoreBuilder, StoreEvent};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use situ_storage::Volume;
 use std::fmt::Write;
@@ -42,11 +42,16 @@ impl World {
     }
 
     fn open(&self) -> Store {
+        self.open_with(Ablation::default())
+    }
+
+    fn open_with(&self, ablation: Ablation) -> Store {
         let mut options = Options::default();
         options.keyspace.memtable_bytes = 64 << 10;
         options.keyspace.table_bytes = 32 << 10;
         options.keyspace.level_base_bytes = 128 << 10;
         options.compaction_threads = 1;
+        options.ablation = ablation;
         options.listener = Some(Arc::clone(&self.heard) as Arc<dyn Listener>);
         let builder = StoreBuilder::new(options).env(self.executor.env());
         let fast: Arc<dyn Volume> = Arc::new(self.fast.clone());
@@ -93,6 +98,24 @@ fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
         store.close().unwrap();
         let store = world.open();
         assert_eq!((placement(&store).pointer, placement(&store).decisions), (6, decisions));
+        store.close().unwrap();
+    });
+}
+
+/// The same with the pointer pinned: no decision is made, and the levels lie where it says.
+#[test]
+fn a_pinned_pointer_stays() {
+    let world = World::new(latency(20).capacity(ROOM));
+    world.executor.run(|| {
+        let store = world.open_with(Ablation { pinned_level: Some(1), ..Ablation::default() });
+        world.write(&store, 42);
+        let placement = placement(&store);
+        assert_eq!((placement.pointer, placement.decisions.len(), placement.tables_promoted), (1, 0, 0));
+        let tables = store.default_keyspace().tables();
+        assert!(tables.iter().all(|table| (table.level == 0) == table.on_fast_disk), "level 0 only");
+        assert!(
+            store.properties().options.iter().any(|(name, value)| *name == "ablation" && value.contains("Some(1)"))
+        );
         store.close().unwrap();
     });
 }

@@ -1,5 +1,5 @@
 use super::*;
-use crate::options::Options;
+use crate::options::{Ablation, Options};
 use crate::store::{Store, StoreBuilder};
 use situ_device::Env;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
@@ -81,4 +81,38 @@ fn promise_7_a_panic_in_the_epilogue_is_the_futures_answer() {
             });
         }
     });
+}
+
+/// What the parallel log is measured against: a classic one, with one write in flight however many wait.
+#[test]
+fn a_serial_log_has_one_write_in_flight() {
+    let peak = |ablation| {
+        let executor = SimExecutor::new(1);
+        executor.run(|| {
+            let env = executor.env();
+            let plan = FaultPlan::none().latency(Duration::from_micros(100)..Duration::from_micros(200));
+            let volume = SimVolume::new(&env, plan, 1);
+            let options = Options { ablation, ..Options::default() };
+            let store = StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume)).unwrap();
+            let writers = (0..8u8).map(|n| {
+                let store = store.clone();
+                let job = move || {
+                    let put = |_| store.default_keyspace().put_with(&[n], &[n; 500], Durability::Synced).unwrap();
+                    (0..20).for_each(put);
+                };
+                env.executor.spawn("writer", Box::new(job)).unwrap()
+            });
+            let writers: Vec<_> = writers.collect();
+            let waiting: Vec<_> =
+                (0..50u8).map(|n| store.put_async(&[9, n], &[n; 500], Durability::Synced).unwrap()).collect();
+            writers.iter().for_each(|writer| writer.join().unwrap());
+            drop(waiting);
+            store.sync().unwrap();
+            let peak = store.core().log.as_ref().unwrap().metrics().in_flight_peak;
+            store.close().unwrap();
+            peak
+        })
+    };
+    assert!(peak(Ablation::default()) > 1);
+    assert_eq!(peak(Ablation { serial_log: true, ..Ablation::default() }), 1);
 }

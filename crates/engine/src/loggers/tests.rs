@@ -24,12 +24,17 @@ fn there_are_never_more_than_three() {
 
 #[test]
 fn the_service_time_follows_the_disk() {
-    let loggers = Loggers::new(&Env::system());
+    let loggers = Loggers::new(&Env::system(), LOGGERS_MAX);
     let serve = |us| (0..50).for_each(|_| loggers.give_back(loggers.take(), Some(Duration::from_micros(us))));
     serve(200);
     loggers.begin_turn();
     (0..WAITING_MIN).for_each(|_| loggers.call());
     assert!(loggers.another_pays());
+    let alone = Loggers::new(&Env::system(), 1);
+    alone.begin_turn();
+    (0..50).for_each(|_| alone.give_back(alone.take(), Some(Duration::from_micros(200))));
+    (0..WAITING_MIN).for_each(|_| alone.call());
+    assert!(!alone.another_pays(), "it is to be the only one");
     serve(5);
     (0..WAITING_MIN).for_each(|_| loggers.call());
     assert!(!loggers.another_pays());
