@@ -1,5 +1,16 @@
 //! Owned memory, aligned for direct I/O.
+//!
+//! Short buffers come from the allocator. Long ones, of [`LONG_BYTES`] and more, are mapped from the system, and some of
+//! those that are not used any more are kept for the next (`kept.rs`).
+//!
+//! *Rejected:* all of them from the allocator. Buffers are made by one thread and given up by another, some after a
+//! millisecond and some after minutes. glibc has them lie in the heaps of as many threads as there are, in which one that
+//! lives long keeps the free room below it from going back to the system: a store that had some 100 MiB of them held up to
+//! 340 MiB.
 
+mod kept;
+
+use kept::Mapping;
 use std::alloc::{Layout, alloc_zeroed, handle_alloc_error};
 use std::fmt;
 use std::ops::{Deref, DerefMut};
@@ -8,6 +19,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The unit of direct I/O and of log pages, in bytes. A buffer's address is a multiple of it.
 pub const PAGE_BYTES: usize = 4096;
+
+/// Buffers from this length on are mapped. The allocator's heaps are good for shorter ones, of which a page fault each would
+/// cost more than they do.
+const LONG_BYTES: usize = 64 << 10;
 
 /// A zero-filled byte buffer whose address is a multiple of [`PAGE_BYTES`].
 ///
@@ -32,13 +47,37 @@ unsafe impl Sync for Buffer {}
 impl Buffer {
     /// Allocates at least `bytes` zeroed bytes, rounded up to whole pages (one page for zero).
     pub fn new(bytes: usize) -> Buffer {
+        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes);
+        if !is_zeroed {
+            buffer.fill(0);
+        }
+        buffer
+    }
+
+    /// A copy of `bytes`, with zeros up to whole pages.
+    pub fn copy_of(bytes: &[u8]) -> Buffer {
+        let (mut buffer, is_zeroed) = Buffer::of_any_contents(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        if !is_zeroed {
+            buffer[bytes.len()..].fill(0);
+        }
+        buffer
+    }
+
+    /// And whether it is zeroed; if not, it has what an earlier buffer of this process had.
+    fn of_any_contents(bytes: usize) -> (Buffer, bool) {
         let bytes = bytes.max(1).next_multiple_of(PAGE_BYTES);
         let layout = Buffer::layout(bytes);
-        // SAFETY: the layout's size is not zero.
-        let pointer = unsafe { alloc_zeroed(layout) };
-        let Some(pointer) = NonNull::new(pointer) else { handle_alloc_error(layout) };
+        let (pointer, is_zeroed) = if bytes >= LONG_BYTES {
+            let (mapping, is_zeroed) = Mapping::take(bytes).unwrap_or_else(|| handle_alloc_error(layout));
+            (mapping.into_start(), is_zeroed)
+        } else {
+            // SAFETY: the layout's size is not zero.
+            let pointer = unsafe { alloc_zeroed(layout) };
+            (NonNull::new(pointer).unwrap_or_else(|| handle_alloc_error(layout)), true)
+        };
         static NEXT: AtomicU64 = AtomicU64::new(1);
-        Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }
+        (Buffer { pointer, bytes, id: NEXT.fetch_add(1, Ordering::Relaxed) }, is_zeroed)
     }
 
     /// A number that no other buffer of this process has or had, unlike its address. Never 0.
@@ -58,8 +97,13 @@ impl Buffer {
 
 impl Drop for Buffer {
     fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this very layout, and freed only here.
-        unsafe { std::alloc::dealloc(self.pointer.as_ptr(), Buffer::layout(self.bytes)) }
+        if self.bytes >= LONG_BYTES {
+            // SAFETY: it is a mapping of this length since `of_any_contents`, and nobody uses it any more.
+            unsafe { Mapping::from_start(self.pointer, self.bytes) }.give_back();
+        } else {
+            // SAFETY: allocated in `of_any_contents` with this very layout, and freed only here.
+            unsafe { std::alloc::dealloc(self.pointer.as_ptr(), Buffer::layout(self.bytes)) }
+        }
     }
 }
 
@@ -96,5 +140,23 @@ mod tests {
         assert!(buffer.iter().all(|b| *b == 0));
         buffer[4095] = 7;
         assert_eq!(buffer[4095], 7);
+    }
+
+    /// Whether its memory is new or was another buffer's, in all lengths that have a way of their own.
+    #[test]
+    fn is_zeroed_whoever_had_the_memory_before() {
+        for bytes in [PAGE_BYTES, LONG_BYTES - PAGE_BYTES, LONG_BYTES, LONG_BYTES + PAGE_BYTES, 1 << 20, 3 << 20] {
+            for round in 0..3 {
+                let mut buffers: Vec<Buffer> = (0..3).map(|_| Buffer::new(bytes)).collect();
+                for buffer in &mut buffers {
+                    assert_eq!((buffer.len(), buffer.as_ptr() as usize % PAGE_BYTES), (bytes, 0));
+                    assert!(buffer.iter().all(|b| *b == 0), "{bytes} bytes, round {round}");
+                    buffer.fill(7);
+                }
+                let copy = Buffer::copy_of(&buffers[0][..bytes - 10]);
+                assert!(copy[..bytes - 10].iter().all(|b| *b == 7) && copy[bytes - 10..].iter().all(|b| *b == 0));
+                drop(copy);
+            }
+        }
     }
 }

@@ -103,9 +103,7 @@ impl RawReader {
         let skip = (offset - from) as usize;
         into.copy_from_slice(&whole[skip..skip + into.len()]);
         for (unit, bytes) in units.zip(whole.chunks(UNIT_BYTES)) {
-            let mut buffer = Buffer::new(bytes.len());
-            buffer[..bytes.len()].copy_from_slice(bytes);
-            self.shared.cache.put(self.file.id, unit, buffer);
+            self.shared.cache.put(self.file.id, unit, Buffer::copy_of(bytes));
         }
         Ok(())
     }

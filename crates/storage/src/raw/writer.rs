@@ -162,9 +162,8 @@ impl RawWriter {
             return;
         }
         for (index, bytes) in self.piece[..self.filled].chunks(UNIT_BYTES).enumerate() {
-            let mut unit = Buffer::new(bytes.len());
-            unit[..bytes.len()].copy_from_slice(bytes);
-            self.shared.cache.put(self.file.id, self.piece_at / UNIT_BYTES as u64 + index as u64, unit);
+            let unit = self.piece_at / UNIT_BYTES as u64 + index as u64;
+            self.shared.cache.put(self.file.id, unit, Buffer::copy_of(bytes));
         }
     }
 
