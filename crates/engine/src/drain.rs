@@ -140,6 +140,12 @@ impl Core {
         for (keyspace, files) in found {
             for (level, file) in files {
                 self.writable()?;
+                // A table that rests after a failed compaction would be waited for as long as that goes on failing. If it
+                // cannot be copied either, the drain says why.
+                {
+                    let _scheduling = lock(&self.scheduling);
+                    self.end_rests(&keyspace, true);
+                }
                 let copied = self.relocate(&keyspace, level, &file, CAPACITY, "the fast disk is being drained");
                 moved |= copied.map_err(|not| not.error)?;
             }

@@ -3,7 +3,8 @@
 //! A table that cannot be read fails every compaction that it takes part in, however often they are tried. So the tables
 //! of a failed job stay claimed for a time, in which the picker sees no job in them: 1 s at first, twice as long after
 //! each failure, 5 min at most. A later job that shares a table with it is the same one as far as this is concerned. A
-//! job that succeeds, and a manual compaction, end the rest of all tables they take.
+//! job that succeeds (a table copied to the other disk is one), and a manual compaction, end the rest of all tables they
+//! take; a drain ends all rests.
 //!
 //! A full disk is nobody's own reason: it is the thread that pauses then (`background.rs`).
 //!

@@ -12,6 +12,7 @@ use crate::compact::Claimed;
 use crate::core::{Core, lock};
 use crate::disks::Disks;
 use crate::keyspace::KeyspaceCore;
+use crate::listener::StoreEvent;
 use crate::open_tables::TableReader;
 use crate::picker::{Job, Span};
 use crate::version::{Added, TableFile, TableMeta};
@@ -74,6 +75,10 @@ impl Core {
             self.source.graveyard.bury(number);
         }
         drop(claimed);
+        // What a failed compaction holds of the original would keep it on its disk.
+        if matches!(copied, Ok(true)) && self.forget_postponed(keyspace, &job) {
+            self.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
+        }
         self.progress.notify();
         self.work.notify();
         match copied {

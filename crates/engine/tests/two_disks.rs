@@ -12,6 +12,7 @@ use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolu
 use situ_storage::{FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 
 fn small() -> Options {
     let mut options = Options::default();
@@ -474,6 +475,47 @@ fn promise_7_a_drain_that_fails_can_be_asked_for_again() {
             assert!(world.fast.list().unwrap().iter().all(|file| file.name == FileName::Lock));
         });
     }
+}
+
+/// The tables of a compaction that failed rest, and are nobody's to take meanwhile: a drain waited for them as long as the
+/// compaction went on failing, which could be for ever.
+#[test]
+fn promise_7_a_drain_does_not_wait_for_tables_that_rest() {
+    let world = World::new(11);
+    world.executor.run(|| {
+        let mut options = small();
+        // Everything is read from the disk.
+        options.cache_bytes = 0;
+        let store = world.open(options);
+        fill(&store, 0, 500);
+        store.wait_idle().unwrap();
+        let unreadable = Rule::new(Fault::Io).on(&[Operation::Read]).files(&[FileKind::Table]);
+        world.fast.set_faults(FaultPlan::none().with(unreadable));
+        let rests = || world.heard(|event| matches!(event, StoreEvent::CompactionPostponed { .. })) > 0;
+        // The same keys again and again, so that compactions have to read.
+        for _ in 0..50 {
+            if rests() {
+                break;
+            }
+            fill(&store, 0, 100);
+            store.flush().unwrap();
+            world.executor.env().clock.sleep(Duration::from_millis(10));
+        }
+        assert!(rests(), "no compaction has failed");
+        let ended = Arc::new(Mutex::new(None));
+        let (result, draining) = (Arc::clone(&ended), store.clone());
+        let drain = move || *result.lock().unwrap() = Some(draining.drain_fast_disk());
+        let job = world.executor.env().executor.spawn("drain", Box::new(drain)).unwrap();
+        world.executor.env().clock.sleep(Duration::from_secs(3600));
+        let error = ended.lock().unwrap().take().expect("an hour later the drain goes on").unwrap_err();
+        assert!(error.to_string().contains(".table"), "{error}");
+        job.join().unwrap();
+        world.fast.set_faults(FaultPlan::none());
+        store.drain_fast_disk().unwrap();
+        holds(&store, 500);
+        store.check().unwrap();
+        store.close().unwrap();
+    });
 }
 
 /// Everything on the fast disk fails, or is not there, from one moment on.

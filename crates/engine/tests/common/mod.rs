@@ -2,6 +2,7 @@
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
 pub mod prefix;
+pub mod raw;
 
 use situ_engine::{Compression, Iter, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
 use situ_sim::Rng;

@@ -1,0 +1,52 @@
+//! A store whose fast disk is a simulated device without a file system.
+
+use super::small_options;
+use situ_device::Env;
+use situ_engine::{Error, Options, Store, StoreBuilder};
+use situ_sim::{FaultPlan, Rng, SimDevice, SimExecutor, SimVolume};
+use situ_storage::{FormatOptions, RawOptions, RawVolume, Result};
+use std::sync::Arc;
+
+pub const PAGE: u64 = 4096;
+/// Pages of one half of the journal.
+const HALF_PAGES: u64 = 8;
+
+/// The bytes of the device where both halves of the journal lie.
+pub const JOURNAL: std::ops::Range<u64> = PAGE..(1 + 2 * HALF_PAGES) * PAGE;
+
+/// A Situ disk of so many pages, with the faults of the plan from now on.
+pub fn formatted(env: &Env, plan: FaultPlan, pages: u64, log_pages: u64) -> SimDevice {
+    let sim = SimExecutor::new(1);
+    let device = SimDevice::new(&sim.env(), pages * PAGE, FaultPlan::none(), 1);
+    let (log_bytes, journal_half_bytes) = (Some(log_pages * PAGE), Some(HALF_PAGES * PAGE));
+    let options = FormatOptions { log_bytes, journal_half_bytes, ..FormatOptions::default() };
+    sim.run(|| RawVolume::format(Arc::new(device.clone()), sim.env(), &options)).unwrap();
+    let device = device.on(env);
+    device.set_faults(plan);
+    device
+}
+
+pub fn volume(env: &Env, device: &SimDevice) -> Result<RawVolume> {
+    RawVolume::open(Arc::new(device.clone()), env.clone(), RawOptions { cache_bytes: 1 << 20 })
+}
+
+/// Opens the store, with options drawn from the seed; a store or a disk that is not one of a pair yet becomes so.
+pub fn open(env: &Env, home: &SimVolume, device: &SimDevice, seed: u64) -> std::result::Result<Store, Error> {
+    open_with(env, home, device, small_options(&mut Rng::new(seed)))
+}
+
+pub fn open_with(
+    env: &Env,
+    home: &SimVolume,
+    device: &SimDevice,
+    options: Options,
+) -> std::result::Result<Store, Error> {
+    let fast = volume(env, device)?;
+    StoreBuilder::new(options).env(env.clone()).open_volumes(Arc::new(home.clone()), Some(Arc::new(fast)))
+}
+
+/// All metadata of the device is in order.
+pub fn is_sound(env: &Env, device: &SimDevice) {
+    let found = RawVolume::check(Arc::new(device.clone()), env.clone()).unwrap();
+    assert!(found.problems.is_empty(), "{found:?}");
+}
