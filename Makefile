@@ -13,11 +13,12 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
 
-.PHONY: help run build test cargo packages form locks fuzz simulate bench loom miri
+.PHONY: help run build test test-import cargo packages form locks fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
+	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
@@ -84,6 +85,15 @@ test: packages form locks
 	cargo test --workspace --no-fail-fast --locked 2>&1 | tee -a "$$log" || code=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6 } END { printf "%d passed, %d failed\n", passed, failed }' "$$log"; \
 	rm -f "$$log"; exit $$code
+
+# Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is
+# compiled once.
+test-import: form
+	@command -v "$${CXX:-c++}" >/dev/null || { \
+	  echo "a C++ compiler ($${CXX:-c++}) is missing: it builds RocksDB, which also takes libclang."; \
+	  echo "  Debian, Ubuntu: sudo apt-get install g++ libclang-dev      Fedora: sudo dnf install gcc-c++ clang-devel"; exit 1; }
+	cargo clippy --release --locked -p situ-cli --all-targets --features rocksdb -- -D warnings
+	cargo test --release --locked -p situ-cli --features rocksdb --lib --test import_rocksdb
 
 # Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part.
 loom: cargo

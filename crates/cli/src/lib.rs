@@ -4,6 +4,7 @@
 //!   serve ────────────────────────> situ_server over a store
 //!   get put delete scan ──────────> entries.rs      one store, one keyspace
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
+//!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
 //!   inspect compact verify repair > inspect.rs, maintain.rs
 //!   disk ─────────────────────────> disk.rs         a device without a file system
 //!   bench ────────────────────────> situ_bench
@@ -11,7 +12,8 @@
 //!
 //! What was asked for goes to stdout, everything else to stderr: in words, or both with `--json` for machines. A failure
 //! says what failed, why, and what to do next. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `get` found nothing,
-//! 4 damage was found; 130 and 143 for a `load` or a `dump` that SIGINT or SIGTERM ended. A reader of stdout that goes away ends the program in silence.
+//! 4 damage was found; 130 and 143 for a `load`, a `dump` or an `import` that SIGINT or SIGTERM ended. A reader of stdout
+//! that goes away ends the program in silence.
 
 #![forbid(unsafe_code)]
 
@@ -22,6 +24,7 @@ mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod import;
 mod inspect;
 mod interrupt;
 mod maintain;
@@ -71,6 +74,7 @@ fn run(program: Program) -> Outcome {
         Command::Scan(options) => entries::scan(&options, &mut out),
         Command::Load(options) => transfer::load(&options, &mut out),
         Command::Dump(options) => transfer::dump(&options, &mut out),
+        Command::Import(command) => import::import(&command, &mut out),
         Command::Inspect(options) => inspect::inspect(&options, &mut out),
         Command::Verify(options) => maintain::verify(&options, &mut out),
         Command::Repair(options) => maintain::repair(&options, &mut out),

@@ -33,6 +33,8 @@ pub(crate) enum Command {
     Scan(ScanOptions),
     Load(LoadOptions),
     Dump(DumpOptions),
+    #[command(subcommand)]
+    Import(ImportCommand),
     Inspect(InspectOptions),
     Verify(VerifyOptions),
     Repair(RepairOptions),
@@ -83,7 +85,7 @@ impl Target {
             .cure("write through `situ serve`, choose another --keyspace, or say --stored if the values are items")),
             MARKS => Err(Failure::new(
                 format!("cannot write to the keyspace {MARKS:?}"),
-                "it holds the places up to which `situ load` has read files",
+                "it holds the places up to which `situ load` and `situ import` have come",
             )
             .cure("choose another --keyspace")),
             name => Ok(name),
@@ -349,6 +351,64 @@ pub(crate) struct DumpOptions {
     pub(crate) stored: bool,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
+}
+
+/// Bring a database of another store over.
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    Rocksdb(ImportRocksdbOptions),
+}
+
+/// Put all entries of a RocksDB database into the store: each column family becomes a keyspace.
+///
+/// The database is read as it is at the beginning, with what only its log holds; nothing in its directory is changed, and
+/// a program that has it open can go on. At the end, both are read again: the numbers of entries and a checksum over all
+/// keys and values, in order, must be the same. Of wide-column entities, RocksDB's interface for C shows the default
+/// column alone, and that is what is brought over.
+///
+/// The position is kept in the store, in the same batch as the entries, so that --resume goes on exactly where an
+/// interrupted import ended. Only a program that was built with RocksDB can do this (--features rocksdb).
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ import rocksdb /var/lib/app/db\n  situ import rocksdb db --data /var/lib/situ \
+                        --keyspace default=app\n  situ import rocksdb db --resume"
+)]
+pub(crate) struct ImportRocksdbOptions {
+    /// Directory of the RocksDB database
+    #[arg(value_name = "PATH")]
+    pub(crate) path: PathBuf,
+    /// Directory of the store
+    #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
+    pub(crate) data: PathBuf,
+    /// Only this column family; may be given several times [default: all]
+    #[arg(short, long, value_name = "NAME")]
+    pub(crate) column_family: Vec<String>,
+    /// Put a column family into a keyspace of another name; may be given several times
+    #[arg(short, long, value_name = "FAMILY=NAME", value_parser = parse_renaming)]
+    pub(crate) keyspace: Vec<(String, String)>,
+    /// Import into keyspaces that hold entries; those of the database win
+    #[arg(long, conflicts_with = "resume")]
+    pub(crate) merge: bool,
+    /// Go on where an interrupted import of this database ended
+    #[arg(long)]
+    pub(crate) resume: bool,
+    /// Directory of the database's log, if it has moved [default: as the database says]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) wal_dir: Option<PathBuf>,
+    /// The database's db_paths, in their order, if it has any
+    #[arg(long, value_name = "DIR")]
+    pub(crate) db_path: Vec<PathBuf>,
+    /// Read column families without their merge operators: for those that hold no merge operands any more
+    #[arg(long)]
+    pub(crate) without_merge_operator: bool,
+}
+
+/// `FAMILY=NAME`; the name of a column family may hold the sign, too.
+fn parse_renaming(text: &str) -> Result<(String, String), String> {
+    match text.rsplit_once('=') {
+        Some((family, name)) if !family.is_empty() && !name.is_empty() => Ok((family.to_owned(), name.to_owned())),
+        _ => Err("write the column family, =, and the keyspace, as in default=people".to_owned()),
+    }
 }
 
 /// Show what a store consists of: keyspaces, levels, tables, logs.

@@ -415,7 +415,11 @@ fn a_load_that_fails_says_how_to_go_on() {
     for arguments in [["put", "key", "value", "-k", "situ.load"], ["load", "many.csv", "--json", "-k", "situ.load"]] {
         let refused = situ(at, &arguments);
         assert_eq!(refused.code, 1);
-        assert!(refused.stderr.contains("the places up to which `situ load` has read"), "{}", refused.stderr);
+        assert!(
+            refused.stderr.contains("the places up to which `situ load` and `situ import` have come"),
+            "{}",
+            refused.stderr
+        );
     }
 }
 
