@@ -45,7 +45,7 @@ pub use error::{Error, Result};
 pub use measure::{Kind, Latency};
 pub use memory::{MemoryFactory, MemoryStore};
 pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_count};
-pub use process::{Machine, directory_bytes};
+pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use run::{run, run_observed};
 pub use situ_store::{BlockCompression, SituFactory, SituSettings, SituStore};

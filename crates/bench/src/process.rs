@@ -135,7 +135,8 @@ pub fn directory_bytes(directory: &Path) -> u64 {
 }
 
 /// The present moment in UTC, as `2026-01-31T12:34:56Z`.
-pub(crate) fn date_now() -> String {
+#[must_use]
+pub fn date_now() -> String {
     let seconds = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
     date_of(seconds)
 }

@@ -14,6 +14,7 @@ use crate::measure::Latency;
 use crate::options::BenchOptions;
 use crate::process::Machine;
 use crate::store::StoreStats;
+use crate::workload::Workload;
 
 /// Names the layout of a result file.
 pub const RESULT_FORMAT: &str = "situ-bench 1";
@@ -119,6 +120,15 @@ impl PhaseResult {
     pub fn cpu_us_per_operation(&self) -> Option<f64> {
         let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
         (self.operations > 0 && self.target_rate.is_none()).then(|| seconds * 1e6 / self.operations as f64)
+    }
+
+    /// What the process used of a core while it had nothing to do, in percent. `None` for workloads with requests and for
+    /// maintenance that works.
+    #[must_use]
+    pub fn idle_core_percent(&self) -> Option<f64> {
+        let seconds = self.cpu_user_seconds? + self.cpu_system_seconds?;
+        let is_idle = self.workload == Workload::Idle.to_string() && self.seconds > 0.0;
+        is_idle.then(|| 100.0 * seconds / self.seconds)
     }
 }
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::distribution::Inserted;
 use crate::driver::{Control, Driven, drive};
@@ -29,6 +29,9 @@ use crate::workload::{Dataset, LiveKeys, Worker, Workload, failed};
 
 /// Points of a series kept in a result.
 const POINTS_MAX: usize = 1200;
+
+/// How long the workload that does nothing takes, if nobody says.
+const IDLE_SECONDS: f64 = 30.0;
 
 /// Runs the workloads of `options` on a store of `factory`.
 ///
@@ -218,6 +221,11 @@ impl<'a> Session<'a> {
             Workload::Compact => self.store()?.compact_all(),
             Workload::Reopen => {
                 self.reopen()?;
+                Ok(())
+            }
+            Workload::Idle => {
+                let seconds = self.options.duration_seconds.unwrap_or(IDLE_SECONDS);
+                thread::sleep(Duration::from_secs_f64(seconds));
                 Ok(())
             }
             _ => self.store()?.wait_idle(),

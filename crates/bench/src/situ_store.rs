@@ -69,6 +69,17 @@ pub struct SituSettings {
     /// prepared, or a directory of another file system. What an earlier store left there is in the way of a new one.
     #[arg(long)]
     pub fast_disk: Option<PathBuf>,
+
+    /// Takes away the parallel log: one write in flight, one logger. To measure what it is worth.
+    #[arg(long, hide = true)]
+    #[serde(default)]
+    pub serial_log: bool,
+
+    /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for the
+    /// load. To measure what it is worth.
+    #[arg(long, hide = true)]
+    #[serde(default)]
+    pub pinned_level: Option<usize>,
 }
 
 impl Default for SituSettings {
@@ -89,6 +100,7 @@ impl SituSettings {
     pub fn options(&self) -> Options {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
+        options.ablation = situ::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;
         options.keyspace.memtables_max = self.memtables_max;
@@ -146,6 +158,7 @@ impl StoreFactory for SituFactory {
             ("level_base_bytes", keyspace.level_base_bytes.to_string()),
             ("level_multiplier", keyspace.level_multiplier.to_string()),
             ("table_bytes", keyspace.table_bytes.to_string()),
+            ("ablation", format!("{:?}", options.ablation)),
             ("fast_disk", self.fast_disk.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -146,6 +146,7 @@ fn phase_rows(phase: &PhaseResult) -> Vec<[String; 13]> {
         let mut row = std::array::from_fn(|_| String::new());
         row[0] = phase.workload.clone();
         row[1] = time(phase.seconds * 1e9);
+        row[2] = phase.idle_core_percent().map_or_else(String::new, |percent| format!("{percent:.3}% of a core"));
         rows.push(row);
     }
     rows

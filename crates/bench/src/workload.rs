@@ -15,6 +15,7 @@
 //! | ycsb-a … ycsb-f | YCSB's core workloads | see below |
 //! | linkbench-load, linkbench | a social graph (`graph.rs`) | nodes `0..keys` |
 //! | flush, compact, wait, reopen | no requests: maintenance | |
+//! | idle | none at all, for `duration_seconds`, 30 if that is not given | |
 //!
 //! YCSB's mix: A 50 % read, 50 % update; B 95/5; C reads; D 95 % read of the latest, 5 % insert; E 95 % scan, 5 % insert;
 //! F 50 % read, 50 % read-modify-write, which is a read and then an update, as in YCSB's core workload. An update replaces one field; how a store without fields does it is
@@ -114,6 +115,8 @@ pub enum Workload {
     Wait,
     /// Maintenance: close and open again, so that the store's own caches are cold.
     Reopen,
+    /// Nothing: what the open store costs then.
+    Idle,
 }
 
 impl fmt::Display for Workload {
@@ -143,7 +146,7 @@ impl Workload {
     /// True for steps that issue no requests.
     #[must_use]
     pub fn is_maintenance(self) -> bool {
-        matches!(self, Self::Flush | Self::Compact | Self::Wait | Self::Reopen)
+        matches!(self, Self::Flush | Self::Compact | Self::Wait | Self::Reopen | Self::Idle)
     }
 
     /// True for workloads that begin with an empty store.

@@ -96,6 +96,7 @@ struct Area {
     bytes: u64,
     used_bytes: u64,
     files: u64,
+    file_bytes: u64,
     fragmented_files: u64,
     free_runs: u64,
     longest_free_bytes: u64,
@@ -103,8 +104,8 @@ struct Area {
 
 impl From<AreaUse> for Area {
     fn from(area: AreaUse) -> Area {
-        let AreaUse { bytes, used_bytes, files, fragmented_files, free_runs, longest_free_bytes } = area;
-        Area { bytes, used_bytes, files, fragmented_files, free_runs, longest_free_bytes }
+        let AreaUse { bytes, used_bytes, files, file_bytes, fragmented_files, free_runs, longest_free_bytes } = area;
+        Area { bytes, used_bytes, files, file_bytes, fragmented_files, free_runs, longest_free_bytes }
     }
 }
 
@@ -116,6 +117,7 @@ struct Shown {
     formatted_at: u64,
     device_bytes: u64,
     overhead_bytes: u64,
+    top_overhead_bytes: u64,
     log: Area,
     top: Area,
     small_files: u64,
@@ -138,7 +140,7 @@ struct ShownFile {
 
 impl Shown {
     fn new(report: RawReport, files: Option<Vec<ShownFile>>) -> Shown {
-        let overhead_bytes = report.overhead_bytes();
+        let (overhead_bytes, top_overhead_bytes) = (report.overhead_bytes(), report.top_overhead_bytes());
         Shown {
             device: report.device,
             id: report.id.to_string(),
@@ -146,6 +148,7 @@ impl Shown {
             formatted_at: report.formatted_at,
             device_bytes: report.device_bytes,
             overhead_bytes,
+            top_overhead_bytes,
             log: report.log.into(),
             top: report.top.into(),
             small_files: report.inline_files,
@@ -169,6 +172,13 @@ impl Shown {
         out.line(format!("size       {all}, of which the format takes {overhead} ({share:.2}%)"))?;
         for (name, area) in [("log area", &self.log), ("TopFS", &self.top)] {
             out.line(format!("{name:<10} {}", area.words()))?;
+        }
+        if self.top.file_bytes > 0 {
+            let share = 100.0 * self.top_overhead_bytes as f64 / self.top.file_bytes as f64;
+            let (overhead, files) = (text::bytes(self.top_overhead_bytes), text::bytes(self.top.file_bytes));
+            out.line(format!(
+                "overhead   {overhead} for {files} of tables ({share:.2}%): the format, and ends of pages"
+            ))?;
         }
         let catalogue = text::bytes(self.catalogue_bytes);
         out.line(format!(

@@ -101,6 +101,15 @@ fn a_store_gets_a_fast_disk_and_gives_it_back() {
         situ(at, &["compact"]).done();
         situ(at, &["put", "c", "3"]).done();
         assert_eq!(situ(at, &["get", "a"]).done().text().trim(), "1");
+        if raw {
+            let shown = situ(at, &["disk", "show", "disk", "--json"]).done().json();
+            let (top, overhead) = (&shown["top"], shown["top_overhead_bytes"].as_u64().unwrap());
+            let (used, files) = (top["used_bytes"].as_u64().unwrap(), top["file_bytes"].as_u64().unwrap());
+            // One table, which takes a page, and is shorter.
+            assert!(files > 0 && files < 4096 && used == 4096, "{shown}");
+            assert_eq!(overhead, shown["overhead_bytes"].as_u64().unwrap() + used - files);
+            assert!(situ(at, &["disk", "show", "disk"]).done().text().contains("of tables ("));
+        }
         let text = situ(at, &["inspect"]).done().text();
         assert!(text.contains("Fast disk") && text.contains('▲'), "{text}");
         let report = situ(at, &["inspect", "--json"]).done().json();

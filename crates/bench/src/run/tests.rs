@@ -157,3 +157,17 @@ fn same(left: &serde_json::Value, right: &serde_json::Value) -> bool {
         _ => left == right,
     }
 }
+
+/// Doing nothing is measured, too: for as long as was said, and as a share of a core.
+#[test]
+fn an_idle_store_is_watched_for_as_long_as_was_said() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let options =
+        BenchOptions { duration_seconds: Some(0.3), ..options(directory.path(), &[Workload::FillSeq, Workload::Idle]) };
+    let result = run(&options, &MemoryFactory::default()).expect("run");
+    let [filled, idle] = &result.phases[..] else { panic!("two phases") };
+    assert!(idle.seconds >= 0.3 && idle.operations == 0, "{idle:?}");
+    assert!(idle.idle_core_percent().is_some_and(|percent| percent < 50.0), "{idle:?}");
+    assert_eq!(filled.idle_core_percent(), None);
+    assert!(crate::table::render(&result).contains("% of a core"));
+}

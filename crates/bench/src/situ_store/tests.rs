@@ -78,9 +78,11 @@ fn settings_reach_the_store() {
     let mut settings = settings();
     settings.compression = BlockCompression::Zstd;
     settings.block_bytes = 8192;
+    settings.pinned_level = Some(1);
     let told = SituFactory::new(settings.options()).settings();
     assert_eq!(told["memtable_bytes"], (256 << 10).to_string());
     assert_eq!(told["block_bytes"], "8192");
+    assert_eq!(told["ablation"], "Ablation { serial_log: false, pinned_level: Some(1) }");
     assert_eq!(told["compression"], "[Zstd { level: 3 }]");
 }
 

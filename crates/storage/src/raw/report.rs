@@ -16,6 +16,8 @@ pub struct AreaUse {
     pub used_bytes: u64,
     /// The number of files in it.
     pub files: u64,
+    /// Their lengths. What is used beyond that is lost in their last pages, or not a file's (yet, or any more).
+    pub file_bytes: u64,
     /// Of these, in more than one extent.
     pub fragmented_files: u64,
     /// The number of runs of free pages.
@@ -74,6 +76,12 @@ impl RawReport {
     pub fn overhead_bytes(&self) -> u64 {
         self.device_bytes - self.log.bytes - self.top.bytes + self.checkpoint_bytes
     }
+
+    /// What tables cost beyond their bytes: what the format takes, and what their last pages lose. To be set against
+    /// `top.file_bytes`.
+    pub fn top_overhead_bytes(&self) -> u64 {
+        (self.overhead_bytes() + self.top.used_bytes).saturating_sub(self.top.file_bytes + self.checkpoint_bytes)
+    }
 }
 
 impl RawVolume {
@@ -89,6 +97,7 @@ impl RawVolume {
                 bytes: area.pages * PAGE,
                 used_bytes: (area.pages - account.free_pages) * PAGE,
                 files: files.clone().count() as u64,
+                file_bytes: files.clone().map(|record| record.length).sum(),
                 fragmented_files: files.filter(|record| record.extents().len() > 1).count() as u64,
                 free_runs: account.runs as u64,
                 longest_free_bytes: account.longest_pages * PAGE,

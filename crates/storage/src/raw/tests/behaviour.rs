@@ -381,13 +381,15 @@ fn the_overhead_is_below_a_hundredth() {
     sim.run(|| {
         format(&env, &device, &FormatOptions { log_bytes: Some(1 << 20), ..FormatOptions::default() });
         let volume = open(&env, &device).unwrap();
-        let (mut number, mut written) = (0, 0);
+        let (mut number, mut written) = (0u64, 0u64);
         while write(&volume, FileName::Table(number), &vec![1; (2 << 20) - 1000 * number as usize]).is_ok() {
             written += (2 << 20) - 1000 * number;
             number += 1;
         }
         let report = volume.report();
-        let lost = report.overhead_bytes() + report.top.used_bytes - written;
+        assert_eq!((report.top.files, report.top.file_bytes), (number, written));
+        let lost = report.top_overhead_bytes();
+        assert_eq!(lost, report.overhead_bytes() + report.top.used_bytes - written);
         assert!((lost as f64) < 0.01 * report.device_bytes as f64, "{lost} bytes are lost: {report:?}");
     });
 }
