@@ -1,9 +1,9 @@
 //! Asynchronous writes to a store that cannot take them now: the call returns at once, the future stays pending and is
 //! woken when the store has room; nobody needs to keep it, and whoever waits is answered when the store ends.
 
-use situ_device::{Env, Event};
+use situ_device::Env;
 use situ_engine::{Durability, Error, Options, ReadOptions, Store, StoreBuilder, WriteBatch, WriteFuture};
-use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume, for_each_seed, wait};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,29 +15,6 @@ const HELD: Duration = Duration::from_secs(10);
 /// What a call that does not wait may take in the simulation.
 const AT_ONCE: Duration = Duration::from_millis(10);
 const VALUE_BYTES: usize = 500;
-
-struct Signal(Arc<dyn Event>);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify();
-    }
-}
-
-/// Polls only when woken; `None` if no wake-up comes for a simulated minute.
-fn wait(env: &Env, future: &mut WriteFuture) -> Option<Result<(), Error>> {
-    let event = env.executor.event();
-    let waker = Waker::from(Arc::new(Signal(Arc::clone(&event))));
-    loop {
-        let seen = event.generation();
-        if let Poll::Ready(outcome) = Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
-            return Some(outcome);
-        }
-        if !event.wait(seen, Some(Duration::from_secs(60))) {
-            return None;
-        }
-    }
-}
 
 /// A waker with a bug.
 struct Clumsy;
@@ -94,7 +71,7 @@ impl World {
                 assert!(polled(&mut future).is_pending());
                 return (future, n);
             }
-            wait(&self.env, &mut future).expect("nobody woke a write that the store took").unwrap();
+            wait(&self.env, &mut future).unwrap();
         }
         panic!("1000 writes of {VALUE_BYTES} bytes fit into memtables of 8 KiB");
     }
@@ -121,7 +98,7 @@ fn a_write_that_finds_all_memtables_full_is_pending_and_woken_by_the_flush() {
             World::run(seed, |world| {
                 let (mut future, number) = world.fill(durability);
                 assert_eq!(world.store.get(&number.to_be_bytes()).unwrap().as_deref(), None);
-                wait(&world.env, &mut future).expect("nobody woke it").unwrap();
+                wait(&world.env, &mut future).unwrap();
                 assert!(world.store.statistics().flushes > 0);
                 let value = [number as u8; VALUE_BYTES];
                 assert_eq!(world.store.get(&number.to_be_bytes()).unwrap().as_deref(), Some(&value[..]));
@@ -151,7 +128,7 @@ fn writes_that_wait_begin_in_the_order_of_the_calls() {
             assert!(futures.iter().all(WriteFuture::has_begun));
             assert_eq!(world.store.get(b"key").unwrap().as_deref(), Some(&b"the last"[..]));
             for future in futures.iter_mut().rev() {
-                wait(&world.env, future).expect("nobody woke it").unwrap();
+                wait(&world.env, future).unwrap();
             }
             other.unwrap().join().unwrap();
             world.store.close().unwrap();
@@ -169,7 +146,7 @@ fn a_write_takes_place_though_its_future_is_dropped_before_it_begins() {
             drop(first);
             drop(dropped);
             assert_eq!(world.store.properties().writes_waiting, 3);
-            wait(&world.env, &mut kept).expect("nobody woke the one behind").unwrap();
+            wait(&world.env, &mut kept).unwrap();
             world.store.close().unwrap();
             let reopened = open(&world.env, &world.volume);
             assert!(reopened.get(&number.to_be_bytes()).unwrap().is_some());
@@ -190,7 +167,7 @@ fn promise_7_a_store_that_closes_answers_the_writes_that_wait() {
             let waiters = futures.into_iter().map(|mut future| {
                 let env = world.env.clone();
                 let job = move || {
-                    let outcome = wait(&env, &mut future).expect("nobody answered it");
+                    let outcome = wait(&env, &mut future);
                     assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
                 };
                 world.env.executor.spawn("waiter", Box::new(job)).unwrap()
@@ -215,7 +192,7 @@ fn promise_7_a_store_that_fails_answers_the_writes_that_wait() {
             world.volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Sync])));
             assert!(world.store.sync().is_err());
             for mut future in [first, second] {
-                let outcome = wait(&world.env, &mut future).expect("nobody answered it");
+                let outcome = wait(&world.env, &mut future);
                 assert!(matches!(outcome, Err(Error::Failed { .. })), "{outcome:?}");
             }
             assert!(matches!(world.put(b"late", b"", Durability::Buffered), Err(Error::Failed { .. })));
@@ -232,7 +209,7 @@ fn promise_7_a_waker_that_panics_harms_nobody_else() {
         World::run(seed, |world| {
             let (mut clumsy, mut others) = clumsy_and_others(world);
             for future in &mut others {
-                wait(&world.env, future).expect("nobody woke it").unwrap();
+                wait(&world.env, future).unwrap();
             }
             assert!(clumsy.iter_mut().all(|future| matches!(polled(future), Poll::Ready(Ok(())))));
             assert_eq!(world.store.statistics().waker_panics, 2);
@@ -263,7 +240,7 @@ fn promise_7_a_waker_that_panics_harms_no_write_that_is_published_with_its_own()
             for future in &mut futures[..2] {
                 assert!(Pin::new(future).poll(&mut Context::from_waker(&clumsy)).is_pending());
             }
-            wait(&world.env, &mut futures[2]).expect("nobody woke it").unwrap();
+            wait(&world.env, &mut futures[2]).unwrap();
             assert!(futures.iter_mut().all(|future| matches!(polled(future), Poll::Ready(Ok(())))));
             assert_eq!(world.store.statistics().waker_panics, 2);
             world.store.put(b"after", b"").unwrap();
@@ -315,13 +292,13 @@ fn promise_7_a_write_that_waits_for_a_flush_that_fails_is_told_why() {
         world.volume.set_faults(FaultPlan::none().with(full));
         let refused = (0..1000u32).find_map(|n| {
             let mut future = world.put(&n.to_be_bytes(), &[0; VALUE_BYTES], Durability::Buffered).unwrap();
-            wait(&world.env, &mut future).expect("nobody answered it").err()
+            wait(&world.env, &mut future).err()
         });
         assert!(refused.is_some_and(|error| error.is_no_space()));
         world.volume.set_faults(FaultPlan::none());
         world.env.clock.sleep(HELD);
         let mut future = world.put(b"again", b"", Durability::Synced).unwrap();
-        wait(&world.env, &mut future).expect("nobody woke it").unwrap();
+        wait(&world.env, &mut future).unwrap();
         world.store.close().unwrap();
     });
 }
@@ -341,7 +318,7 @@ fn promise_8_the_writes_that_wait_are_bounded() {
         world.volume.set_faults(FaultPlan::none());
         drop(first);
         for future in &mut futures {
-            wait(&world.env, future).expect("nobody woke it").unwrap();
+            wait(&world.env, future).unwrap();
         }
         assert_eq!(world.store.properties().waiting_bytes, 0);
         world.store.close().unwrap();
@@ -370,7 +347,7 @@ fn promise_8_batches_that_wait_are_bounded_by_the_memory_they_hold() {
         world.volume.set_faults(FaultPlan::none());
         drop(first);
         for future in &mut futures {
-            wait(&world.env, future).expect("nobody woke it").unwrap();
+            wait(&world.env, future).unwrap();
         }
         assert_eq!(world.store.properties().waiting_bytes, 0);
         world.store.close().unwrap();
@@ -413,7 +390,7 @@ fn writes_are_slowed_without_blocking() {
                 assert!(world.env.clock.now() - before < AT_ONCE);
             }
             for future in &mut futures {
-                wait(&world.env, future).expect("nobody woke it").unwrap();
+                wait(&world.env, future).unwrap();
             }
             let took = world.env.clock.now() - started;
             assert!(took > Duration::from_millis(500), "1 MB went to a disk of 1 MB/s in {took:?}");
@@ -435,8 +412,8 @@ fn a_buffered_write_does_not_wait_for_the_sync_of_another() {
             world.env.clock.sleep(Duration::from_millis(1));
             let mut buffered = world.put(b"buffered", b"", Durability::Buffered).unwrap();
             assert!(polled(&mut buffered).is_pending());
-            wait(&world.env, &mut buffered).expect("nobody woke it").unwrap();
-            wait(&world.env, &mut synced).expect("nobody woke it").unwrap();
+            wait(&world.env, &mut buffered).unwrap();
+            wait(&world.env, &mut synced).unwrap();
             world.store.close().unwrap();
         });
     });
@@ -477,11 +454,11 @@ fn threads_write_and_drop_while_the_store_is_full() {
                         }
                         if under_way.len() > 64 {
                             let (_, mut first) = under_way.pop_front().unwrap();
-                            wait(env, &mut first).expect("nobody woke it").unwrap();
+                            wait(env, &mut first).unwrap();
                         }
                     }
                     for (n, mut future) in under_way {
-                        wait(env, &mut future).expect("nobody woke it").unwrap();
+                        wait(env, &mut future).unwrap();
                         let key = [&[b'a', thread], &n.to_be_bytes()[..]].concat();
                         assert!(store.get(&key).unwrap().is_some(), "write {n} was acknowledged");
                     }

@@ -7,19 +7,16 @@
 mod common;
 
 use common::raw::{PAGE, formatted, is_sound, open_with, volume};
-use situ_device::{Env, Event};
+use situ_device::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume,
-    crash_volume_and_device_everywhere, for_each_seed,
+    crash_volume_and_device_everywhere, for_each_seed, wait,
 };
 use situ_storage::{FileName, Volume};
-use std::future::Future;
 use std::ops::Range;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 
 const LOG_PAGES: u64 = 400;
@@ -85,26 +82,6 @@ fn prefix(store: &Store, count: u64, value: impl Fn(u64) -> Vec<u8>) -> u64 {
     (0..found).for_each(|n| assert!(get(store, n) == Some(value(n)), "key {n} has a value that it never had"));
     (found..count).for_each(|n| assert!(get(store, n).is_none(), "key {n} is there, {found} is not"));
     found
-}
-
-struct Signal(Arc<dyn Event>);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify();
-    }
-}
-
-fn wait<F: Future + Unpin>(env: &Env, mut future: F) -> F::Output {
-    let event = env.executor.event();
-    let waker = Waker::from(Arc::new(Signal(Arc::clone(&event))));
-    loop {
-        let seen = event.generation();
-        if let Poll::Ready(output) = Pin::new(&mut future).poll(&mut Context::from_waker(&waker)) {
-            return output;
-        }
-        assert!(event.wait(seen, Some(Duration::from_secs(60))), "nobody woke the future");
-    }
 }
 
 /// Requests of several loggers complete in any order. One that is acknowledged when its own pages are written is lost by

@@ -1,16 +1,16 @@
 //! Locks of pessimistic transactions, in simulated time: who waits, for how long, who comes first, who is told of a deadlock,
 //! and that nothing is left behind, whatever ends the waiting.
 
-use situ_device::{Env, Event, JobHandle};
+use situ_device::{Env, JobHandle};
 use situ_engine::{
     Durability, Error, Keyspace, LockMode, Options, Store, StoreBuilder, Transaction, TransactionOptions,
 };
-use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed, wait};
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// What a call that does not wait may take in the simulation.
@@ -57,28 +57,6 @@ impl World {
 
     fn lock(&self, transaction: &mut Transaction, key: &[u8], mode: LockMode) -> Result<(), Error> {
         transaction.lock(&self.keyspace, key, mode)
-    }
-}
-
-struct Signal(Arc<dyn Event>);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify();
-    }
-}
-
-/// Polls only when woken.
-fn wait<F: Future>(env: &Env, future: F) -> F::Output {
-    let event = env.executor.event();
-    let waker = Waker::from(Arc::new(Signal(Arc::clone(&event))));
-    let mut future = pin!(future);
-    loop {
-        let seen = event.generation();
-        if let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return outcome;
-        }
-        assert!(event.wait(seen, Some(Duration::from_secs(600))), "nobody woke the future");
     }
 }
 

@@ -7,7 +7,7 @@
 //! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
-//! * [`Rng`], [`Trace`]: chance and record.
+//! * [`Rng`], [`Trace`]: chance and record. [`wait`]: a future's outcome.
 //!
 //! # A crash test
 //!
@@ -47,6 +47,7 @@ mod fault;
 mod rng;
 mod trace;
 mod volume;
+mod waiting;
 
 pub use clock::SimClock;
 pub use device::SimDevice;
@@ -60,3 +61,4 @@ pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};
 pub use rng::Rng;
 pub use trace::Trace;
 pub use volume::SimVolume;
+pub use waiting::wait;

@@ -6,15 +6,11 @@ use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
 use crate::store::{Store, StoreBuilder};
 use crate::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::{Error, Keyspace, Result, Value};
-use situ_device::{Env, Event};
-use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
+use situ_device::Env;
+use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed, wait};
 use std::collections::BTreeMap;
-use std::future::Future;
-use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
-use std::time::Duration;
 
 /// What the threads of one run share.
 struct Run {
@@ -49,28 +45,6 @@ impl Run {
 
     fn pause(&self) {
         self.env.executor.yield_point();
-    }
-}
-
-struct Signal(Arc<dyn Event>);
-
-impl Wake for Signal {
-    fn wake(self: Arc<Self>) {
-        self.0.notify();
-    }
-}
-
-/// Polls only when woken.
-fn wait<F: Future>(env: &Env, future: F) -> F::Output {
-    let event = env.executor.event();
-    let waker = Waker::from(Arc::new(Signal(Arc::clone(&event))));
-    let mut future = pin!(future);
-    loop {
-        let seen = event.generation();
-        if let Poll::Ready(outcome) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            return outcome;
-        }
-        assert!(event.wait(seen, Some(Duration::from_secs(600))), "nobody woke a future");
     }
 }
 
