@@ -5,23 +5,20 @@
 # REPEAT is how often each set is measured, STORES what is (default: rocksdb,situ). Sets: small-in-cache small-cold ycsb sync steady large-lz4 many (default: all).
 set -euo pipefail
 all=(small-in-cache small-cold ycsb sync steady large-lz4 many)
-if [ $# -eq 0 ]; then sed -n '2,5s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; fi
-output=$(realpath -m "$1"); shift
-sets=("$@")
-[ ${#sets[@]} -gt 0 ] || sets=("${all[@]}")
-# Hours of measuring should not end at a misspelt name.
-for set in "${sets[@]}"; do
-  [[ " ${all[*]} " = *" $set "* ]] || { echo "no such set: $set; there are: ${all[*]}" >&2; exit 2; }
-done
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+# shellcheck source=crates/compare/common.sh
+. "$here/common.sh"
+[ $# -gt 0 ] || usage
+take_arguments "$@"
 directory=$(realpath -m "${DIRECTORY:-compare-data}")
-cd "$(dirname "${BASH_SOURCE[0]}")"
-cargo build --release --locked
-compare=$(cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)/release/compare
+cd "$here"
+compare=$(build_in .)/compare
 mkdir -p "$output" "$directory"
 
 run() {
-  local set=$1; shift
-  "$compare" --stores "${STORES:-rocksdb,situ}" --directory "$directory" --output "$output/$set" "$@" | tee "$output/$set.txt"
+  local set=$1
+  shift
+  compare_stores "$set" "$directory" "$@"
 }
 
 for set in "${sets[@]}"; do

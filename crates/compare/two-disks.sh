@@ -3,45 +3,93 @@
 #   crates/compare/two-disks.sh OUTPUT [SET...]
 # As root: the fast disk is zram, see scripts/testbed.sh. Nothing else should run on the machine.
 # DIRECTORY (default: ./two-disks-data) lies on the capacity disk; FAST_MIB (default: 6144) is the size of the fast one,
-# KEYS (default: 2m) how many records of 1 KB there are. REPEAT as in measure.sh.
-# Sets: sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 linkbench offered (default: all).
+# KEYS (default: 2m) how many records of 1 KB there are, SECONDS_EACH (default: 60) how long each workload takes. REPEAT and
+# STORES as in measure.sh.
+#
+# Sets (default: all):
+#   sync-1 sync-4 sync-16   synced puts by so many threads
+#   sync-async              the same with 8 x 50 requests outstanding; RocksDB, which has none, with 40 threads
+#   ycsb-1 ycsb-4 ycsb-16   YCSB's workloads by so many threads
+#   linkbench               a social graph
+#   offered                 RATE (default: 10000) synced puts a second: latencies at the same load
+#   ablation                Situ and Situ without: the parallel log, the raw device, outstanding requests, placement
+#   recovery                opening a store that was closed, and one that was killed with a full log
+#   idle                    the processor's time that an open store takes which has nothing to do, and a server
+#   topfs                   what the raw disk's own format costs
 set -euo pipefail
-all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 linkbench offered)
-if [ $# -eq 0 ]; then sed -n '2,7s/^# //p' "${BASH_SOURCE[0]}" >&2; exit 2; fi
-output=$(realpath -m "$1"); shift
-sets=("$@")
-[ ${#sets[@]} -gt 0 ] || sets=("${all[@]}")
-for set in "${sets[@]}"; do
-  [[ " ${all[*]} " = *" $set "* ]] || { echo "no such set: $set; there are: ${all[*]}" >&2; exit 2; }
-done
+all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 linkbench offered ablation recovery idle topfs)
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+# shellcheck source=crates/compare/common.sh
+. "$here/common.sh"
+[ $# -gt 0 ] || usage
+take_arguments "$@"
 directory=$(realpath -m "${DIRECTORY:-two-disks-data}")
 keys=${KEYS:-2m}
 fast_mib=${FAST_MIB:-6144}
-cd "$(dirname "${BASH_SOURCE[0]}")"
-testbed=$(realpath ../../scripts/testbed.sh)
-cargo build --release --locked
-compare=$(cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)/release/compare
-(cd ../.. && cargo build --release --locked -p situ-cli)
-situ=$(cd ../.. && cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)/release/situ
+testbed=$(realpath "$here/../../scripts/testbed.sh")
+cd "$here"
+compare=$(build_in .)/compare
+situ=$(build_in ../.. -p situ-cli)/situ
 mkdir -p "$output"
 "$testbed" up "$directory" "$fast_mib" >"$output/testbed.txt"
 trap '"$testbed" down "$directory"' EXIT
 # shellcheck disable=SC1091
 . "$directory/testbed.env"
 
-# The same disk for both in turn: with ext4 for RocksDB, as it is for Situ.
+# The same disk for all in turn: with ext4 for RocksDB and for Situ without its raw device, as it is for the others.
 prepare="if mountpoint -q '$directory/fast-files'; then '$testbed' unmount '$directory'; fi
 blkdiscard -f '$FAST' 2>/dev/null || true
 case \$STORE in
-  situ) '$situ' disk format --force '$FAST' >/dev/null; mkdir -p '$directory/fast-files' ;;
-  *) '$testbed' mount '$directory' >/dev/null ;;
+  rocksdb | situ-file-system) '$testbed' mount '$directory' >/dev/null ;;
+  *) '$situ' disk format --force '$FAST' >/dev/null; mkdir -p '$directory/fast-files' ;;
 esac"
+two_disks=(--fast-disk "$FAST" --fast-files "$directory/fast-files" --fast-table-bytes $(((fast_mib - 2048) << 20)))
 
 run() {
-  local set=$1; shift
-  "$compare" --stores "${STORES:-rocksdb,situ}" --directory "$directory/capacity" --output "$output/$set" \
-    --fast-disk "$FAST" --fast-files "$directory/fast-files" --fast-table-bytes $(((fast_mib - 2048) << 20)) \
-    --prepare "$prepare" --keys "$keys" --value-bytes 1024 "$@" | tee "$output/$set.txt"
+  local set=$1
+  shift
+  compare_stores "$set" "$directory/capacity" "${two_disks[@]}" --prepare "$prepare" --keys "$keys" --value-bytes 1024 "$@"
+}
+
+# A program on the raw disk alone: what `situ` says goes to OUTPUT/$1.txt.
+on_raw_disk() {
+  local name=$1
+  shift
+  STORE=situ sh -c "$prepare"
+  "$situ" "$@" --fast-disk "$FAST" >"$output/$name.txt" 2>&1
+}
+
+# Processor time of process $1 so far, in ticks of 10 ms.
+ticks() { sed 's/.*) //' "/proc/$1/stat" | awk '{ print $12 + $13 }'; }
+
+# What a server on both disks takes of a core while nobody asks it for anything, after some have.
+idle_server() {
+  local store=$directory/capacity/served port=${PORT:-21211} seconds=${IDLE_SECONDS:-30} pid before used
+  STORE=situ sh -c "$prepare"
+  "$situ" serve "$store" --listen "127.0.0.1:$port" --no-http --fast-disk "$FAST" --log-file "$output/idle-serve.log" &
+  pid=$!
+  # shellcheck disable=SC2064
+  trap "kill $pid 2>/dev/null || true; wait $pid || true; '$testbed' down '$directory'" EXIT
+  for _ in $(seq 100); do
+    { exec 3<>"/dev/tcp/127.0.0.1/$port"; } 2>/dev/null && break
+    sleep 0.1
+  done
+  for number in $(seq 20000); do printf 'set key%s 0 0 10 noreply\r\n0123456789\r\n' "$number"; done >&3
+  printf 'get key20000\r\nquit\r\n' >&3
+  grep -q 0123456789 <&3 || { echo "idle: the server did not answer; see $output/idle-serve.log" >&2; return 1; }
+  exec 3>&-
+  # The last sample of the disks is a second after the last write.
+  sleep 3
+  before=$(ticks "$pid")
+  sleep "$seconds"
+  used=$(($(ticks "$pid") - before))
+  awk -v used="$used" -v seconds="$seconds" 'BEGIN {
+    printf "{ \"what\": \"situ serve --fast-disk\", \"seconds\": %s, \"cpu_seconds\": %.2f, \"core_percent\": %.3f }\n",
+      seconds, used / 100, used / seconds }' | tee "$output/idle-serve.json"
+  kill "$pid"
+  wait "$pid" || true
+  trap '"$testbed" down "$directory"' EXIT
+  rm -rf "$store"
 }
 
 # Runs that are too short show the log, and nothing of compactions.
@@ -50,7 +98,6 @@ for set in "${sets[@]}"; do
   case $set in
     sync-*[0-9]) run "$set" --repeat "${REPEAT:-3}" --threads "${set#sync-}" --sync --workloads fillrandom \
       --duration-seconds "$seconds" ;;
-    # 8 clients with 50 requests outstanding each; RocksDB, which has none, with 40 threads.
     sync-async)
       STORES=situ run "$set-situ" --baseline situ --repeat "${REPEAT:-3}" --threads 8 --outstanding 50 --sync \
         --workloads fillrandom --duration-seconds "$seconds"
@@ -63,5 +110,26 @@ for set in "${sets[@]}"; do
     # The same load for both, which both can hold: latencies at a rate.
     offered) run "$set" --repeat "${REPEAT:-3}" --threads 4 --rate "${RATE:-10000}" --sync --workloads fillrandom \
       --duration-seconds "$seconds" ;;
+    # Blocking threads are 40, as many as RocksDB gets in sync-async. A pinned pointer has level 0 on the fast disk.
+    ablation)
+      STORES=situ,situ-serial-log,situ-file-system,situ-blocking,situ-pinned run "$set" --baseline situ \
+        --repeat "${REPEAT:-3}" --threads 8 --outstanding 50 --blocking-threads 40 --pinned-level 1 --sync \
+        --update-mapping whole --cache-bytes $((256 << 20)) --workloads fillrandom,ycsb-load,ycsb-a,ycsb-c \
+        --duration-seconds "$seconds" ;;
+    # A memtable of 256 MiB makes log files as long as they get; nothing of what fills them is in a table.
+    recovery)
+      "$compare" recovery --stores "${STORES:-rocksdb,situ}" --directory "$directory/capacity" --output "$output/$set" \
+        "${two_disks[@]}" --prepare "$prepare" --before-open 'sync; echo 3 >/proc/sys/vm/drop_caches' \
+        --repeat "${REPEAT:-3}" --keys "$keys" --memtable-bytes $((256 << 20)) | tee "$output/$set.txt" ;;
+    idle)
+      run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync --workloads fillrandom,wait,idle \
+        --duration-seconds "${IDLE_SECONDS:-30}"
+      idle_server ;;
+    topfs)
+      on_raw_disk "$set-load" bench --workloads fillrandom,overwrite --keys "$keys" --value-bytes 1024 --threads 4 \
+        --duration-seconds "$seconds" --keep --directory "$directory/capacity/topfs"
+      "$situ" disk show "$FAST" --json >"$output/$set.json"
+      "$situ" disk show "$FAST" --files | tee "$output/$set.txt"
+      rm -rf "$directory/capacity/topfs" ;;
   esac
 done

@@ -7,6 +7,8 @@
 //! 3. The raw result of each run is kept; the summary has, per workload, each store's median and spread and the median and
 //!    spread of its ratio to the baseline *within a repetition*; the page draws all of it.
 //!
+//! `compare recovery` measures something else: how long stores take to open (`recovery.rs`).
+//!
 //! **Failure.** A run that fails ends the comparison with the child's own message; results so far are kept.
 //!
 //! *Rejected:* all stores in one process. Allocators keep what the last store used, and background threads of one store
@@ -15,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod fjall_store;
+mod recovery;
 mod rocksdb_store;
 mod settings;
 mod situ_store;
@@ -44,9 +47,9 @@ struct Arguments {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "rocksdb,situ,fjall")]
     stores: Vec<StoreKind>,
 
-    /// Store that the others are compared with.
-    #[arg(long, value_enum, default_value_t = StoreKind::Rocksdb)]
-    baseline: StoreKind,
+    /// Store that the others are compared with [default: rocksdb, or the first if it is not among them]
+    #[arg(long, value_enum)]
+    baseline: Option<StoreKind>,
 
     /// Runs of each store.
     #[arg(long, default_value_t = 5)]
@@ -87,6 +90,10 @@ fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1);
     let outcome = match (arguments.next(), arguments.next()) {
         (Some(flag), Some(job)) if flag == CHILD => run_job(Path::new(&job)),
+        (Some(flag), Some(job)) if flag == recovery::CHILD => recovery::run_job(Path::new(&job)),
+        (Some(name), _) if name == recovery::NAME => {
+            recovery::run(&recovery::Arguments::parse_from(std::env::args_os().skip(1)))
+        }
         _ => compare(&Arguments::parse()),
     };
     match outcome {
@@ -115,16 +122,16 @@ fn compare(command: &Arguments) -> Outcome<()> {
     if command.repeat == 0 || command.stores.is_empty() {
         return Err("nothing to run: stores and repeat must not be empty".into());
     }
-    if !command.stores.contains(&command.baseline) {
-        return Err(format!("the baseline {} is not among the stores", command.baseline).into());
-    }
-    if command.settings.fast_disk.is_some() && command.stores.contains(&StoreKind::Fjall) {
-        return Err("fjall cannot use a fast disk beside another: name the other stores with --stores".into());
+    let baseline = baseline(command.baseline, &command.stores)?.to_string();
+    for store in &command.stores {
+        if let Some(why) = store.refuses(&command.settings) {
+            return Err(format!("{store}: {why}").into());
+        }
+        store.options(&command.options, &command.settings).check()?;
     }
     if command.options.existing || command.options.keep {
         return Err("every run has a fresh store: --existing and --keep have no place here".into());
     }
-    command.options.check()?;
     fs::create_dir(&command.output).map_err(|error| format!("{}: {error}", command.output.display()))?;
     let mut results = Vec::new();
     for repetition in 1..=command.repeat {
@@ -133,7 +140,6 @@ fn compare(command: &Arguments) -> Outcome<()> {
             results.push(run_child(command, store, repetition)?);
         }
     }
-    let baseline = command.baseline.to_string();
     let summary = Summary::of(&results, &baseline);
     fs::write(command.output.join("summary.json"), serde_json::to_string_pretty(&summary)? + "\n")?;
     let page = report::render("Comparison", Some(&baseline), &results)?;
@@ -146,6 +152,16 @@ fn compare(command: &Arguments) -> Outcome<()> {
     Ok(())
 }
 
+/// The store that the others are compared with; there is at least one.
+fn baseline(given: Option<StoreKind>, stores: &[StoreKind]) -> Outcome<StoreKind> {
+    match given {
+        Some(store) if !stores.contains(&store) => Err(format!("the baseline {store} is not among the stores").into()),
+        Some(store) => Ok(store),
+        None if stores.contains(&StoreKind::Rocksdb) => Ok(StoreKind::Rocksdb),
+        None => Ok(stores[0]),
+    }
+}
+
 /// The stores in the order of a repetition, the first being 1.
 fn turns(stores: &[StoreKind], repetition: u32) -> Vec<StoreKind> {
     let mut turns = stores.to_vec();
@@ -156,7 +172,7 @@ fn turns(stores: &[StoreKind], repetition: u32) -> Vec<StoreKind> {
 
 fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<BenchResult> {
     let name = format!("{store}-{repetition}");
-    let mut options = command.options.clone();
+    let mut options = store.options(&command.options, &command.settings);
     options.directory = command.options.directory.join(&name);
     options.label = Some(store.to_string());
     let result = command.output.join(format!("{name}.json"));
@@ -164,12 +180,7 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     let job_path = command.output.join(format!("{name}.job"));
     fs::write(&job_path, serde_json::to_vec(&job)?)?;
 
-    if let Some(prepare) = &command.prepare {
-        let status = Command::new("sh").args(["-c", prepare]).env("STORE", store.to_string()).status()?;
-        if !status.success() {
-            return Err(format!("{store}, run {repetition}: the command to prepare it: {status}").into());
-        }
-    }
+    run_shell(command.prepare.as_deref(), store)?;
     // What the run before left dirty is written back now, not at this run's cost.
     if !Command::new("sync").status()?.success() {
         return Err("sync failed: earlier writes would disturb this run".into());
@@ -184,9 +195,28 @@ fn run_child(command: &Arguments, store: StoreKind, repetition: u32) -> Outcome<
     Ok(BenchResult::read_json(&result)?)
 }
 
+/// Runs a shell command, if there is one, with the store's name in STORE.
+fn run_shell(command: Option<&str>, store: StoreKind) -> Outcome<()> {
+    let Some(command) = command else { return Ok(()) };
+    let status = Command::new("sh").args(["-c", command]).env("STORE", store.to_string()).status()?;
+    if !status.success() {
+        return Err(format!("{store}: the command `{command}`: {status}").into());
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_baseline_is_among_the_stores() {
+        use StoreKind::{Rocksdb, Situ, SituPinned};
+        assert_eq!(baseline(None, &[Situ, Rocksdb]).expect("one"), Rocksdb);
+        assert_eq!(baseline(None, &[Situ, SituPinned]).expect("one"), Situ);
+        assert_eq!(baseline(Some(SituPinned), &[Situ, SituPinned]).expect("one"), SituPinned);
+        assert!(baseline(Some(Rocksdb), &[Situ]).is_err());
+    }
 
     #[test]
     fn each_store_is_first_in_turn() {

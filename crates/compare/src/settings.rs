@@ -60,8 +60,28 @@ pub(crate) struct StoreSettings {
     #[arg(long, default_value_t = 1 << 30)]
     pub(crate) fast_table_bytes: u64,
 
+    /// Situ-pinned: tables of levels below this one go to the fast disk, whatever the load is. 1 is level 0 alone.
+    #[arg(long, default_value_t = 1)]
+    pub(crate) pinned_level: usize,
+
+    /// Situ-blocking: threads, in place of --threads and --outstanding.
+    #[arg(long, default_value_t = 40)]
+    pub(crate) blocking_threads: u32,
+
     /// Makes RocksDB count what it does: its own write amplification is then in the results. Off, because it counts inside
     /// every operation.
     #[arg(long)]
     pub(crate) rocksdb_statistics: bool,
+}
+
+impl Default for StoreSettings {
+    /// What an empty command line gives: the defaults are stated once, on the fields.
+    fn default() -> Self {
+        #[derive(clap::Parser)]
+        struct Empty {
+            #[command(flatten)]
+            settings: StoreSettings,
+        }
+        <Empty as clap::Parser>::parse_from(["compare"]).settings
+    }
 }

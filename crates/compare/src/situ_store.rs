@@ -1,14 +1,14 @@
 //! Situ as a store under test: the harness's own adapter, with the settings that all stores share.
 //!
-//! Set: what [`StoreSettings`] names; its background threads are for compactions, and one more flushes. Everything else is
+//! Set: what [`StoreSettings`] names, and what `change` takes away to measure what it is worth; its background threads are for compactions, and one more flushes. Everything else is
 //! Situ's default.
 
 use situ_bench::{BlockCompression, SituFactory, SituSettings};
 
 use crate::settings::{Compression, StoreSettings};
 
-pub(crate) fn factory(settings: &StoreSettings) -> SituFactory {
-    let settings = SituSettings {
+pub(crate) fn factory(settings: &StoreSettings, change: impl FnOnce(&mut SituSettings)) -> SituFactory {
+    let mut situ = SituSettings {
         memtable_bytes: settings.memtable_bytes,
         memtables_max: settings.memtables_max as usize,
         cache_bytes: settings.cache_bytes,
@@ -20,6 +20,8 @@ pub(crate) fn factory(settings: &StoreSettings) -> SituFactory {
         },
         background_threads: settings.background_threads,
         fast_disk: settings.fast_disk.clone(),
+        ..SituSettings::default()
     };
-    SituFactory::new(settings.options()).with_fast_disk(settings.fast_disk)
+    change(&mut situ);
+    SituFactory::new(situ.options()).with_fast_disk(situ.fast_disk)
 }

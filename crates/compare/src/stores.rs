@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use situ_bench::{MemoryFactory, StoreFactory};
+use situ_bench::{BenchOptions, MemoryFactory, StoreFactory};
 
 use crate::fjall_store::FjallFactory;
 use crate::rocksdb_store::RocksdbFactory;
@@ -23,6 +23,18 @@ pub(crate) enum StoreKind {
     Fjall,
     /// An ordered map in memory: the harness's own cost.
     Memory,
+    /// Situ without the parallel log: one write in flight, one logger.
+    #[serde(rename = "situ-serial-log")]
+    SituSerialLog,
+    /// Situ without the raw device: the fast disk is a directory, on the file system that RocksDB has there.
+    #[serde(rename = "situ-file-system")]
+    SituFileSystem,
+    /// Situ without asynchronous requests: threads that wait for each of theirs.
+    #[serde(rename = "situ-blocking")]
+    SituBlocking,
+    /// Situ without placement that follows the load.
+    #[serde(rename = "situ-pinned")]
+    SituPinned,
 }
 
 impl fmt::Display for StoreKind {
@@ -32,14 +44,47 @@ impl fmt::Display for StoreKind {
             Self::Rocksdb => "rocksdb",
             Self::Fjall => "fjall",
             Self::Memory => "memory",
+            Self::SituSerialLog => "situ-serial-log",
+            Self::SituFileSystem => "situ-file-system",
+            Self::SituBlocking => "situ-blocking",
+            Self::SituPinned => "situ-pinned",
         })
     }
 }
 
 impl StoreKind {
+    /// The options of a run for this store.
+    pub(crate) fn options(self, options: &BenchOptions, settings: &StoreSettings) -> BenchOptions {
+        let mut options = options.clone();
+        if self == Self::SituBlocking {
+            (options.threads, options.outstanding) = (settings.blocking_threads, 1);
+        }
+        options
+    }
+
+    /// Why it cannot be run with these settings, if it cannot.
+    pub(crate) fn refuses(self, settings: &StoreSettings) -> Option<&'static str> {
+        match self {
+            Self::Fjall if settings.fast_disk.is_some() => {
+                Some("it cannot use a fast disk beside another: name the other stores with --stores")
+            }
+            Self::SituFileSystem | Self::SituPinned if settings.fast_disk.is_none() => {
+                Some("it is about a fast disk: give --fast-disk and --fast-files")
+            }
+            _ => None,
+        }
+    }
+
     pub(crate) fn factory(self, settings: &StoreSettings) -> Box<dyn StoreFactory> {
         match self {
-            Self::Situ => Box::new(situ_store::factory(settings)),
+            Self::Situ | Self::SituBlocking => Box::new(situ_store::factory(settings, |_| ())),
+            Self::SituSerialLog => Box::new(situ_store::factory(settings, |situ| situ.serial_log = true)),
+            Self::SituFileSystem => {
+                Box::new(situ_store::factory(settings, |situ| situ.fast_disk.clone_from(&settings.fast_files)))
+            }
+            Self::SituPinned => {
+                Box::new(situ_store::factory(settings, |situ| situ.pinned_level = Some(settings.pinned_level)))
+            }
             Self::Rocksdb => Box::new(RocksdbFactory::new(settings.clone())),
             Self::Fjall => Box::new(FjallFactory::new(settings.clone())),
             Self::Memory => Box::new(MemoryFactory::default()),

@@ -55,12 +55,13 @@ struct FigureSummary {
 type Figure = (&'static str, fn(&PhaseResult) -> Option<f64>);
 
 /// The figures of a whole workload that are compared.
-const FIGURES: [Figure; 6] = [
+const FIGURES: [Figure; 7] = [
     ("operations_per_second", |phase| (phase.operations > 0).then_some(phase.operations_per_second)),
     ("longest_stall_ms", |phase| (phase.operations > 0).then_some(phase.longest_stall_ms as f64)),
     ("cpu_us_per_operation", PhaseResult::cpu_us_per_operation),
     ("write_amplification", |phase| phase.write_amplification),
     ("space_amplification", |phase| phase.space_amplification),
+    ("idle_core_percent", PhaseResult::idle_core_percent),
     ("anonymous_bytes_peak", |phase| phase.anonymous_bytes_peak.map(|peak| peak as f64)),
 ];
 
@@ -85,7 +86,8 @@ impl Summary {
                 labels.push(&result.label);
             }
             for phase in &result.phases {
-                if !workloads.contains(&phase.workload.as_str()) && phase.operations > 0 {
+                let says_something = phase.operations > 0 || phase.idle_core_percent().is_some();
+                if !workloads.contains(&phase.workload.as_str()) && says_something {
                     workloads.push(&phase.workload);
                 }
             }
@@ -104,16 +106,26 @@ impl Summary {
 
     /// As two tables: throughput, stalls, amplification, CPU and memory; and latencies by kind of operation.
     pub(crate) fn render(&self) -> String {
+        let width = self.rows().map(|(_, store)| store.store.len()).max().unwrap_or(0).max(10);
         let mut text = format!(
-            "{:<18} {:<10} {:>12} {:>24} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
-            "workload", "store", "rate", "ratio (min..max)", "stall", "CPU/op", "write amp", "space amp", "memory"
+            "{:<18} {:<width$} {:>12} {:>24} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}\n",
+            "workload",
+            "store",
+            "rate",
+            "ratio (min..max)",
+            "stall",
+            "CPU/op",
+            "write amp",
+            "space amp",
+            "memory",
+            "idle CPU"
         );
         for (workload, StoreSummary { store, figures, .. }) in self.rows() {
             let shown = |name, text| shown(figures, name, text);
             // Writing to a String cannot fail.
             let _ = writeln!(
                 text,
-                "{workload:<18} {store:<10} {:>12} {:>24} {:>10} {:>10} {:>10} {:>10} {:>10}",
+                "{workload:<18} {store:<width$} {:>12} {:>24} {:>10} {:>10} {:>10} {:>10} {:>10} {:>10}",
                 shown("operations_per_second", table::rate),
                 shown_ratio(figures, "operations_per_second"),
                 shown("longest_stall_ms", |ms| table::time(ms * 1e6)),
@@ -121,11 +133,12 @@ impl Summary {
                 shown("write_amplification", table::factor),
                 shown("space_amplification", table::factor),
                 shown("anonymous_bytes_peak", table::bytes),
+                shown("idle_core_percent", |percent| format!("{percent:.3}%")),
             );
         }
         let _ = writeln!(
             text,
-            "\n{:<18} {:<10} {:<17} {:>10} {:>10} {:>10} {:>24} {:>10} {:>10}",
+            "\n{:<18} {:<width$} {:<17} {:>10} {:>10} {:>10} {:>24} {:>10} {:>10}",
             "workload", "store", "operation", "p50", "p99", "p99.9", "ratio (min..max)", "p99.99", "max"
         );
         for (workload, StoreSummary { store, latencies, .. }) in self.rows() {
@@ -133,7 +146,7 @@ impl Summary {
                 let shown = |name| shown(figures, name, table::time);
                 let _ = writeln!(
                     text,
-                    "{workload:<18} {store:<10} {:<17} {:>10} {:>10} {:>10} {:>24} {:>10} {:>10}",
+                    "{workload:<18} {store:<width$} {:<17} {:>10} {:>10} {:>10} {:>24} {:>10} {:>10}",
                     kind.name(),
                     shown("p50_ns"),
                     shown("p99_ns"),

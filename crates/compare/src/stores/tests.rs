@@ -8,13 +8,10 @@ use crate::settings::Compression;
 fn settings(compression: Compression) -> StoreSettings {
     StoreSettings {
         memtable_bytes: 1 << 20,
-        memtables_max: 4,
         cache_bytes: 1 << 20,
-        block_bytes: 4096,
-        bloom_bits_per_key: 10,
         compression,
-        background_threads: 2,
         rocksdb_statistics: true,
+        ..StoreSettings::default()
     }
 }
 
@@ -71,5 +68,29 @@ fn all_adapters_give_the_same_answers() {
     let (_, expected) = &answers[0];
     for (kind, seen) in &answers[1..] {
         assert!(seen == expected, "{kind} answers differently from the map in memory");
+    }
+}
+
+/// What is to be measured without some part of it says so in its results, and has all else as the whole.
+#[test]
+fn ablations_differ_from_the_whole_in_what_they_are_named_for() {
+    let mut settings = settings(Compression::None);
+    settings.fast_disk = Some("/fast/raw".into());
+    settings.fast_files = Some("/fast/files".into());
+    let options = BenchOptions { threads: 8, outstanding: 50, ..BenchOptions::default() };
+    let whole = StoreKind::Situ.factory(&settings).settings();
+    let differing = |kind: StoreKind| {
+        let own = kind.factory(&settings).settings();
+        whole.keys().filter(|name| own[*name] != whole[*name]).cloned().collect::<Vec<_>>()
+    };
+    assert_eq!(differing(StoreKind::SituSerialLog), ["ablation"]);
+    assert_eq!(differing(StoreKind::SituPinned), ["ablation"]);
+    assert_eq!(differing(StoreKind::SituFileSystem), ["fast_disk"]);
+    assert!(differing(StoreKind::SituBlocking).is_empty());
+    let blocking = StoreKind::SituBlocking.options(&options, &settings);
+    assert_eq!((blocking.threads, blocking.outstanding), (40, 1));
+    assert_eq!(StoreKind::SituPinned.options(&options, &settings), options);
+    for kind in [StoreKind::SituFileSystem, StoreKind::SituPinned] {
+        assert!(kind.refuses(&StoreSettings::default()).is_some() && kind.refuses(&settings).is_none());
     }
 }
