@@ -18,14 +18,17 @@ take_arguments() {
   done
 }
 
-# Builds what the other arguments, which are cargo's, name in the workspace at $1; prints where its programs lie.
+# Builds what the other arguments, which are cargo's, name in the workspace at $1, with that workspace's flags; prints where
+# its programs lie.
 build_in() {
   local workspace=$1 target
   shift
-  cargo build --manifest-path "$workspace/Cargo.toml" --release --locked "$@" >&2
-  target=$(cargo metadata --manifest-path "$workspace/Cargo.toml" --format-version 1 --no-deps \
-    | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)
-  echo "$target/release"
+  (
+    # In a substitution, which this is called in, the first failure would not end it.
+    cd "$workspace" && cargo build --release --locked "$@" >&2 || exit
+    target=$(cargo metadata --format-version 1 --no-deps | grep -o '"target_directory":"[^"]*"' | cut -d'"' -f4)
+    echo "$target/release"
+  )
 }
 
 # Compares the stores that STORES names, on one set: $1 is its name, $2 where the stores lie, the rest is compare's. The
