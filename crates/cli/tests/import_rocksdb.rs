@@ -506,6 +506,15 @@ fn blobs_are_values_and_times_to_live_are_told_of() {
     assert!(told.stderr.contains("was written with a time to live"), "{}", told.stderr);
 }
 
+/// Does something when it goes.
+struct OnDrop<F: FnMut()>(F);
+
+impl<F: FnMut()> Drop for OnDrop<F> {
+    fn drop(&mut self) {
+        (self.0)();
+    }
+}
+
 /// A flush between the reading of the manifest and that of the log would hide what it flushed.
 #[test]
 fn a_database_that_is_written_meanwhile_is_imported_as_it_was_at_one_moment() {
@@ -520,6 +529,8 @@ fn a_database_that_is_written_meanwhile_is_imported_as_it_was_at_one_moment() {
     db.put(0u32.to_be_bytes(), "first").unwrap();
     let done = AtomicBool::new(false);
     std::thread::scope(|scope| {
+        // Also when the test fails: the scope waits for the writer.
+        let _end = OnDrop(|| done.store(true, Ordering::Relaxed));
         scope.spawn(|| {
             for n in 1u32.. {
                 db.put(n.to_be_bytes(), n.to_le_bytes()).unwrap();
@@ -547,7 +558,6 @@ fn a_database_that_is_written_meanwhile_is_imported_as_it_was_at_one_moment() {
             let prefix: Vec<String> = (0..keys.len() as u32).map(|n| hex(&n.to_be_bytes())).collect();
             assert!(keys == prefix, "round {round}: {} keys, and some before the last are missing", keys.len());
         }
-        done.store(true, Ordering::Relaxed);
         assert!(imported > 0, "no import succeeded beside the writer");
     });
 }

@@ -9,8 +9,7 @@
 //!    to the manifest before it removes log files, so the database is opened again until its manifest is the same before
 //!    and after. From then on all table files are open, and nothing changes.
 //!
-//! Nothing is written into its directory: without a logger of its own, RocksDB would put a file LOG in the place of the
-//! one that the program beside it writes.
+//! Nothing is written into its directory.
 //!
 //! # Threads
 //! A thread reads ahead of the one that asked, [`CHUNKS_AHEAD`] chunks at most.
@@ -19,7 +18,7 @@ use super::settings::Settings;
 use crate::failure::{Exit, Failure};
 use crate::options::ImportRocksdbOptions;
 use crate::text::{plural, shorten};
-use rocksdb::{DB, DBPath, InfoLogger, LogLevel, Options, ReadOptions, properties};
+use rocksdb::{DB, DBPath, Options, ReadOptions, properties};
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
@@ -124,7 +123,7 @@ impl Source {
         let shown = path.display().to_string();
         let settings = Settings::read(path)
             .map_err(|error| Failure::new(cannot_open(&shown), format!("its OPTIONS file cannot be read: {error}")))?;
-        let mut db_options = quiet_options();
+        let mut db_options = Options::default();
         db_options.set_skip_stats_update_on_db_open(true);
         if let Some(wal_dir) = wal_dir(options, &settings)? {
             db_options.set_wal_dir(wal_dir);
@@ -268,14 +267,6 @@ fn check_order(db: &DB, families: &[String], shown: &str) -> Result<(), Failure>
         }
     }
     Ok(())
-}
-
-/// Options under which RocksDB writes no messages, into the database's directory or elsewhere: errors say what there is to
-/// say.
-fn quiet_options() -> Options {
-    let mut options = Options::default();
-    options.set_info_logger(InfoLogger::new_callback_logger(LogLevel::Fatal, |_, _| {}));
-    options
 }
 
 fn cannot_open(shown: &impl std::fmt::Display) -> String {
