@@ -14,8 +14,8 @@
 use crate::background::Background;
 use crate::batch::StoreId;
 use crate::core::{Core, lock};
+use crate::locks::Locks;
 use crate::{Error, Result};
-use situ_storage::Lock;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 
@@ -34,12 +34,11 @@ pub(crate) struct Open {
     core: Arc<Core>,
     /// None if the store is open read-only.
     background: Option<Background>,
-    /// One for each disk.
-    locks: Mutex<Vec<Box<dyn Lock>>>,
+    locks: Mutex<Locks>,
 }
 
 impl Open {
-    pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, locks: Vec<Box<dyn Lock>>) -> Arc<Open> {
+    pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, locks: Locks) -> Arc<Open> {
         Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
     }
 
@@ -74,7 +73,7 @@ impl Open {
         let closed = core.failure().map_or(closed, Err);
         let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
         core.wake_all();
-        lock(&self.locks).clear();
+        drop(std::mem::take(&mut *lock(&self.locks)));
         closed
     }
 

@@ -9,11 +9,14 @@
 //!   that file begins at home. Where a spare at home would be used next and there is room again, the file is made on the
 //!   fast disk and the spare goes.
 //! * Tables lie where their creator wanted them.
+//! * What else turns up on the fast disk of a store that is open for writing is nobody's (`disks/strangers.rs`).
 //!
 //! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
 //!
-//! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK, as of the last listing and
-//! of all changes through this volume since, and no name of the other disk. No name is on both disks: where a log file could
+//! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK, as of opening and of all
+//! changes through this volume since, and no name of the other disk; a reader's, which may be beside a writer, as of the last
+//! listing. A listing of a writer adds no names: it may have that of a log file which could not be made and is
+//! about to begin at home. No name is on both disks: where a log file could
 //! not be begun on the fast disk, it is made sure that nothing of it is left there, durably, before it begins at home. The
 //! other way round, the name of a file that could not be begun at home may come back with a crash, empty: opening passes
 //! over a log file without contents that is on both disks (`disks/twins.rs`).
@@ -24,6 +27,7 @@
 //! store takes no writes from then on, and people have to know which disk to look at.
 
 use crate::core::lock;
+use crate::locks::Locks;
 use crate::members::{Fast, Home};
 use crate::meter::{Meter, Metered};
 use crate::placing::PlacementDecision;
@@ -134,6 +138,8 @@ struct OnFast {
     names: HashSet<FileName>,
     /// It takes no new files: it is being drained.
     closed: bool,
+    /// All changes come through this volume.
+    all_mine: bool,
     /// New files that have a name in the set and are not listed yet.
     beginning: usize,
     /// Names of log files on both disks, and the disk where nothing is in the file: that one is passed over.
@@ -216,9 +222,13 @@ impl Disks {
         let mut files = self.fast.volume.list()?;
         let twins = self.on_fast().twins.clone();
         files.retain(|file| !is_the_disks_own(file.name) && !twins.contains(&(file.name, FAST)));
-        // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the set
-        // and does no harm, as it does not come again.
-        self.on_fast().names.extend(files.iter().map(|file| file.name));
+        let mut on_fast = self.on_fast();
+        if !on_fast.all_mine {
+            // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the
+            // set and does no harm, as it does not come again.
+            on_fast.names.extend(files.iter().map(|file| file.name));
+        }
+        drop(on_fast);
         Ok(files)
     }
 
@@ -444,12 +454,13 @@ impl Volume for Disks {
 
     fn lock(&self) -> Result<Box<dyn Lock>> {
         struct Both {
-            _capacity: Box<dyn Lock>,
-            _fast: Box<dyn Lock>,
+            _both: Locks,
         }
         impl Lock for Both {}
-        let capacity = self.capacity.volume.lock()?;
-        Ok(Box::new(Both { _capacity: capacity, _fast: self.fast.volume.lock()? }))
+        let mut both = Locks::default();
+        both.take(&self.capacity.volume)?;
+        both.take(&self.fast.volume)?;
+        Ok(Box::new(Both { _both: both }))
     }
 }
 
@@ -491,6 +502,7 @@ impl PageFile for FastPages {
     }
 }
 
+mod strangers;
 mod twins;
 
 #[cfg(test)]

@@ -2,11 +2,13 @@
 //!
 //! 1. From now on nothing new begins on the fast disk: neither tables, whatever the pointer says, nor log files.
 //! 2. The log goes on in a file at home, memtables are flushed, and the log files on the fast disk are let go of.
-//! 3. Tables are copied home (`relocate.rs`), and those that compactions and old readers hold are waited for.
+//! 3. Tables are copied home (`relocate.rs`), and those that compactions and old readers hold are waited for. So is what a
+//!    repair has set aside there (`drain/aside.rs`).
 //! 4. When nothing of the store is left there, durably, DISKS says that there is no fast disk; then MEMBER goes.
 //!
 //! **Failure.** A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
-//! drain can be asked for again. Before step 4 the store needs the disk, after it it does not.
+//! drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A file that nobody in the store
+//! knows would be waited for without end: it ends the drain, which names it.
 
 use crate::commit::Level0;
 use crate::core::{Core, lock};
@@ -62,7 +64,14 @@ impl Core {
             if self.log_is_on_fast(log, disks) {
                 self.log_goes_home(log, disks)?;
             }
-            let moved = self.tables_go_home()?;
+            if let Some(name) = disks.strangers()?.first() {
+                let at = disks.fast.volume.location();
+                return Err(Error::Disks(format!(
+                    "there is a file on the fast disk that the store did not put there and does not use, {at}/{name}, so the \
+                     disk cannot be emptied; move it away, and drain the disk again"
+                )));
+            }
+            let moved = self.tables_go_home()? | self.damaged_files_go_home(disks)?;
             self.bury();
             self.release_logs();
             log.drop_spares()?;
@@ -153,6 +162,8 @@ impl Core {
         Ok(moved)
     }
 }
+
+mod aside;
 
 #[cfg(test)]
 mod tests;

@@ -1,6 +1,6 @@
 //! The first step of opening: from the volumes that were given to the one that the store lies on, locked.
 //!
-//! 1. The home's lock; a reader takes none.
+//! 1. The home's lock; a reader takes none. It is given back last (`locks.rs`).
 //! 2. DISKS at home is compared with the fast disk that was given (`members.rs`). A fast disk that is needed and missing
 //!    is an error that says what lies on it, which takes a look at the manifest.
 //! 3. The fast disk's lock; both disks become one volume (`disks.rs`).
@@ -8,12 +8,13 @@
 //!    made the store's, the place of a known one is noted if it has moved.
 
 use crate::disks::{Disks, FAST};
+use crate::locks::Locks;
 use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen};
 use crate::open::{State, needed_logs};
 use crate::version::TableSource;
 use crate::{Error, Result, manifest};
 use situ_device::{Env, OpenOptions};
-use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, Lock, RawOptions, RawVolume, Volume};
+use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, RawOptions, RawVolume, Volume};
 use situ_table::BlockCache;
 use std::collections::BTreeMap;
 use std::fs;
@@ -93,7 +94,7 @@ pub(crate) struct Joined {
     pub(crate) volume: Arc<dyn Volume>,
     /// If there are two.
     pub(crate) disks: Option<Arc<Disks>>,
-    pub(crate) locks: Vec<Box<dyn Lock>>,
+    pub(crate) locks: Locks,
     /// What DISKS is to say before anything is written, if it does not.
     pending: Option<Pending>,
     /// A fast disk was there and is given up: what DISKS is to say then.
@@ -108,7 +109,7 @@ enum Pending {
 }
 
 impl Joined {
-    fn alone(volume: &Arc<dyn Volume>, locks: Vec<Box<dyn Lock>>) -> Joined {
+    fn alone(volume: &Arc<dyn Volume>, locks: Locks) -> Joined {
         Joined { volume: Arc::clone(volume), disks: None, locks, pending: None, given_up: None, damages: Vec::new() }
     }
 
@@ -127,6 +128,12 @@ impl Joined {
     /// Makes both disks know of each other, durably.
     pub(crate) fn settle(&self) -> Result<()> {
         let Some(disks) = &self.disks else { return Ok(()) };
+        self.tie(disks)?;
+        disks.all_names_are_known();
+        Ok(())
+    }
+
+    fn tie(&self, disks: &Disks) -> Result<()> {
         let (home, fast) = (&disks.capacity.volume, &disks.fast.volume);
         disks.remove_twins()?;
         match &self.pending {
@@ -170,7 +177,10 @@ fn read_or<T>(
 /// See the module's page.
 pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let capacity = &given.capacity;
-    let mut locks = if access.writes() { vec![capacity.lock()?] } else { Vec::new() };
+    let mut locks = Locks::default();
+    if access.writes() {
+        locks.take(&**capacity)?;
+    }
     let known = Home::read(&**capacity);
     let mut damages = Vec::new();
     if access.gives_up_fast_disk() {
@@ -202,7 +212,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let known = read_or(known, access, &mut damages, instead)?;
     let verdict = judge(known, &capacity.location(), Some((said, at)))?;
     if access.writes() {
-        locks.push(fast.lock()?);
+        locks.take(&**fast)?;
     }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env)?;
     disks.log_has_own_room.store(*log_has_own_room, Ordering::Relaxed);

@@ -40,6 +40,7 @@ mod iter;
 mod joining;
 mod keyspace;
 mod listener;
+mod locks;
 mod loggers;
 mod manifest;
 mod members;

@@ -156,6 +156,13 @@ pub enum StoreEvent {
         /// Why.
         reason: String,
     },
+    /// While the fast disk is being drained: a file that a repair had set aside there is on the capacity disk now.
+    DamagedFileMoved {
+        /// Its name there.
+        file: String,
+        /// So much of it the fast disk did not give; it is zeros now.
+        unreadable_bytes: u64,
+    },
     /// The store has become read-only.
     Failed {
         /// Why.
@@ -213,6 +220,13 @@ impl fmt::Display for StoreEvent {
             StoreEvent::TableRelocated { keyspace, table, level, to_fast_disk, reason } => {
                 let disk = if *to_fast_disk { "fast" } else { "capacity" };
                 write!(f, "{keyspace}: table {table} of level {level} was copied to the {disk} disk: {reason}")
+            }
+            StoreEvent::DamagedFileMoved { file, unreadable_bytes } => {
+                write!(f, "{file}, which a repair had set aside on the fast disk, was copied to the capacity disk")?;
+                match unreadable_bytes {
+                    0 => Ok(()),
+                    bytes => write!(f, "; {bytes} bytes of it cannot be read, and are zeros in the copy"),
+                }
             }
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }

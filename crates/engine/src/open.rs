@@ -15,6 +15,7 @@ use crate::edit::Edit;
 use crate::flush::{Host, describe};
 use crate::joining::{Access, Given, join};
 use crate::keyspace::KeyspaceCore;
+use crate::locks::Locks;
 use crate::manifest::{self, Manifest};
 use crate::options::{KeyspaceOptions, Options};
 use crate::version::{Added, TableSource, Version};
@@ -22,7 +23,7 @@ use crate::view::{Slot, View};
 use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{Log, LogOptions, RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
-use situ_storage::{Error as StorageError, FileMeta, FileName, Lock, PAGE_BYTES, Volume};
+use situ_storage::{Error as StorageError, FileMeta, FileName, PAGE_BYTES, Volume};
 use situ_table::{KeyKind, Trailer};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -109,7 +110,7 @@ impl State {
 /// What opening gives.
 pub(crate) struct Opened {
     pub(crate) core: Arc<Core>,
-    pub(crate) locks: Vec<Box<dyn Lock>>,
+    pub(crate) locks: Locks,
 }
 
 pub(crate) fn check_name(name: &str) -> Result<()> {

@@ -263,3 +263,26 @@ fn a_log_that_spilled_goes_back_when_there_is_room() {
         assert_eq!(disks.open_pages(FileName::Log(4)).unwrap().pages() * 4096, LOG_BYTES);
     });
 }
+
+/// A listing that saw a log file which the fast disk had no room for put its name among those of that disk when the file
+/// had begun at home. From then on the store looked for it in the wrong place, and 65 MiB stayed at home.
+#[test]
+fn a_listing_of_a_writer_adds_no_names() {
+    let (executor, both) = world(None);
+    executor.run(|| {
+        let disks = disks(&executor, &both);
+        disks.all_names_are_known();
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        both[1].set_contents(FileName::Log(2), b"");
+        assert!(disks.list().unwrap().iter().any(|file| file.name == FileName::Log(2)));
+        assert_eq!(disks.strangers().unwrap(), [FileName::Log(2)]);
+        both[1].remove(FileName::Log(2)).unwrap();
+        disks.close_fast(true);
+        disks.create_pages(FileName::Log(2), LOG_BYTES).unwrap();
+        assert_eq!([1, 2].map(|number| disks.disk_of(FileName::Log(number))), [FAST, CAPACITY]);
+        disks.rename(FileName::Log(2), FileName::Spare(2)).unwrap();
+        disks.remove(FileName::Spare(2)).unwrap();
+        assert!(names(&both[0]).is_empty(), "{:?}", names(&both[0]));
+        assert!(disks.strangers().unwrap().is_empty());
+    });
+}
