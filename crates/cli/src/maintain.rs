@@ -258,7 +258,8 @@ impl From<RepairReport> for Repaired {
 pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
-    let how = situ::RepairOptions { dry_run, without_fast_disk, ..Default::default() };
+    let fast_disk = options.fast_disk.clone();
+    let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
     let report = situ::repair_directory(&directory, how)
         .map_err(|error| Failure::store("cannot repair the store", &directory, &error))?;
     let repaired = Repaired::from(report);

@@ -530,8 +530,11 @@ pub(crate) struct RepairOptions {
     #[arg(long)]
     pub(crate) dry_run: bool,
     /// Go on without the fast disk, which is lost with what lies on it alone
-    #[arg(long)]
+    #[arg(long, conflicts_with = "fast_disk")]
     pub(crate) without_fast_disk: bool,
+    /// Where the store's fast disk is, if it has moved or the store cannot tell [default: where it was last]
+    #[arg(long, value_name = "PATH")]
+    pub(crate) fast_disk: Option<PathBuf>,
 }
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.

@@ -134,3 +134,22 @@ fn a_store_gets_a_fast_disk_and_gives_it_back() {
         assert!(again.code == 1 && again.stderr.contains("no fast disk"), "{again:?}");
     }
 }
+
+/// DISKS says where the fast disk is. When it cannot be read, the one repair that ran was the one that gives up the log.
+#[test]
+fn a_repair_is_told_where_the_fast_disk_is() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "a", "1"]).done();
+    std::fs::create_dir(at.join("disk")).unwrap();
+    situ(at, &["disk", "add", "situ-data", "disk"]).done();
+    situ(at, &["put", "b", "2"]).done();
+    std::fs::write(at.join("situ-data/DISKS"), b"rot").unwrap();
+    let refused = situ(at, &["repair"]);
+    assert!(refused.code == 1 && refused.stderr.contains("situ repair --fast-disk"), "{refused:?}");
+    let both = situ(at, &["repair", "--fast-disk", "disk", "--without-fast-disk"]);
+    assert_eq!(both.code, 2, "{both:?}");
+    let repaired = situ(at, &["repair", "--fast-disk", "disk"]).done().text();
+    assert!(repaired.contains("Nothing is lost"), "{repaired}");
+    assert_eq!(situ(at, &["get", "b"]).done().text().trim(), "2");
+}

@@ -2,7 +2,8 @@
 //!
 //! 1. The home's lock; a reader takes none. It is given back last (`locks.rs`).
 //! 2. DISKS at home is compared with the fast disk that was given (`members.rs`). A fast disk that is needed and missing
-//!    is an error that says what lies on it, which takes a look at the manifest.
+//!    is an error that says what lies on it, which takes a look at the manifest. One that is where it was and cannot be
+//!    used is an error that says why, and never counts as missing: what helps against a loss would make it one.
 //! 3. The fast disk's lock; both disks become one volume (`disks.rs`).
 //! 4. [`Joined::settle`], when the store is known to open and before anything is put on the fast disk: a new fast disk is
 //!    made the store's, the place of a known one is noted if it has moved.
@@ -194,6 +195,15 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
     let Some(FastDisk { volume: fast, at, log_has_own_room, cache_bytes }) = &given.fast else {
+        if let Err(Error::Storage(StorageError::Corruption(damage))) = &known
+            && access.repairs()
+        {
+            return Err(Error::Disks(format!(
+                "{damage}; so it is not known where the store's fast disk is. Name it (`situ repair --fast-disk PATH`, \
+                 `RepairOptions::fast_disk`), and nothing is lost. Only if the store has none, or it is lost for good, \
+                 repair without it (`situ repair --without-fast-disk`; with `--dry-run` that says what would be lost)"
+            )));
+        }
         return match judge(known?, &capacity.location(), None)? {
             Verdict::Missing(home) => Err(missing(given, env, &home)),
             _ => Ok(Joined::alone(capacity, locks)),
@@ -265,9 +275,9 @@ fn missing(given: &Given, env: &Env, home: &Home) -> Error {
         Err(error) => format!("What lies on it is not known: {error}."),
     };
     Error::Disks(format!(
-        "the store in {} has a fast disk, which was not given or is not there.{} {lies} Open the store with that disk; if \
-         it is lost, repair the store without it (`situ repair --without-fast-disk`), which goes on with what the \
-         capacity disk holds and says what is gone",
+        "the store in {} has a fast disk, which was not given or is not there.{} {lies} Open the store with that disk, by \
+         its name if it has moved; if it is lost, repair the store without it (`situ repair --without-fast-disk`), which \
+         goes on with what the capacity disk holds and says what is gone",
         given.capacity.location(),
         last_seen(home)
     ))
@@ -300,23 +310,19 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
     Ok(format!("On it are {log} and {tables}."))
 }
 
-/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk.
+/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk. With
+/// `create`, a directory is made where nothing is and one may be.
 pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
         Ok(meta) => !meta.is_dir(),
-        Err(error) if !create && error.kind() == io::ErrorKind::NotFound => {
-            return Err(Error::Disks(format!(
-                "there is nothing at {}; a fast disk is a device or file that `situ disk format` has prepared, or a directory",
-                path.display()
-            )));
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            may_be_made(path, create)?;
+            DirectoryVolume::create(path)?;
+            false
         }
-        Err(error) if !create => return Err(failed("open", error)),
-        Err(_) => false,
+        Err(error) => return Err(failed("open", error)),
     };
-    if create && !raw {
-        DirectoryVolume::create(path)?;
-    }
     // The home remembers the place, from wherever it was named.
     let whole = fs::canonicalize(path).map_err(|error| failed("open", error))?;
     let at = whole.display().to_string();
@@ -332,22 +338,53 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     Ok(FastDisk { volume, at, log_has_own_room: raw, cache_bytes })
 }
 
-/// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is tried where
-/// it was last, if it is still there and the store's.
+/// Whether a new directory may become a fast disk: next to something that is there, as a name that is spelled wrong, or a
+/// file system that is not mounted, would give the log a place where nobody looks for it; and not among the devices, as
+/// what is made there lies in memory.
+fn may_be_made(path: &Path, create: bool) -> Result<()> {
+    let refuse = |why: &str| {
+        Err(Error::Disks(format!(
+            "there is nothing at {}{why}; a fast disk is a device or file that `situ disk format` has prepared, or a \
+             directory",
+            path.display()
+        )))
+    };
+    if !create {
+        return refuse("");
+    }
+    let parent = match path.parent() {
+        Some(parent) if parent.as_os_str().is_empty() => Path::new("."),
+        Some(parent) => parent,
+        None => path,
+    };
+    match fs::canonicalize(parent) {
+        Ok(parent) if parent.starts_with("/dev") => {
+            refuse(", and a directory made there would be lost when the machine stops")
+        }
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            refuse(&format!(", and {} is not there either (is it mounted?)", parent.display()))
+        }
+        Err(error) => Err(StorageError::io("open", parent.display(), error).into()),
+    }
+}
+
+/// The volumes of the store in a directory. Without a fast disk by name, the one that the store remembers is taken, if
+/// there is anything where it was last.
 pub(crate) fn given(
     directory: DirectoryVolume,
     fast: Option<&Path>,
     env: &Env,
     create: bool,
-    read_only: bool,
+    access: Access,
 ) -> Result<Given> {
     let home = fs::canonicalize(directory.directory()).ok();
     let capacity: Arc<dyn Volume> = Arc::new(directory);
     let Some(path) = fast else {
-        let fast = remembered(&*capacity, env, read_only);
+        let fast = remembered(&*capacity, env, access)?;
         return Ok(Given { capacity, fast });
     };
-    let fast = fast_disk(path, env, create, read_only)?;
+    let fast = fast_disk(path, env, create, !access.writes())?;
     if home.is_some() && fs::canonicalize(path).ok() == home {
         let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
         return Err(Error::Disks(text));
@@ -362,7 +399,7 @@ pub(crate) fn given(
 /// The directory, or the store's fast disk, is not there.
 pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
     let env = Env::system();
-    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &env, false, true)?;
+    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &env, false, Access::Read)?;
     Ok(join(&given, &env, Access::Read)?.volume)
 }
 
@@ -370,10 +407,22 @@ pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
 pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
     let env = Env::system();
     let Some(known) = Home::read(home)? else { return Ok(()) };
-    if known.fast == Fast::None {
-        return Ok(());
-    }
-    let Some(fast) = remembered(home, &env, false).or_else(|| cleared(&known, &env)) else {
+    let fast = match known.fast {
+        Fast::None => return Ok(()),
+        Fast::Adding(_) => remembered(home, &env, Access::Write)?,
+        Fast::Used(disk) => remembered(home, &env, Access::Write)?
+            .map(|fast| {
+                let ours = match Member::read(&*fast.volume)? {
+                    Some(member) => member == Member { store: known.store, disk },
+                    // A call that was interrupted has left nothing, not even MEMBER.
+                    None => fast.volume.list()?.iter().all(|file| file.name == FileName::Lock),
+                };
+                Ok::<_, Error>(ours.then_some(fast))
+            })
+            .transpose()?
+            .flatten(),
+    };
+    let Some(fast) = fast else {
         return match known.fast {
             Fast::Used(_) => Err(Error::Disks(format!(
                 "the fast disk of the store in {} is not there.{} Put it there again, or, if it is lost, repair the store \
@@ -407,19 +456,56 @@ pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
     Ok(())
 }
 
-/// The place of a fast disk on which nothing is left, not even MEMBER.
-fn cleared(known: &Home, env: &Env) -> Option<FastDisk> {
-    let disk = fast_disk(Path::new(known.at.as_ref()?), env, false, false).ok()?;
-    disk.volume.list().ok()?.iter().all(|file| file.name == FileName::Lock).then_some(disk)
+/// The fast disk where it was last; `None` if the store needs none, or nothing is there any more. Whether it is the right
+/// one is for [`join`] to find out.
+///
+/// # Errors
+/// Something is there and cannot be used: a right is missing, the device fails, its metadata is damaged.
+fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result<Option<FastDisk>> {
+    if access.gives_up_fast_disk() {
+        return Ok(None);
+    }
+    let Home { store, fast, at: Some(at), .. } = (match Home::read(home) {
+        Ok(Some(known)) => known,
+        // `join` reads it again, and says what is to be done.
+        Ok(None) | Err(Error::Storage(StorageError::Corruption(_))) => return Ok(None),
+        Err(error) => return Err(error),
+    }) else {
+        return Ok(None);
+    };
+    let path = Path::new(&at);
+    match fast {
+        Fast::None => Ok(None),
+        Fast::Adding(_) if access != Access::Write => Ok(None),
+        // Nothing of the store lies there: whatever is wrong with it, the store opens without.
+        Fast::Adding(disk) => Ok(fast_disk(path, env, false, false).ok().filter(|found| {
+            let member = Member::read(&*found.volume);
+            matches!(member, Ok(Some(member)) if member == Member { store, disk })
+        })),
+        Fast::Used(_) => match fs::metadata(path) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            _ => fast_disk(path, env, false, !access.writes())
+                .map(Some)
+                .map_err(|error| unusable(&home.location(), &at, error, access)),
+        },
+    }
 }
 
-/// The fast disk where it was last; `None` if there is none, or it is not that disk. What is wrong is found by those who
-/// do without it.
-fn remembered(home: &dyn Volume, env: &Env, read_only: bool) -> Option<FastDisk> {
-    let Home { store, fast: Fast::Used(disk) | Fast::Adding(disk), at, .. } = Home::read(home).ok()?? else {
-        return None;
+/// Why a store does not open with a fast disk that is there.
+fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
+    if error.is_corruption() && !access.repairs() {
+        return error;
+    }
+    let lost = if access.repairs() {
+        " Only if the disk is lost for good, repair without it (`situ repair --without-fast-disk`; with `--dry-run` that \
+         says what would be lost)."
+    } else {
+        ""
     };
-    let found = fast_disk(Path::new(&at?), env, false, read_only).ok()?;
-    let member = Member::read(&*found.volume).ok()??;
-    (member == Member { store, disk }).then_some(found)
+    Error::Disks(format!(
+        "the fast disk of the store in {home} was at {at} when the store was opened last, and what is there cannot be used: \
+         {error}. Do not format it: it may have the newest writes. Mend the cause (a missing right, a device that fails, \
+         another device under this name; `situ disk check` reads the metadata of a Situ disk), or name the disk's place if \
+         it has moved (`--fast-disk PATH`).{lost}"
+    ))
 }

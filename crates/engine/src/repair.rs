@@ -47,7 +47,7 @@ use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use tables::{Place, Yard, meta_of};
@@ -63,20 +63,28 @@ pub struct RepairOptions {
     /// were in the log only, and the keys of the tables that were on it, which may be missing, have an older value, or be
     /// back although they were deleted. The store has one disk then; another fast one can be added. Default false.
     pub without_fast_disk: bool,
+    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`: where it
+    /// was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is, is damaged.
+    pub fast_disk: Option<PathBuf>,
     /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
     /// the store is opened with.
     pub options: Options,
 }
 
+impl RepairOptions {
+    fn access(&self) -> Access {
+        let without_fast_disk = self.without_fast_disk;
+        if self.dry_run { Access::Survey { without_fast_disk } } else { Access::Repair { without_fast_disk } }
+    }
+}
+
 /// Repairs the store in a directory; see [`repair`].
 ///
 /// # Errors
-/// As [`repair`]; the directory cannot be opened.
+/// As [`repair`]; the directory or the fast disk cannot be opened.
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
-    let mut given = given(DirectoryVolume::open(directory.as_ref())?, None, &Env::system(), false, options.dry_run)?;
-    if options.without_fast_disk {
-        given.fast = None;
-    }
+    let (directory, access) = (DirectoryVolume::open(directory.as_ref())?, options.access());
+    let given = given(directory, options.fast_disk.as_deref(), &Env::system(), false, access)?;
     repair_given(&given, &Env::system(), options)
 }
 
@@ -108,11 +116,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
     }
     let without_fast_disk = options.without_fast_disk;
-    let access = match options.dry_run {
-        true => Access::Survey { without_fast_disk },
-        false => Access::Repair { without_fast_disk },
-    };
-    let joined = join(given, env, access)?;
+    let joined = join(given, env, options.access())?;
     let volume = &joined.volume;
     let files = volume.list()?;
     if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {

@@ -9,7 +9,7 @@ use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::Iter;
-use crate::joining::{Given, clear_fast_disk, given};
+use crate::joining::{Access, Given, clear_fast_disk, given};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
 use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
@@ -87,9 +87,10 @@ impl StoreBuilder {
     }
 
     /// A fast disk for the log and the upper levels: a directory of a file system on it, or, without a file system, a
-    /// device or a preallocated file that `situ disk format` has prepared. A new store is made with it; to an
-    /// existing one that has none it is added, if nothing is there yet. The store remembers it from then on, does not open
-    /// without it, and finds it by itself where it was last; name it again if it has moved.
+    /// device or a preallocated file that `situ disk format` has prepared. A directory is made, if the one above it is there.
+    /// A new store is made with the disk; to an existing one that has none it is added, if nothing is there yet. The store
+    /// remembers it from then on, does not open without it, and finds it by itself where it was last; name it again if it
+    /// has moved.
     #[must_use]
     pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
         self.fast_disk = Some(path.into());
@@ -105,7 +106,8 @@ impl StoreBuilder {
         let create = self.options.create_if_missing && !self.read_only;
         let directory = directory.as_ref();
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
-        let given = given(volume, self.fast_disk.as_deref(), &self.env, create, self.read_only)?;
+        let access = if self.read_only { Access::Read } else { Access::Write };
+        let given = given(volume, self.fast_disk.as_deref(), &self.env, create, access)?;
         self.open_given(&given)
     }
 
@@ -561,7 +563,8 @@ impl Store {
     /// before and hold tables there. If it ends early the disk is used on, and the call can be made again.
     ///
     /// # Errors
-    /// There is no fast disk; the capacity disk is full; one of the disks fails; the store is closed meanwhile.
+    /// There is no fast disk; the capacity disk is full; one of the disks fails; there is a file on the fast disk that is not
+    /// the store's; the store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().drain()
     }

@@ -106,7 +106,14 @@ impl fmt::Display for VerifyReport {
 /// # Errors
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
-    let given = given(DirectoryVolume::open(directory.as_ref())?, None, &Env::system(), false, true)?;
+    let directory = DirectoryVolume::open(directory.as_ref())?;
+    let given = match given(directory, None, &Env::system(), false, Access::Read) {
+        // The metadata of the fast disk.
+        Err(Error::Storage(StorageError::Corruption(damage))) => {
+            return Ok(VerifyReport { damages: vec![*damage], ..VerifyReport::default() });
+        }
+        given => given?,
+    };
     verify_given(&given, &Env::system(), progress)
 }
 

@@ -285,6 +285,6 @@ fn promise_1_3_4_a_power_failure_while_a_store_goes_on_without_a_dead_raw_disk()
 
 fn repair(world: &World) -> Result<(), Error> {
     let home: Arc<dyn Volume> = Arc::new(world.home.clone());
-    let how = RepairOptions { dry_run: false, without_fast_disk: true, options: options() };
+    let how = RepairOptions { without_fast_disk: true, options: options(), ..RepairOptions::default() };
     repair_volumes(&home, None, &world.env, how).map(drop)
 }

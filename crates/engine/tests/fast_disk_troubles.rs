@@ -1,0 +1,256 @@
+//! A fast disk that is there and cannot be used as it is: rot in DISKS or MEMBER, a device that fails, what a repair left on it.
+//! Nothing of that may lead to giving up what lies on the disk.
+
+use situ_device::Env;
+use situ_engine::{
+    Error, Options, RepairOptions, Store, StoreBuilder, repair_directory, repair_volumes, verify_directory,
+    verify_volumes,
+};
+use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+fn small() -> Options {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 16 << 10;
+    options.keyspace.level_base_bytes = 16 << 10;
+    options.keyspace.table_bytes = 8 << 10;
+    options.compaction_threads = 1;
+    options
+}
+
+fn builder(fast: Option<&Path>) -> StoreBuilder {
+    let builder = StoreBuilder::new(small());
+    match fast {
+        Some(fast) => builder.fast_disk(fast),
+        None => builder,
+    }
+}
+
+fn fill(store: &Store, count: u32) {
+    for n in 0..count {
+        store.put(format!("key {n:06}").as_bytes(), &[n as u8; 100]).unwrap();
+    }
+}
+
+fn holds(store: &Store, count: u32) {
+    for n in 0..count {
+        let found = store.get(format!("key {n:06}").as_bytes()).unwrap();
+        assert_eq!(found.as_deref(), Some(&[n as u8; 100][..]), "key {n}");
+    }
+}
+
+struct Places {
+    _root: tempfile::TempDir,
+    home: PathBuf,
+    fast: PathBuf,
+}
+
+fn places() -> Places {
+    let root = tempfile::tempdir().unwrap();
+    let (home, fast) = (root.path().join("home"), root.path().join("fast"));
+    Places { _root: root, home, fast }
+}
+
+/// A preallocated file stands for a device.
+fn raw_disk(at: &Path) {
+    std::fs::File::create(at).unwrap().set_len(64 << 20).unwrap();
+    let device = situ_device::open(at, situ_device::OpenOptions::default()).unwrap();
+    RawVolume::format(device, Env::system(), &FormatOptions::default()).unwrap();
+}
+
+fn raw_files(at: &Path) -> Vec<FileName> {
+    let device = situ_device::open(at, situ_device::OpenOptions::default()).unwrap();
+    let disk = RawVolume::open(device, Env::system(), RawOptions::default()).unwrap();
+    disk.list().unwrap().iter().map(|file| file.name).collect()
+}
+
+fn flip(file: &Path, at: usize) {
+    let mut bytes = std::fs::read(file).unwrap();
+    bytes[at] ^= 1;
+    std::fs::write(file, bytes).unwrap();
+}
+
+fn files(directory: &Path, is: fn(&FileName) -> bool) -> Vec<FileName> {
+    let files = std::fs::read_dir(directory).unwrap().flatten();
+    files.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).filter(is).collect()
+}
+
+fn is_damaged(name: &FileName) -> bool {
+    matches!(name, FileName::Damaged(_))
+}
+
+fn refused<T>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Disks(text)) => text,
+        Err(other) => panic!("another error: {other:?}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+#[test]
+fn rot_in_disks_or_member_is_found_and_repaired() {
+    for name in ["DISKS", "MEMBER"] {
+        let Places { home, fast, .. } = &places();
+        let store = builder(Some(fast)).open(home).unwrap();
+        fill(&store, 500);
+        store.close().unwrap();
+        let file = if name == "DISKS" { home.join(name) } else { fast.join(name) };
+        flip(&file, 30);
+        let open = |fast: Option<&Path>| builder(fast).open(home).map(|_| ()).unwrap_err();
+        assert!(open(Some(fast)).is_corruption());
+        let volume = |path: &Path| -> Arc<dyn Volume> { Arc::new(DirectoryVolume::open(path).unwrap()) };
+        let (capacity, other) = (volume(home), volume(fast));
+        let report = verify_volumes(&capacity, Some(&other), &Env::system(), &mut |_| {}).unwrap();
+        assert_eq!(report.damages.len(), 1, "{report}");
+        let report = repair_volumes(&capacity, Some(&other), &Env::system(), RepairOptions::default()).unwrap();
+        assert!(report.nothing_lost() && !report.was_sound, "{report}");
+        let store = builder(Some(fast)).open(home).unwrap();
+        holds(&store, 500);
+        store.close().unwrap();
+    }
+}
+
+/// The disk was asked for whose it is before it was given to the repair, and one that did not answer was taken for lost:
+/// the one repair that the program could do then was to give up the log.
+#[test]
+fn a_store_whose_disks_or_member_is_rotten_is_repaired_by_its_directory() {
+    for name in ["DISKS", "MEMBER"] {
+        let Places { home, fast, .. } = &places();
+        let store = builder(Some(fast)).open(home).unwrap();
+        fill(&store, 500);
+        store.close().unwrap();
+        flip(&if name == "DISKS" { home.join(name) } else { fast.join(name) }, 30);
+        let error = builder(None).open(home).map(drop).unwrap_err();
+        assert!(error.is_corruption() && !error.to_string().contains("lost"), "{name}: {error}");
+        assert_eq!(verify_directory(home, &mut |_| {}).unwrap().damages.len(), 1);
+        let mut how = RepairOptions::default();
+        if name == "DISKS" {
+            let text = refused(repair_directory(home, how.clone()));
+            assert!(text.contains("--fast-disk PATH") && text.contains("nothing is lost"), "{text}");
+            how.fast_disk = Some(fast.clone());
+        }
+        let plan = repair_directory(home, RepairOptions { dry_run: true, ..how.clone() }).unwrap();
+        assert!(plan.nothing_lost() && !plan.was_sound, "{plan}");
+        let report = repair_directory(home, how).unwrap();
+        assert!(report.nothing_lost() && !report.was_sound, "{report}");
+        let store = builder(None).open(home).unwrap();
+        holds(&store, 500);
+        store.close().unwrap();
+    }
+}
+
+/// A disk with damaged metadata, and another device under the name of the store's, are no reason to give anything up.
+#[test]
+fn a_fast_disk_that_cannot_be_used_is_not_taken_for_lost() {
+    let Places { home, fast, .. } = &places();
+    std::fs::create_dir(home).unwrap();
+    raw_disk(fast);
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 500);
+    store.close().unwrap();
+    let sound = std::fs::read(fast).unwrap();
+    // The journal of metadata.
+    let mut rotten = sound.clone();
+    rotten[4096..(4096 + (1 << 20))].fill(7);
+    std::fs::write(fast, rotten).unwrap();
+    let error = builder(None).open(home).map(drop).unwrap_err();
+    assert!(error.is_corruption() && !error.to_string().contains("lost"), "{error}");
+    assert_eq!(verify_directory(home, &mut |_| {}).unwrap().damages.len(), 1);
+    // A repair of the store mends no metadata of the disk.
+    let text = refused(repair_directory(home, RepairOptions::default()));
+    assert!(text.contains("situ disk check") && text.contains("lost for good"), "{text}");
+    std::fs::write(fast, vec![0; sound.len()]).unwrap();
+    let text = refused(builder(None).open(home));
+    assert!(text.contains("cannot be used") && text.contains("Do not format it"), "{text}");
+    assert!(!text.contains("--without-fast-disk"), "{text}");
+    std::fs::write(fast, sound).unwrap();
+    let store = builder(None).open(home).unwrap();
+    holds(&store, 500);
+    store.close().unwrap();
+}
+
+/// A path that was not there became a directory, whatever lay above it: in place of a device that was not there yet, one
+/// in memory, with the log.
+#[test]
+fn a_new_directory_for_a_fast_disk_is_made_next_to_what_is_there_and_not_among_devices() {
+    let Places { home, fast, .. } = &places();
+    let device = PathBuf::from(format!("/dev/situ-test-{}", std::process::id()));
+    let opened = builder(Some(&device)).open(home).map(drop);
+    let is_there = std::fs::remove_dir_all(&device).is_ok();
+    assert!(refused(opened).contains("lost when the machine stops") && !is_there);
+    let below = fast.join("below");
+    let text = refused(builder(Some(&below)).open(home));
+    assert!(text.contains("is not there either") && !fast.exists(), "{text}");
+    builder(Some(fast)).open(home).unwrap().close().unwrap();
+    builder(None).open(home).unwrap().close().unwrap();
+}
+
+/// A repair leaves what it could not use whole on the disk where it was. A drain took that for files of the store and
+/// waited until they went away, which they never did.
+#[test]
+fn what_a_repair_set_aside_goes_home_with_the_rest() {
+    let Places { home, fast, .. } = &places();
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 500);
+    store.flush().unwrap();
+    store.wait_idle().unwrap();
+    store.close().unwrap();
+    let table = files(fast, |name| matches!(name, FileName::Table(_)))[0];
+    flip(&fast.join(table.to_string()), 100);
+    assert!(!repair_directory(home, RepairOptions { options: small(), ..Default::default() }).unwrap().was_sound);
+    let aside = files(fast, is_damaged);
+    assert_eq!(aside.len(), 1);
+    let bytes = std::fs::read(fast.join(aside[0].to_string())).unwrap();
+    let store = builder(None).open(home).unwrap();
+    store.drain_fast_disk().unwrap();
+    store.check().unwrap();
+    store.close().unwrap();
+    assert!(files(fast, |name| *name != FileName::Lock).is_empty());
+    assert_eq!(files(home, is_damaged), aside);
+    assert_eq!(std::fs::read(home.join(aside[0].to_string())).unwrap(), bytes);
+    builder(None).open(home).unwrap().close().unwrap();
+}
+
+/// On a disk without a file system nobody else could take it away. It is a log file, which lies in the area for logs.
+#[test]
+fn what_a_repair_set_aside_on_a_raw_disk_goes_home_with_the_rest() {
+    let Places { home, fast, .. } = &places();
+    std::fs::create_dir(home).unwrap();
+    raw_disk(fast);
+    let store = builder(Some(fast)).open(home).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.close().unwrap();
+    {
+        let device = situ_device::open(fast, situ_device::OpenOptions::default()).unwrap();
+        let disk = RawVolume::open(device, Env::system(), RawOptions::default()).unwrap();
+        let _lock = disk.lock().unwrap();
+        let name = *raw_files(fast).iter().find(|name| matches!(name, FileName::Log(_))).unwrap();
+        disk.rename(name, FileName::Damaged(900)).unwrap();
+        disk.sync_names().unwrap();
+    }
+    assert!(!repair_directory(home, RepairOptions { options: small(), ..Default::default() }).unwrap().was_sound);
+    assert!(raw_files(fast).contains(&FileName::Damaged(900)));
+    let store = builder(None).open(home).unwrap();
+    store.drain_fast_disk().unwrap();
+    store.close().unwrap();
+    assert!(raw_files(fast).is_empty(), "{:?}", raw_files(fast));
+    assert!(files(home, is_damaged).contains(&FileName::Damaged(900)));
+}
+
+/// Such a file was waited for without end and without a word.
+#[test]
+fn a_drain_names_what_nobody_will_take_away() {
+    for stranger in ["MANIFEST-000003", "900000.table", "900000.spare"] {
+        let Places { home, fast, .. } = &places();
+        let store = builder(Some(fast)).open(home).unwrap();
+        fill(&store, 200);
+        std::fs::write(fast.join(stranger), b"somebody's").unwrap();
+        let text = refused(store.drain_fast_disk());
+        assert!(text.contains(stranger) && text.contains("move it away"), "{text}");
+        std::fs::remove_file(fast.join(stranger)).unwrap();
+        store.drain_fast_disk().unwrap();
+        holds(&store, 200);
+        store.close().unwrap();
+    }
+}
