@@ -58,6 +58,16 @@ pub trait Executor: Send + Sync {
     ///
     /// Simulated volumes call it around each operation; code between two such points is atomic in the simulator.
     fn yield_point(&self) {}
+
+    /// Lets threads that are ready run before the calling one goes on. A hint: returns at once if there are none.
+    fn give_way(&self) {
+        self.yield_point();
+    }
+
+    /// How many threads can run at a time.
+    fn cores(&self) -> usize {
+        1
+    }
 }
 
 /// Time and execution for one store.
@@ -120,6 +130,14 @@ impl Executor for ThreadExecutor {
 
     fn event(&self) -> Arc<dyn Event> {
         Arc::new(ThreadEvent::default())
+    }
+
+    fn give_way(&self) {
+        std::thread::yield_now();
+    }
+
+    fn cores(&self) -> usize {
+        std::thread::available_parallelism().map_or(1, usize::from)
     }
 }
 

@@ -286,6 +286,7 @@ impl Core {
     /// A blocking write of something; returns its last sequence number.
     pub(crate) fn write_numbered(&self, write: Write, durability: Durability) -> Result<u64> {
         let started = sampled().then(|| self.env.clock.now());
+        let _inside = (durability == Durability::Synced).then(|| self.gathering.enter());
         let request = self.admit(write, durability)?;
         self.carry_on(&request);
         let result = self.wait_for(&request);
@@ -325,7 +326,10 @@ impl Core {
     /// Log and epilogue for one request, on this thread.
     fn carry_on(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
-        let started = (request.durability == Durability::Synced).then(|| self.env.clock.now());
+        let is_synced = request.durability == Durability::Synced;
+        let is_done = is_synced && self.gathering.give_way(&self.env) && request.is_logged(log);
+        // What another thread has done meanwhile says nothing of the disk.
+        let started = (is_synced && !is_done).then(|| self.env.clock.now());
         let logged = log.commit(request.lsn, request.durability.into());
         if let Some(started) = started {
             let now = self.env.clock.now();

@@ -13,6 +13,7 @@ use crate::commit::Commit;
 use crate::courtesy::Courtesy;
 use crate::edit::Edit;
 use crate::future::Readers;
+use crate::gathering::Gathering;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::loggers::{LOGGERS_MAX, Loggers};
@@ -122,6 +123,8 @@ pub(crate) struct Core {
     pub(crate) pacer: Pacer,
     /// How many threads compactions may use beside a log that writers wait for.
     pub(crate) courtesy: Courtesy,
+    /// Synced writers that wait for the log.
+    pub(crate) gathering: Gathering,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
     /// Gives tasks to units.
@@ -188,6 +191,7 @@ impl Core {
             outstanding: Arc::new(Outstanding::new(options.requests_outstanding_max)),
             pacer: Pacer::default(),
             courtesy: Courtesy::default(),
+            gathering: Gathering::new(env.executor.cores()),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
             next_task: AtomicU64::new(1),

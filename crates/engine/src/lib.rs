@@ -35,6 +35,7 @@ mod future;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gathering;
 mod heat;
 mod iter;
 mod joining;

@@ -1,9 +1,11 @@
 use super::*;
 use crate::options::{Ablation, Options};
 use crate::store::{Store, StoreBuilder};
-use situ_device::Env;
+use situ_device::{Env, Event, Executor, JobHandle};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
+use std::io;
 use std::pin::pin;
+use std::sync::Barrier;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -115,4 +117,47 @@ fn a_serial_log_has_one_write_in_flight() {
     };
     assert!(peak(Ablation::default()) > 1);
     assert_eq!(peak(Ablation { serial_log: true, ..Ablation::default() }), 1);
+}
+
+/// Threads of the system on a machine without processors: every writer gives way, until as many have come as it waits for.
+struct Crowded {
+    system: Env,
+    together: Barrier,
+}
+
+impl Executor for Crowded {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JobHandle>> {
+        self.system.executor.spawn(name, job)
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        self.system.executor.event()
+    }
+
+    fn give_way(&self) {
+        self.together.wait();
+    }
+
+    fn cores(&self) -> usize {
+        0
+    }
+}
+
+/// A writer that found the log idle used to write a page for its own record, however many others were about to come.
+#[test]
+fn synced_writers_that_come_together_share_a_write() {
+    let system = Env::system();
+    let crowded = Crowded { system: system.clone(), together: Barrier::new(8) };
+    let env = Env { executor: Arc::new(crowded), ..system };
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let store = StoreBuilder::new(Options::default()).env(env).open_volume(Arc::new(volume)).unwrap();
+    let before = store.properties().log_syncs;
+    std::thread::scope(|scope| {
+        for n in 0..8u8 {
+            let store = &store;
+            scope.spawn(move || store.default_keyspace().put_with(&[n], b"value", Durability::Synced).unwrap());
+        }
+    });
+    assert_eq!(store.properties().log_syncs - before, 1, "writes for 8 synced puts");
+    assert!((0..8u8).all(|n| store.get(&[n]).unwrap().is_some()));
 }
