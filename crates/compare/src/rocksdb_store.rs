@@ -6,7 +6,8 @@
 //! * log files that are used again (`recycle_log_file_num`), which spares a synced write the change of the file's size;
 //! * the cache that its `db_bench` uses, HyperClockCache, which takes no lock.
 //!
-//! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`).
+//! With a fast disk, its log goes there (`wal_dir`), and tables go there by level as far as they fit (`db_paths`). RocksDB then
+//! turns dynamic level sizes off by itself, whatever it is told.
 //!
 //! Everything else is RocksDB's default of this version: leveled compaction with dynamic level sizes, index
 //! and filters outside the block cache (which favours its reads over its memory), WAL on. Gets use pinned slices, which
@@ -113,6 +114,14 @@ impl StoreFactory for RocksdbFactory {
                 self.settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string()),
             ),
             ("db_paths: target size of the first", self.settings.fast_table_bytes.to_string()),
+            (
+                "level_compaction_dynamic_level_bytes",
+                match self.settings.fast_files {
+                    Some(_) => "turned off by RocksDB, as there are two db_paths",
+                    None => "true",
+                }
+                .to_owned(),
+            ),
             ("everything else", "default".to_owned()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()

@@ -16,7 +16,8 @@ pub(crate) enum Compression {
     Lz4,
 }
 
-/// Equal settings for all stores. Direct I/O is off everywhere: not all of them have it.
+/// Equal settings for all stores. Direct I/O is off: not all of them have it. The exception is a raw fast disk of Situ's, which
+/// has no page cache and brings a cache of its own, of 64 MiB.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub(crate) struct StoreSettings {
     /// Size at which a memtable is written to a table.
