@@ -14,8 +14,8 @@
 //!
 //! A blocking write of an idle store runs all four on the caller's thread without a switch. An asynchronous buffered
 //! write does the same and is ready at once, unless its pages are in flight or a synced one that is not durable yet is
-//! before it in the queue. An asynchronous synced write stops after the prologue. The loggers (`loggers.rs`) run the rest for
-//! all that wait.
+//! before it in the queue. An asynchronous synced write stops after the prologue, and so does any on a disk without a file
+//! system, where also a buffered write waits for the device. The loggers (`loggers.rs`) run the rest for all that wait.
 //!
 //! **Invariants.** The visible sequence number never passes a request that is not applied. A request is applied exactly
 //! once, by whoever wins [`Request::claim`]. A sealed memtable gets no new targets; it is complete when the visible
@@ -298,10 +298,10 @@ impl Core {
     }
 
     /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
-    /// buffered one is mostly published on return.
+    /// buffered one is mostly published on return, where the log has the page cache before it.
     pub(crate) fn set_going(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
-        if request.durability == Durability::Synced {
+        if request.durability == Durability::Synced || log.buffered_writes_wait() {
             self.loggers.call();
             return;
         }

@@ -489,6 +489,10 @@ impl PageFile for FastPages {
         self.0.pages()
     }
 
+    fn writes_wait(&self) -> bool {
+        self.0.writes_wait()
+    }
+
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         self.0.write(first, buffer, count, durable).map_err(on_fast_disk)
     }

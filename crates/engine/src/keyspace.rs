@@ -196,7 +196,8 @@ impl Keyspace {
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
     /// is to be. On a store that is not busy a buffered write is done on return; its pages are handed to the operating
-    /// system on the calling thread.
+    /// system on the calling thread. Where the log lies on a disk without a file system there is no page cache that could
+    /// take them: then a thread of the store writes them, and the future is ready soon after.
     ///
     /// If the store cannot take the write now, because writers are slowed down or all memtables are full, the future stays
     /// pending and is woken when it has. The write takes place whether the future is polled or dropped. A store that closes

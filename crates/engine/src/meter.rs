@@ -251,6 +251,10 @@ impl PageFile for MeteredPages {
         self.inner.pages()
     }
 
+    fn writes_wait(&self) -> bool {
+        self.inner.writes_wait()
+    }
+
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         self.meter.bytes_written.fetch_add((count * situ_storage::PAGE_BYTES) as u64, Ordering::Relaxed);
         self.meter.during(|| self.inner.write(first, buffer, count, durable))

@@ -6,6 +6,7 @@ mod common;
 use common::prefix::{Told, check, workload};
 use common::raw::{JOURNAL, formatted, is_sound, open};
 use situ_device::Env;
+use situ_engine::Durability;
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
@@ -65,6 +66,34 @@ fn promise_1_3_7_a_raw_disk_that_fails_takes_nothing_that_was_synced() {
         let home = home.crash(rng.next_u64()).on(&sim.env());
         let device = device.crash(rng.next_u64()).on(&sim.env());
         sim.run(|| check_image(&sim.env(), &home, &device, &told, seed));
+    });
+}
+
+/// A raw disk has no page cache. The call once waited for the device, and so did an event loop of the server for each batch of
+/// its writes.
+#[test]
+fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
+    for_each_seed(1, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = formatted(&env, FaultPlan::none(), 1200, 400);
+        sim.run(|| {
+            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+            let store = open(&env, &home, &device, seed).unwrap();
+            let slow = Duration::from_millis(10);
+            device.set_faults(FaultPlan::none().latency(slow..2 * slow));
+            for n in 0..20u8 {
+                let begun = env.clock.now();
+                let write = store.put_async(&[n], b"value", Durability::Buffered).unwrap();
+                let took = env.clock.now() - begun;
+                assert!(took < slow, "put_async took {took:?}");
+                assert!(!write.is_done(), "the pages cannot be anywhere yet");
+                env.clock.sleep(Duration::from_secs(1));
+                assert!(write.is_done(), "nobody has carried it on");
+                assert_eq!(store.get(&[n]).unwrap().as_deref(), Some(&b"value"[..]));
+            }
+            store.close().unwrap();
+        });
     });
 }
 

@@ -11,7 +11,7 @@ use crate::state::{Flight, Next, Plan, State};
 use situ_device::{Env, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An open write-ahead log. See the crate's page for what it promises.
@@ -27,6 +27,8 @@ pub struct Log {
     durable: AtomicU64,
     /// Buffered writes in flight, for those who wait a moment.
     buffered_flights: AtomicUsize,
+    /// What the file that takes records now says.
+    writes_wait: AtomicBool,
 }
 
 /// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
@@ -61,11 +63,13 @@ impl Log {
         first_file: u64,
         pages: Arc<dyn PageFile>,
     ) -> Result<Arc<Log>> {
-        let state = State::new(options, first_file, pages)?;
+        let writes_wait = AtomicBool::new(pages.writes_wait());
+        let state = Mutex::new(State::new(options, first_file, pages)?);
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let buffered_flights = AtomicUsize::new(0);
         let first_file_bytes = options.first_file_bytes;
-        Ok(Arc::new(Log { env, state: Mutex::new(state), files, first_file_bytes, written, durable, buffered_flights }))
+        let log = Log { env, state, files, first_file_bytes, written, durable, buffered_flights, writes_wait };
+        Ok(Arc::new(log))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -252,6 +256,12 @@ impl Log {
         Lsn(self.watermark(Durability::Synced))
     }
 
+    /// Whether a write that need not be durable waits for the device, too, in the file that records go to now: there is no
+    /// page cache before it. Whoever must not wait leaves [`advance`](Log::advance) to another thread then.
+    pub fn buffered_writes_wait(&self) -> bool {
+        self.writes_wait.load(Ordering::Relaxed)
+    }
+
     /// Behind the last record appended.
     pub fn appended(&self) -> Lsn {
         Lsn(self.lock().appended())
@@ -328,6 +338,7 @@ impl Log {
         let (old, end, number) = {
             let mut state = self.lock();
             let (old, end) = state.rotate()?;
+            self.writes_wait.store(state.writes_wait(), Ordering::Relaxed);
             (old, end, state.file_number())
         };
         self.files.add_old(old.number, u64::from(old.page_count), end);

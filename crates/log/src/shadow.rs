@@ -177,6 +177,10 @@ impl PageFile for ShadowFile {
         self.pages
     }
 
+    fn writes_wait(&self) -> bool {
+        false
+    }
+
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         let offset = first as usize * PAGE_BYTES;
         let bytes = buffer[..count * PAGE_BYTES].to_vec();

@@ -1,7 +1,7 @@
 //! What the server needs from a storage engine, and nothing more.
 //!
 //! Writes complete through a callback, so that any number can be outstanding without a thread each. An engine with
-//! buffered durability calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
+//! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
 //! own thread. Both are first-class: the server holds the connection's place in its output until the callback comes.
 //!
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the

@@ -109,6 +109,10 @@ impl PageFile for Nothing {
         1 << 30
     }
 
+    fn writes_wait(&self) -> bool {
+        false
+    }
+
     fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
         Ok(())
     }

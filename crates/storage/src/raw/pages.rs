@@ -46,6 +46,10 @@ impl PageFile for RawPageFile {
         self.pages
     }
 
+    fn writes_wait(&self) -> bool {
+        true
+    }
+
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         let bytes = &buffer[..count * PAGE_BYTES];
         assert!(first + count as u64 <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
