@@ -9,11 +9,16 @@
 //! where the bytes went. Only a file that is written in place can do without: opened for direct I/O, every block
 //! allocated and written once before (holes and unwritten extents change the file system's metadata when they are
 //! written), on a file system that overwrites (the ext family). So the opening of such a file syncs it and asks for its
-//! extents (`extents.rs`). Every other file is said to have a volatile cache.
+//! extents (`extents.rs`). Nor is it enough that direct I/O was asked for: ext4 takes the flag and goes through its page cache all
+//! the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So the file must say
+//! that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile cache, and so is a block
+//! device that is used through the page cache.
 
 use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
-use rustix::fs::{FileType, OFlags, SeekFrom, fcntl_getfl, fstat, fstatfs, major, minor, seek};
+use rustix::fs::{
+    AtFlags, FileType, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, fstatfs, major, minor, seek, statx,
+};
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
@@ -81,9 +86,10 @@ impl Target {
         let direct = fcntl_getfl(&file)?.contains(OFlags::DIRECT);
         let end = seek(&file, SeekFrom::End(0))?;
         let geometry = match kind {
-            Kind::BlockDevice => block_geometry(disk.as_ref(), rustix::fs::ioctl_blksszget(&file)?),
+            Kind::BlockDevice => block_geometry(disk.as_ref(), rustix::fs::ioctl_blksszget(&file)?, direct),
             Kind::RegularFile => {
-                let settled = direct && fstatfs(&file)?.f_type as u64 == EXT_MAGIC && is_settled(&file, end)?;
+                let in_place = direct && fstatfs(&file)?.f_type as u64 == EXT_MAGIC && bypasses_cache(&file)?;
+                let settled = in_place && is_settled(&file, end)?;
                 file_geometry(disk.as_ref(), settled, (stat.st_blocks as u64).saturating_mul(512) >= end)
             }
         };
@@ -145,15 +151,30 @@ impl Target {
     }
 }
 
+/// Whether the file system does direct I/O for this file, and not only takes the flag.
+fn bypasses_cache(file: &File) -> io::Result<bool> {
+    match statx(file, c"", AtFlags::EMPTY_PATH, StatxFlags::DIOALIGN) {
+        Ok(answer) => Ok(says_direct(&answer)),
+        // A kernel without the call.
+        Err(Errno::NOSYS | Errno::INVAL) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// A kernel or a file system that does not say leaves the bit out; one that goes through the page cache says 0.
+fn says_direct(answer: &Statx) -> bool {
+    StatxFlags::from_bits_retain(answer.stx_mask).contains(StatxFlags::DIOALIGN) && answer.stx_dio_offset_align > 0
+}
+
 /// What `disk` says; `logical` is the size of its sectors.
-fn block_geometry(disk: Option<&Disk>, logical: u32) -> Geometry {
+fn block_geometry(disk: Option<&Disk>, logical: u32, direct: bool) -> Geometry {
     let discard = disk.filter(|disk| disk.number::<u64>("discard_max_bytes").is_some_and(|most| most > 0));
     let granularity = discard.and_then(|disk| disk.number::<u32>("discard_granularity")).unwrap_or(0);
     Geometry {
         block_bytes: logical,
         atomic_write_bytes: logical,
         max_transfer_bytes: MAX_TRANSFER_BYTES,
-        volatile_write_cache: disk.is_none_or(Disk::has_volatile_cache),
+        volatile_write_cache: !direct || disk.is_none_or(Disk::has_volatile_cache),
         discard_bytes: if discard.is_some() { granularity.max(logical) } else { 0 },
         // The kernel has stopped to promise it for any device.
         discard_zeroes: false,

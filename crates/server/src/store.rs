@@ -5,8 +5,9 @@
 //! keyspaces, `default` among them, are left to whoever else uses the store.
 //!
 //! A write becomes a future of the store. A *buffered* one is mostly ready at once, so that it is done when
-//! [`Engine::write`] returns; otherwise (a synced one, one on a raw disk, one that waits its turn) whichever thread of the store gets on with it polls it once more and calls the
-//! server's callbacks: no thread waits for a write, neither for the disk nor for the store's back-pressure.
+//! [`Engine::write`] returns. Otherwise (it is synced, the log is on a raw disk, it waits its turn) whichever thread of the
+//! store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither for the
+//! disk nor for the store's back-pressure.
 //!
 //! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::filter) lets compactions drop them from
 //! disk.
