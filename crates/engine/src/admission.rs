@@ -38,11 +38,12 @@ use crate::core::{Core, lock, wake};
 use crate::options::Durability;
 use crate::outstanding::Outstanding;
 use crate::{Error, Result};
+use situ_device::Event;
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Waker;
+use std::task::{Wake, Waker};
 use std::time::Duration;
 
 /// Asynchronous writes that wait may take this much memory together; one is always let in.
@@ -170,12 +171,26 @@ pub(crate) enum Admission {
     Waits(Arc<Verdict>),
 }
 
+/// A commit that finds so often that more was published during its check than is kept takes its turn with the asynchronous
+/// writes: those that come later wait until it has begun.
+const FORGOTTEN_MAX: u32 = 2;
+
+/// Wakes a thread that waits for a verdict.
+struct Wakes(Arc<dyn Event>);
+
+impl Wake for Wakes {
+    fn wake(self: Arc<Self>) {
+        self.0.notify();
+    }
+}
+
 impl Core {
     /// The prologue of a blocking write.
     pub(crate) fn admit(&self, mut write: Write, durability: Durability) -> Result<Arc<Request>> {
         self.writable()?;
         self.follow()?;
         self.stall.admit(self, write.batch.bytes() as u64);
+        let mut forgotten = 0;
         loop {
             let seen = self.progress.generation();
             let obstacle = match self.try_begin(write, Caller::Thread, durability) {
@@ -185,6 +200,12 @@ impl Core {
                     obstacle
                 }
             };
+            if matches!(&obstacle, Obstacle::Unchecked(unchecked) if unchecked.may_read()) {
+                forgotten += 1;
+                if forgotten == FORGOTTEN_MAX {
+                    return self.admit_in_turn(write, durability);
+                }
+            }
             self.note_stop(&obstacle);
             if !self.clear_way(obstacle)? {
                 let started = self.env.clock.now();
@@ -192,6 +213,24 @@ impl Core {
                 self.stall.stopped(self, self.env.clock.now().saturating_sub(started));
             }
             self.writable()?;
+        }
+    }
+
+    /// The prologue of a blocking write, begun by the admission thread. Its bytes are its caller's, and it has been slowed down
+    /// already.
+    fn admit_in_turn(&self, write: Write, durability: Durability) -> Result<Arc<Request>> {
+        self.outstanding.begin();
+        let place = self.take_place(write, durability, 0, Some(Duration::ZERO));
+        let verdict = place.inspect_err(|_| self.outstanding.end(1))?;
+        let event = self.env.executor.event();
+        let waker = Waker::from(Arc::new(Wakes(Arc::clone(&event))));
+        loop {
+            let seen = event.generation();
+            verdict.wake_with(&waker);
+            if let Some(outcome) = verdict.get() {
+                return outcome.clone();
+            }
+            event.wait(seen, None);
         }
     }
 
@@ -228,15 +267,26 @@ impl Core {
             }
             delay = Some(charged);
         }
-        let since = self.env.clock.now();
         let charged_bytes = write.bytes() + WAITING_OVERHEAD_BYTES;
+        self.take_place(write, durability, charged_bytes, delay).map(Admission::Waits)
+    }
+
+    /// A place at the end of the waiting room, from which the write begins `delay` from now if it is the first then.
+    fn take_place(
+        &self,
+        write: Write,
+        durability: Durability,
+        charged_bytes: u64,
+        delay: Option<Duration>,
+    ) -> Result<Arc<Verdict>> {
+        let since = self.env.clock.now();
         let verdict = Arc::new(Verdict::default());
         let first = {
             let mut room = lock(&self.waiting_room.room);
             if room.closed {
                 return Err(Error::Closed);
             }
-            if room.bytes + charged_bytes > WAITING_BYTES_MAX && !room.writes.is_empty() {
+            if charged_bytes > 0 && room.bytes + charged_bytes > WAITING_BYTES_MAX && !room.writes.is_empty() {
                 return Err(Error::TooManyWaiting { waiting_bytes: room.bytes });
             }
             let ticket = room.next_ticket;
@@ -258,7 +308,7 @@ impl Core {
         if first {
             self.progress.notify();
         }
-        Ok(Admission::Waits(verdict))
+        Ok(verdict)
     }
 
     /// A blocking write waits here for the asynchronous ones that were called before it.

@@ -20,7 +20,9 @@
 //! exist at `since` either. (That row is as it was, and counts as unchanged.)
 //!
 //! **Bounded.** Requests that were published during checks are kept up to [`LATELY_BYTES_MAX`]; a check that finds
-//! older ones forgotten looks into memtables again.
+//! older ones forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile;
+//! so a commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
+//! (`admission.rs`).
 
 use super::held::{HeldLocks, keyspace_name};
 use crate::commit::{Commit, Request};
@@ -168,10 +170,15 @@ impl Commitment {
             let _commit = lock(&self.core.commit);
             self.core.visible.load(Ordering::Acquire)
         };
+        let checked_to = self.checked_to();
         for keyspace in &self.keyspaces {
             let view = keyspace.inner.view.load();
-            for row in self.rows_of(keyspace.id()).iter().filter(|row| row.since < visible) {
-                match changed(&view, &row.key, row.since, visible, read_tables)? {
+            for row in self.rows_of(keyspace.id()) {
+                let since = row.since.max(checked_to);
+                if since >= visible {
+                    continue;
+                }
+                match changed(&view, &row.key, since, visible, read_tables)? {
                     Some(false) => {}
                     Some(true) => return Err(self.conflict(row)),
                     None => return Ok(false),

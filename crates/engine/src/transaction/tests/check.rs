@@ -7,9 +7,12 @@ use crate::batch::WriteBatch;
 use crate::core::{Core, lock};
 use crate::options::{Durability, Options};
 use crate::store::{Store, StoreBuilder};
+use crate::transaction::{LockMode, TransactionOptions};
 use crate::{Error, Result, WriteFuture};
+use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::Duration;
 
 fn with_store(seed: u64, test: impl FnOnce(&SimVolume, &Store, &Arc<Core>) + Send) {
@@ -149,4 +152,56 @@ fn writes_on_their_way_are_found() {
             }
         });
     });
+}
+
+/// An executor on which, once it has a store, more is written than is kept wherever a check has just ended a look at memtables:
+/// what fast writers do to a check of many rows. A write that has to wait does not hold up the check.
+struct Busy {
+    store: Mutex<Option<Store>>,
+    rounds: AtomicU32,
+}
+
+const ROUNDS_MAX: u32 = 30;
+
+impl Executor for Busy {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JobHandle>> {
+        ThreadExecutor.spawn(name, job)
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        ThreadExecutor.event()
+    }
+
+    fn yield_point(&self) {
+        let Some(store) = lock(&self.store).clone() else { return };
+        if self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS_MAX {
+            let (tell, told) = mpsc::channel();
+            std::thread::spawn(move || {
+                (0..3u8).try_for_each(|n| store.put(&[b'z', n], &[7; 600 << 10])).map(|()| tell.send(()))
+            });
+            let _ = told.recv_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+/// A blocking commit once began its check anew for as long as others wrote fast enough, with its locks held.
+#[test]
+fn a_commit_that_others_outrun_takes_its_turn() {
+    let directory = tempfile::tempdir().unwrap();
+    let executor = Arc::new(Busy { store: Mutex::default(), rounds: AtomicU32::new(0) });
+    let env = Env { clock: Env::system().clock, executor: Arc::<Busy>::clone(&executor) };
+    let store = StoreBuilder::new(Options::default()).env(env).open(directory.path()).unwrap();
+    let keyspace = store.default_keyspace();
+    store.put(b"row", b"before").unwrap();
+    let mut transaction = store.begin(TransactionOptions::pessimistic()).unwrap();
+    transaction.get_for_update(keyspace, b"row", LockMode::Exclusive).unwrap();
+    transaction.put(keyspace, b"row", b"after").unwrap();
+    *lock(&executor.store) = Some(store.clone());
+    transaction.commit().unwrap();
+    *lock(&executor.store) = None;
+    let rounds = executor.rounds.load(Ordering::Relaxed);
+    assert!(rounds <= 4, "{rounds} checks");
+    assert_eq!(store.get(b"row").unwrap().as_deref(), Some(&b"after"[..]));
+    assert_eq!(store.properties().locks, 0);
+    store.close().unwrap();
 }
