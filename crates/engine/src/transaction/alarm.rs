@@ -1,6 +1,9 @@
 //! Ends waits for locks that no thread sleeps through: those of futures, which belong to no runtime and have no clock.
 //!
 //! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
+//!
+//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told, and waits that others set
+//! meanwhile, believing in it, are given up at once. The next one tries again.
 
 use super::locks::{LockTable, Waiter};
 use crate::batch::StoreId;
@@ -57,13 +60,19 @@ impl Alarm {
             (due, start)
         };
         if start {
-            let (alarm, env_there, locks) = (Arc::clone(self), env.clone(), Arc::clone(locks));
-            match env.executor.spawn("situ-locks", Box::new(move || alarm.serve(&env_there, &locks))) {
+            let (alarm, env_there, locks_there) = (Arc::clone(self), env.clone(), Arc::clone(locks));
+            match env.executor.spawn("situ-locks", Box::new(move || alarm.serve(&env_there, &locks_there))) {
                 Ok(thread) => lock(&self.state).thread = Some(thread),
                 Err(error) => {
-                    let mut state = lock(&self.state);
-                    state.started = false;
-                    state.waits.remove(&due);
+                    let mut waits = {
+                        let mut state = lock(&self.state);
+                        state.started = false;
+                        std::mem::take(&mut state.waits)
+                    };
+                    waits.remove(&due);
+                    for waiter in waits.values() {
+                        locks.give_up(waiter);
+                    }
                     return Err(situ_storage::Error::io("start thread", "situ-locks", error).into());
                 }
             }
@@ -112,5 +121,66 @@ impl Alarm {
         if let Some(thread) = thread {
             let _ = thread.join();
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::locks::{Acquired, Row, Verdict};
+    use super::super::options::LockMode;
+    use super::*;
+    use situ_device::{Executor, ThreadExecutor};
+    use std::io;
+
+    /// An executor that has no thread to give, the first time; what it is told to do, it does while it is asked.
+    #[derive(Default)]
+    struct Refuses(Mutex<Option<Box<dyn FnOnce() + Send>>>);
+
+    impl Executor for Refuses {
+        fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JobHandle>> {
+            let meanwhile = lock(&self.0).take();
+            match meanwhile {
+                Some(meanwhile) => {
+                    meanwhile();
+                    Err(io::ErrorKind::WouldBlock.into())
+                }
+                None => ThreadExecutor.spawn(name, job),
+            }
+        }
+
+        fn event(&self) -> Arc<dyn Event> {
+            ThreadExecutor.event()
+        }
+    }
+
+    /// It once had no thread and no end, if it was set while another one's thread was being refused.
+    #[test]
+    fn no_wait_loses_its_end_when_there_is_no_thread() {
+        let executor = Arc::new(Refuses::default());
+        let env = Env { clock: Env::system().clock, executor: Arc::<Refuses>::clone(&executor) };
+        let locks = Arc::new(LockTable::new(100));
+        let alarm = Arc::new(Alarm::new(StoreId::new(), &env));
+        let row = Row { keyspace: 0, key: b"row"[..].into() };
+        let wait = |owner| match locks.acquire(&row, owner, LockMode::Exclusive, false, true, None).unwrap() {
+            Acquired::Queued(waiter) => waiter,
+            _ => panic!("somebody has the row"),
+        };
+        assert!(matches!(locks.acquire(&row, 1, LockMode::Exclusive, false, true, None), Ok(Acquired::Held)));
+        let (one, other, third) = (wait(2), wait(3), wait(4));
+        let never = env.clock.now() + Duration::from_secs(3600);
+        let meanwhile = {
+            let (alarm, env, locks, other) = (Arc::clone(&alarm), env.clone(), Arc::clone(&locks), Arc::clone(&other));
+            move || assert!(alarm.set(&env, &locks, &other, never).is_ok())
+        };
+        *lock(&executor.0) = Some(Box::new(meanwhile));
+        assert!(alarm.set(&env, &locks, &one, never).is_err());
+        assert_eq!(other.verdict(), Some(Verdict::GivenUp));
+        // Its caller was told; the wait is the caller's to end.
+        assert_eq!(one.verdict(), None);
+        alarm.set(&env, &locks, &third, env.clock.now()).unwrap();
+        while third.verdict().is_none() {
+            env.clock.sleep(Duration::from_millis(1));
+        }
+        alarm.close();
     }
 }
