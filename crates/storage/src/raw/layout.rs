@@ -13,6 +13,10 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const AREA_ALIGN_PAGES: u64 = 16;
 /// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
 pub(super) const HALF_PAGES_MIN: u64 = 4;
+/// What the log of a store with default options takes.
+const LOG_BYTES_TYPICAL: u64 = 200 << 20;
+/// More is not used by the largest memtables that make sense.
+const LOG_BYTES_MAX: u64 = 8 << 30;
 const CHECKSUM_AT: usize = PAGE_BYTES - 4;
 /// What is in use of a superblock's front.
 const FIELDS_BYTES: usize = 8 + 4 + 4 + 16 + 9 * 8 + 4;
@@ -46,6 +50,13 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
+/// An eighth of a device, but, if that is not more than a quarter of it, room for three log files of a store with default options:
+/// the one in use, the next one and a spare, each a little longer than a memtable of 64 MiB.
+pub(super) fn default_log_pages(device_pages: u64) -> u64 {
+    let files = (LOG_BYTES_TYPICAL / PAGE).min(device_pages / 4);
+    (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)
+}
+
 /// What one page that should hold a superblock holds.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) enum Copy {
@@ -57,7 +68,7 @@ pub(super) enum Copy {
 }
 
 impl Superblock {
-    /// Divides a device. `log_pages` of None is an eighth of it, 8 GiB at most.
+    /// Divides a device. `log_pages` of None is what [`default_log_pages`] says.
     pub(super) fn plan(
         id: DiskId,
         generation: u64,
@@ -68,7 +79,7 @@ impl Superblock {
     ) -> Result<Superblock> {
         let device_pages = device_bytes / PAGE;
         let half_pages = half_pages.unwrap_or_else(|| (device_pages / 2048).clamp(16, 1024)).max(HALF_PAGES_MIN);
-        let log_pages = log_pages.unwrap_or_else(|| (device_pages / 8).min((8 << 30) / PAGE)).max(1);
+        let log_pages = log_pages.unwrap_or_else(|| default_log_pages(device_pages)).max(1);
         let journal_first = 1;
         let too_small = || {
             Error::Invalid(format!(
