@@ -80,6 +80,10 @@ impl StoreBuilder {
     /// another process writes: all tables are opened at once, a descriptor and one read each. If there are more than
     /// [`Options::open_tables_max`] they are opened as they are read, and one that the writer has deleted by then is not
     /// found: open the store again for its newer state.
+    ///
+    /// A fast disk without a file system keeps nothing for those who only read: the pages of a table there are used again soon
+    /// after the writer has deleted it, and a read that needs them finds no such table. It never gets what is in them now. Its
+    /// error says that the store is to be opened again.
     #[must_use]
     pub fn read_only(mut self) -> StoreBuilder {
         self.read_only = true;

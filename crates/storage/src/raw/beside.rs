@@ -67,10 +67,19 @@ impl Shared {
             return Ok(());
         }
         self.refresh()?;
-        match self.lock().names.get(&name) {
-            Some(found) if is_same(found, file) => Ok(()),
-            _ => Err(Error::NotFound { path: self.path(name) }),
+        let found = self.lock().names.get(&name).cloned();
+        if found.is_some_and(|found| is_same(&found, file)) { Ok(()) } else { Err(self.gone(name)) }
+    }
+
+    /// A file that is not there, or not any more, and what its reader can do.
+    pub(super) fn gone(&self, name: FileName) -> Error {
+        let path = self.path(name);
+        if !self.is_guest() {
+            return Error::NotFound { path };
         }
+        let cure =
+            "if another process writes to the store and has removed it, open the store again for its newer state";
+        Error::NotFound { path: format!("{path} ({cure})") }
     }
 }
 

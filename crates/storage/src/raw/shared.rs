@@ -314,7 +314,7 @@ impl Shared {
             self.refresh()?;
             found = known();
         }
-        found.ok_or_else(|| Error::NotFound { path: self.path(name) })
+        found.ok_or_else(|| self.gone(name))
     }
 
     /// Takes pages: one run of them if that can be had, several if not. None if there are not so many, removals on their

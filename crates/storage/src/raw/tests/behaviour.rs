@@ -587,6 +587,10 @@ fn a_guest_never_takes_another_file_s_bytes_for_those_of_one_that_has_gone() {
         }
         let error = whole(&*gone).map(drop).unwrap_err();
         assert!(matches!(error, Error::NotFound { .. }), "{error}");
+        let says_what_to_do = |error: &Error| error.to_string().contains("open the store again");
+        assert!(says_what_to_do(&error), "{error}");
+        let error = guest.open(FileName::Table(1)).map(drop).unwrap_err();
+        assert!(says_what_to_do(&error), "{error}");
         assert!(whole(&*stays).unwrap() == pattern(2, 90_000));
         // What came since is found, and listed.
         assert!(read(&guest, FileName::Table(5)).unwrap() == pattern(5, 90_000));
