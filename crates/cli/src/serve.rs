@@ -234,7 +234,7 @@ fn told(event: &StoreEvent) -> Option<String> {
             text::age(rest.as_secs())
         ),
         StoreEvent::Failed { error } => format!("the store takes no more writes: {error}"),
-        other => format!("{other:?}"),
+        other => other.to_string(),
     })
 }
 

@@ -163,6 +163,12 @@ pub enum StoreEvent {
         /// So much of it the fast disk did not give; it is zeros now.
         unreadable_bytes: u64,
     },
+    /// The fast disk cannot do something as it should, now or any more; the store goes on without. Told once of each, within
+    /// seconds, while the disks are used.
+    FastDiskDegraded {
+        /// What, and why.
+        trouble: String,
+    },
     /// The store has become read-only.
     Failed {
         /// Why.
@@ -228,6 +234,7 @@ impl fmt::Display for StoreEvent {
                     bytes => write!(f, "; {bytes} bytes of it cannot be read, and are zeros in the copy"),
                 }
             }
+            StoreEvent::FastDiskDegraded { trouble } => write!(f, "the fast disk: {trouble}"),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),
         }
     }

@@ -177,6 +177,10 @@ impl Volume for Metered {
         self.inner.space()
     }
 
+    fn troubles(&self) -> Vec<String> {
+        self.inner.troubles()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         self.inner.lock()
     }

@@ -30,6 +30,8 @@ use std::time::Duration;
 
 /// Decisions that are kept.
 pub(crate) const DECISIONS_MAX: usize = 32;
+/// Troubles of the fast disk that are told; each once.
+const TROUBLES_MAX: usize = 32;
 /// Time between two samples.
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// A sample over more time than this says nothing.
@@ -112,6 +114,8 @@ pub struct PlacementProperties {
     /// Bytes of memory that a raw fast disk's own cache may take, beside [`Options::cache_bytes`]; 0 of a directory, and of
     /// a volume that the caller opened.
     pub fast_cache_bytes_max: u64,
+    /// What the fast disk cannot do as it should, now or any more, each with its reason; the store goes on without.
+    pub fast_troubles: Vec<String>,
 }
 
 /// The last sample's moment, and what had gone through the disks by then.
@@ -148,6 +152,8 @@ pub(crate) struct Placing {
     pub(crate) promoting: Mutex<Promoting>,
     pub(crate) tables_promoted: AtomicU64,
     pub(crate) tables_demoted: AtomicU64,
+    /// Troubles of the fast disk that the listener has heard of.
+    troubles_told: Mutex<Vec<String>>,
 }
 
 fn load(before: &Totals, now: &Totals, seconds: f64) -> Load {
@@ -210,6 +216,7 @@ impl Placing {
             promoting: Mutex::default(),
             tables_promoted: AtomicU64::new(0),
             tables_demoted: AtomicU64::new(0),
+            troubles_told: Mutex::default(),
         }
     }
 
@@ -316,6 +323,7 @@ impl Core {
         if elapsed < SAMPLE_EVERY || !placing.is_used() {
             return;
         }
+        self.tell_troubles(placing);
         let (fast, capacity) = (placing.disks.fast.meter().totals(), placing.disks.capacity.meter().totals());
         let space = placing.disks.fast.volume.space();
         let levels = levels_of(self.keyspaces().iter());
@@ -361,6 +369,23 @@ impl Core {
         self.tell(|| StoreEvent::PlacementChanged { before, after, reason });
     }
 
+    /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
+    fn tell_troubles(&self, placing: &Placing) {
+        for trouble in placing.disks.fast.volume.troubles() {
+            let is_new = {
+                let mut told = lock(&placing.troubles_told);
+                let is_new = told.len() < TROUBLES_MAX && !told.contains(&trouble);
+                if is_new {
+                    told.push(trouble.clone());
+                }
+                is_new
+            };
+            if is_new {
+                self.tell(|| StoreEvent::FastDiskDegraded { trouble });
+            }
+        }
+    }
+
     /// How long until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
         let placing = self.placing.as_ref().filter(|placing| placing.judges())?;
@@ -399,6 +424,7 @@ impl Core {
             tables_promoted: placing.tables_promoted.load(Ordering::Relaxed),
             tables_demoted: placing.tables_demoted.load(Ordering::Relaxed),
             fast_write_failures: placing.write_failures.load(Ordering::Relaxed),
+            fast_troubles: disks.fast.volume.troubles(),
             fast_cache_bytes_max: disks.fast_cache_bytes.load(Ordering::Relaxed),
         })
     }

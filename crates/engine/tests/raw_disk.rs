@@ -4,9 +4,10 @@
 mod common;
 
 use common::prefix::{Told, check, workload};
-use common::raw::{JOURNAL, formatted, is_sound, open};
+use common::raw::{JOURNAL, formatted, is_sound, open, open_with};
+use common::small_options;
 use situ_device::Env;
-use situ_engine::Durability;
+use situ_engine::{Durability, Listener, StoreEvent};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
@@ -92,6 +93,48 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
                 assert!(write.is_done(), "nobody has carried it on");
                 assert_eq!(store.get(&[n]).unwrap().as_deref(), Some(&b"value"[..]));
             }
+            store.close().unwrap();
+        });
+    });
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Listener for Heard {
+    fn event(&self, event: &StoreEvent) {
+        if let StoreEvent::FastDiskDegraded { trouble } = event {
+            self.0.lock().unwrap().push(trouble.clone());
+        }
+    }
+}
+
+/// Only the volume itself knew it, and whoever asked for its report had opened another.
+#[test]
+fn a_raw_disk_that_goes_on_without_discards_says_so_once() {
+    for_each_seed(1, 5, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = formatted(&env, FaultPlan::none(), 1200, 400);
+        sim.run(|| {
+            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+            let heard = Arc::new(Heard::default());
+            let mut options = small_options(&mut Rng::new(seed));
+            options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
+            let store = open_with(&env, &home, &device, options).unwrap();
+            let troubles = || store.properties().placement.unwrap().fast_troubles;
+            assert_eq!(troubles(), Vec::<String>::new());
+            device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
+            for round in 0..6u8 {
+                (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 100]).unwrap());
+                store.default_keyspace().compact(None, None).unwrap();
+                store.sync().unwrap();
+                env.clock.sleep(Duration::from_secs(3));
+            }
+            let troubles = troubles();
+            assert_eq!(troubles.len(), 1, "{troubles:?}");
+            assert!(troubles[0].contains("not told of free room"), "{troubles:?}");
+            assert_eq!(*heard.0.lock().unwrap(), troubles);
             store.close().unwrap();
         });
     });

@@ -334,6 +334,7 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         ("fast_disk_total_bytes", "Size of the fast disk.", placement.fast_space.logical_total),
         ("fast_disk_cache_max_bytes", "Memory for the cache of a raw fast disk.", placement.fast_cache_bytes_max),
         ("fast_disk_draining", "1 while the fast disk is being drained.", u64::from(placement.is_draining)),
+        ("fast_disk_troubles", "What the fast disk cannot do as it should.", placement.fast_troubles.len() as u64),
         ("placement_decision_timestamp_seconds", "When the placement was changed last; 0 if never.", last_change_s),
     ];
     let counters = [

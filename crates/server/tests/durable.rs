@@ -250,6 +250,7 @@ fn metrics_tell_both_disks_apart() {
         line.unwrap_or_else(|| panic!("{name} {labels} is not in {found:?}")).2
     };
     assert_eq!(value("situ_store_placement_level", ""), 7.0);
+    assert_eq!(value("situ_store_fast_disk_troubles", ""), 0.0);
     assert!(value("situ_store_fast_disk_table_bytes", "") > 0.0);
     assert!(value("situ_store_disk_written_bytes_total", "disk=fast") > 0.0);
     assert!(value("situ_store_disk_written_bytes_total", "disk=capacity") > 0.0);

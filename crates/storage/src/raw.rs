@@ -272,6 +272,10 @@ impl Volume for RawVolume {
         Space { logical_total: total, logical_used: total - top.account().free_pages * PAGE, physical_used: None }
     }
 
+    fn troubles(&self) -> Vec<String> {
+        self.list_troubles()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         let lock = lock_device(&*self.shared.transfers.device)?;
         self.shared.catch_up()?;

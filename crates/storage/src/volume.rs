@@ -71,6 +71,12 @@ pub trait Volume: Send + Sync {
     /// Room and use of whatever lies underneath.
     fn space(&self) -> Space;
 
+    /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a caller was told
+    /// as an error need not be among it.
+    fn troubles(&self) -> Vec<String> {
+        Vec::new()
+    }
+
     /// Takes the right to write, until the lock is dropped.
     ///
     /// # Errors

@@ -85,6 +85,21 @@ impl RawReport {
 }
 
 impl RawVolume {
+    /// See [`Volume::troubles`](crate::Volume::troubles).
+    pub(super) fn list_troubles(&self) -> Vec<String> {
+        let (failed, discard_failed) = {
+            let state = self.shared.lock();
+            (state.journal.failed.as_ref().map(ToString::to_string), state.discard_failed.clone())
+        };
+        let refused = self.shared.transfers.queue_refused();
+        let all = [
+            ("it takes no changes until it is opened again", failed),
+            ("the device is not told of free room any more", discard_failed),
+            ("callers share fewer queues of the device than they could use", refused),
+        ];
+        all.into_iter().filter_map(|(what, why)| Some(format!("{what}: {}", why?))).collect()
+    }
+
     /// What is where, and how much is free.
     pub fn report(&self) -> RawReport {
         let state = self.shared.lock();
