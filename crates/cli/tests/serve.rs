@@ -148,9 +148,8 @@ fn what_is_not_as_asked_is_in_the_log() {
 fn conflicts_are_explained() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let taken = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    let _taken = TcpListener::bind(taken).unwrap();
-    let address = taken.to_string();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
     let busy = situ(at, &["serve", "--listen", &address, "--no-http"]);
     assert_eq!(busy.code, 1);
     let says = format!("situ: cannot start the server: another process serves {address}");
