@@ -3,8 +3,8 @@
 #   crates/compare/two-disks.sh OUTPUT [SET...]
 # As root: the fast disk is zram, see scripts/testbed.sh. Nothing else should run on the machine.
 # DIRECTORY (default: ./two-disks-data) lies on the capacity disk; FAST_MIB (default: 6144) is the size of the fast one,
-# KEYS (default: 2m) how many records of 1 KB there are, SECONDS_EACH (default: 60) how long each workload takes. REPEAT and
-# STORES as in measure.sh.
+# KEYS (default: 2m) how many records of 1 KB there are, SECONDS_EACH (default: 60) how long random puts take; what loads a store
+# first does KEYS operations of each workload instead. REPEAT and STORES as in measure.sh.
 #
 # Sets (default: all):
 #   sync-1 sync-4 sync-16   synced puts by so many threads
@@ -105,19 +105,23 @@ for set in "${sets[@]}"; do
         --workloads fillrandom --duration-seconds "$seconds"
       STORES=rocksdb run "$set-rocksdb" --repeat "${REPEAT:-3}" --threads 40 --sync --workloads fillrandom \
         --duration-seconds "$seconds" ;;
+    # By number and not by time: who loads faster would otherwise read from more.
     ycsb-*) run "$set" --repeat "${REPEAT:-3}" --threads "${set#ycsb-}" --sync --cache-bytes $((256 << 20)) \
-      --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-d,ycsb-e,ycsb-f --duration-seconds "$seconds" ;;
+      --operations "$keys" --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e ;;
     linkbench) run "$set" --repeat "${REPEAT:-3}" --threads 16 --sync --cache-bytes $((256 << 20)) \
-      --workloads linkbench-load,linkbench --duration-seconds "$seconds" ;;
+      --operations "$keys" --workloads linkbench-load,linkbench ;;
     # The same load for both, which both can hold: latencies at a rate.
     offered) run "$set" --repeat "${REPEAT:-3}" --threads 4 --rate "${RATE:-10000}" --sync --workloads fillrandom \
       --duration-seconds "$seconds" ;;
     # Blocking threads are 40, as many as RocksDB gets in sync-async. A pinned pointer has level 0 on the fast disk.
     ablation)
-      STORES=situ,situ-serial-log,situ-file-system,situ-blocking,situ-pinned run "$set" --baseline situ \
-        --repeat "${REPEAT:-3}" --threads 8 --outstanding 50 --blocking-threads 40 --pinned-level 1 --sync \
-        --update-mapping whole --cache-bytes $((256 << 20)) --workloads fillrandom,ycsb-load,ycsb-a,ycsb-c \
-        --duration-seconds "$seconds" ;;
+      without() {
+        STORES=situ,situ-serial-log,situ-file-system,situ-blocking,situ-pinned run "$set-$1" --baseline situ \
+          --repeat "${REPEAT:-3}" --threads 8 --outstanding 50 --blocking-threads 40 --pinned-level 1 --sync \
+          --update-mapping whole --cache-bytes $((256 << 20)) "${@:2}"
+      }
+      without puts --workloads fillrandom --duration-seconds "$seconds"
+      without ycsb --workloads ycsb-load,ycsb-a,ycsb-c --operations "$keys" ;;
     # A memtable of 256 MiB makes log files as long as they get; nothing of what fills them is in a table.
     recovery)
       "$compare" recovery --stores "${STORES:-rocksdb,situ}" --directory "$directory/capacity" --output "$output/$set" \
