@@ -4,13 +4,14 @@
 //! 2. DISKS at home is compared with the fast disk that was given (`members.rs`). A fast disk that is needed and missing
 //!    is an error that says what lies on it, which takes a look at the manifest. One that is where it was and cannot be
 //!    used is an error that says why, and never counts as missing: what helps against a loss would make it one.
-//! 3. The fast disk's lock; both disks become one volume (`disks.rs`).
+//! 3. The fast disk's lock; both disks become one volume (`disks.rs`). If a repair finds DISKS or MEMBER damaged, more than
+//!    the other one has to say that the disk is the store's (`joining/witness.rs`).
 //! 4. [`Joined::settle`], when the store is known to open and before anything is put on the fast disk: a new fast disk is
 //!    made the store's, the place of a known one is noted if it has moved.
 
 use crate::disks::{Disks, FAST};
 use crate::locks::Locks;
-use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen};
+use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen, still_names};
 use crate::open::{State, needed_logs};
 use crate::version::TableSource;
 use crate::{Error, Result, manifest};
@@ -224,7 +225,17 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     if access.writes() {
         locks.take(&**fast)?;
     }
-    let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env)?;
+    let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env);
+    if let (Some(damage), Verdict::Member(Home { fast: Fast::Used(disk), .. })) = (damages.last(), &verdict) {
+        let (on, name) = if rotten_member { (fast, FileName::Member) } else { (capacity, FileName::Disks) };
+        if !still_names(&**on, name, *disk) {
+            let known = disks.as_ref().map_err(ToString::to_string);
+            known
+                .and_then(|disks| witness::manifest_knows(disks, env))
+                .map_err(|why| unknown(given, at, damage, &why))?;
+        }
+    }
+    let disks = disks?;
     disks.log_has_own_room.store(*log_has_own_room, Ordering::Relaxed);
     disks.fast_cache_bytes.store(*cache_bytes, Ordering::Relaxed);
     let pending = match verdict {
@@ -246,6 +257,17 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     };
     let volume = Arc::clone(&disks) as Arc<dyn Volume>;
     Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, damages })
+}
+
+/// Why a repair does not take a disk that may be another store's.
+fn unknown(given: &Given, at: &str, damage: &Corruption, why: &str) -> Error {
+    let home = given.capacity.location();
+    Error::Disks(format!(
+        "{damage}; and nothing else says that {at} is the fast disk of the store in {home}: {why}. It may be the disk of \
+         another store, whose data would be taken for this one's. Nothing was changed. Give the store its own disk. If this is \
+         the one, copy its files with numbers into the home, where they are found as well; then, or if the disk is lost for \
+         good, repair the store without it (`situ repair --without-fast-disk`; with `--dry-run` that says what would be lost)"
+    ))
 }
 
 /// A disk that is added has nothing on it but what is left of an addition or of a drain that was cut short: MEMBER, and a
@@ -509,3 +531,5 @@ fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
          it has moved (`--fast-disk PATH`).{lost}"
     ))
 }
+
+mod witness;

@@ -153,6 +153,18 @@ impl Member {
     }
 }
 
+/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id; of one that the volume does not give,
+/// nothing is left. An id is random: no other disk has it.
+pub(crate) fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
+    let left = || -> situ_storage::Result<Vec<u8>> {
+        let reader = volume.open(name)?;
+        let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
+        reader.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    left().is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(&disk.to_string()))
+}
+
 fn read<T>(
     volume: &dyn Volume,
     name: FileName,

@@ -7,6 +7,8 @@ use situ_engine::{
     verify_volumes,
 };
 use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -138,6 +140,106 @@ fn a_store_whose_disks_or_member_is_rotten_is_repaired_by_its_directory() {
         holds(&store, 500);
         store.close().unwrap();
     }
+}
+
+/// The files of a directory and what is in them.
+fn contents(directory: &Path) -> BTreeMap<OsString, Vec<u8>> {
+    let files = std::fs::read_dir(directory).unwrap().flatten();
+    files.map(|entry| (entry.file_name(), std::fs::read(entry.path()).unwrap())).collect()
+}
+
+fn closed_store(home: &Path, fast: &Path, count: u32) {
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, count);
+    store.wait_idle().unwrap();
+    store.close().unwrap();
+}
+
+fn repaired_with(fast: &Path) -> RepairOptions {
+    RepairOptions { fast_disk: Some(fast.to_owned()), options: small(), ..RepairOptions::default() }
+}
+
+/// DISKS of one store was rotten, and the path that its repair was given led to the fast disk of another one, whose MEMBER was
+/// believed. The tables of the other store were merged into the first one, and its log was replayed there and removed.
+#[test]
+fn a_repair_refuses_the_fast_disk_of_another_store() {
+    let rot: [fn(&Path); 2] = [|disks| flip(disks, 30), |disks| std::fs::write(disks, b"rot").unwrap()];
+    // With tables on the fast disks, and with a log alone.
+    for (mine, others) in [(500, 300), (20, 10)] {
+        for rot in rot {
+            let Places { home, fast, .. } = &places();
+            let (other_home, other_fast) = (&home.with_file_name("other home"), &fast.with_file_name("other fast"));
+            closed_store(home, fast, mine);
+            closed_store(other_home, other_fast, others);
+            assert_eq!(files(fast, |name| matches!(name, FileName::Table(_))).is_empty(), mine == 20);
+            rot(&home.join("DISKS"));
+            let all = || [home, fast, other_home, other_fast].map(|directory| contents(directory));
+            let before = all();
+            for dry_run in [true, false] {
+                let how = RepairOptions { dry_run, ..repaired_with(other_fast) };
+                let text = refused(repair_directory(home, how));
+                for part in ["another store", other_fast.to_str().unwrap(), "Nothing was changed"] {
+                    assert!(text.contains(part), "{part:?} is not in {text}");
+                }
+                assert!(all() == before, "something was changed");
+            }
+            let report = repair_directory(home, repaired_with(fast)).unwrap();
+            assert!(report.nothing_lost() && !report.was_sound, "{report}");
+            for (home, count) in [(home, mine), (other_home, others)] {
+                let store = builder(None).open(home).unwrap();
+                holds(&store, count);
+                store.close().unwrap();
+            }
+        }
+    }
+}
+
+/// The other way round: MEMBER of the other store's disk is rotten, and was thought to say what this store's DISKS does.
+#[test]
+fn a_repair_refuses_a_disk_that_does_not_say_whose_it_is_and_is_not_known() {
+    let Places { home, fast, .. } = &places();
+    let (other_home, other_fast) = (&home.with_file_name("other home"), &fast.with_file_name("other fast"));
+    closed_store(home, fast, 500);
+    closed_store(other_home, other_fast, 300);
+    std::fs::write(other_fast.join("MEMBER"), b"rot").unwrap();
+    let text = refused(repair_directory(home, repaired_with(other_fast)));
+    assert!(text.contains("another store") && text.contains("MEMBER"), "{text}");
+    // Whose it is can be known.
+    let report = repair_directory(other_home, repaired_with(other_fast)).unwrap();
+    assert!(report.nothing_lost() && !report.was_sound, "{report}");
+    for (home, count) in [(home, 500), (other_home, 300)] {
+        let store = builder(None).open(home).unwrap();
+        holds(&store, count);
+        store.close().unwrap();
+    }
+}
+
+/// When the manifest does not know the disk either, because something else is damaged besides, there is the way that the error
+/// names.
+#[test]
+fn what_lies_on_a_disk_that_nobody_knows_is_copied_home() {
+    let Places { home, fast, .. } = &places();
+    closed_store(home, fast, 500);
+    std::fs::write(home.join("DISKS"), b"rot").unwrap();
+    let table = files(fast, |name| matches!(name, FileName::Table(_)))[0].to_string();
+    let whole = std::fs::read(fast.join(&table)).unwrap();
+    std::fs::write(fast.join(&table), &whole[..whole.len() - 1]).unwrap();
+    let text = refused(repair_directory(home, repaired_with(fast)));
+    assert!(text.contains(&table) && text.contains("copy its files with numbers into the home"), "{text}");
+    for name in files(fast, |name| name.number().is_some()) {
+        std::fs::copy(fast.join(name.to_string()), home.join(name.to_string())).unwrap();
+    }
+    let how = RepairOptions { without_fast_disk: true, options: small(), ..RepairOptions::default() };
+    let report = repair_directory(home, how).unwrap();
+    assert!(report.lost_writes.is_empty() && report.tables_kept > 0, "{report}");
+    let store = builder(None).open(home).unwrap();
+    for n in 0..500 {
+        let key = format!("key {n:06}").into_bytes();
+        let found = store.get(&key).unwrap();
+        let is_lost = report.lost_ranges.iter().any(|lost| lost.contains(&key));
+        assert!(is_lost || found.as_deref() == Some(&[n as u8; 100][..]), "key {n}: {report}");
+    }
+    store.close().unwrap();
 }
 
 /// A disk with damaged metadata, and another device under the name of the store's, are no reason to give anything up.
