@@ -43,11 +43,23 @@ pub(crate) struct FastDisk {
     log_has_own_room: bool,
     /// How much memory its own cache may take.
     cache_bytes: u64,
+    /// Nobody asked for it: it is where DISKS said, before the lock was taken, that the disk with this id is.
+    remembered: Option<Id>,
 }
 
 impl From<Arc<dyn Volume>> for FastDisk {
     fn from(volume: Arc<dyn Volume>) -> FastDisk {
-        FastDisk { at: volume.location(), volume, log_has_own_room: false, cache_bytes: 0 }
+        FastDisk { at: volume.location(), volume, log_has_own_room: false, cache_bytes: 0, remembered: None }
+    }
+}
+
+impl FastDisk {
+    /// Whether it is wanted now that DISKS cannot change any more. One that nobody asked for may have been drained meanwhile
+    /// by whoever had the lock, and to be given to the store again it has to be asked for.
+    fn is_wanted(&self, known: &Result<Option<Home>>) -> bool {
+        let (Some(disk), Ok(home)) = (self.remembered, known) else { return true };
+        let now = home.as_ref().map_or(Fast::None, |home| home.fast);
+        matches!(now, Fast::Adding(other) | Fast::Used(other) if other == disk)
     }
 }
 
@@ -195,7 +207,8 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
-    let Some(FastDisk { volume: fast, at, log_has_own_room, cache_bytes }) = &given.fast else {
+    let wanted = given.fast.as_ref().filter(|fast| fast.is_wanted(&known));
+    let Some(FastDisk { volume: fast, at, log_has_own_room, cache_bytes, .. }) = wanted else {
         if let Err(Error::Storage(StorageError::Corruption(damage))) = &known
             && access.repairs()
         {
@@ -357,7 +370,7 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     } else {
         Arc::new(DirectoryVolume::open(whole)?)
     };
-    Ok(FastDisk { volume, at, log_has_own_room: raw, cache_bytes })
+    Ok(FastDisk { volume, at, log_has_own_room: raw, cache_bytes, remembered: None })
 }
 
 /// Whether a new directory may become a fast disk: next to something that is there, as a name that is spelled wrong, or a
@@ -496,18 +509,22 @@ fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result<Option<Fas
         return Ok(None);
     };
     let path = Path::new(&at);
+    let noted = |disk, found| FastDisk { remembered: Some(disk), ..found };
     match fast {
         Fast::None => Ok(None),
         Fast::Adding(_) if access != Access::Write => Ok(None),
         // Nothing of the store lies there: whatever is wrong with it, the store opens without.
-        Fast::Adding(disk) => Ok(fast_disk(path, env, false, false).ok().filter(|found| {
-            let member = Member::read(&*found.volume);
-            matches!(member, Ok(Some(member)) if member == Member { store, disk })
-        })),
-        Fast::Used(_) => match fs::metadata(path) {
+        Fast::Adding(disk) => {
+            let found = fast_disk(path, env, false, false).ok().filter(|found| {
+                let member = Member::read(&*found.volume);
+                matches!(member, Ok(Some(member)) if member == Member { store, disk })
+            });
+            Ok(found.map(|found| noted(disk, found)))
+        }
+        Fast::Used(disk) => match fs::metadata(path) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             _ => fast_disk(path, env, false, !access.writes())
-                .map(Some)
+                .map(|found| Some(noted(disk, found)))
                 .map_err(|error| unusable(&home.location(), &at, error, access)),
         },
     }
@@ -533,3 +550,6 @@ fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
 }
 
 mod witness;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,32 @@
+use super::*;
+use crate::store::StoreBuilder;
+use crate::{Options, Store};
+
+/// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had
+/// drained that disk, and took it for one that was to be added.
+#[test]
+fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, fast) = (root.path().join("home"), root.path().join("fast"));
+    StoreBuilder::new(Options::default()).fast_disk(&fast).open(&home).unwrap().close().unwrap();
+    let env = Env::system();
+    let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
+    assert!(found.fast.is_some(), "DISKS names it");
+    let store = Store::open(&home, Options::default()).unwrap();
+    store.drain_fast_disk().unwrap();
+    store.close().unwrap();
+    for access in [Access::Read, Access::Write] {
+        let joined = join(&found, &env, access).unwrap();
+        joined.settle().unwrap();
+        assert!(joined.disks.is_none(), "{access:?}");
+    }
+    let says = || Home::read(&*found.capacity).unwrap().unwrap().fast;
+    assert_eq!(says(), Fast::None);
+    // Who asks for it has it.
+    let asked = Given { fast: Some(fast_disk(&fast, &env, false, false).unwrap()), ..found.clone() };
+    join(&asked, &env, Access::Write).unwrap().settle().unwrap();
+    assert!(matches!(says(), Fast::Used(_)));
+    // And what DISKS names as before is taken without being asked for.
+    let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
+    assert!(join(&found, &env, Access::Write).unwrap().disks.is_some());
+}
