@@ -417,12 +417,22 @@ impl Core {
     ///
     /// After a failure nothing is deleted any more: the manifest on disk may hold an edit that is not in memory, and the
     /// next open needs the tables of whichever state it finds. There, the others are orphans.
+    ///
+    /// What cannot be deleted is told to the listener, and tried again when the next file is deleted; at the latest, the next
+    /// open removes it as an orphan.
     pub(crate) fn bury(&self) {
+        if let Err(error) = self.try_bury() {
+            self.note_job_failure("delete table", error);
+        }
+    }
+
+    /// As [`bury`](Core::bury), for those who cannot do without: the first failure is theirs.
+    pub(crate) fn try_bury(&self) -> Result<()> {
         let mut first_failure = None;
         for number in self.source.graveyard.take() {
             // Asked after the number was taken: whose job failed the store has put it there later.
             if self.failure().is_some() {
-                return;
+                return Ok(());
             }
             if lock(&self.doubtful).contains(&number) {
                 continue;
@@ -430,17 +440,14 @@ impl Core {
             match self.volume.remove(FileName::Table(number)) {
                 Ok(()) => self.tell(|| StoreEvent::TableDeleted { table: number }),
                 Err(StorageError::NotFound { .. }) => {}
-                // Tried again when the next file is deleted; at the latest, the next open removes it as an orphan. One disk
-                // that fails does not keep files on the other.
+                // One disk that fails does not keep files on the other.
                 Err(error) => {
                     self.source.graveyard.bury(number);
                     first_failure.get_or_insert(error);
                 }
             }
         }
-        if let Some(error) = first_failure {
-            self.note_job_failure("delete table", error.into());
-        }
+        first_failure.map_or(Ok(()), |error| Err(error.into()))
     }
 
     /// See [`Store::check`](crate::Store::check).
@@ -588,14 +595,18 @@ impl Drop for ManifestBaton<'_> {
 }
 
 impl Core {
-    /// Lets go of log files that no keyspace needs.
+    /// Lets go of log files that no keyspace needs. What cannot be let go of is told to the listener, and tried again the
+    /// next time.
     pub(crate) fn release_logs(&self) {
-        let Some(log) = &self.log else { return };
-        let oldest = lock(&self.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
-        if let Some(oldest) = oldest
-            && let Err(error) = log.release(oldest)
-        {
-            self.note_job_failure("recycle log", error.into());
+        if let Err(error) = self.try_release_logs() {
+            self.note_job_failure("recycle log", error);
         }
+    }
+
+    /// As [`release_logs`](Core::release_logs), for those who cannot do without: the first failure is theirs.
+    pub(crate) fn try_release_logs(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let oldest = lock(&self.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
+        oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
     }
 }

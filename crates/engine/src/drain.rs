@@ -8,7 +8,7 @@
 //!
 //! **Failure.** A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
 //! drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A file that nobody in the store
-//! knows would be waited for without end: it ends the drain, which names it.
+//! knows, and one that cannot be removed, would be waited for without end: it ends the drain, which names it.
 
 use crate::commit::Level0;
 use crate::core::{Core, lock};
@@ -47,6 +47,13 @@ impl Drop for Closed<'_> {
     }
 }
 
+fn not_removed(error: Error) -> Error {
+    Error::Disks(format!(
+        "a file that nobody needs any more cannot be removed, and until it is the fast disk does not become empty: {error}. The \
+         store uses the disk on; mend the cause, and drain it again"
+    ))
+}
+
 impl Core {
     /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
@@ -72,8 +79,8 @@ impl Core {
                 )));
             }
             let moved = self.tables_go_home()? | self.damaged_files_go_home(disks)?;
-            self.bury();
-            self.release_logs();
+            // A file that cannot be removed would be tried again without end.
+            self.try_bury().and_then(|()| self.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
             disks.fast.volume.sync_names()?;
@@ -132,8 +139,7 @@ impl Core {
         drop(baton);
         // The last page of a file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.fail(error.clone()))?;
-        self.release_logs();
-        Ok(())
+        self.try_release_logs().map_err(not_removed)
     }
 
     /// Step 3; whether a table was copied.

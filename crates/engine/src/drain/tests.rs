@@ -121,3 +121,32 @@ fn a_disk_with_files_of_the_store_is_not_added_again() {
         assert_eq!(tables(&world.fast), 1);
     });
 }
+
+/// Such a file was tried again ten times a second without end, and only the listener heard of it.
+#[test]
+fn promise_7_a_drain_ends_when_a_file_cannot_be_removed() {
+    for kind in [FileKind::Table, FileKind::Log] {
+        let world = world(4);
+        world.executor.run(|| {
+            let store = world.open();
+            store.put(b"key", b"value").unwrap();
+            store.flush().unwrap();
+            store.put(b"other key", b"value").unwrap();
+            let rule = Rule::new(Fault::PermissionDenied).on(&[Operation::Remove, Operation::Rename]).files(&[kind]);
+            world.fast.set_faults(FaultPlan::none().with(rule));
+            let error = store.drain_fast_disk().unwrap_err();
+            let suffix = if kind == FileKind::Table { ".table" } else { ".log" };
+            let text = error.to_string();
+            assert!(text.contains("fast/0") && text.contains(suffix), "{kind:?}: {text}");
+            assert!(store.properties().failure.is_none() && store.properties().placement.is_some());
+            world.fast.set_faults(FaultPlan::none());
+            store.drain_fast_disk().unwrap();
+            for key in [&b"key"[..], b"other key"] {
+                assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"value"[..]));
+            }
+            store.check().unwrap();
+            store.close().unwrap();
+            assert!(world.fast.list().unwrap().iter().all(|file| file.name == FileName::Lock));
+        });
+    }
+}
