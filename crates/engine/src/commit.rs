@@ -301,12 +301,12 @@ impl Core {
     /// buffered one is mostly published on return, where the log has the page cache before it.
     pub(crate) fn set_going(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
-        if request.durability == Durability::Synced || log.buffered_writes_wait() {
+        if request.durability == Durability::Synced {
             self.loggers.call();
             return;
         }
         loop {
-            match log.advance(Durability::Buffered.into()) {
+            match log.advance_cached() {
                 Err(error) => {
                     self.conclude(request, Err(error));
                     break;
@@ -316,7 +316,8 @@ impl Core {
                     break;
                 }
                 Ok(true) => {}
-                // Its pages are in flight on another thread, perhaps on their way to the disk itself.
+                // Its pages are in flight on another thread, perhaps on their way to the disk itself; or no page cache takes
+                // them, or those before them.
                 Ok(false) => return self.loggers.call(),
             }
         }

@@ -98,6 +98,49 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
     });
 }
 
+/// With room for one log file on the raw disk, the log goes to the home and back. While it began at home, the end of the file
+/// before was still to be written to the raw disk, and the next call once did that on its caller's thread.
+#[test]
+fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_just_left() {
+    for_each_seed(1, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let device = formatted(&env, FaultPlan::none(), 1200, 40);
+        sim.run(|| {
+            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+            let mut options = small_options(&mut Rng::new(seed));
+            // Log files of 33 pages. The next one is ready long before the memtable or the file is full.
+            options.keyspace.memtable_bytes = 128 << 10;
+            options.log_bytes_max = 1 << 20;
+            let store = open_with(&env, &home, &device, options).unwrap();
+            let slow = Duration::from_millis(10);
+            device.set_faults(FaultPlan::none().latency(slow..2 * slow));
+            let (mut on_raw_disk, mut at_home) = (0, 0);
+            for round in 0..60u8 {
+                let mut writes = Vec::new();
+                for n in 0..10u8 {
+                    let begun = env.clock.now();
+                    writes.push(store.put_async(&[round, n], &[n; 1000], Durability::Buffered).unwrap());
+                    let took = env.clock.now() - begun;
+                    assert!(took < slow, "put_async took {took:?} in round {round}");
+                }
+                match writes[9].is_done() {
+                    true => at_home += 1,
+                    false => on_raw_disk += 1,
+                }
+                env.clock.sleep(Duration::from_secs(2));
+                assert!(
+                    writes.iter().all(|write| write.is_done()),
+                    "nobody has carried on what waits in round {round}"
+                );
+            }
+            assert!(on_raw_disk > 5 && at_home > 5, "{on_raw_disk} rounds on the raw disk, {at_home} at home");
+            assert!(store.properties().placement.unwrap().log_files_spilled > 0);
+            store.close().unwrap();
+        });
+    });
+}
+
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 

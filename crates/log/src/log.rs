@@ -11,7 +11,7 @@ use crate::state::{Flight, Next, Plan, State};
 use situ_device::{Env, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// An open write-ahead log. See the crate's page for what it promises.
@@ -27,8 +27,6 @@ pub struct Log {
     durable: AtomicU64,
     /// Buffered writes in flight, for those who wait a moment.
     buffered_flights: AtomicUsize,
-    /// What the file that takes records now says.
-    writes_wait: AtomicBool,
 }
 
 /// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
@@ -63,13 +61,11 @@ impl Log {
         first_file: u64,
         pages: Arc<dyn PageFile>,
     ) -> Result<Arc<Log>> {
-        let writes_wait = AtomicBool::new(pages.writes_wait());
         let state = Mutex::new(State::new(options, first_file, pages)?);
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let buffered_flights = AtomicUsize::new(0);
         let first_file_bytes = options.first_file_bytes;
-        let log = Log { env, state, files, first_file_bytes, written, durable, buffered_flights, writes_wait };
-        Ok(Arc::new(log))
+        Ok(Arc::new(Log { env, state, files, first_file_bytes, written, durable, buffered_flights }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -203,8 +199,25 @@ impl Log {
     /// # Errors
     /// As [`commit`](Log::commit).
     pub fn advance(&self, durability: Durability) -> Result<bool> {
+        self.one_turn(self.lock(), durability)
+    }
+
+    /// As [`advance`](Log::advance) with [`Durability::Buffered`], for a thread that must not wait for a device either: what
+    /// comes next is left to others if it goes to a file whose [writes wait](PageFile::writes_wait), and so is all behind
+    /// it, in whichever file. False then, too.
+    ///
+    /// # Errors
+    /// As [`commit`](Log::commit).
+    pub fn advance_cached(&self) -> Result<bool> {
+        let state = self.lock();
+        match state.next_write_waits() {
+            true => Ok(false),
+            false => self.one_turn(state, Durability::Buffered),
+        }
+    }
+
+    fn one_turn<'a>(&'a self, mut state: MutexGuard<'a, State>, durability: Durability) -> Result<bool> {
         let mut wants_sync = false;
-        let mut state = self.lock();
         let target = state.pending_end();
         let result = match state.plan(target, durability, &mut wants_sync) {
             Plan::Done(result) => result.map(|()| false),
@@ -254,12 +267,6 @@ impl Log {
     /// All records up to here survive power failure, or lie in files that were [released](Log::release).
     pub fn durable(&self) -> Lsn {
         Lsn(self.watermark(Durability::Synced))
-    }
-
-    /// Whether a write that need not be durable waits for the device, too, in the file that records go to now: there is no
-    /// page cache before it. Whoever must not wait leaves [`advance`](Log::advance) to another thread then.
-    pub fn buffered_writes_wait(&self) -> bool {
-        self.writes_wait.load(Ordering::Relaxed)
     }
 
     /// Behind the last record appended.
@@ -338,7 +345,6 @@ impl Log {
         let (old, end, number) = {
             let mut state = self.lock();
             let (old, end) = state.rotate()?;
-            self.writes_wait.store(state.writes_wait(), Ordering::Relaxed);
             (old, end, state.file_number())
         };
         self.files.add_old(old.number, u64::from(old.page_count), end);

@@ -338,10 +338,6 @@ impl State {
         self.file.number
     }
 
-    pub(crate) fn writes_wait(&self) -> bool {
-        self.file.pages.writes_wait()
-    }
-
     /// Pages of the current file and of the one prepared.
     pub(crate) fn pages(&self) -> u64 {
         u64::from(self.file.page_count) + self.next.as_ref().map_or(0, |next| next.pages.pages())

@@ -27,7 +27,7 @@ impl State {
                 Durability::Synced => self.plan_durable(target, wants_sync),
             };
         }
-        let Some(first) = self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty)) else {
+        let Some(first) = self.next_chunk() else {
             let text = format!("position {target} is not in this log, which ends at {}", self.issued);
             return Plan::Done(Err(Error::Invalid(text)));
         };
@@ -38,6 +38,17 @@ impl State {
         let start = first.start_position();
         let durable = durability == Durability::Synced && self.gap.as_ref().is_none_or(|gap| gap.start >= start);
         Plan::Write(self.take(durable))
+    }
+
+    /// What is written next, if anything waits.
+    fn next_chunk(&self) -> Option<&Chunk> {
+        self.waiting.front().or(self.open.as_ref().filter(|chunk| chunk.dirty))
+    }
+
+    /// Whether what is written next goes to a file whose writes wait for the device. After a rotation that need not be the
+    /// file that takes records.
+    pub(crate) fn next_write_waits(&self) -> bool {
+        self.next_chunk().is_some_and(|chunk| chunk.file.pages.writes_wait())
     }
 
     /// Whether one more write should be started for somebody who wants this durability.

@@ -1,6 +1,37 @@
 //! Rotation, recycling, release.
 
 use super::*;
+use crate::files::Files;
+use situ_storage::{Buffer, PageFile};
+
+/// A page file without a page cache before it.
+struct Uncached;
+
+impl PageFile for Uncached {
+    fn path(&self) -> &str {
+        "uncached"
+    }
+
+    fn pages(&self) -> u64 {
+        12
+    }
+
+    fn writes_wait(&self) -> bool {
+        true
+    }
+
+    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
 
 fn fill(log: &Log, durability: Durability, byte: u8) -> usize {
     let mut count = 0;
@@ -176,4 +207,25 @@ fn spares_of_another_length_are_not_adopted() {
         let _log = begin(&shadow, 2);
         assert_eq!(shadow.contents().into_keys().collect::<Vec<_>>(), [FileName::Log(2)], "{pages} pages");
     }
+}
+
+/// The file that takes records was once asked whether its writes wait, though the end of the one before is written first.
+#[test]
+fn a_thread_that_must_not_wait_leaves_a_file_without_a_cache_and_what_is_behind_it() {
+    let shadow = Shadow::default();
+    let env = Env::system();
+    let files = Files::open(shadow.volume(), small().file_bytes, 0, env.executor.event()).unwrap();
+    let log = Log::over(files, env, &small(), 1, Arc::new(Uncached)).unwrap();
+    log.append(&[b"for the device"]).unwrap();
+    assert!(!log.advance_cached().unwrap());
+    log.prepare_next(2, 0).unwrap();
+    log.rotate().unwrap();
+    let lsn = log.append(&[b"for the page cache"]).unwrap();
+    assert!(!log.advance_cached().unwrap());
+    assert_eq!((log.written(), log.metrics().writes), (Lsn(0), 0));
+    assert!(log.advance(Durability::Buffered).unwrap());
+    assert!(log.written() > Lsn(0) && log.written() < lsn);
+    assert!(log.advance_cached().unwrap());
+    assert_eq!(log.written(), lsn);
+    assert!(!log.advance_cached().unwrap());
 }
