@@ -2,8 +2,8 @@
 //!
 //! One thread, `situ-locks`, started when a future first waits, sleeps until the next one's time is over.
 //!
-//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told, and waits that others set
-//! meanwhile, believing in it, are given up at once. The next one tries again.
+//! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that others
+//! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
 
 use super::locks::{LockTable, Waiter};
 use crate::batch::StoreId;
@@ -64,6 +64,7 @@ impl Alarm {
             match env.executor.spawn("situ-locks", Box::new(move || alarm.serve(&env_there, &locks_there))) {
                 Ok(thread) => lock(&self.state).thread = Some(thread),
                 Err(error) => {
+                    let error = Error::from(situ_storage::Error::io("start thread", "situ-locks", error));
                     let mut waits = {
                         let mut state = lock(&self.state);
                         state.started = false;
@@ -71,9 +72,9 @@ impl Alarm {
                     };
                     waits.remove(&due);
                     for waiter in waits.values() {
-                        locks.give_up(waiter);
+                        locks.fail(waiter, error.clone());
                     }
-                    return Err(situ_storage::Error::io("start thread", "situ-locks", error).into());
+                    return Err(error);
                 }
             }
         }
@@ -127,18 +128,22 @@ impl Alarm {
 #[cfg(test)]
 mod tests {
     use super::super::locks::{Acquired, Row, Verdict};
-    use super::super::options::LockMode;
+    use super::super::options::{LockMode, TransactionOptions};
     use super::*;
+    use crate::options::Options;
+    use crate::store::StoreBuilder;
     use situ_device::{Executor, ThreadExecutor};
+    use situ_sim::{FaultPlan, SimVolume};
     use std::io;
+    use std::task::{Context, Poll, Waker};
 
-    /// An executor that has no thread to give, the first time; what it is told to do, it does while it is asked.
+    /// An executor that has no thread to give when it has been told to do something; it does that while it is asked.
     #[derive(Default)]
     struct Refuses(Mutex<Option<Box<dyn FnOnce() + Send>>>);
 
     impl Executor for Refuses {
         fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JobHandle>> {
-            let meanwhile = lock(&self.0).take();
+            let meanwhile = (name == "situ-locks").then(|| lock(&self.0).take()).flatten();
             match meanwhile {
                 Some(meanwhile) => {
                     meanwhile();
@@ -174,13 +179,50 @@ mod tests {
         };
         *lock(&executor.0) = Some(Box::new(meanwhile));
         assert!(alarm.set(&env, &locks, &one, never).is_err());
-        assert_eq!(other.verdict(), Some(Verdict::GivenUp));
+        assert!(matches!(other.verdict(), Some(Verdict::Failed(_))));
         // Its caller was told; the wait is the caller's to end.
-        assert_eq!(one.verdict(), None);
+        assert!(one.verdict().is_none());
         alarm.set(&env, &locks, &third, env.clock.now()).unwrap();
         while third.verdict().is_none() {
             env.clock.sleep(Duration::from_millis(1));
         }
         alarm.close();
+    }
+
+    /// It was once told that no lock had come within an hour.
+    #[test]
+    fn a_wait_that_lost_its_thread_is_told_why_and_not_that_its_time_is_over() {
+        let executor = Arc::new(Refuses::default());
+        let env = Env { clock: Env::system().clock, executor: Arc::<Refuses>::clone(&executor) };
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let store = StoreBuilder::new(Options::default()).env(env).open_volume(Arc::new(volume)).unwrap();
+        let keyspace = store.default_keyspace().clone();
+        let begin = || store.begin(TransactionOptions::default().lock_timeout_ms(3_600_000)).unwrap();
+        let (mut holder, mut one, mut other) = (begin(), begin(), begin());
+        holder.lock(&keyspace, b"row", LockMode::Exclusive).unwrap();
+        let mut context = Context::from_waker(Waker::noop());
+        let waiting = Arc::new(Mutex::new(None));
+        let meanwhile = {
+            let (keyspace, waiting) = (keyspace.clone(), Arc::clone(&waiting));
+            move || {
+                let mut wait =
+                    Box::pin(async move { other.lock_async(&keyspace, b"row", LockMode::Exclusive).unwrap().await });
+                let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+                assert!(polled.is_pending());
+                *lock(&waiting) = Some(wait);
+            }
+        };
+        *lock(&executor.0) = Some(Box::new(meanwhile));
+        let is_io = |error: &Error| matches!(error, Error::Storage(situ_storage::Error::Io { .. }));
+        let refused = one.lock_async(&keyspace, b"row", LockMode::Exclusive).map(drop);
+        assert!(refused.as_ref().is_err_and(is_io), "{refused:?}");
+        let Some(mut wait) = lock(&waiting).take() else { panic!("the other one has not waited") };
+        match wait.as_mut().poll(&mut context) {
+            Poll::Ready(outcome) => assert!(outcome.as_ref().is_err_and(is_io), "{outcome:?}"),
+            Poll::Pending => panic!("it has no end"),
+        }
+        assert_eq!(store.statistics().lock_timeouts, 0);
+        drop((holder, one, wait));
+        store.close().unwrap();
     }
 }

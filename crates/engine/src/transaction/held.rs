@@ -138,6 +138,7 @@ impl Wanted {
         match verdict {
             Verdict::Granted => Ok(()),
             Verdict::Closed => Err(Error::Closed),
+            Verdict::Failed(error) => Err(error),
             Verdict::GivenUp => Err(self.timed_out(core, waiter.waited_for())),
         }
     }
@@ -213,7 +214,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let waited = self.wait.is_some();
         let verdict = self.end_wait();
-        let has = !waited || verdict == Some(Verdict::Granted);
+        let has = !waited || matches!(verdict, Some(Verdict::Granted));
         // Of an upgrade the transaction keeps what it had, and a little more.
         if has && !self.taken && !self.wanted.holds {
             self.core.transactions.locks.release(&self.wanted.row, self.wanted.owner);

@@ -8,7 +8,8 @@
 //! they could not go on before it anyway.
 //!
 //! **Waiting** ends by one *verdict*, given under the shard's lock by whoever takes the waiter out of the row's queue: a
-//! release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came.
+//! release that grants, a timeout, a cancelled future, the store's closing, a deadlock found when it came, or the lack of a
+//! thread that would end it.
 //!
 //! **Deadlocks** are looked for when a transaction is about to wait (`deadlock.rs`).
 //!
@@ -43,11 +44,13 @@ pub(crate) struct Row {
 }
 
 /// How waiting ended.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone)]
 pub(crate) enum Verdict {
     Granted,
     /// The time was over, or nobody waits any more.
     GivenUp,
+    /// Nobody would have ended the wait in time, and this is why.
+    Failed(Error),
     /// The store closes.
     Closed,
 }
@@ -74,7 +77,7 @@ struct WaiterState {
 
 impl Waiter {
     pub(super) fn verdict(&self) -> Option<Verdict> {
-        lock(&self.state).verdict
+        lock(&self.state).verdict.clone()
     }
 
     /// Leaves word whom to wake, and tells the verdict if there is one already.
@@ -83,7 +86,7 @@ impl Waiter {
         if state.verdict.is_none() {
             state.waker = Some(waker.clone());
         }
-        state.verdict
+        state.verdict.clone()
     }
 
     /// Who was in the way when the wait was given up.
@@ -342,6 +345,15 @@ impl LockTable {
 
     /// Ends a wait that is not decided yet; true if it was this call that ended it.
     pub(crate) fn give_up(&self, waiter: &Waiter) -> bool {
+        self.end_wait(waiter, Verdict::GivenUp)
+    }
+
+    /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction is told.
+    pub(crate) fn fail(&self, waiter: &Waiter, error: Error) -> bool {
+        self.end_wait(waiter, Verdict::Failed(error))
+    }
+
+    fn end_wait(&self, waiter: &Waiter, verdict: Verdict) -> bool {
         let mut granted = Vec::new();
         {
             let mut shard = self.shard(&waiter.row);
@@ -352,7 +364,7 @@ impl LockTable {
             if let Some(first) = locked.in_the_way_of(waiter).first() {
                 lock(&waiter.state).waited_for = *first;
             }
-            waiter.decide(Verdict::GivenUp);
+            waiter.decide(verdict);
             locked.waiters.remove(place);
             // Those behind it may have waited for it only.
             locked.grant(&mut granted);
