@@ -10,9 +10,9 @@ use crate::text;
 use serde::Serialize;
 use situ::device::{self, Device, Env};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
-use situ::{Options, Store, StoreBuilder};
+use situ::{Listener, Options, Store, StoreBuilder, StoreEvent};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 pub(crate) fn disk(command: &DiskCommand, out: &mut Output) -> Outcome {
     match command {
@@ -30,6 +30,21 @@ struct Changed {
     directory: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     fast_disk: Option<String>,
+    /// What a repair had set aside on the disk, and lies at home now.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    set_aside: Vec<String>,
+}
+
+/// The files that a repair had set aside on the disk, as they come home.
+#[derive(Default)]
+struct SetAside(Mutex<Vec<String>>);
+
+impl Listener for SetAside {
+    fn event(&self, event: &StoreEvent) {
+        if let StoreEvent::DamagedFileMoved { file, .. } = event {
+            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file.clone());
+        }
+    }
 }
 
 fn existing() -> Options {
@@ -45,7 +60,7 @@ fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
     let fast_disk = store.properties().placement.map(|placement| placement.fast_location);
     store.close().map_err(failed)?;
     let (shown, disk) = (directory.display(), options.disk.display());
-    let changed = Changed { directory: shown.to_string(), fast_disk };
+    let changed = Changed { directory: shown.to_string(), fast_disk, set_aside: Vec::new() };
     if out.is_json() {
         out.object(&changed)?;
     } else {
@@ -58,11 +73,24 @@ fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
 fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     let directory = &options.directory;
     let failed = |error: situ::Error| Failure::store("cannot drain the store's fast disk", directory, &error);
-    let store = Store::open(directory, existing()).map_err(failed)?;
+    let heard = Arc::new(SetAside::default());
+    let mut store_options = existing();
+    store_options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
+    let store = Store::open(directory, store_options).map_err(failed)?;
     let drained = store.drain_fast_disk();
     let closed = store.close();
+    let set_aside = std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner));
+    if !out.is_json() {
+        // Also when the drain has failed later: they are somewhere else now.
+        for file in &set_aside {
+            out.line(format!(
+                "{file}, which a repair had set aside on the disk, lies in {} now.",
+                directory.display()
+            ))?;
+        }
+    }
     drained.and(closed).map_err(failed)?;
-    let changed = Changed { directory: directory.display().to_string(), fast_disk: None };
+    let changed = Changed { directory: directory.display().to_string(), fast_disk: None, set_aside };
     if out.is_json() {
         out.object(&changed)?;
     } else {

@@ -153,3 +153,25 @@ fn a_repair_is_told_where_the_fast_disk_is() {
     assert!(repaired.contains("Nothing is lost"), "{repaired}");
     assert_eq!(situ(at, &["get", "b"]).done().text().trim(), "2");
 }
+
+/// A drain moved such files without a word, and what it could not read of them became zeros.
+#[test]
+fn a_drain_tells_what_a_repair_had_set_aside_on_the_disk() {
+    for json in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let at = directory.path();
+        situ(at, &["put", "a", "1"]).done();
+        std::fs::create_dir(at.join("disk")).unwrap();
+        situ(at, &["disk", "add", "situ-data", "disk"]).done();
+        std::fs::write(at.join("disk/000900.damaged"), b"what was left").unwrap();
+        let drain: &[&str] =
+            if json { &["disk", "drain", "situ-data", "--json"] } else { &["disk", "drain", "situ-data"] };
+        let drained = situ(at, drain).done();
+        if json {
+            assert_eq!(drained.json()["set_aside"][0].as_str(), Some("000900.damaged"));
+        } else {
+            assert!(drained.text().contains("000900.damaged, which a repair had set aside"), "{drained:?}");
+        }
+        assert_eq!(std::fs::read(at.join("situ-data/000900.damaged")).unwrap(), b"what was left");
+    }
+}

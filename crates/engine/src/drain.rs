@@ -8,7 +8,8 @@
 //!
 //! **Failure.** A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
 //! drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A file that nobody in the store
-//! knows, and one that cannot be removed, would be waited for without end: it ends the drain, which names it.
+//! knows, one that cannot be removed, and one that a repair has set aside and that cannot be read would be waited for without
+//! end: it ends the drain, which names it.
 
 use crate::commit::Level0;
 use crate::core::{Core, lock};
@@ -18,6 +19,7 @@ use crate::keyspace::KeyspaceCore;
 use crate::placing::Placing;
 use crate::version::TableFile;
 use crate::{Error, Result};
+use aside::Unreadable;
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::sync::Arc;
@@ -65,6 +67,7 @@ impl Core {
         let closed = Closed::begin(placing)?;
         let disks = &placing.disks;
         self.log_goes_home(log, disks)?;
+        let mut unreadable = Unreadable::default();
         loop {
             let seen = self.progress.generation();
             self.writable()?;
@@ -78,7 +81,7 @@ impl Core {
                      disk cannot be emptied; move it away, and drain the disk again"
                 )));
             }
-            let moved = self.tables_go_home()? | self.damaged_files_go_home(disks)?;
+            let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, &mut unreadable)?;
             // A file that cannot be removed would be tried again without end.
             self.try_bury().and_then(|()| self.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
@@ -87,6 +90,7 @@ impl Core {
             if disks.fast_is_empty()? {
                 break;
             }
+            unreadable.while_others_are_left(disks)?;
             if !moved {
                 self.progress.wait(seen, Some(LOOK_EVERY));
             }

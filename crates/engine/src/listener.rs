@@ -160,8 +160,6 @@ pub enum StoreEvent {
     DamagedFileMoved {
         /// Its name there.
         file: String,
-        /// So much of it the fast disk did not give; it is zeros now.
-        unreadable_bytes: u64,
     },
     /// The fast disk cannot do something as it should, now or any more; the store goes on without. Told once of each, within
     /// seconds, while the disks are used.
@@ -227,12 +225,8 @@ impl fmt::Display for StoreEvent {
                 let disk = if *to_fast_disk { "fast" } else { "capacity" };
                 write!(f, "{keyspace}: table {table} of level {level} was copied to the {disk} disk: {reason}")
             }
-            StoreEvent::DamagedFileMoved { file, unreadable_bytes } => {
-                write!(f, "{file}, which a repair had set aside on the fast disk, was copied to the capacity disk")?;
-                match unreadable_bytes {
-                    0 => Ok(()),
-                    bytes => write!(f, "; {bytes} bytes of it cannot be read, and are zeros in the copy"),
-                }
+            StoreEvent::DamagedFileMoved { file } => {
+                write!(f, "{file}, which a repair had set aside on the fast disk, was moved to the capacity disk")
             }
             StoreEvent::FastDiskDegraded { trouble } => write!(f, "the fast disk: {trouble}"),
             StoreEvent::Failed { error } => write!(f, "the store takes no more writes: {error}"),

@@ -568,7 +568,7 @@ impl Store {
     ///
     /// # Errors
     /// There is no fast disk; the capacity disk is full; one of the disks fails; there is a file on the fast disk that is not
-    /// the store's; the store is closed meanwhile.
+    /// the store's, or one that a repair has set aside and that cannot be read; the store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().drain()
     }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::flush::Host;
 use crate::store::StoreBuilder;
-use crate::{Options, Store};
+use crate::{Options, RepairOptions, Store, repair_volumes};
 use situ_compaction::TaskHost;
 use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
@@ -147,6 +147,56 @@ fn promise_7_a_drain_ends_when_a_file_cannot_be_removed() {
             store.check().unwrap();
             store.close().unwrap();
             assert!(world.fast.list().unwrap().iter().all(|file| file.name == FileName::Lock));
+        });
+    }
+}
+
+/// One error of reading was enough: the file was written at home with zeros in place of what the disk had not given, the
+/// original was removed, and the drain said that all was well.
+#[test]
+fn promise_7_a_file_set_aside_that_cannot_be_read_stays_and_ends_the_drain() {
+    for answers_again in [true, false] {
+        let world = world(5);
+        world.executor.run(|| {
+            let store = world.open();
+            store.put(b"key", b"value").unwrap();
+            store.flush().unwrap();
+            store.close().unwrap();
+            let (name, contents) = (FileName::Damaged(900), [7; 10_000]);
+            world.fast.set_contents(name, &contents);
+            let store = world.open();
+            store.put(b"other key", b"value").unwrap();
+            let rule = Rule::new(Fault::Io).on(&[Operation::Read]).files(&[FileKind::Other]);
+            world.fast.set_faults(FaultPlan::none().with(rule));
+            let text = store.drain_fast_disk().unwrap_err().to_string();
+            for part in ["fast/000900.damaged", "bytes 0 to 10000 of 10000", "--without-fast-disk"] {
+                assert!(text.contains(part), "{part:?} is not in {text}");
+            }
+            assert_eq!(world.fast.contents(name).as_deref(), Some(&contents[..]));
+            assert_eq!(world.home.contents(name), None);
+            let left = world.fast.list().unwrap().into_iter().map(|file| file.name);
+            let left: Vec<FileName> = left.filter(|file| ![FileName::Lock, FileName::Member].contains(file)).collect();
+            assert_eq!(left, [name], "all else is home");
+            assert!(world.home.list().unwrap().iter().all(|file| !matches!(file.name, FileName::Temporary(_))));
+            let store = if answers_again {
+                world.fast.set_faults(FaultPlan::none());
+                store.drain_fast_disk().unwrap();
+                assert_eq!(world.home.contents(name).as_deref(), Some(&contents[..]));
+                assert_eq!(world.fast.contents(name), None);
+                store
+            } else {
+                // As the error says.
+                store.close().unwrap();
+                let home: Arc<dyn Volume> = Arc::new(world.home.clone());
+                let how = RepairOptions { without_fast_disk: true, ..RepairOptions::default() };
+                let report = repair_volumes(&home, None, &world.executor.env(), how).unwrap();
+                assert!(report.was_sound && report.nothing_lost(), "{report}");
+                StoreBuilder::new(Options::default()).env(world.executor.env()).open_volume(home).unwrap()
+            };
+            for key in [&b"key"[..], b"other key"] {
+                assert_eq!(store.get(key).unwrap().as_deref(), Some(&b"value"[..]));
+            }
+            store.close().unwrap();
         });
     }
 }
