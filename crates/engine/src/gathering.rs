@@ -14,10 +14,10 @@
 //!    late costs [`LATE_COST`], and when it is used up nobody gives way for [`REST`] times as long as the last one took.
 //!    On a machine that is busy with other things that is one part in `REST` of the time.
 //!
-//! **Threads.** Atomics; writers that come back late at the same moment may overwrite each other's
-//! rest and credit. **Rejected:** to
-//! sleep until a leader has written: two switches and a wake-up cost what a write costs. To give way with few writers: they
-//! wait longer and gain nothing, as a disk that is waited for gathers them anyway.
+//! **Invariant.** It only decides who runs next: a record's way, its order and its durability do not depend on it.
+//! **Threads.** Atomics; writers that come back late at the same moment may overwrite each other's rest and credit.
+//! **Rejected:** to sleep until a leader has written: two switches and a wake-up cost what a write costs. To give way with few
+//! writers: they wait longer and gain nothing, as a disk that is waited for gathers them anyway.
 
 use situ_device::Env;
 use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
