@@ -1,46 +1,16 @@
 //! A fast disk that is there and cannot be used as it is: rot in DISKS or MEMBER, a device that fails, what a repair left on it.
 //! Nothing of that may lead to giving up what lies on the disk.
 
+mod common;
+
+use common::fast::{builder, fill, holds, small};
 use situ_device::Env;
-use situ_engine::{
-    Error, Options, RepairOptions, Store, StoreBuilder, repair_directory, repair_volumes, verify_directory,
-    verify_volumes,
-};
+use situ_engine::{Error, RepairOptions, repair_directory, repair_volumes, verify_directory, verify_volumes};
 use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-
-fn small() -> Options {
-    let mut options = Options::default();
-    options.keyspace.memtable_bytes = 16 << 10;
-    options.keyspace.level_base_bytes = 16 << 10;
-    options.keyspace.table_bytes = 8 << 10;
-    options.compaction_threads = 1;
-    options
-}
-
-fn builder(fast: Option<&Path>) -> StoreBuilder {
-    let builder = StoreBuilder::new(small());
-    match fast {
-        Some(fast) => builder.fast_disk(fast),
-        None => builder,
-    }
-}
-
-fn fill(store: &Store, count: u32) {
-    for n in 0..count {
-        store.put(format!("key {n:06}").as_bytes(), &[n as u8; 100]).unwrap();
-    }
-}
-
-fn holds(store: &Store, count: u32) {
-    for n in 0..count {
-        let found = store.get(format!("key {n:06}").as_bytes()).unwrap();
-        assert_eq!(found.as_deref(), Some(&[n as u8; 100][..]), "key {n}");
-    }
-}
 
 struct Places {
     _root: tempfile::TempDir,
@@ -95,7 +65,7 @@ fn rot_in_disks_or_member_is_found_and_repaired() {
     for name in ["DISKS", "MEMBER"] {
         let Places { home, fast, .. } = &places();
         let store = builder(Some(fast)).open(home).unwrap();
-        fill(&store, 500);
+        fill(&store, 0, 500);
         store.close().unwrap();
         let file = if name == "DISKS" { home.join(name) } else { fast.join(name) };
         flip(&file, 30);
@@ -120,7 +90,7 @@ fn a_store_whose_disks_or_member_is_rotten_is_repaired_by_its_directory() {
     for name in ["DISKS", "MEMBER"] {
         let Places { home, fast, .. } = &places();
         let store = builder(Some(fast)).open(home).unwrap();
-        fill(&store, 500);
+        fill(&store, 0, 500);
         store.close().unwrap();
         flip(&if name == "DISKS" { home.join(name) } else { fast.join(name) }, 30);
         let error = builder(None).open(home).map(drop).unwrap_err();
@@ -150,7 +120,7 @@ fn contents(directory: &Path) -> BTreeMap<OsString, Vec<u8>> {
 
 fn closed_store(home: &Path, fast: &Path, count: u32) {
     let store = builder(Some(fast)).open(home).unwrap();
-    fill(&store, count);
+    fill(&store, 0, count);
     store.wait_idle().unwrap();
     store.close().unwrap();
 }
@@ -249,7 +219,7 @@ fn a_fast_disk_that_cannot_be_used_is_not_taken_for_lost() {
     std::fs::create_dir(home).unwrap();
     raw_disk(fast);
     let store = builder(Some(fast)).open(home).unwrap();
-    fill(&store, 500);
+    fill(&store, 0, 500);
     store.close().unwrap();
     let sound = std::fs::read(fast).unwrap();
     // The journal of metadata.
@@ -294,7 +264,7 @@ fn a_new_directory_for_a_fast_disk_is_made_next_to_what_is_there_and_not_among_d
 fn what_a_repair_set_aside_goes_home_with_the_rest() {
     let Places { home, fast, .. } = &places();
     let store = builder(Some(fast)).open(home).unwrap();
-    fill(&store, 500);
+    fill(&store, 0, 500);
     store.flush().unwrap();
     store.wait_idle().unwrap();
     store.close().unwrap();
@@ -346,7 +316,7 @@ fn a_drain_names_what_nobody_will_take_away() {
     for stranger in ["MANIFEST-000003", "900000.table", "900000.spare"] {
         let Places { home, fast, .. } = &places();
         let store = builder(Some(fast)).open(home).unwrap();
-        fill(&store, 200);
+        fill(&store, 0, 200);
         std::fs::write(fast.join(stranger), b"somebody's").unwrap();
         let text = refused(store.drain_fast_disk());
         assert!(text.contains(stranger) && text.contains("move it away"), "{text}");

@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::fast::{builder, fill, holds, small};
 use situ_device::Env;
 use situ_engine::{
     Durability, Error, Listener, Options, RepairOptions, Store, StoreBuilder, StoreEvent, repair_directory,
@@ -13,36 +14,6 @@ use situ_storage::{FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-fn small() -> Options {
-    let mut options = Options::default();
-    options.keyspace.memtable_bytes = 16 << 10;
-    options.keyspace.level_base_bytes = 16 << 10;
-    options.keyspace.table_bytes = 8 << 10;
-    options.compaction_threads = 1;
-    options
-}
-
-fn builder(fast: Option<&Path>) -> StoreBuilder {
-    let builder = StoreBuilder::new(small());
-    match fast {
-        Some(fast) => builder.fast_disk(fast),
-        None => builder,
-    }
-}
-
-fn fill(store: &Store, from: u32, count: u32) {
-    for n in from..from + count {
-        store.put(format!("key {n:06}").as_bytes(), &[n as u8; 100]).unwrap();
-    }
-}
-
-fn holds(store: &Store, count: u32) {
-    for n in 0..count {
-        let found = store.get(format!("key {n:06}").as_bytes()).unwrap();
-        assert_eq!(found.as_deref(), Some(&[n as u8; 100][..]), "key {n}");
-    }
-}
 
 /// The names of a store's files in a directory.
 fn files(directory: &Path) -> Vec<FileName> {

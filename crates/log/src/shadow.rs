@@ -36,6 +36,38 @@ impl Rng {
     }
 }
 
+/// A page file that takes no time and keeps nothing.
+pub(crate) struct Nowhere {
+    pub(crate) pages: u64,
+    pub(crate) writes_wait: bool,
+}
+
+impl PageFile for Nowhere {
+    fn path(&self) -> &str {
+        "nowhere"
+    }
+
+    fn pages(&self) -> u64 {
+        self.pages
+    }
+
+    fn writes_wait(&self) -> bool {
+        self.writes_wait
+    }
+
+    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
+        Ok(())
+    }
+
+    fn sync(&self) -> Result<()> {
+        Ok(())
+    }
+
+    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
+        Ok(())
+    }
+}
+
 #[derive(Debug, Clone)]
 pub(crate) enum Step {
     Create {

@@ -1,6 +1,7 @@
 //! What the engine's tests share: small stores, a model, random operations.
 #![allow(dead_code, unreachable_pub, reason = "each test binary uses its part")]
 
+pub mod fast;
 pub mod prefix;
 pub mod raw;
 

@@ -1,37 +1,10 @@
 //! Orders of events that threads rarely produce.
 
 use super::*;
-
-struct Nothing;
-
-impl PageFile for Nothing {
-    fn path(&self) -> &str {
-        "nothing"
-    }
-
-    fn pages(&self) -> u64 {
-        64
-    }
-
-    fn writes_wait(&self) -> bool {
-        false
-    }
-
-    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-}
+use crate::shadow::Nowhere;
 
 fn state() -> State {
-    State::new(&LogOptions::default(), 1, Arc::new(Nothing)).unwrap()
+    State::new(&LogOptions::default(), 1, Arc::new(Nowhere { pages: 64, writes_wait: false })).unwrap()
 }
 
 fn append(state: &mut State, length: usize) -> u64 {

@@ -2,36 +2,7 @@
 
 use super::*;
 use crate::files::Files;
-use situ_storage::{Buffer, PageFile};
-
-/// A page file without a page cache before it.
-struct Uncached;
-
-impl PageFile for Uncached {
-    fn path(&self) -> &str {
-        "uncached"
-    }
-
-    fn pages(&self) -> u64 {
-        12
-    }
-
-    fn writes_wait(&self) -> bool {
-        true
-    }
-
-    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-}
+use crate::shadow::Nowhere;
 
 fn fill(log: &Log, durability: Durability, byte: u8) -> usize {
     let mut count = 0;
@@ -215,7 +186,7 @@ fn a_thread_that_must_not_wait_leaves_a_file_without_a_cache_and_what_is_behind_
     let shadow = Shadow::default();
     let env = Env::system();
     let files = Files::open(shadow.volume(), small().file_bytes, 0, env.executor.event()).unwrap();
-    let log = Log::over(files, env, &small(), 1, Arc::new(Uncached)).unwrap();
+    let log = Log::over(files, env, &small(), 1, Arc::new(Nowhere { pages: 12, writes_wait: true })).unwrap();
     log.append(&[b"for the device"]).unwrap();
     assert!(!log.advance_cached().unwrap());
     log.prepare_next(2, 0).unwrap();

@@ -4,7 +4,8 @@
 
 use super::*;
 use crate::files::Files;
-use situ_storage::{Buffer, PageFile, RawOptions, RawVolume};
+use crate::shadow::Nowhere;
+use situ_storage::{RawOptions, RawVolume};
 use std::time::{Duration, Instant};
 
 fn volume() -> (Option<tempfile::TempDir>, Arc<dyn Volume>) {
@@ -97,35 +98,6 @@ fn synced() {
     }
 }
 
-/// A page file that takes no time.
-struct Nothing;
-
-impl PageFile for Nothing {
-    fn path(&self) -> &str {
-        "nothing"
-    }
-
-    fn pages(&self) -> u64 {
-        1 << 30
-    }
-
-    fn writes_wait(&self) -> bool {
-        false
-    }
-
-    fn write(&self, _: u64, _: &Buffer, _: usize, _: bool) -> Result<()> {
-        Ok(())
-    }
-
-    fn sync(&self) -> Result<()> {
-        Ok(())
-    }
-
-    fn read_at(&self, _: u64, _: &mut [u8]) -> Result<()> {
-        Ok(())
-    }
-}
-
 #[test]
 #[ignore = "measures the machine"]
 fn the_log_without_a_disk() {
@@ -134,7 +106,9 @@ fn the_log_without_a_disk() {
     for durability in [Durability::Buffered, Durability::Synced] {
         let env = Env::system();
         let files = Files::open(Shadow::default().volume(), 0, 0, env.executor.event()).unwrap();
-        let log = Log::over(files, env, &LogOptions::default(), 1, Arc::new(Nothing)).unwrap();
+        let log =
+            Log::over(files, env, &LogOptions::default(), 1, Arc::new(Nowhere { pages: 1 << 30, writes_wait: false }))
+                .unwrap();
         let best = (0..200).map(|_| {
             let started = Instant::now();
             for _ in 0..5000 {
