@@ -122,8 +122,16 @@ pub fn recover(
         scan.wholly_durable = claimed;
         claimed = (claimed || scan.previous_durable) && !scan.begins;
     }
-    let mut reader = Reader { mode, record, report: RecoveryReport::default(), pending: Vec::new(), start: None };
+    let mut reader = Reader {
+        mode,
+        record,
+        report: RecoveryReport::default(),
+        pending: Vec::new(),
+        start: None,
+        goes_on_behind: None,
+    };
     reader.read_all(&scans)?;
+    reader.look_for_next(&**volume, &scans)?;
     Ok(reader.report)
 }
 
@@ -209,6 +217,8 @@ struct Reader<'a> {
     pending: Vec<u8>,
     /// Where the pending record starts; `None` when the reader must find the next record's start.
     start: Option<RecordPosition>,
+    /// The file read last, and the page behind its end mark, if that says that the log goes on in another file.
+    goes_on_behind: Option<(u64, u32)>,
 }
 
 impl Reader<'_> {
@@ -249,6 +259,25 @@ impl Reader<'_> {
         Ok(())
     }
 
+    /// Whoever ends a file has made the next one, durably. If the last file of all is ended, another one was there and is gone,
+    /// and nothing that is left says what of it was durable. A file that somebody has made since the files were listed is
+    /// enough: the log is being written.
+    fn look_for_next(&mut self, volume: &dyn Volume, scans: &[Scan]) -> Result<()> {
+        let (Some((ended, page)), Some(scan)) = (self.goes_on_behind, scans.last()) else { return Ok(()) };
+        if ended != scan.number {
+            return Ok(());
+        }
+        let is_later = |name: FileName| matches!(name, FileName::Log(number) if number > scan.number);
+        if volume.list()?.into_iter().any(|file| is_later(file.name)) {
+            return Ok(());
+        }
+        let offset = u64::from(page) * PAGE_BYTES as u64;
+        let expected =
+            format!("a log file behind log file {}, which says that the log goes on in another", scan.number);
+        let error = Error::corruption(scan.file.path(), offset, "next log file", expected, "no such file");
+        self.lose(scan, page, 0, error)
+    }
+
     /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.
     fn pass_over_empty(&mut self, scan: &Scan) -> Result<()> {
         match &scan.first_damage {
@@ -280,6 +309,7 @@ impl Reader<'_> {
 
     fn read_file(&mut self, scan: &Scan) -> Result<End> {
         self.pending.clear();
+        self.goes_on_behind = None;
         self.start = Some(RecordPosition { file: scan.number, page: 0, offset: 0 });
         let mut previous_used = Some(0);
         let mut pages = Pages::new(Arc::clone(&scan.file), scan.number);
@@ -356,7 +386,9 @@ impl Reader<'_> {
     fn end(&mut self, scan: &Scan, header: &Header) -> End {
         if !header.closed() {
             let reason = "the file ended, and the next one was not begun".to_owned();
-            self.report.tail = Tail::Open { file: scan.number, page: header.page_number.saturating_add(1), reason };
+            let page = header.page_number.saturating_add(1);
+            self.goes_on_behind = Some((scan.number, page));
+            self.report.tail = Tail::Open { file: scan.number, page, reason };
             return End::Ended;
         }
         self.report.tail = Tail::Closed;

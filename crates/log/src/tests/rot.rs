@@ -116,6 +116,36 @@ fn a_missing_file_is_named() {
     assert!(!found.is_empty() && found.len() < records.len() && records.ends_with(&found));
 }
 
+/// The metadata of a disk without a file system lost its last edit to rot, and with it the name of the log file that was begun
+/// last. The file before says that there is another, and the log was taken to end there: what had been acknowledged since was
+/// gone without a word.
+#[test]
+fn a_missing_last_file_is_named() {
+    let (shadow, records) = sound(false);
+    let mut image = shadow.contents();
+    // One that was made ready and never used may be missing.
+    let in_use = |image: &BTreeMap<FileName, Vec<u8>>, file| image[&FileName::Log(file)].iter().any(|byte| *byte != 0);
+    while let Some(file) = log_files(&image).last().copied().filter(|file| !in_use(&image, *file)) {
+        image.remove(&FileName::Log(file));
+    }
+    assert_eq!(bodies(read_all(&Shadow::of(image.clone()), RecoveryMode::Strict).unwrap().1), records);
+    let last = *log_files(&image).last().unwrap();
+    let blank = vec![0; image[&FileName::Log(last)].len()];
+    image.remove(&FileName::Log(last));
+    let before = *log_files(&image).last().unwrap();
+    let missing = Shadow::of(image.clone());
+    let error = read_all(&missing, RecoveryMode::Strict).unwrap_err();
+    assert!(error.to_string().contains(&format!("a log file behind log file {before}")), "{error}");
+    let (report, found) = read_all(&missing, RecoveryMode::Repair).unwrap();
+    assert_eq!(report.lost.iter().map(|lost| lost.file).collect::<Vec<_>>(), [before]);
+    let found = bodies(found);
+    assert!(found.len() < records.len() && records.starts_with(&found));
+    // A file that the writer went on to after the files were listed is no loss.
+    let files = log_files(&image);
+    image.insert(FileName::Log(last), blank);
+    assert_eq!(read_files(&Shadow::of(image).volume(), &files, RecoveryMode::Strict).unwrap().1.len(), found.len());
+}
+
 #[test]
 fn damage_behind_what_is_known_durable_is_a_torn_tail() {
     let (shadow, records) = sound(false);
