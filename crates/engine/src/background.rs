@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files, watches the log's size, measures the disks if there are two |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`loggers.rs`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
@@ -198,11 +198,12 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
         false => Ok(()),
     };
     let flushed = core.flush_one()?;
-    if !flushed {
-        prepared?;
-        core.limit_log()?;
+    if flushed {
+        return Ok(true);
     }
-    Ok(flushed)
+    prepared?;
+    core.limit_log()?;
+    Ok(core.volume.tidy())
 }
 
 impl Core {

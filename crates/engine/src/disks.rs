@@ -452,6 +452,10 @@ impl Volume for Disks {
         self.capacity.volume.space()
     }
 
+    fn tidy(&self) -> bool {
+        self.fast.volume.tidy() | self.capacity.volume.tidy()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         struct Both {
             _both: Locks,

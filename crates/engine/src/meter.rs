@@ -181,6 +181,10 @@ impl Volume for Metered {
         self.inner.troubles()
     }
 
+    fn tidy(&self) -> bool {
+        self.inner.tidy()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         self.inner.lock()
     }

@@ -17,7 +17,8 @@
 //!   not need. If there is no run of that length it gets several; only when all free pages together are too few
 //!   is there no space.
 //! * A removed file's pages are given away when the removal is durable and the last handle has gone. The device is told of
-//!   them in batches, and not at all if somebody needs them first.
+//!   them by [`Volume::tidy`], a part at a time, and not at all if somebody needs them first: a device may take a tenth of a second
+//!   for some hundred MiB, and who makes a file or syncs names does not wait for that.
 //!
 //! **Invariants.** A page belongs to one file, to a checkpoint, or to nobody. What a durable record names is durable.
 //! **Threads.** One lock for names, rooms and what is emitted; never held across anything that waits for the device.
@@ -253,9 +254,7 @@ impl Volume for RawVolume {
     fn sync_names(&self) -> Result<()> {
         self.shared.check_alive()?;
         let emitted = self.shared.lock().journal.emitted;
-        self.shared.commit(emitted)?;
-        self.shared.discard(1);
-        Ok(())
+        self.shared.commit(emitted)
     }
 
     fn list(&self) -> Result<Vec<FileMeta>> {
@@ -274,6 +273,10 @@ impl Volume for RawVolume {
 
     fn troubles(&self) -> Vec<String> {
         self.list_troubles()
+    }
+
+    fn tidy(&self) -> bool {
+        self.shared.discard()
     }
 
     fn lock(&self) -> Result<Box<dyn Lock>> {

@@ -77,6 +77,12 @@ pub trait Volume: Send + Sync {
         Vec::new()
     }
 
+    /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if there is
+    /// more. It takes as long as the device likes: a call for a thread that nobody waits for.
+    fn tidy(&self) -> bool {
+        false
+    }
+
     /// Takes the right to write, until the lock is dropped.
     ///
     /// # Errors

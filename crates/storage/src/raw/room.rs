@@ -6,8 +6,8 @@
 //! run that is long enough. If none is, the caller first makes room that is on its way ([`Room::reclaim`]), and only then
 //! takes the longest runs until it has enough.
 //!
-//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until a batch is
-//! worth a discard, or until somebody needs them.
+//! Pages that come back go to `given_back` first if the device wants to be told: they wait there until somebody has time to tell
+//! it, or until somebody needs them.
 //!
 //! **Invariants.** A page is free, given back, being discarded, or somebody's; [`Room::account`] says how many of each.
 //! **Threads.** One lock, held for a few map operations.
@@ -226,15 +226,24 @@ impl Room {
         !extents.is_empty()
     }
 
-    /// Takes what was given back, if it is at least so many pages, to be discarded. [`Room::discarded`] must follow.
-    pub(super) fn take_for_discard(&self, pages_min: u64) -> Vec<Extent> {
+    /// Takes some of what was given back to be discarded, about `pages_max` pages. [`Room::discarded`] must follow.
+    pub(super) fn take_for_discard(&self, pages_max: u64) -> Vec<Extent> {
         let mut state = self.lock();
-        if state.given_back_pages < pages_min.max(1) {
-            return Vec::new();
+        let mut extents = Vec::new();
+        let mut pages = 0;
+        while pages < pages_max
+            && let Some(mut extent) = state.given_back.pop()
+        {
+            let rest = extent.pages.saturating_sub(pages_max - pages);
+            extent.pages -= rest;
+            if rest > 0 {
+                state.given_back.push(Extent { first: extent.first + extent.pages, pages: rest });
+            }
+            pages += extent.pages;
+            extents.push(extent);
         }
-        state.discarding_pages += state.given_back_pages;
-        state.given_back_pages = 0;
-        let mut extents = std::mem::take(&mut state.given_back);
+        state.given_back_pages -= pages;
+        state.discarding_pages += pages;
         drop(state);
         extents.sort_unstable();
         extents.dedup_by(|next, last| {
@@ -245,6 +254,11 @@ impl Room {
             joined
         });
         extents
+    }
+
+    /// Whether anything was given back that the device has not been told of.
+    pub(super) fn awaits_discard(&self) -> bool {
+        self.lock().given_back_pages > 0
     }
 
     /// The part of an extent that a discard can name.
@@ -327,14 +341,18 @@ mod tests {
     }
 
     #[test]
-    fn what_comes_back_waits_for_a_batch_or_for_somebody_who_needs_it() {
+    fn what_comes_back_waits_until_the_device_is_told_or_somebody_needs_it() {
         let room = room(&[], 8).unwrap();
         let all = room.take_run(100).unwrap();
         room.give_back(&[extent(101, 9), extent(110, 20)]);
         assert_eq!((room.take_run(1), room.account().free_pages), (None, 29));
-        assert_eq!(room.take_for_discard(30), []);
-        let batch = room.take_for_discard(29);
-        assert_eq!(batch, [extent(101, 29)]);
+        let part = room.take_for_discard(12);
+        assert_eq!((part, room.awaits_discard()), (vec![extent(110, 12)], true));
+        room.discarded(&[extent(110, 12)]);
+        assert_eq!(room.take_run(12), Some(extent(110, 12)));
+        room.give_back(&[extent(110, 12)]);
+        let batch = room.take_for_discard(100);
+        assert_eq!((batch.as_slice(), room.awaits_discard()), (&[extent(101, 29)][..], false));
         assert_eq!(room.discardable(&batch[0]), Some(extent(104, 24)));
         assert_eq!(room.discardable(&extent(105, 8)), None);
         assert_eq!(room.take_run(1), None);

@@ -15,7 +15,7 @@ use std::io;
 use std::sync::atomic::AtomicU32;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 
-/// Given back pages are discarded when there are so many of them.
+/// The device is told of about so many free pages at once.
 const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
 /// A long checkpoint gets room for so much more than is needed when it is set apart.
 const RESERVE_SLACK_BYTES: u64 = 64 << 10;
@@ -451,7 +451,6 @@ impl Shared {
                     self.committed.notify();
                     drop(gone);
                     result?;
-                    self.discard(DISCARD_BATCH_PAGES);
                 }
             }
         }
@@ -573,19 +572,19 @@ impl Shared {
         Ok(old)
     }
 
-    /// Tells the device of free pages, if there are at least so many that it has not been told of.
-    pub(super) fn discard(&self, pages_min: u64) {
+    /// Tells the device of some of the free pages that it has not been told of. True if there are more.
+    pub(super) fn discard(&self) -> bool {
         let (top, off) = {
             let state = self.lock();
             (Arc::clone(&state.top), state.discard_failed.is_some() || state.check_changes().is_err())
         };
         if off {
             top.reclaim();
-            return;
+            return false;
         }
-        let batch = top.take_for_discard(pages_min);
+        let batch = top.take_for_discard(DISCARD_BATCH_PAGES);
         if batch.is_empty() {
-            return;
+            return false;
         }
         let whole: Vec<Extent> = batch.iter().filter_map(|extent| top.discardable(extent)).collect();
         let result = self.transfers.discard(&whole);
@@ -594,6 +593,7 @@ impl Shared {
             // The pages are free all the same; the device only does not know it. The report says so.
             self.lock().discard_failed = Some(error.to_string());
         }
+        top.awaits_discard()
     }
 }
 

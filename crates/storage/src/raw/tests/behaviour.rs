@@ -407,7 +407,7 @@ fn the_overhead_is_below_a_hundredth() {
 }
 
 #[test]
-fn removed_files_are_discarded_in_batches() {
+fn the_device_is_told_of_removed_files_by_who_tidies_and_nobody_else_waits_for_it() {
     on_a_disk(300, 16, |env, device| {
         let volume = open(env, device).unwrap();
         write(&volume, FileName::Table(1), &[1; 40 * PAGE_BYTES]).unwrap();
@@ -417,10 +417,14 @@ fn removed_files_are_discarded_in_batches() {
         volume.remove(FileName::Table(2)).unwrap();
         let before = device.operations();
         volume.sync_names().unwrap();
-        // A frame, and one discard: the other file is open.
+        // A frame.
+        assert_eq!(device.operations() - before, 1);
+        // One discard: the other file is open.
+        assert!(!volume.tidy());
         assert_eq!(device.operations() - before, 2);
         drop(reader);
         volume.sync_names().unwrap();
+        assert!(!volume.tidy() && !volume.tidy());
         assert_eq!(device.operations() - before, 3);
         // A device that cannot is not asked again, and the report says so.
         device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
@@ -428,6 +432,7 @@ fn removed_files_are_discarded_in_batches() {
             write(&volume, FileName::Table(number), &[1; 40 * PAGE_BYTES]).unwrap();
             volume.remove(FileName::Table(number)).unwrap();
             volume.sync_names().unwrap();
+            assert!(!volume.tidy());
         }
         assert!(volume.report().discard_failed.is_some());
         check_room(&volume);
