@@ -17,7 +17,8 @@
 use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{
-    AtFlags, FileType, OFlags, SeekFrom, Statx, StatxFlags, fcntl_getfl, fstat, fstatfs, major, minor, seek, statx,
+    AtFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags, fcntl_getfl, fstat, fstatfs, major, minor, seek,
+    stat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{File, OpenOptions};
@@ -40,6 +41,19 @@ pub(crate) enum Kind {
     BlockDevice,
 }
 
+impl Kind {
+    fn of(stat: &Stat, path: &Path) -> io::Result<Kind> {
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::RegularFile => Ok(Kind::RegularFile),
+            FileType::BlockDevice => Ok(Kind::BlockDevice),
+            other => {
+                let why = format!("{} is a {other:?}; give a block device or a regular file", path.display());
+                Err(io::Error::new(io::ErrorKind::InvalidInput, why))
+            }
+        }
+    }
+}
+
 /// An open file or block device and what is known about it.
 #[derive(Debug, Clone)]
 pub(crate) struct Target {
@@ -55,6 +69,8 @@ pub(crate) struct Target {
 
 impl Target {
     pub(crate) fn open(path: &Path, read_only: bool) -> io::Result<Target> {
+        // Before it is opened: opening a pipe waits for somebody at its other end.
+        Kind::of(&stat(path)?, path)?;
         let direct = OFlags::DIRECT.bits() as i32;
         let open = |flags| OpenOptions::new().read(true).write(!read_only).custom_flags(flags).open(path);
         let file = match open(direct) {
@@ -74,15 +90,8 @@ impl Target {
 
     fn new(file: File, path: &Path) -> io::Result<Target> {
         let stat = fstat(&file)?;
-        let (kind, number) = match FileType::from_raw_mode(stat.st_mode) {
-            FileType::RegularFile => (Kind::RegularFile, stat.st_dev),
-            FileType::BlockDevice => (Kind::BlockDevice, stat.st_rdev),
-            other => {
-                let why = format!("{} is a {other:?}; give a block device or a regular file", path.display());
-                return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
-            }
-        };
-        let disk = Disk::find(number);
+        let kind = Kind::of(&stat, path)?;
+        let disk = Disk::find(if kind == Kind::RegularFile { stat.st_dev } else { stat.st_rdev });
         let direct = fcntl_getfl(&file)?.contains(OFlags::DIRECT);
         let end = seek(&file, SeekFrom::End(0))?;
         let geometry = match kind {

@@ -1,7 +1,7 @@
 //! Geometry against descriptions of disks as the kernel gives them, written to a directory.
 
 use super::*;
-use rustix::fs::{IFlags, ioctl_getflags, ioctl_setflags};
+use rustix::fs::{CWD, IFlags, Mode, ioctl_getflags, ioctl_setflags, mknodat};
 
 fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
     let directory = tempfile::tempdir().unwrap();
@@ -114,4 +114,20 @@ fn what_is_neither_file_nor_block_device_is_refused_with_the_cure() {
     let error = Target::open(Path::new("/dev/null"), true).unwrap_err();
     assert_eq!(error.kind(), io::ErrorKind::InvalidInput);
     assert!(error.to_string().contains("give a block device or a regular file"), "{error}");
+}
+
+/// Looking at a pipe as a disk waited for whoever might write to it, without end.
+#[test]
+fn a_pipe_is_refused_before_it_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let pipe = directory.path().join("pipe");
+    mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+    for read_only in [true, false] {
+        let (told, tells) = std::sync::mpsc::channel();
+        let path = pipe.clone();
+        // A thread that still waits for the pipe ends with the process.
+        std::thread::spawn(move || told.send(Target::open(&path, read_only).map(drop)));
+        let answer = tells.recv_timeout(std::time::Duration::from_secs(20)).expect("an answer");
+        assert!(answer.unwrap_err().to_string().contains("give a block device or a regular file"));
+    }
 }
