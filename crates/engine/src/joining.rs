@@ -6,6 +6,7 @@
 //!    used is an error that says why, and never counts as missing: what helps against a loss would make it one.
 //! 3. The fast disk's lock; both disks become one volume (`disks.rs`). If a repair finds DISKS or MEMBER damaged, more than
 //!    the other one has to say that the disk is the store's (`joining/witness.rs`).
+//!    A home that is a copy of another one does not get the disk of that one (`joining/copies.rs`).
 //! 4. [`Joined::settle`], when the store is known to open and before anything is put on the fast disk: a new fast disk is
 //!    made the store's, the place of a known one is noted if it has moved.
 
@@ -31,6 +32,8 @@ pub(crate) struct Given {
     /// The store's home.
     pub(crate) capacity: Arc<dyn Volume>,
     pub(crate) fast: Option<FastDisk>,
+    /// Where the home is, if it is a directory.
+    place: Option<String>,
 }
 
 /// A fast disk that was named.
@@ -65,7 +68,11 @@ impl FastDisk {
 
 impl Given {
     pub(crate) fn alone(capacity: Arc<dyn Volume>) -> Given {
-        Given { capacity, fast: None }
+        Given::volumes(capacity, None)
+    }
+
+    pub(crate) fn volumes(capacity: Arc<dyn Volume>, fast: Option<FastDisk>) -> Given {
+        Given { capacity, fast, place: None }
     }
 
     /// Whether there is no file of a store at home, but perhaps for a lock that was left.
@@ -118,7 +125,7 @@ pub(crate) struct Joined {
 }
 
 enum Pending {
-    Add { store: Id, disk: Id, at: String },
+    Add { member: Member, at: String, place: Option<String> },
     Write(Home, Option<Member>),
 }
 
@@ -160,12 +167,12 @@ impl Joined {
                 disks.set_home(known.clone());
                 Ok(())
             }
-            Some(Pending::Add { store, disk, at }) => {
+            Some(Pending::Add { member, at, place }) => {
                 // A small file half written; there is nothing else (`refuse_files`).
                 for file in disks.list_fast()? {
                     disks.remove(file.name)?;
                 }
-                disks.set_home(add(home, fast, *store, *disk, at)?);
+                disks.set_home(add(home, fast, *member, at, place.clone())?);
                 Ok(())
             }
         }
@@ -204,7 +211,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Invalid(text));
         }
         let known = if damages.is_empty() { known } else { known.or_else(|| Some(Home::fresh())) };
-        let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
+        let given_up = known.map(|known| Home { fast: Fast::None, at: None, place: None, ..known });
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
     let wanted = given.fast.as_ref().filter(|fast| fast.is_wanted(&known));
@@ -236,6 +243,9 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let known = read_or(known, access, &mut damages, instead)?;
     let verdict = judge(known, &capacity.location(), Some((said, at)))?;
     if access.writes() {
+        if let Verdict::Member(home) = &verdict {
+            copies::refuse(given.place.as_deref(), home, at)?;
+        }
         locks.take(&**fast)?;
     }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env);
@@ -254,9 +264,11 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let pending = match verdict {
         Verdict::Member(home) => {
             disks.set_home(home.clone());
-            let moved = home.at.as_ref() != Some(at);
+            let place = given.place.clone().or_else(|| home.place.clone());
+            let moved = home.at.as_ref() != Some(at) || home.place != place;
             let member = said.filter(|_| rotten_member);
-            (moved || !damages.is_empty()).then_some(Pending::Write(Home { at: Some(at.clone()), ..home }, member))
+            (moved || !damages.is_empty())
+                .then_some(Pending::Write(Home { at: Some(at.clone()), place, ..home }, member))
         }
         Verdict::Add { .. } if access != Access::Write => {
             let home = capacity.location();
@@ -264,7 +276,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         }
         Verdict::Add { store, disk } => {
             refuse_files(&**fast, at, &capacity.location(), said.is_some())?;
-            Some(Pending::Add { store, disk, at: at.clone() })
+            Some(Pending::Add { member: Member { store, disk }, at: at.clone(), place: given.place.clone() })
         }
         Verdict::Alone | Verdict::Missing(_) => None,
     };
@@ -414,17 +426,18 @@ pub(crate) fn given(
     access: Access,
 ) -> Result<Given> {
     let home = fs::canonicalize(directory.directory()).ok();
+    let place = home.as_ref().map(|home| home.display().to_string());
     let capacity: Arc<dyn Volume> = Arc::new(directory);
     let Some(path) = fast else {
         let fast = remembered(&*capacity, env, access)?;
-        return Ok(Given { capacity, fast });
+        return Ok(Given { capacity, fast, place });
     };
     let fast = fast_disk(path, env, create, !access.writes())?;
     if home.is_some() && fs::canonicalize(path).ok() == home {
         let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
         return Err(Error::Disks(text));
     }
-    Ok(Given { capacity, fast: Some(fast) })
+    Ok(Given { capacity, fast: Some(fast), place })
 }
 
 /// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one. Nothing
@@ -439,7 +452,8 @@ pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
 }
 
 /// Removes everything from the fast disk of a store that is being destroyed.
-pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
+pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
+    let place = fs::canonicalize(home.directory()).ok().map(|place| place.display().to_string());
     let env = Env::system();
     let Some(known) = Home::read(home)? else { return Ok(()) };
     let fast = match known.fast {
@@ -469,6 +483,7 @@ pub(crate) fn clear_fast_disk(home: &dyn Volume) -> Result<()> {
         };
     };
     let FastDisk { volume: fast, at, .. } = fast;
+    copies::refuse(place.as_deref(), &known, &at)?;
     let lock = fast.lock()?;
     let mut files = fast.list()?;
     files.sort_by_key(|file| match file.name {
@@ -549,6 +564,7 @@ fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
     ))
 }
 
+mod copies;
 mod witness;
 
 #[cfg(test)]

@@ -48,6 +48,8 @@ pub(crate) struct Home {
     pub(crate) store: Id,
     pub(crate) fast: Fast,
     pub(crate) at: Option<String>,
+    /// Where the home itself was when it was opened last, if it is a directory.
+    pub(crate) place: Option<String>,
     /// The last decisions of placement, oldest first.
     pub(crate) decisions: Vec<PlacementDecision>,
 }
@@ -86,6 +88,9 @@ impl Home {
         if let Some(at) = &self.at {
             text += &format!("at {}\n", at.replace('\n', " "));
         }
+        if let Some(place) = &self.place {
+            text += &format!("home {}\n", place.replace('\n', " "));
+        }
         for decision in &self.decisions {
             text += &format!("placed {decision}\n");
         }
@@ -102,21 +107,23 @@ impl Home {
             Some(("used", id)) => Fast::Used(Id::parse(id)?),
             Some(_) => return None,
         };
-        let (mut at, mut decisions) = (None, Vec::new());
+        let (mut at, mut place, mut decisions) = (None, None, Vec::new());
         for line in lines {
             match line.split_once(' ')? {
-                ("at", place) if at.is_none() && decisions.is_empty() => at = Some(place.to_owned()),
+                ("at", text) if at.is_none() => at = Some(text.to_owned()),
+                ("home", text) if place.is_none() => place = Some(text.to_owned()),
                 ("placed", decision) => decisions.push(PlacementDecision::parse(decision)?),
                 _ => return None,
             }
         }
-        let home = Home { store, fast, at, decisions };
+        // In another order it is not what was written.
+        let home = Home { store, fast, at, place, decisions };
         (home.encode() == text).then_some(home)
     }
 
     /// Of a store that has no fast disk and never had an id.
     pub(crate) fn fresh() -> Home {
-        Home { store: Id::random(), fast: Fast::None, at: None, decisions: Vec::new() }
+        Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
     /// What the store's home says; `None` if it never had a fast disk.
@@ -201,8 +208,9 @@ pub(crate) fn samples() -> Vec<String> {
     let (store, disk) = (Id(1 << 100 | 7), Id(u128::MAX));
     let decisions =
         ["1795000000 7 6 why", "1795000010 6 7 because"].iter().filter_map(|text| PlacementDecision::parse(text));
-    let used = Home { store, fast: Fast::Used(disk), at: Some("/mnt/fast".to_owned()), decisions: decisions.collect() };
-    let none = Home { fast: Fast::None, at: None, decisions: Vec::new(), ..used.clone() };
+    let (at, place) = (Some("/mnt/fast".to_owned()), Some("/var/lib/store".to_owned()));
+    let used = Home { store, fast: Fast::Used(disk), at, place, decisions: decisions.collect() };
+    let none = Home { fast: Fast::None, at: None, place: None, decisions: Vec::new(), ..used.clone() };
     let adding = Home { fast: Fast::Adding(disk), ..used.clone() };
     vec![used.encode(), none.encode(), adding.encode(), Member { store, disk }.encode()]
 }
@@ -268,9 +276,15 @@ pub(crate) fn last_seen(home: &Home) -> String {
 }
 
 /// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
-pub(crate) fn add(home: &dyn Volume, fast: &dyn Volume, store: Id, disk: Id, at: &str) -> Result<Home> {
+pub(crate) fn add(
+    home: &dyn Volume,
+    fast: &dyn Volume,
+    Member { store, disk }: Member,
+    at: &str,
+    place: Option<String>,
+) -> Result<Home> {
     let at = Some(at.to_owned());
-    let adding = Home { store, fast: Fast::Adding(disk), at, decisions: Vec::new() };
+    let adding = Home { store, fast: Fast::Adding(disk), at, place, decisions: Vec::new() };
     adding.write(home)?;
     Member { store, disk }.write(fast)?;
     let used = Home { fast: Fast::Used(disk), ..adding };

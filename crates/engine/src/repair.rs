@@ -107,7 +107,7 @@ pub fn repair_volumes(
     env: &Env,
     options: RepairOptions,
 ) -> Result<RepairReport> {
-    repair_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned().map(Into::into) }, env, options)
+    repair_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, options)
 }
 
 fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {

@@ -128,7 +128,7 @@ impl StoreBuilder {
     /// # Errors
     /// As [`open`](StoreBuilder::open).
     pub fn open_volumes(self, capacity: Arc<dyn Volume>, fast: Option<Arc<dyn Volume>>) -> Result<Store> {
-        self.open_given(&Given { capacity, fast: fast.map(Into::into) })
+        self.open_given(&Given::volumes(capacity, fast.map(Into::into)))
     }
 
     fn open_given(self, given: &Given) -> Result<Store> {

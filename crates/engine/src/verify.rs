@@ -136,7 +136,7 @@ pub fn verify_volumes(
     env: &Env,
     progress: &mut dyn FnMut(VerifyProgress),
 ) -> Result<VerifyReport> {
-    verify_given(&Given { capacity: Arc::clone(capacity), fast: fast.cloned().map(Into::into) }, env, progress)
+    verify_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, progress)
 }
 
 fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {

@@ -12,6 +12,7 @@ fn home(fast: Fast) -> Home {
         store: Id(0x0123_4567_89ab_cdef_0123_4567_89ab_cdef),
         fast,
         at: Some("/mnt/fast/store".to_owned()),
+        place: Some("/var/lib/situ".to_owned()),
         decisions: decisions(),
     }
 }
@@ -32,7 +33,8 @@ fn the_format_page_shows_what_is_written() {
 fn what_is_written_is_read_again_and_nothing_else_is() {
     for fast in [Fast::None, Fast::Adding(DISK), Fast::Used(DISK)] {
         for at in [None, Some("a place with spaces".to_owned())] {
-            let home = Home { at, ..home(fast) };
+            let place = at.clone().map(|at| format!("not {at}"));
+            let home = Home { at, place, ..home(fast) };
             let text = home.encode();
             assert_eq!(Home::decode(&text), Some(home));
             for at in 0..text.len() {
