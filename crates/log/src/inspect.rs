@@ -1,6 +1,6 @@
 //! Walking over the pages of one log file, whatever they hold.
 
-use crate::page::{PageState, classify};
+use crate::page::{Damage, Header, PageState, classify, header_of};
 use situ_device::PAGE_BYTES;
 use situ_storage::{FileName, PageFile, Result, Volume};
 use std::sync::Arc;
@@ -43,6 +43,18 @@ impl Pages {
 
     /// The next page with its bytes.
     pub(crate) fn read_next(&mut self) -> Option<Result<(Page, &[u8; PAGE_BYTES])>> {
+        let file = self.number;
+        Some(self.next_bytes()?.map(|(number, bytes)| (Page { number, state: classify(bytes, file, number) }, bytes)))
+    }
+
+    /// The next page's number and what its header says; the payload is not looked at.
+    #[allow(clippy::type_complexity, reason = "what an iterator of results of results is")]
+    pub(crate) fn read_next_header(&mut self) -> Option<Result<(u32, std::result::Result<Option<Header>, Damage>)>> {
+        let file = self.number;
+        Some(self.next_bytes()?.map(|(number, bytes)| (number, header_of(bytes, file, number))))
+    }
+
+    fn next_bytes(&mut self) -> Option<Result<(u32, &[u8; PAGE_BYTES])>> {
         if self.next >= self.count {
             return None;
         }
@@ -63,7 +75,7 @@ impl Pages {
         let bytes = pages.get(index)?;
         let number = self.next as u32;
         self.next += 1;
-        Some(Ok((Page { number, state: classify(bytes, self.number, number) }, bytes)))
+        Some(Ok((number, bytes)))
     }
 }
 

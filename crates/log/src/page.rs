@@ -225,25 +225,33 @@ pub(crate) fn payload(page: &[u8; PAGE_BYTES]) -> &[u8] {
     &page[HEADER_BYTES..]
 }
 
-/// Judges bytes read as page `page_number` of log file `file_number`.
-pub(crate) fn classify(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> PageState {
+/// What the header of page `page_number` of log file `file_number` says, without a look at the payload; `None` if the page was
+/// not written.
+pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> Result<Option<Header>, Damage> {
     if page[..HEADER_BYTES].iter().all(|byte| *byte == 0) {
-        return PageState::NotWritten;
+        return Ok(None);
     }
-    let header = match Header::decode(page) {
-        Ok(header) => header,
-        Err(damage) => return PageState::Damaged(damage),
-    };
+    let header = Header::decode(page)?;
     if header.file_number != file_number {
-        return PageState::NotWritten;
+        return Ok(None);
     }
     if header.page_number != page_number {
-        return PageState::Damaged(Damage {
+        return Err(Damage {
             what: "page number",
             expected: page_number.to_string(),
             found: header.page_number.to_string(),
         });
     }
+    Ok(Some(header))
+}
+
+/// Judges bytes read as page `page_number` of log file `file_number`.
+pub(crate) fn classify(page: &[u8; PAGE_BYTES], file_number: u64, page_number: u32) -> PageState {
+    let header = match header_of(page, file_number, page_number) {
+        Ok(Some(header)) => header,
+        Ok(None) => return PageState::NotWritten,
+        Err(damage) => return PageState::Damaged(damage),
+    };
     let payload = payload(page);
     if crc32c::crc32c(&payload[..usize::from(header.used)]) == header.payload_checksum {
         return PageState::Good(header);

@@ -93,6 +93,11 @@ pub struct RecoveryReport {
     pub pages_discarded: u64,
     /// What repair left out; empty in strict mode.
     pub lost: Vec<Loss>,
+    /// Files with which a log begins, of those that were read.
+    pub begun: Vec<u64>,
+    /// Files that whoever begins a new log can remove: those behind all others in which no page was ever written, and those that
+    /// are a log of their own, closed, without a record.
+    pub unused: Vec<u64>,
 }
 
 /// Hands out all records in `files`, which must be sorted, in the order they were appended. The slice is valid during the
@@ -167,16 +172,20 @@ impl Scan {
             file: Arc::clone(&file),
         };
         let mut pages = Pages::new(file, number);
-        while let Some(page) = pages.read_next() {
-            let (page, _) = page?;
-            if let PageState::Damaged(damage) = &page.state {
-                if damage.is_version() {
-                    return Err(scan.rot(page.number, damage));
+        while let Some(page) = pages.read_next_header() {
+            let (number, header) = page?;
+            let header = match header {
+                Ok(Some(header)) => header,
+                Ok(None) => continue,
+                Err(damage) => {
+                    if damage.is_version() {
+                        return Err(scan.rot(number, &damage));
+                    }
+                    scan.first_damage.get_or_insert((number, damage));
+                    continue;
                 }
-                scan.first_damage.get_or_insert_with(|| (page.number, damage.clone()));
-            }
-            let Some(header) = page.state.header() else { continue };
-            scan.pages_present = page.number + 1;
+            };
+            scan.pages_present = number + 1;
             scan.durable_pages = scan.durable_pages.max(header.durable_pages);
             scan.previous_durable |= header.previous_durable();
             scan.begins |= header.begins();
@@ -226,6 +235,8 @@ impl Reader<'_> {
         // The last file that was read to its end, and whether the log still goes on behind it.
         let mut ended = None;
         let mut lost_track = false;
+        // So many of the unused files are closed logs without a record.
+        let mut empty_logs = 0;
         for (index, scan) in scans.iter().enumerate() {
             // Only the newest file can be one that was being made.
             if scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len() {
@@ -236,7 +247,9 @@ impl Reader<'_> {
                 self.pass_over_empty(scan)?;
                 continue;
             }
+            self.report.unused.truncate(empty_logs);
             if scan.begins {
+                self.report.begun.push(scan.number);
                 lost_track = false;
             } else if !lost_track {
                 let follows = match ended {
@@ -252,7 +265,16 @@ impl Reader<'_> {
                 self.report.pages_discarded += u64::from(scan.pages_present);
                 continue;
             }
+            let records = self.report.records;
             let end = self.read_file(scan)?;
+            if scan.begins
+                && matches!(end, End::Closed)
+                && self.report.records == records
+                && self.report.lost.is_empty()
+            {
+                self.report.unused.push(scan.number);
+                empty_logs += 1;
+            }
             lost_track = !matches!(end, End::Ended);
             ended = Some(scan.number);
         }
@@ -285,7 +307,11 @@ impl Reader<'_> {
                 let error = scan.rot(*page, damage);
                 self.lose(scan, 0, scan.page_count, error)
             }
-            _ => Ok(()),
+            Some(_) => Ok(()),
+            None => {
+                self.report.unused.push(scan.number);
+                Ok(())
+            }
         }
     }
 

@@ -170,6 +170,33 @@ fn promise_8_a_file_of_a_huge_record_is_not_kept() {
 
 /// A spare of a store with smaller log files used to stay for ever and keep all others from becoming one; one of a store
 /// with larger files was taken whatever its length.
+/// Whoever opens a store again and again without writing to it can remove what those before have prepared.
+#[test]
+fn files_that_nobody_needs_any_more_are_named() {
+    let shadow = Shadow::of(BTreeMap::new());
+    let log = begin(&shadow, 1);
+    log.commit(log.append(&[b"one"]).unwrap(), Durability::Synced).unwrap();
+    drop(log);
+    drop(begin(&shadow, 2));
+    drop(begin(&shadow, 3));
+    let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!((report.unused, found.len()), (vec![2, 3], 1));
+    let log = begin(&shadow, 4);
+    log.commit(log.append(&[b"two"]).unwrap(), Durability::Synced).unwrap();
+    let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!((report.unused, found.len()), (vec![], 2), "a file may be what a later one follows");
+    drop(log);
+    begin(&shadow, 5).close().unwrap();
+    drop(begin(&shadow, 6));
+    let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!((report.unused, found.len()), (vec![5, 6], 2));
+    let log = begin(&shadow, 7);
+    log.commit(log.append(&[b"three"]).unwrap(), Durability::Synced).unwrap();
+    log.close().unwrap();
+    let (report, found) = read_all(&shadow, RecoveryMode::Strict).unwrap();
+    assert_eq!((report.unused, found.len()), (vec![5], 3));
+}
+
 #[test]
 fn spares_of_another_length_are_not_adopted() {
     for pages in [4, 1000] {
