@@ -1,6 +1,6 @@
 //! Closing a store, by a call or with its last handle.
 //!
-//! 1. From now on calls are refused; all threads of the store end when they have done what they are at.
+//! 1. What opening has replayed becomes tables, if it has not yet. Then calls are refused; all threads of the store end when they have done what they are at.
 //! 2. What somebody else's thread does inside is waited for, then the store's threads are.
 //! 3. The log is closed, the manifest notes it, and the directory is given back.
 //!
@@ -54,6 +54,7 @@ impl Open {
                         listeners are called; close it on another thread";
             return Err(Error::Invalid(text.to_owned()));
         }
+        core.wait_for_replayed();
         if !core.begin_closing() {
             return Ok(());
         }

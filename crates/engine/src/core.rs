@@ -95,6 +95,8 @@ pub(crate) struct Core {
     pub(crate) source: Arc<TableSource>,
     /// None if the store is open read-only.
     pub(crate) log: Option<Arc<Log>>,
+    /// The log file that this opening began with: what came from those before was replayed.
+    first_log: u64,
     pub(crate) commit: Mutex<Commit>,
     /// All writes up to this sequence number can be seen.
     pub(crate) visible: AtomicU64,
@@ -173,6 +175,7 @@ impl Core {
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.graveyard.ring(Arc::clone(&work));
         Core {
+            first_log: log_number,
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
             visible: AtomicU64::new(last_sequence),
             published: event(),
@@ -373,6 +376,23 @@ impl Core {
                 return Err(Error::ReadOnly);
             }
             self.manifest_returned.wait(seen, None);
+        }
+    }
+
+    /// Waits until the flusher has made tables of what was replayed, unless it cannot. To be called before closing: a store that
+    /// is opened for a moment, again and again, would otherwise replay the same each time.
+    pub(crate) fn wait_for_replayed(&self) {
+        let is_replayed = |log: u64| log < self.first_log;
+        let waits =
+            |k: &Arc<KeyspaceCore>| k.view.load().sealed.iter().any(|slot| slot.first_log().is_some_and(is_replayed));
+        loop {
+            let seen = self.progress.generation();
+            let is_idle = self.writable().is_err() || self.check_flushes().is_err();
+            if is_idle || !self.keyspaces().iter().any(waits) {
+                return;
+            }
+            self.work.notify();
+            self.progress.wait(seen, None);
         }
     }
 

@@ -62,6 +62,7 @@ mod promotion;
 mod read;
 mod relocate;
 mod repair;
+mod replay;
 mod snapshot;
 mod stall;
 mod stats;

@@ -3,28 +3,27 @@
 //! 1. Take the lock, and that of the fast disk if there is one (`joining.rs`). `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
 //! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed.
 //! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
-//! 4. What was replayed is written as tables of level 0; a new manifest with a snapshot of all this is put in force; the
-//!    old log files go. A crash before that leaves everything as it was, and the next open does the same again.
+//! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing replayed is
+//!    from go. A crash before that leaves everything as it was, and the next open does the same again.
+//! 5. The store is open. What was replayed is in memtables (`replay.rs`), which the flusher makes tables of; then their log files
+//!    go. A crash before that leaves the old log files and the new ones, which are read one after the other.
 //!
 //! Read-only: nothing is locked or written, orphans stay, and what was replayed stays in memory.
 
-use crate::batch::Record;
 use crate::core::{Core, Parts, Registry};
 use crate::disks::FAST;
 use crate::edit::Edit;
-use crate::flush::{Host, describe};
 use crate::joining::{Access, Given, join};
 use crate::keyspace::KeyspaceCore;
 use crate::locks::Locks;
 use crate::manifest::{self, Manifest};
 use crate::options::{KeyspaceOptions, Options};
+use crate::replay::{Keep, Replay, Replayed};
 use crate::version::{Added, TableSource, Version};
-use crate::view::{Slot, View};
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_log::{Log, LogOptions, RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
-use situ_storage::{Error as StorageError, FileMeta, FileName, PAGE_BYTES, Volume};
-use situ_table::{KeyKind, Trailer};
+use situ_log::{Log, LogOptions, RecoveryMode, recover};
+use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -202,16 +201,16 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     if read_only {
         let core = ground.read_only()?;
         core.hold_tables(mode == Mode::Read { all: true })?;
-        return Ok(Opened { core: Arc::new(core), locks });
+        return Ok(Opened { core, locks });
     }
     joined.settle()?;
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
-    let (volume, logs) = (Arc::clone(&ground.volume), ground.logs.clone());
-    let (core, manifest_number) = ground.build()?;
+    let volume = Arc::clone(&ground.volume);
+    let Built { core, manifest_number, old_logs } = ground.build()?;
     for file in &files {
         let old = match file.name {
             FileName::Manifest(number) => number != manifest_number,
-            FileName::Log(number) => logs.contains(&number),
+            FileName::Log(number) => old_logs.contains(&number),
             _ => false,
         };
         if old {
@@ -219,7 +218,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         }
     }
     volume.sync_names()?;
-    Ok(Opened { core: Arc::new(core), locks })
+    Ok(Opened { core, locks })
 }
 
 impl Core {
@@ -314,6 +313,14 @@ pub(crate) struct Ground<'a> {
     pub(crate) mode: RecoveryMode,
 }
 
+/// A running core, and what the files were for that it does not need.
+pub(crate) struct Built {
+    pub(crate) core: Arc<Core>,
+    /// Of the manifest in force; the others are old.
+    pub(crate) manifest_number: u64,
+    pub(crate) old_logs: Vec<u64>,
+}
+
 impl Ground<'_> {
     fn registry(&self) -> Registry {
         let chosen = |name: &str| self.keyspaces.get(name).unwrap_or(&self.options.keyspace).clone();
@@ -341,33 +348,25 @@ impl Ground<'_> {
         }
     }
 
+    fn replay(&self, core: &Arc<Core>, keep: Keep) -> Result<Replayed> {
+        Replay::run(core, &self.logs, &self.state, self.mode, keep)
+    }
+
     /// Everything in memory, nothing written.
-    fn read_only(self) -> Result<Core> {
-        let core = Core::new(self.parts(self.registry()));
-        let last = self.replay(&core, |_, _| Ok(()))?;
-        core.visible.store(last, Ordering::Release);
+    fn read_only(self) -> Result<Arc<Core>> {
+        let core = Arc::new(Core::new(self.parts(self.registry())));
+        let replayed = self.replay(&core, Keep::All)?;
+        core.visible.store(replayed.last_sequence, Ordering::Release);
         Ok(core)
     }
 
-    /// Replays the logs into tables, begins a new log, and puts a new manifest in force; its number is returned too.
-    /// What was there before is still there then.
-    pub(crate) fn build(self) -> Result<(Core, u64)> {
+    /// Replays the logs, begins a new one, and puts a new manifest in force. What was there before is still there then.
+    pub(crate) fn build(self) -> Result<Built> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         let scratch = Arc::new(Core::new(self.parts(self.registry())));
-        let source = &self.source;
-        let last_sequence = self.replay_and_flush(&scratch, |keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>| {
-            let write = |host: &Arc<Host>| scratch.write_slot(keyspace, slot, host);
-            let written = scratch.with_spill(Host::new(&scratch, false, slot.bytes()), write, Vec::as_slice)?;
-            let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
-            let version = keyspace.view.load().version.apply(&[], &added, source);
-            let version = Arc::new(version.map_err(|text| scratch.broken_version(keyspace, text))?);
-            keyspace.view.store(Arc::new(View {
-                active: Slot::new(slot.memtable.entries() as u64, keyspace.options.memtable_bytes),
-                sealed: Vec::new(),
-                version,
-            }));
-            Ok(())
-        })?;
+        // What repair has left out must not be met again.
+        let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
+        let Replayed { last_sequence, unused } = self.replay(&scratch, keep)?;
 
         let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
         let log_number = scratch.new_number();
@@ -379,8 +378,11 @@ impl Ground<'_> {
         }
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
         for keyspace in registry.by_id.values() {
-            keyspace.log_number.store(log_number, Ordering::Relaxed);
+            let needed = keyspace.view.load().first_log().unwrap_or(log_number);
+            keyspace.log_number.store(needed, Ordering::Relaxed);
         }
+        let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
+        let old_logs = self.logs.iter().copied().filter(|number| *number < oldest || unused.contains(number)).collect();
         let manifest_number = scratch.new_number();
         let next_file = scratch.new_number();
         let mut snapshot = Edit {
@@ -391,7 +393,7 @@ impl Ground<'_> {
         };
         for keyspace in registry.by_id.values() {
             snapshot.created.push((keyspace.id, keyspace.name.clone()));
-            snapshot.log_numbers.push((keyspace.id, log_number));
+            snapshot.log_numbers.push((keyspace.id, keyspace.log_number.load(Ordering::Relaxed)));
             for (level, file) in keyspace.view.load().version.files() {
                 snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
             }
@@ -405,7 +407,7 @@ impl Ground<'_> {
             log_number,
             ..self.parts(registry)
         };
-        Ok((Core::new(parts), manifest_number))
+        Ok(Built { core: Arc::new(Core::new(parts)), manifest_number, old_logs })
     }
 }
 
@@ -487,112 +489,4 @@ fn remove_orphans(
         }
     }
     Ok(())
-}
-
-/// Where a record lies, for messages.
-pub(crate) fn record_error(position: RecordPosition, expected: &str, found: impl std::fmt::Display) -> StorageError {
-    let offset = u64::from(position.page) * PAGE_BYTES as u64;
-    StorageError::corruption(FileName::Log(position.file), offset, "record", expected, found)
-}
-
-impl Ground<'_> {
-    /// Replays into memory; `full` is called for each memtable that has reached its size. Returns the last sequence
-    /// number there is.
-    fn replay(&self, core: &Core, mut full: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>) -> Result<u64> {
-        let keyspaces: BTreeMap<u32, Arc<KeyspaceCore>> = core.keyspaces().into_iter().map(|k| (k.id, k)).collect();
-        // The last sequence number of the log alone; records ascend, so that no entry comes twice.
-        let mut in_log = 0;
-        let mut failure: Option<Error> = None;
-        let repairs = self.mode == RecoveryMode::Repair;
-        let outcome = recover(&core.volume, &self.logs, self.mode, &mut |position, bytes| {
-            let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
-            let record = match decoded.and_then(|record| follows(in_log, record, position)) {
-                Ok(record) => record,
-                Err(_) if repairs => return Ok(()),
-                Err(error) => return Err(error),
-            };
-            in_log = apply(&keyspaces, &record, position.file);
-            for keyspace in keyspaces.values() {
-                let slot = Arc::clone(&keyspace.view.load().active);
-                if slot.bytes() >= keyspace.options.memtable_bytes
-                    && let Err(error) = full(keyspace, &slot)
-                {
-                    failure = Some(error);
-                    return Err(StorageError::Invalid("recovery stopped".to_owned()));
-                }
-            }
-            Ok(())
-        });
-        if let Some(error) = failure {
-            return Err(error);
-        }
-        let report = outcome?;
-        if let (Some(closed), false) = (self.state.closed, repairs) {
-            check_closed(&report, closed)?;
-        }
-        Ok(self.state.last_sequence.max(in_log))
-    }
-
-    /// Replays, and has memtables written as tables when they are full and at the end.
-    fn replay_and_flush(
-        &self,
-        core: &Core,
-        mut flush: impl FnMut(&Arc<KeyspaceCore>, &Arc<Slot>) -> Result<()>,
-    ) -> Result<u64> {
-        let last = self.replay(core, &mut flush)?;
-        for keyspace in core.keyspaces() {
-            let slot = Arc::clone(&keyspace.view.load().active);
-            if !slot.is_empty() {
-                flush(&keyspace, &slot)?;
-            }
-        }
-        Ok(last)
-    }
-}
-
-/// Lets a record pass that is newer than all before it.
-pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -> situ_storage::Result<Record<'_>> {
-    if record.first <= last {
-        let expected = format!("a sequence number above {last}");
-        return Err(record_error(position, &expected, record.first));
-    }
-    Ok(record)
-}
-
-/// Puts a record's operations into memory; returns the last sequence number.
-fn apply(keyspaces: &BTreeMap<u32, Arc<KeyspaceCore>>, record: &Record<'_>, file: u64) -> u64 {
-    let mut sequence = record.first;
-    for operation in record.operations() {
-        if let Some(keyspace) = keyspaces.get(&operation.keyspace)
-            && file >= keyspace.log_number.load(Ordering::Relaxed)
-        {
-            let slot = Arc::clone(&keyspace.view.load().active);
-            slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
-            match operation.kind {
-                KeyKind::RangeDelete => {
-                    slot.memtable.insert_range_tombstone(operation.key, operation.value, sequence);
-                }
-                kind => slot.memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
-            }
-        }
-        sequence += 1;
-    }
-    sequence.saturating_sub(1).max(record.first.saturating_sub(1))
-}
-
-/// Whether a log whose store was closed in order is whole. `closed` is its last file.
-pub(crate) fn check_closed(report: &RecoveryReport, closed: u64) -> situ_storage::Result<()> {
-    let (offset, found) = match &report.tail {
-        Tail::Closed => return Ok(()),
-        Tail::Empty => (0, "no page".to_owned()),
-        Tail::Open { file, page, reason } => {
-            (u64::from(*page) * PAGE_BYTES as u64, format!("an end in page {page} of log file {file} ({reason})"))
-        }
-    };
-    let file = match &report.tail {
-        Tail::Open { file, .. } => *file,
-        _ => closed,
-    };
-    let expected = format!("a closing mark in log file {closed}, as the store was closed in order");
-    Err(StorageError::corruption(FileName::Log(file), offset, "end of the log", expected, found))
 }

@@ -35,7 +35,8 @@ mod tables;
 
 use crate::joining::{Access, Given, Joined, given, join};
 use crate::open::{
-    DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove,
+    Built, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs,
+    remove,
 };
 use crate::options::Options;
 use crate::verify::{Damage, damage_of, differences, is_known};
@@ -542,7 +543,7 @@ impl Repair {
             logs: logs.clone(),
             mode: RecoveryMode::Repair,
         };
-        let (core, manifest_number) = ground.build()?;
+        let Built { core, manifest_number, .. } = ground.build()?;
         self.set_aside(|| core.new_number())?;
         for file in &self.files {
             let old = match file.name {

@@ -238,7 +238,8 @@ impl Store {
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
-    /// answer [`Error::Closed`]. A second call does nothing.
+    /// answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in them; but what the log
+    /// had when the store was opened becomes tables first, so that it is not replayed twice.
     ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at

@@ -24,10 +24,9 @@ use crate::joining::{Access, Given, given, join};
 use crate::keyspace::table_read_options;
 use crate::manifest;
 use crate::merge::{LevelCursor, MergeCursor, Source};
-use crate::open::{
-    DEFAULT_KEYSPACE_ID, IDENTITY, KeyspaceState, State, check_closed, follows, needed_logs, record_error,
-};
+use crate::open::{DEFAULT_KEYSPACE_ID, IDENTITY, KeyspaceState, State, needed_logs};
 use crate::options::{ReadOptions, open_tables_max};
+use crate::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
 use situ_device::Env;
@@ -432,13 +431,17 @@ impl Verifier<'_> {
     fn logs(&mut self, state: &State) {
         let logs = needed_logs(state, self.files.iter().map(|f| f.name));
         let lengths: HashMap<FileName, u64> = self.files.iter().map(|f| (f.name, f.bytes)).collect();
-        let mut last = 0;
+        let (mut last, mut file, mut first) = (0, 0, None);
         let mut entries = 0;
         let mut bad = Vec::new();
         let outcome = recover(self.volume, &logs, RecoveryMode::Repair, &mut |position, bytes| {
             let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
             match decoded.and_then(|record| follows(last, record, position)) {
                 Ok(record) => {
+                    let adjoins = adjoins(last, &record, position, file);
+                    bad.extend(adjoins.err().map(|error| (position.file, error)));
+                    file = position.file;
+                    first.get_or_insert(file);
                     let count = record.len() as u64;
                     last = (record.first + count).saturating_sub(1);
                     entries += count;
@@ -461,6 +464,11 @@ impl Verifier<'_> {
         };
         for loss in &report.lost {
             self.fail(FileName::Log(loss.file), loss.error.clone());
+        }
+        if let Err(error) = check_head(&report, &logs, first)
+            && report.lost.is_empty()
+        {
+            self.fail(FileName::Log(logs.first().copied().unwrap_or(0)), error);
         }
         if let (Some(closed), true) = (state.closed, report.lost.is_empty()) {
             if let Err(error) = check_closed(&report, closed) {

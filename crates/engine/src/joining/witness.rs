@@ -15,7 +15,8 @@
 use crate::batch::Record;
 use crate::disks::{Disks, FAST};
 use crate::manifest;
-use crate::open::{State, check_closed, needed_logs};
+use crate::open::{State, needed_logs};
+use crate::replay::check_closed;
 use crate::version::TableSource;
 use situ_device::Env;
 use situ_log::{RecoveryMode, recover};

@@ -1,8 +1,8 @@
 //! What a damaged log still says, and which writes are missing in it.
 
 use crate::batch::Record;
-use crate::open::{check_closed, follows, record_error};
 use crate::repair::report::LostWrites;
+use crate::replay::{check_closed, check_head, follows, record_error};
 use situ_log::{RecoveryMode, recover};
 use situ_storage::{Error as StorageError, Result, Volume};
 use std::collections::BTreeSet;
@@ -60,6 +60,9 @@ pub(super) fn survey(
         places.push((loss.file, loss.first_page));
         survey.damages.push((loss.file, loss.error.clone()));
     }
+    let head = check_head(&report, logs, first.map(|(place, _)| place.0)).err().filter(|_| report.lost.is_empty());
+    let head_missing = head_missing || head.is_some();
+    survey.damages.extend(head.zip(logs.first()).map(|(error, oldest)| (*oldest, error)));
     let cut = closed.and_then(|closed| check_closed(&report, closed).err().map(|error| (closed, error)));
     let tail_lost = cut.is_some();
     survey.damages.extend(cut);
