@@ -6,7 +6,8 @@
 //!    repair has set aside there (`drain/aside.rs`).
 //! 4. When nothing of the store is left there, durably, DISKS says that there is no fast disk; then MEMBER goes.
 //!
-//! **Failure.** A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
+//! **Failure.** A drain for which the home has no room is refused before anything is moved: a home that is full opens no
+//! more, as opening writes there. A drain that ends early, also by a crash, has moved what it has moved; the disk is used again, and the
 //! drain can be asked for again. Before step 4 the store needs the disk, after it it does not. A file that nobody in the store
 //! knows, one that cannot be removed, and one that a repair has set aside and that cannot be read would be waited for without
 //! end: it ends the drain, which names it.
@@ -16,6 +17,7 @@ use crate::core::{Core, lock};
 use crate::disks::{CAPACITY, Disks, FAST};
 use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
+use crate::open::log_file_bytes;
 use crate::placing::Placing;
 use crate::version::TableFile;
 use crate::{Error, Result};
@@ -28,6 +30,10 @@ use std::time::Duration;
 
 /// How often it is looked whether readers have let go.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
+
+/// Kept free at home is room for so many log files: the one in use, the next one, and in place of the third what a memtable
+/// becomes.
+const KEPT_LOG_FILES: u64 = 3;
 
 /// Nothing new on the fast disk while this lives.
 struct Closed<'a>(&'a Placing);
@@ -64,8 +70,9 @@ impl Core {
         let Some(placing) = self.placing.as_ref().filter(|placing| !placing.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
         };
-        let closed = Closed::begin(placing)?;
         let disks = &placing.disks;
+        self.check_room_at_home(disks)?;
+        let closed = Closed::begin(placing)?;
         self.log_goes_home(log, disks)?;
         let mut unreadable = Unreadable::default();
         loop {
@@ -108,6 +115,25 @@ impl Core {
             Ok(()) | Err(StorageError::NotFound { .. }) => Ok(disks.fast.volume.sync_names()?),
             Err(error) => Err(error.into()),
         }
+    }
+
+    /// # Errors
+    /// What a drain brings home would leave less room there than the store needs to go on.
+    fn check_room_at_home(&self, disks: &Disks) -> Result<()> {
+        let space = disks.capacity.volume.space();
+        let kept = KEPT_LOG_FILES.saturating_mul(log_file_bytes(&lock(&self.registry)));
+        let free = space.logical_total.saturating_sub(space.logical_used);
+        let stays = |name: FileName| matches!(name, FileName::Table(_) | FileName::Damaged(_));
+        let coming: u64 = disks.list_fast()?.iter().filter(|file| stays(file.name)).map(|file| file.bytes).sum();
+        // A volume that does not know its size says zero.
+        if space.logical_total == 0 || coming.saturating_add(kept) <= free {
+            return Ok(());
+        }
+        Err(Error::Disks(format!(
+            "the home, {}, has no room for what lies on the fast disk: {free} bytes are free, {coming} would come, and {kept} are \
+             kept free for the log and for tables to come. Nothing was moved; make room at home, and drain the disk again",
+            disks.capacity.volume.location()
+        )))
     }
 
     /// Whether records go to the fast disk, or will with the next file.

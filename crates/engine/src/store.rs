@@ -568,7 +568,7 @@ impl Store {
     /// before and hold tables there. If it ends early the disk is used on, and the call can be made again.
     ///
     /// # Errors
-    /// There is no fast disk; the capacity disk is full; one of the disks fails; there is a file on the fast disk that is not
+    /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full; one of the disks fails; there is a file on the fast disk that is not
     /// the store's, or one that a repair has set aside and that cannot be read; the store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
         self.core().drain()

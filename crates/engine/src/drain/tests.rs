@@ -200,3 +200,37 @@ fn promise_7_a_file_set_aside_that_cannot_be_read_stays_and_ends_the_drain() {
         });
     }
 }
+
+/// A drain moved tables until the home was full. The store did not open any more, as opening writes a manifest there.
+#[test]
+fn a_drain_for_which_the_home_has_no_room_moves_nothing() {
+    let world = world(5);
+    world.executor.run(|| {
+        let store = world.open();
+        for n in 0..100_u32 {
+            store.put(&n.to_be_bytes(), &[7; 4000]).unwrap();
+        }
+        store.flush().unwrap();
+        store.wait_idle().unwrap();
+        let on_fast = tables(&world.fast);
+        assert!(on_fast > 0 && tables(&world.home) == 0);
+        let used = world.home.space().logical_used;
+        let bytes: u64 =
+            world.fast.list().unwrap().iter().filter(|f| matches!(f.name, FileName::Table(_))).map(|f| f.bytes).sum();
+        let of = |free: u64| FaultPlan { capacity_bytes: Some(used + free), ..FaultPlan::none() };
+        // Less than the tables take, and too little more.
+        for free in [bytes / 2, bytes + (128 << 20)] {
+            world.home.set_faults(of(free));
+            let error = store.drain_fast_disk().unwrap_err();
+            assert!(matches!(&error, Error::Disks(text) if text.contains("Nothing was moved")), "{error}");
+            assert_eq!((tables(&world.fast), tables(&world.home)), (on_fast, 0));
+        }
+        store.put(b"key", b"value").unwrap();
+        store.close().unwrap();
+        let store = world.open();
+        world.home.set_faults(of(bytes + (256 << 20)));
+        store.drain_fast_disk().unwrap();
+        assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+        store.close().unwrap();
+    });
+}
