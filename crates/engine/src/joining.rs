@@ -234,7 +234,16 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         // What a damaged MEMBER should say is what the home does.
         Ok(Some(Home { store, fast: Fast::Used(disk), .. })) => {
             let instead = Member { store: *store, disk: *disk };
-            read_or(Member::read(&**fast), access, &mut damages, || Some(instead))?
+            let said = Member::read(&**fast).and_then(|said| match said {
+                // A repair looks whether it is the store's disk all the same.
+                None if access.repairs() => {
+                    let (path, expected) =
+                        (format!("{at}/{}", FileName::Member), "a file that says whose disk this is");
+                    Err(StorageError::corruption(path, 0, "file", expected, "no such file").into())
+                }
+                said => Ok(said),
+            });
+            read_or(said, access, &mut damages, || Some(instead))?
         }
         _ => Member::read(&**fast)?,
     };

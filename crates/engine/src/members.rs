@@ -252,8 +252,9 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
     }
     match (home, member) {
         (Some(home @ Home { fast: Fast::Used(_), .. }), None) => refuse(format!(
-            "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If that disk is \
-             lost, repair the store without it; to go over to another one, drain the old one first",
+            "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If it is the \
+             disk and only that file is gone, `situ repair` finds out and writes it again; if the disk is lost, repair the store \
+             without it; to go over to another one, drain the old one first",
             last_seen(&home)
         )),
         (Some(home @ Home { fast: Fast::Used(used), .. }), Some(member)) if used != member.disk => refuse(format!(

@@ -112,6 +112,32 @@ fn a_store_whose_disks_or_member_is_rotten_is_repaired_by_its_directory() {
     }
 }
 
+/// A fast disk that had lost MEMBER was refused as another one by the repair, too, which could only give up the log.
+#[test]
+fn a_member_that_is_gone_is_written_again() {
+    // With tables on the fast disk, and with a log alone.
+    for count in [500, 20] {
+        let Places { home, fast, .. } = &places();
+        closed_store(home, fast, count);
+        std::fs::remove_file(fast.join("MEMBER")).unwrap();
+        let text = refused(builder(None).open(home));
+        assert!(text.contains("no file MEMBER") && text.contains("`situ repair` finds out"), "{text}");
+        // An empty directory, where the disk is not mounted.
+        let unmounted = &fast.with_file_name("unmounted");
+        std::fs::create_dir(unmounted).unwrap();
+        let text = refused(repair_directory(home, repaired_with(unmounted)));
+        assert!(text.contains("nothing else says") && text.contains("Nothing was changed"), "{text}");
+        let plan =
+            repair_directory(home, RepairOptions { dry_run: true, options: small(), ..Default::default() }).unwrap();
+        assert!(plan.nothing_lost() && !plan.was_sound && !fast.join("MEMBER").exists(), "{plan}");
+        let report = repair_directory(home, RepairOptions { options: small(), ..Default::default() }).unwrap();
+        assert!(report.nothing_lost() && !report.was_sound, "{report}");
+        let store = builder(None).open(home).unwrap();
+        holds(&store, count);
+        store.close().unwrap();
+    }
+}
+
 /// The files of a directory and what is in them.
 fn contents(directory: &Path) -> BTreeMap<OsString, Vec<u8>> {
     let files = std::fs::read_dir(directory).unwrap().flatten();
