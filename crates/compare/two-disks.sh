@@ -10,6 +10,8 @@
 #   sync-1 sync-4 sync-16   synced puts by so many threads
 #   sync-async              the same with 8 x 50 requests outstanding; RocksDB, which has none, with 40 threads
 #   ycsb-1 ycsb-4 ycsb-16   YCSB's workloads by so many threads
+#   memory                  YCSB's workloads by 4 threads that have MEMORY_MIB (default: 1024) in all, the page cache included;
+#                           CACHE_MIB (default: 640) of them are block cache
 #   linkbench               a social graph
 #   offered                 RATE (default: 10000) synced puts a second: latencies at the same load
 #   ablation                Situ and Situ without: the parallel log, the raw device, outstanding requests, placement
@@ -17,7 +19,7 @@
 #   idle                    the processor's time that an open store takes which has nothing to do, and a server
 #   topfs                   what the raw disk's own format costs
 set -euo pipefail
-all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 linkbench offered ablation recovery idle topfs)
+all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory linkbench offered ablation recovery idle topfs)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 # shellcheck source=crates/compare/common.sh
 . "$here/common.sh"
@@ -51,6 +53,27 @@ run() {
   local set=$1
   shift
   compare_stores "$set" "$directory/capacity" "${two_disks[@]}" --prepare "$prepare" --keys "$keys" --value-bytes 1024 "$@"
+}
+
+# "$@" in a control group that may have $1 MiB of memory, the page cache of its files included.
+within_memory() {
+  local mib=$1 group limit
+  shift
+  if [ -w /sys/fs/cgroup/memory ]; then
+    group=/sys/fs/cgroup/memory/situ-compare limit=memory.limit_in_bytes
+  elif grep -qw memory /sys/fs/cgroup/cgroup.subtree_control 2>/dev/null; then
+    group=/sys/fs/cgroup/situ-compare limit=memory.max
+  else
+    echo "memory: SKIPPED: the kernel has no memory controller here" >&2
+    return 0
+  fi
+  mkdir -p "$group"
+  echo $((mib << 20)) >"$group/$limit"
+  (
+    echo "$BASHPID" >"$group/cgroup.procs"
+    "$@"
+  )
+  rmdir "$group" || true
 }
 
 # A program on the raw disk alone: what `situ` says goes to OUTPUT/$1.txt.
@@ -108,6 +131,10 @@ for set in "${sets[@]}"; do
     # By number and not by time: who loads faster would otherwise read from more.
     ycsb-*) run "$set" --repeat "${REPEAT:-3}" --threads "${set#ycsb-}" --sync --cache-bytes $((256 << 20)) \
       --operations "$keys" --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e ;;
+    # A raw disk has no page cache, and its block cache may take what that would: the same memory for all, used as each can.
+    memory) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
+      --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "$keys" \
+      --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e ;;
     linkbench) run "$set" --repeat "${REPEAT:-3}" --threads 16 --sync --cache-bytes $((256 << 20)) \
       --operations "$keys" --workloads linkbench-load,linkbench ;;
     # The same load for both, which both can hold: latencies at a rate.

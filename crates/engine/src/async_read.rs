@@ -1,12 +1,14 @@
 //! Asynchronous reads.
 //!
-//! A read is first tried on the caller's thread, with what is in memory: memtables and cached blocks. Mostly that is the
-//! answer, and the future is ready; going to another thread and back would take longer than the read. Where memory does
-//! not know, a thread of the store does the rest ([`Readers`](crate::future::Readers)), as of the same moment.
+//! A read is first tried on the caller's thread, with what can be had at once: memtables, cached blocks, what the system's
+//! page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
+//! ([`read_now`](situ_storage::Reader::read_now)). Mostly that is the answer, and the future is ready; going to another
+//! thread and back would take longer than the read. Otherwise a thread of the store does the rest
+//! ([`Readers`](crate::future::Readers)), as of the same moment.
 //!
-//! So the caller's thread does not wait for a disk, unless thousands of reads wait for a thread already, or none can be had:
-//! then it reads itself. What the try costs is the search of the memtables and filters, which the thread of the store
-//! repeats.
+//! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread already,
+//! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
+//! of the store repeats, and a system call for each file that the page cache does not hold.
 
 use crate::future::ReadFuture;
 use crate::iter::Iter;
@@ -15,7 +17,7 @@ use crate::options::ReadOptions;
 use crate::read::{Lookup, Value};
 use crate::{Error, Result};
 use arc_swap::Guard;
-use situ_table::ReadOptions as TableReadOptions;
+use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::ops::Deref;
 use std::sync::Arc;
 
@@ -153,14 +155,14 @@ impl Filling {
 }
 
 impl Keyspace {
-    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if memory knows the answer; otherwise a
+    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once; otherwise a
     /// thread of the store reads it.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
     pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
         let (view, sequence) = self.at(options)?;
-        let found = Lookup::new(key, sequence, in_memory(options)).run(&view);
+        let found = Lookup::new(key, sequence, at_once(options)).run(&view);
         if let Some(outcome) = settled(found, options) {
             if let Ok(found) = &outcome {
                 self.count_read(found.is_some());
@@ -178,7 +180,7 @@ impl Keyspace {
         })
     }
 
-    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if memory knows all the answers;
+    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if all answers can be had at once;
     /// otherwise a thread of the store reads what it does not know.
     ///
     /// # Errors
@@ -193,7 +195,7 @@ impl Keyspace {
         let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
         for at in in_key_order(keys) {
             let key = keys[at].as_ref();
-            let found = Lookup::new(key, sequence, in_memory(options)).run(&view);
+            let found = Lookup::new(key, sequence, at_once(options)).run(&view);
             match settled(found, options) {
                 Some(Ok(found)) => {
                     self.count_read(found.is_some());
@@ -218,7 +220,7 @@ impl Keyspace {
         })
     }
 
-    /// A page of entries in key order, without blocking: ready at once if all of it is in memory; otherwise a thread of
+    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread of
     /// the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
     ///
     /// # Errors
@@ -227,9 +229,8 @@ impl Keyspace {
         let (view, sequence) = self.at(&options.read)?;
         let view = Guard::into_inner(view);
         let mut page = Filling::default();
-        let memory_only = ReadOptions { memory_only: true, ..options.read.clone() };
         let filled = self
-            .iter_over(Arc::clone(&view), sequence, memory_only)
+            .iter_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
             .and_then(|mut iterator| page.fill(&mut iterator, options));
         if let Some(outcome) = settled(filled, &options.read) {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
@@ -238,18 +239,21 @@ impl Keyspace {
         let under_way = self.core.under_way();
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
-            let mut iterator = keyspace.iter_over(view, sequence, options.read.clone())?;
+            let table_options = table_read_options(&options.read);
+            let mut iterator = keyspace.iter_over(view, sequence, options.read.clone(), table_options)?;
             let more = page.fill(&mut iterator, &options)?;
             Ok(page.finish(more))
         })
     }
 }
 
-fn in_memory(options: &ReadOptions) -> TableReadOptions {
-    TableReadOptions { memory_only: true, ..table_read_options(options) }
+/// For the caller's thread: not to wait for a disk.
+fn at_once(options: &ReadOptions) -> TableReadOptions {
+    let reach = if options.memory_only { Reach::Cache } else { Reach::AtOnce };
+    TableReadOptions { reach, ..table_read_options(options) }
 }
 
-/// What memory says of a read; `None` if a disk is to be asked.
+/// What could be had at once of a read; `None` if a disk is to be asked.
 fn settled<T>(outcome: Result<T>, options: &ReadOptions) -> Option<Result<T>> {
     match outcome {
         Err(Error::Storage(error)) if error.is_not_in_memory() && !options.memory_only => None,

@@ -68,6 +68,12 @@ impl Reader for Heated {
         self.inner.read_at(offset, into)
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        let is_there = self.inner.read_now(offset, into)?;
+        self.heat.reads.fetch_add(u64::from(is_there && into.len() < BULK_READ_BYTES), Ordering::Relaxed);
+        Ok(is_there)
+    }
+
     fn prefetch(&self, offset: u64, bytes: u64) {
         self.inner.prefetch(offset, bytes);
     }

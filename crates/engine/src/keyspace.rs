@@ -16,7 +16,7 @@ use crate::version::Version;
 use crate::view::{Slot, View};
 use crate::{Error, Result};
 use arc_swap::ArcSwap;
-use situ_table::ReadOptions as TableReadOptions;
+use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -81,7 +81,7 @@ impl KeyspaceCore {
 pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
     TableReadOptions {
         fill_cache: !options.bypass_cache,
-        memory_only: options.memory_only,
+        reach: if options.memory_only { Reach::Cache } else { Reach::Disk },
         ..TableReadOptions::default()
     }
 }
@@ -292,12 +292,18 @@ impl Keyspace {
     /// A table with range tombstones could not be opened.
     pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
         let (view, sequence) = self.at(&options)?;
-        self.iter_over(arc_swap::Guard::into_inner(view), sequence, options)
+        let table_options = table_read_options(&options);
+        self.iter_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
 
     /// An iterator over what was there at a moment.
-    pub(crate) fn iter_over(&self, view: Arc<View>, sequence: u64, options: ReadOptions) -> Result<Iter> {
-        let table_options = table_read_options(&options);
+    pub(crate) fn iter_over(
+        &self,
+        view: Arc<View>,
+        sequence: u64,
+        options: ReadOptions,
+        table_options: TableReadOptions,
+    ) -> Result<Iter> {
         let mut sources = Vec::new();
         let mut tombstones: Vec<RankedTombstones> = Vec::new();
         for slot in view.slots() {

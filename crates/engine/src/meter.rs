@@ -240,6 +240,16 @@ impl Reader for MeteredReader {
         meter.during(|| self.inner.read_at(offset, into))
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        let meter = &self.meter;
+        let is_there = meter.during(|| self.inner.read_now(offset, into))?;
+        if is_there {
+            meter.bytes_read.fetch_add(into.len() as u64, Ordering::Relaxed);
+            meter.reads.fetch_add(u64::from(into.len() < BULK_READ_BYTES), Ordering::Relaxed);
+        }
+        Ok(is_there)
+    }
+
     fn prefetch(&self, offset: u64, bytes: u64) {
         self.inner.prefetch(offset, bytes);
     }

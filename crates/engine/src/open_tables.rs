@@ -317,6 +317,14 @@ impl Reader for TableReader {
         self.with_file(|file| file.read_at(offset, into))
     }
 
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        // Opening the file again would be waiting.
+        match &*self.slot.get() {
+            Some(descriptor) => descriptor.file.read_now(offset, into),
+            None => Ok(false),
+        }
+    }
+
     fn prefetch(&self, offset: u64, bytes: u64) {
         // Not worth a descriptor that somebody else uses.
         if let Some(descriptor) = &*self.slot.get() {

@@ -20,7 +20,7 @@ use situ_compaction::{InputTable, KeySpan};
 use situ_device::{Env, Event};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Properties, ReadOptions as TableReadOptions, Table};
+use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table};
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -229,7 +229,7 @@ impl TableFile {
     pub(crate) fn table_for(&self, options: &TableReadOptions) -> Result<TableRef<'_>, StorageError> {
         match self.table_if_open() {
             Some(table) => Ok(table),
-            None if options.memory_only => Err(StorageError::NotInMemory),
+            None if options.reach != Reach::Disk => Err(StorageError::NotInMemory),
             None => self.open(),
         }
     }

@@ -90,6 +90,42 @@ fn cached_blocks_are_read_on_the_callers_thread() {
     store.close().unwrap();
 }
 
+/// Every other page of the simulated volume is to be had without waiting.
+#[test]
+fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
+    let env = situ_device::Env::system();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let open = || {
+        let mut options = small();
+        options.cache_bytes = 0;
+        situ_engine::StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap()
+    };
+    let store = open();
+    for n in 0..5000u32 {
+        store.put(&n.to_be_bytes(), &[n as u8; 60]).unwrap();
+    }
+    store.flush().unwrap();
+    let (mut at_once, mut later) = (0, 0);
+    for n in 0..5000u32 {
+        // With an index block to be read as well in some tables; and a table has to be open.
+        let read = store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let mut read = pin!(read);
+        let found = match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(found) => (at_once += 1, found).1,
+            Poll::Pending => (later += 1, wait(read)).1,
+        };
+        assert_eq!(found.unwrap().as_deref(), Some(&[n as u8; 60][..]));
+    }
+    assert!(at_once > 500 && later > 500, "{at_once} at once, {later} later");
+    // A page of a scan begins on the caller's thread and goes on on another one.
+    let page = wait(store.scan_async(&ScanOptions { entries_max: 5000, ..ScanOptions::default() }).unwrap()).unwrap();
+    let keys: Vec<u32> = page.iter().map(|entry| u32::from_be_bytes(entry.key[..].try_into().unwrap())).collect();
+    assert_eq!(keys, (0..5000).collect::<Vec<_>>());
+    // Only of what memory knows: nothing is read.
+    assert!(now(store.get_async(&7u32.to_be_bytes(), &in_memory()).unwrap()).unwrap().unwrap_err().is_not_in_memory());
+    store.close().unwrap();
+}
+
 fn pages(store: &Store, first: ScanOptions, look: &mut dyn FnMut(&ScanPage)) -> Vec<(Vec<u8>, Vec<u8>)> {
     let (mut next, mut all) = (Some(first), Vec::new());
     while let Some(options) = next {

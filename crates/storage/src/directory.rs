@@ -24,13 +24,13 @@ use rustix::fs::{
     Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, flock, fstatvfs,
     openat, renameat, statat, unlinkat,
 };
-use rustix::io::{Errno, ReadWriteFlags, pwritev2, retry_on_intr};
+use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_device::{Buffer, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// Appended bytes collect up to this many before they are handed to the system.
@@ -172,7 +172,7 @@ impl Volume for DirectoryVolume {
         let bytes = file.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
         // Point reads dominate; sequential readers say so with `prefetch`.
         let _ = fadvise(&file, 0, None, Advice::Random);
-        Ok(Arc::new(FileReader { file, path: shown(&path), bytes }))
+        Ok(Arc::new(FileReader { file, path: shown(&path), bytes, cannot_tell: AtomicBool::new(false) }))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
@@ -376,6 +376,8 @@ struct FileReader {
     file: File,
     path: String,
     bytes: u64,
+    /// The file system does not know reads that must not wait.
+    cannot_tell: AtomicBool,
 }
 
 impl Reader for FileReader {
@@ -389,6 +391,20 @@ impl Reader for FileReader {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         read_exact(&self.file, &self.path, offset, into)
+    }
+
+    /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked again.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        if self.cannot_tell.load(Ordering::Relaxed) {
+            return Ok(false);
+        }
+        let bytes = into.len();
+        let read = preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+        if matches!(read, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)) {
+            self.cannot_tell.store(true, Ordering::Relaxed);
+        }
+        // Whatever else it was, `read_at` finds it out and has the words for it.
+        Ok(read.is_ok_and(|count| count == bytes))
     }
 
     fn prefetch(&self, offset: u64, bytes: u64) {

@@ -137,6 +137,15 @@ pub trait Reader: Send + Sync {
     /// I/O; a range behind the end is [`Corruption`](crate::Error::Corruption): the file is shorter than its index says.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
 
+    /// Fills `into` from `offset` if nobody has to wait for that: the bytes are in memory, or on a disk that answers about as
+    /// soon as another thread would. False if not, or if nobody can tell; then what is in `into` is undefined.
+    ///
+    /// # Errors
+    /// As [`read_at`](Reader::read_at), if it came to reading.
+    fn read_now(&self, _offset: u64, _into: &mut [u8]) -> Result<bool> {
+        Ok(false)
+    }
+
     /// Says that this range will be read soon. Only a hint.
     fn prefetch(&self, _offset: u64, _bytes: u64) {}
 }

@@ -275,6 +275,38 @@ fn names_are_not_written_over_and_missing_ones_are_named() {
     });
 }
 
+/// Without waiting for the disk: what the page cache has of a directory's file. A raw disk has caches of its own.
+#[test]
+fn what_is_read_at_once_is_what_is_there() {
+    each(|kind| {
+        let content: Vec<u8> = (0..300_000u32).map(|at| (at / 3) as u8).collect();
+        let mut writer = kind.volume.create(FileName::Table(1), 300_000).unwrap();
+        writer.append(&content).unwrap();
+        writer.finish().unwrap();
+        let reader = kind.volume.open(FileName::Table(1)).unwrap();
+        let mut some = vec![0; 5000];
+        if !reader.read_now(100_000, &mut some).unwrap() {
+            return eprintln!("SKIPPED what_is_read_at_once_is_what_is_there on a {}: it cannot tell", kind.name);
+        }
+        assert!(some == content[100_000..105_000]);
+        assert!(!reader.read_now(299_000, &mut some).is_ok_and(|is_there| is_there), "it ends before");
+    });
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("000001.table");
+    std::fs::write(&path, vec![7; 1 << 20]).unwrap();
+    let file = std::fs::File::open(&path).unwrap();
+    file.sync_all().unwrap();
+    let volume = DirectoryVolume::open(directory.path()).unwrap();
+    let reader = volume.open(FileName::Table(1)).unwrap();
+    rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
+    let mut some = [0; 100];
+    if reader.read_now(500_000, &mut some).unwrap() {
+        return eprintln!("SKIPPED what_is_read_at_once_is_what_is_there: this file system keeps all in memory");
+    }
+    reader.read_at(500_000, &mut some).unwrap();
+    assert!(reader.read_now(500_000, &mut some).unwrap() && some == [7; 100]);
+}
+
 #[test]
 fn an_open_file_outlives_its_name() {
     each(|kind| {

@@ -135,6 +135,11 @@ impl BlockCache {
         self.shard(hash).probe(key, hash)
     }
 
+    /// Counts a lookup by [`probe`](BlockCache::probe) that ended here after all: the block was read at once.
+    pub(crate) fn missed(&self, table_id: u64, offset: u64) {
+        self.shard(BlockKey { table_id, offset }.hash()).missed();
+    }
+
     /// Keeps `block` if there is room for it, and returns the block to use: if another thread was faster, that one's.
     pub fn insert(&self, table_id: u64, offset: u64, block: Arc<Block>) -> Arc<Block> {
         self.insert_warm(table_id, offset, block, WARMTH_MAX)

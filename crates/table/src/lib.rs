@@ -31,7 +31,7 @@ pub use cache::{BlockCache, CacheStats, Warming};
 pub use cursor::Cursor;
 pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, filter_bits, filter_line, hash_key};
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
-pub use options::{Compression, ReadOptions, TableOptions};
+pub use options::{Compression, Reach, ReadOptions, TableOptions};
 pub use properties::{Properties, WRITER_VERSION, property_names};
 pub use salvage::{LostKeys, Salvaged, salvage};
 pub use table::{BlockBoundaries, BlockBoundary, Table, TableEntry};

@@ -49,6 +49,19 @@ impl Default for TableOptions {
     }
 }
 
+/// How far a read goes for a block that is not in the cache.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum Reach {
+    /// To the disk, however long that takes.
+    #[default]
+    Disk,
+    /// To what can be had without waiting, see [`read_now`](situ_storage::Reader::read_now); behind it the answer is
+    /// [`NotInMemory`](situ_storage::Error::NotInMemory).
+    AtOnce,
+    /// Nowhere: the answer is [`NotInMemory`](situ_storage::Error::NotInMemory).
+    Cache,
+}
+
 /// How a table is read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ReadOptions {
@@ -57,13 +70,12 @@ pub struct ReadOptions {
     /// Verify the checksum of blocks that had to be read (never of those found in the cache). Default true. Without
     /// it, damage may be reported as some other corruption, or give wrong data.
     pub verify_checksums: bool,
-    /// Use only blocks that are in the cache: where another one is needed, the answer is
-    /// [`NotInMemory`](situ_storage::Error::NotInMemory). Default false.
-    pub memory_only: bool,
+    /// Where blocks may come from that are not in the cache. Default: from the disk.
+    pub reach: Reach,
 }
 
 impl Default for ReadOptions {
     fn default() -> Self {
-        ReadOptions { fill_cache: true, verify_checksums: true, memory_only: false }
+        ReadOptions { fill_cache: true, verify_checksums: true, reach: Reach::Disk }
     }
 }

@@ -18,7 +18,7 @@ use crate::compress::{decode_into, decode_owned, uncompressed_bytes, with_scratc
 use crate::filter::Filter;
 use crate::format::{BlockHandle, COMPRESSION_NONE, Damage, FOOTER_BYTES, Footer, HEADER_BYTES, MAX_BLOCK_BYTES};
 use crate::key::{KeyKind, KeyRef, SequenceNumber, Trailer};
-use crate::options::ReadOptions;
+use crate::options::{Reach, ReadOptions};
 use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
 use crate::table_cursor::TableCursor;
@@ -355,14 +355,26 @@ impl Table {
         self.cached_block(handle, BlockKind::Data, options)
     }
 
+    /// As [`data_block`](Table::data_block), of a block that is not in the cache.
+    pub(crate) fn read_data_block(&self, handle: BlockHandle, options: &ReadOptions) -> Result<Arc<Block>> {
+        self.read_block(handle, BlockKind::Data, options)
+    }
+
     #[inline]
     fn cached_block(&self, handle: BlockHandle, kind: BlockKind, options: &ReadOptions) -> Result<Arc<Block>> {
-        if options.memory_only {
-            return self.cache.probe(self.id, handle.offset).ok_or(Error::NotInMemory);
-        }
-        match self.cache.get(self.id, handle.offset) {
+        match self.find_cached(handle, options.reach) {
             Some(block) => Ok(block),
             None => self.read_block(handle, kind, options),
+        }
+    }
+
+    /// The block at `handle`, if it is in the cache. That it is not is counted once it was read: who does not get it
+    /// now asks again.
+    #[inline]
+    pub(crate) fn find_cached(&self, handle: BlockHandle, reach: Reach) -> Option<Arc<Block>> {
+        match reach {
+            Reach::Disk => self.cache.get(self.id, handle.offset),
+            Reach::AtOnce | Reach::Cache => self.cache.probe(self.id, handle.offset),
         }
     }
 
@@ -372,17 +384,20 @@ impl Table {
             BlockKind::Data => ("data block", self.data_end),
             BlockKind::Index => ("index block", self.footer.file_bytes - FOOTER_BYTES as u64),
         };
+        if options.reach == Reach::Cache {
+            return Err(Error::NotInMemory);
+        }
         self.check_handle(handle, end, what)?;
         let bytes = handle.stored_bytes() as usize;
         let damaged = |d: Damage| self.corruption(handle.offset, what, d);
         let block = if self.properties.compression == COMPRESSION_NONE {
             let mut stored = self.buffer(handle, bytes, options);
             stored.resize(bytes, 0);
-            self.reader.read_at(handle.offset, &mut stored)?;
+            self.read(handle.offset, &mut stored, options.reach)?;
             decode_owned(stored, options.verify_checksums).map_err(damaged)?
         } else {
             with_scratch(bytes, |stored| {
-                self.reader.read_at(handle.offset, stored)?;
+                self.read(handle.offset, stored, options.reach)?;
                 let mut block = self.buffer(handle, uncompressed_bytes(stored), options);
                 decode_into(stored, options.verify_checksums, &mut block).map_err(damaged)?;
                 Ok::<_, Error>(block)
@@ -392,8 +407,16 @@ impl Table {
             BlockKind::Data => Block::new(block, handle.offset),
             BlockKind::Index => Block::new_index(block, handle.offset),
         };
-        let block = Arc::new(block.map_err(damaged)?);
-        Ok(if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block })
+        Ok(self.keep(handle, block.map_err(damaged)?, options))
+    }
+
+    /// Puts a block that was read into the cache, if it is to be there, and counts.
+    pub(crate) fn keep(&self, handle: BlockHandle, block: Block, options: &ReadOptions) -> Arc<Block> {
+        if options.reach == Reach::AtOnce {
+            self.cache.missed(self.id, handle.offset);
+        }
+        let block = Arc::new(block);
+        if options.fill_cache { self.cache.insert(self.id, handle.offset, block) } else { block }
     }
 
     /// Memory for a block that will go into the cache if it may.
@@ -414,8 +437,14 @@ impl Table {
         Err(self.corruption(handle.offset, "index", Damage::new(expected, format!("{handle:?}"))))
     }
 
-    pub(crate) fn reader(&self) -> &dyn Reader {
-        &*self.reader
+    /// Fills `into` from the file, as far as `reach` goes.
+    pub(crate) fn read(&self, offset: u64, into: &mut [u8], reach: Reach) -> Result<()> {
+        let is_there = match reach {
+            Reach::Disk => self.reader.read_at(offset, into).map(|()| true),
+            Reach::AtOnce => self.reader.read_now(offset, into),
+            Reach::Cache => Ok(false),
+        };
+        if is_there? { Ok(()) } else { Err(Error::NotInMemory) }
     }
 
     pub(crate) fn cache(&self) -> &BlockCache {

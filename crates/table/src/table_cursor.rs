@@ -16,7 +16,7 @@ use crate::compress::{decode_into, uncompressed_bytes};
 use crate::cursor::Cursor;
 use crate::format::{BlockHandle, Damage};
 use crate::key::KeyRef;
-use crate::options::ReadOptions;
+use crate::options::{Reach, ReadOptions};
 use crate::table::Table;
 use situ_storage::Result;
 use std::sync::Arc;
@@ -45,12 +45,12 @@ impl Window {
     }
 
     /// Reads `bytes` from `start`; what was there before is gone.
-    pub(crate) fn fill(&mut self, table: &Table, start: u64, bytes: usize) -> Result<()> {
+    pub(crate) fn fill(&mut self, table: &Table, start: u64, bytes: usize, reach: Reach) -> Result<()> {
         if self.bytes.len() < bytes {
             self.bytes.resize(bytes, 0);
         }
         (self.start, self.filled) = (start, 0);
-        table.reader().read_at(start, &mut self.bytes[..bytes])?;
+        table.read(start, &mut self.bytes[..bytes], reach)?;
         self.filled = bytes;
         Ok(())
     }
@@ -285,11 +285,7 @@ impl TableCursor {
         if self.sequential {
             return self.load_sequential(handle);
         }
-        if self.options.memory_only {
-            self.entries.set_block(self.table.data_block(handle, &self.options)?);
-            return Ok(());
-        }
-        if let Some(block) = self.table.cache().get(self.table.id(), handle.offset) {
+        if let Some(block) = self.table.find_cached(handle, self.options.reach) {
             self.entries.set_block(block);
             return Ok(());
         }
@@ -297,8 +293,7 @@ impl TableCursor {
             self.misses = if goes_forward { self.misses.saturating_add(1) } else { 0 };
             if self.misses <= MISSES_BEFORE_AHEAD {
                 self.window_bytes = WINDOW_BYTES_MIN;
-                let block = self.table.data_block(handle, &self.options)?;
-                self.entries.set_block(block);
+                self.entries.set_block(self.table.read_data_block(handle, &self.options)?);
                 return Ok(());
             }
             self.fill_window(handle)?;
@@ -307,12 +302,7 @@ impl TableCursor {
         let bytes = self.window.get(handle).map_or(0, uncompressed_bytes);
         let mut block = Block::in_memory(self.table.buffer(handle, bytes, &self.options));
         decode_block(&self.table, &self.window, handle, self.options.verify_checksums, &mut block)?;
-        let block = Arc::new(block);
-        let block = match self.options.fill_cache {
-            true => self.table.cache().insert(self.table.id(), handle.offset, block),
-            false => block,
-        };
-        self.entries.set_block(block);
+        self.entries.set_block(self.table.keep(handle, block, &self.options));
         Ok(())
     }
 
@@ -337,7 +327,7 @@ impl TableCursor {
         self.table.check_handle(handle, self.table.data_end(), "data block")?;
         let left = self.table.data_end() - handle.offset;
         let bytes = left.min(self.window_bytes as u64).max(handle.stored_bytes());
-        self.window.fill(&self.table, handle.offset, bytes as usize)
+        self.window.fill(&self.table, handle.offset, bytes as usize, self.options.reach)
     }
 }
 

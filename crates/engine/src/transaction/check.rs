@@ -34,7 +34,7 @@ use crate::view::View;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{KeyKind, ReadOptions as TableReadOptions, hash_key};
+use situ_table::{KeyKind, Reach, ReadOptions as TableReadOptions, hash_key};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -302,7 +302,8 @@ pub(super) fn changed(view: &View, key: &[u8], since: u64, to: u64, read_tables:
             return Ok(Some(true));
         }
     }
-    let options = TableReadOptions { memory_only: !read_tables, ..TableReadOptions::default() };
+    let reach = if read_tables { Reach::Disk } else { Reach::Cache };
+    let options = TableReadOptions { reach, ..TableReadOptions::default() };
     let (level0, deeper) = view.version.levels.split_at(1);
     let level0 = level0[0].files.iter().filter(|file| file.meta.span.contains(key));
     let files = level0.chain(deeper.iter().filter_map(|level| level.find(key)));

@@ -4,9 +4,14 @@
 //!
 //! S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak, SOSP 2023), in up to 16 parts by hash. New units go to a small queue, a
 //! tenth of the room; those that were read again before they reach its end move to the main queue, the others leave and are
-//! remembered by their key for a while. The main queue gives a unit another round for each time that it was read, three
-//! at most. Written units go in as they are written. A read that misses takes only the pages it needs, unless the
-//! unit is remembered: who misses it twice within the memory's length has the whole unit read and put into the main queue.
+//! remembered by their key for a while: if they come back, to the main queue. The main queue gives a unit another round for
+//! each time that it was read, three at most.
+//!
+//! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
+//! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the
+//! whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this one, and what is
+//! read again and again at random is there; of skewed gets that missed both, a tenth read 64 KiB for one block, and nobody came
+//! for the rest.
 //!
 //! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it (`madvise`)
 //! is `unsafe` in Rust, and this crate has no `unsafe` code.
@@ -18,6 +23,7 @@
 use super::transfer::SMALL_PIECE_BYTES;
 use situ_device::Buffer;
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -49,6 +55,9 @@ struct Part {
     bytes: usize,
     remembered: HashSet<Key>,
     memory: VecDeque<Key>,
+    /// Where the last short read ended that missed a unit, for as many units as are remembered.
+    missed: HashMap<Key, u64>,
+    missed_in_turn: VecDeque<Key>,
 }
 
 /// Counts since the volume was opened.
@@ -110,17 +119,14 @@ impl Cache {
         found
     }
 
-    /// Whether a missed unit should be read whole; if not, it is remembered, so that the next miss says yes.
-    pub(super) fn is_worth_reading(&self, file: u64, unit: u64) -> bool {
-        if !self.is_on() {
-            return false;
-        }
-        let mut part = self.part((file, unit));
-        let known = part.remembered.contains(&(file, unit));
-        if !known {
-            part.remember((file, unit), self.part_bytes_max);
-        }
-        known
+    /// Whether all of these units are here. Not counted as a use of them.
+    pub(super) fn has(&self, file: u64, units: Range<u64>) -> bool {
+        self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.contains_key(&(file, unit)))
+    }
+
+    /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one begins.
+    pub(super) fn is_worth_reading(&self, file: u64, unit: u64, bytes: Range<u64>) -> bool {
+        self.is_on() && self.part((file, unit)).goes_on((file, unit), bytes, self.part_bytes_max)
     }
 
     pub(super) fn put(&self, file: u64, unit: u64, buffer: Buffer) {
@@ -216,6 +222,19 @@ impl Part {
         }
     }
 
+    /// Whether a read begins where the last one of this unit ended; it is the last one from now on.
+    fn goes_on(&mut self, key: Key, bytes: Range<u64>, bytes_max: usize) -> bool {
+        let before = self.missed.insert(key, bytes.end);
+        if before.is_none() {
+            self.missed_in_turn.push_back(key);
+        }
+        while self.missed_in_turn.len() > bytes_max / UNIT_BYTES {
+            let Some(oldest) = self.missed_in_turn.pop_front() else { break };
+            self.missed.remove(&oldest);
+        }
+        before == Some(bytes.start)
+    }
+
     fn forget(&mut self, key: Key) {
         self.remembered.remove(&key);
         let Some(entry) = self.units.remove(&key) else { return };
@@ -274,18 +293,23 @@ mod tests {
     }
 
     #[test]
-    fn a_unit_is_read_whole_when_it_is_missed_again() {
+    fn a_unit_is_read_whole_by_who_reads_on() {
         let cache = Cache::new(20 * (UNIT_BYTES + ENTRY_BYTES) as u64);
-        assert!(!cache.is_worth_reading(1, 1) && cache.is_worth_reading(1, 1));
-        // The memory ends.
-        (0..100).for_each(|number| assert!(!cache.is_worth_reading(2, number)));
-        assert!(!cache.is_worth_reading(1, 1));
+        assert!(!cache.is_worth_reading(1, 1, 100..200) && cache.is_worth_reading(1, 1, 200..300));
+        // Again and again, but not one behind the other.
+        assert!(!cache.is_worth_reading(1, 2, 100..200) && !cache.is_worth_reading(1, 2, 100..200));
+        assert!(!cache.is_worth_reading(1, 2, 300..400) && !cache.is_worth_reading(1, 2, 200..300));
+        // The memory ends, and has an end.
+        (0..100).for_each(|number| assert!(!cache.is_worth_reading(2, number, 0..100)));
+        assert!(!cache.is_worth_reading(1, 1, 300..400));
+        let part = cache.part((2, 0));
+        assert!(part.missed.len() <= 20 && part.missed.len() == part.missed_in_turn.len());
     }
 
     #[test]
     fn without_room_nothing_is_kept() {
         let cache = Cache::new(1000);
         cache.put(1, 1, unit(1));
-        assert!(cache.get(1, 1).is_none() && !cache.is_worth_reading(1, 1) && !cache.is_on());
+        assert!(cache.get(1, 1).is_none() && !cache.is_worth_reading(1, 1, 0..1) && !cache.is_on());
     }
 }

@@ -5,10 +5,14 @@ use super::file::File;
 use super::layout::PAGE;
 use super::room::Extent;
 use super::shared::Shared;
-use super::transfer::places;
+use super::transfer::{SHORT_READ_BYTES_MAX, places};
 use crate::{Error, FileName, Reader, Result};
 use situ_device::Buffer;
+use std::ops::Range;
 use std::sync::Arc;
+
+/// Units that one read has in memory of its own.
+const UNITS_AT_ONCE: usize = 16;
 
 pub(super) struct RawReader {
     shared: Arc<Shared>,
@@ -21,6 +25,11 @@ pub(super) struct RawReader {
     inline: Option<Arc<[u8]>>,
     /// Pages of the log change in place, and a file on its way has no last unit yet.
     is_cached: bool,
+}
+
+/// The units in which these bytes lie.
+fn units(offset: u64, bytes: usize) -> Range<u64> {
+    offset / UNIT_BYTES as u64..(offset + bytes as u64).div_ceil(UNIT_BYTES as u64)
 }
 
 /// A range that ends behind the end of a file.
@@ -53,6 +62,22 @@ pub(super) fn read_extents(
     shared.check_still_there(file, name)
 }
 
+/// Reads whole units of a file of `bytes`, each into a buffer of its own.
+fn read_units(
+    shared: &Shared,
+    (file, name): (&Arc<File>, FileName),
+    extents: &[Extent],
+    bytes: u64,
+    units: Range<u64>,
+) -> Result<Vec<Buffer>> {
+    let unit_pages = UNIT_BYTES as u64 / PAGE;
+    let pages = |unit: u64| unit_pages.min(bytes.div_ceil(PAGE) - unit * unit_pages);
+    let wanted: Vec<Vec<Extent>> = units.map(|unit| places(extents, unit * unit_pages, pages(unit))).collect();
+    let buffers = shared.transfers.read_each(&wanted).map_err(|error| shared.fail("read", name, error))?;
+    shared.check_still_there(file, name)?;
+    Ok(buffers)
+}
+
 impl RawReader {
     pub(super) fn new(shared: Arc<Shared>, file: Arc<File>, name: FileName, is_log: bool) -> RawReader {
         let meta = file.meta();
@@ -68,7 +93,7 @@ impl RawReader {
         let unit_bytes = UNIT_BYTES as u64;
         let end = offset + into.len() as u64;
         let mut missing: Option<u64> = None;
-        for unit in offset / unit_bytes..end.div_ceil(unit_bytes) {
+        for unit in units(offset, into.len()) {
             let start = unit * unit_bytes;
             let Some(buffer) = self.shared.cache.get(self.file.id, unit) else {
                 missing.get_or_insert(start.max(offset));
@@ -91,19 +116,22 @@ impl RawReader {
     fn read_missing(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let unit_bytes = UNIT_BYTES as u64;
         let end = offset + into.len() as u64;
-        let units = offset / unit_bytes..end.div_ceil(unit_bytes);
+        let units = units(offset, into.len());
         let is_short = units.end - units.start == 1 && into.len() < UNIT_BYTES && end < self.bytes;
-        if is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start) {
+        if is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start, offset..end) {
             return read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into);
         }
-        let from = units.start * unit_bytes;
-        let to = (units.end * unit_bytes).min(self.bytes);
-        let mut whole = vec![0; (to - from) as usize];
-        read_extents(&self.shared, (&self.file, self.name), &self.extents, from, &mut whole)?;
-        let skip = (offset - from) as usize;
-        into.copy_from_slice(&whole[skip..skip + into.len()]);
-        for (unit, bytes) in units.zip(whole.chunks(UNIT_BYTES)) {
-            self.shared.cache.put(self.file.id, unit, Buffer::copy_of(bytes));
+        // So that a long read holds no more than this beside what it fills.
+        for first in units.clone().step_by(UNITS_AT_ONCE) {
+            let some = first..units.end.min(first + UNITS_AT_ONCE as u64);
+            let buffers = read_units(&self.shared, (&self.file, self.name), &self.extents, self.bytes, some.clone())?;
+            for (unit, buffer) in some.zip(buffers) {
+                let start = unit * unit_bytes;
+                let (from, to) = (start.max(offset), end.min(start + unit_bytes));
+                let part = &buffer[(from - start) as usize..(to - start) as usize];
+                into[(from - offset) as usize..(to - offset) as usize].copy_from_slice(part);
+                self.shared.cache.put(self.file.id, unit, buffer);
+            }
         }
         Ok(())
     }
@@ -131,5 +159,18 @@ impl Reader for RawReader {
             None if self.is_cached => self.read_cached(offset, into),
             None => read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into),
         }
+    }
+
+    /// What the cache has; and short reads, as long as the device answers them quickly.
+    fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
+        check_range(&self.path, self.bytes, offset, into.len())?;
+        let is_short = into.len() <= SHORT_READ_BYTES_MAX && self.shared.transfers.reads_are_quick();
+        if is_short
+            || self.inline.is_some()
+            || (self.is_cached && self.shared.cache.has(self.file.id, units(offset, into.len())))
+        {
+            return self.read_at(offset, into).map(|()| true);
+        }
+        Ok(false)
     }
 }

@@ -21,7 +21,7 @@ use super::room::Extent;
 use crate::{Error, Result};
 use situ_device::{Buffer, Completion, Device, Env, Event, Geometry, Op, PAGE_BYTES, Queue};
 use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -37,7 +37,9 @@ pub(super) const SMALL_PIECE_BYTES: usize = 64 << 10;
 const LOG_BUSY_FOR: Duration = Duration::from_millis(1);
 /// How long one wait for a completion lasts before the next begins.
 const WAIT: Duration = Duration::from_secs(1);
-/// Page buffers that a queue keeps for the next write.
+/// Reads of at most so many bytes look for something; longer ones are scans and merges.
+pub(super) const SHORT_READ_BYTES_MAX: usize = 16 << 10;
+/// Page buffers that a queue keeps for what comes next.
 const SPARE_BUFFERS_MAX: usize = 4;
 
 /// A queue, and buffers that come back from it.
@@ -252,6 +254,35 @@ pub(super) struct Transfers {
     read: Pool,
     log_in_flight: AtomicU64,
     log_last_nanos: AtomicU64,
+    quickness: Quickness,
+}
+
+/// Whether the device answers short reads about as soon as another thread would.
+///
+/// A count that goes up by one with each quick read and down by [`SLOW_WEIGHT`](Quickness::SLOW_WEIGHT) with each other one, within
+/// bounds: it is in the upper half while at least seven of eight reads are quick, and one that a busy processor held up
+/// changes nothing.
+#[derive(Default)]
+struct Quickness(AtomicU32);
+
+impl Quickness {
+    /// Handing a read to another thread and waking up again takes as long, or longer.
+    const QUICK: Duration = Duration::from_micros(25);
+    const SLOW_WEIGHT: u32 = 7;
+    const MAX: u32 = 64;
+
+    fn note(&self, took: Duration) {
+        let is_quick = took <= Quickness::QUICK;
+        let change = |count: u32| match is_quick {
+            true => (count < Quickness::MAX).then_some(count + 1),
+            false => (count > 0).then_some(count.saturating_sub(Quickness::SLOW_WEIGHT)),
+        };
+        let _ = self.0.fetch_update(Ordering::Relaxed, Ordering::Relaxed, change);
+    }
+
+    fn is_quick(&self) -> bool {
+        self.0.load(Ordering::Relaxed) >= Quickness::MAX / 2
+    }
 }
 
 impl Transfers {
@@ -271,7 +302,8 @@ impl Transfers {
             pool.open_first(&*device).map_err(|error| Error::io("open a queue of", &location, error))?;
         }
         let (log_in_flight, log_last_nanos) = (AtomicU64::new(0), AtomicU64::new(0));
-        Ok(Transfers { device, env, geometry, location, log, bulk, read, log_in_flight, log_last_nanos })
+        let quickness = Quickness::default();
+        Ok(Transfers { device, env, geometry, location, log, bulk, read, log_in_flight, log_last_nanos, quickness })
     }
 
     pub(super) fn fail(&self, op: &'static str, error: io::Error) -> Error {
@@ -386,8 +418,74 @@ impl Transfers {
         self.bulk(requests, &mut |_, _| ())
     }
 
+    /// Whether a short read, of [`SHORT_READ_BYTES_MAX`], may be expected to take no longer than waking another thread.
+    pub(super) fn reads_are_quick(&self) -> bool {
+        self.quickness.is_quick()
+    }
+
     /// Reads `into.len()` bytes that begin `skip` bytes behind the start of the first place.
     pub(super) fn read(&self, places: &[Extent], skip: usize, into: &mut [u8]) -> io::Result<()> {
+        if into.len() > SHORT_READ_BYTES_MAX {
+            return self.read_pieces(places, skip, into);
+        }
+        let begun = self.env.clock.now();
+        let result = match places {
+            &[place] if place.pages as usize * PAGE_BYTES >= skip + into.len() => self.read_short(place, skip, into),
+            _ => self.read_pieces(places, skip, into),
+        };
+        self.quickness.note(self.env.clock.now().saturating_sub(begun));
+        result
+    }
+
+    /// A read that is one operation, as nearly all are that look for something.
+    fn read_short(&self, place: Extent, skip: usize, into: &mut [u8]) -> io::Result<()> {
+        self.borrowing(&self.read, |slot| {
+            let buffer = slot.buffer(place.pages as usize * PAGE_BYTES);
+            let mut back = None;
+            let op = Op::Read { offset: place.first * PAGE };
+            slot.all([(op, buffer)], &mut |_, buffer| back = Some(buffer))?;
+            if let Some(buffer) = back {
+                into.copy_from_slice(&buffer[skip..skip + into.len()]);
+                slot.keep(buffer);
+            }
+            Ok(())
+        })
+    }
+
+    /// Reads what lies at each of these places, one behind the other, into a buffer for each.
+    pub(super) fn read_each(&self, wanted: &[Vec<Extent>]) -> io::Result<Vec<Buffer>> {
+        let bytes = |places: &[Extent]| places.iter().map(|place| place.pages as usize * PAGE_BYTES).sum::<usize>();
+        let mut buffers: Vec<Option<Buffer>> = wanted.iter().map(|_| None).collect();
+        // Places in several pieces are rare: files are contiguous unless the room was not.
+        let single = |places: &[Extent]| match *places {
+            [place] if place.pages as usize * PAGE_BYTES <= self.piece_bytes() => Some(place),
+            _ => None,
+        };
+        let requests = wanted
+            .iter()
+            .filter_map(|places| single(places))
+            .map(|place| (Op::Read { offset: place.first * PAGE }, Buffer::new(place.pages as usize * PAGE_BYTES)));
+        self.borrowing(&self.read, |slot| {
+            slot.all(requests, &mut |op, buffer| {
+                let is_its =
+                    |places: &Vec<Extent>| matches!(op, Op::Read { offset } if offset == places[0].first * PAGE);
+                if let Some(index) = wanted.iter().position(|places| single(places).is_some() && is_its(places)) {
+                    buffers[index] = Some(buffer);
+                }
+            })
+        })?;
+        let rest = |(buffer, places): (Option<Buffer>, &Vec<Extent>)| match buffer {
+            Some(buffer) => Ok(buffer),
+            None => {
+                let mut buffer = Buffer::new(bytes(places));
+                self.read_pieces(places, 0, &mut buffer)?;
+                Ok(buffer)
+            }
+        };
+        buffers.into_iter().zip(wanted).map(rest).collect()
+    }
+
+    fn read_pieces(&self, places: &[Extent], skip: usize, into: &mut [u8]) -> io::Result<()> {
         let pieces = pieces(places, self.piece_bytes());
         let mut at = 0;
         let starts: Vec<(u64, usize)> = pieces

@@ -92,6 +92,10 @@ impl Shard {
         Some(Arc::clone(&slot.block))
     }
 
+    pub(super) fn missed(&mut self) {
+        self.misses += 1;
+    }
+
     /// The block, if it is here. Not counted as a lookup.
     pub(super) fn peek(&self, key: BlockKey, hash: u64) -> Option<Arc<Block>> {
         self.slots.get(&hash).filter(|slot| slot.key == key).map(|slot| Arc::clone(&slot.block))

@@ -178,6 +178,61 @@ fn each_get_of_a_cold_table_reads_at_most_two_blocks() {
     }
 }
 
+/// How far a read goes, of gets and of cursors; and each block that was not in the cache is one miss, read at once or later.
+#[test]
+fn a_read_goes_as_far_as_it_may() {
+    let entries: Vec<_> = (0..2000u32).map(|i| (format!("{i:08}").into_bytes(), vec![1; 100])).collect();
+    let trailer = Trailer::new(1, KeyKind::Put);
+    let mut written = Vec::new();
+    for compression in [Compression::None, Compression::Lz4] {
+        let options = TableOptions { compression, ..TableOptions::default() };
+        written.push(build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]));
+    }
+    let reads_of = |reach| ReadOptions { reach, ..ReadOptions::default() };
+    for (bytes, summary) in &written {
+        let cache = BlockCache::new(8 << 20);
+        let reader = MemoryReader::new(bytes.clone());
+        let table = Table::open(Arc::clone(&reader) as Arc<dyn Reader>, 1, Arc::clone(&cache)).unwrap();
+        let get =
+            |number: usize, reach| table.get(&entries[number].0, 1, hash_key(&entries[number].0), &reads_of(reach));
+        let scan = |reach| {
+            let mut cursor = table.cursor(reads_of(reach));
+            let mut count = 0;
+            cursor.first()?;
+            while cursor.valid() {
+                (count, _) = (count + 1, cursor.next()?);
+            }
+            Ok::<_, Error>(count)
+        };
+        let opened = reader.reads.load(Ordering::SeqCst);
+        let asked = || reader.reads.load(Ordering::SeqCst) - opened;
+        for reach in [Reach::Cache, Reach::AtOnce] {
+            assert!(
+                matches!(get(500, reach), Err(Error::NotInMemory)) && matches!(scan(reach), Err(Error::NotInMemory))
+            );
+        }
+        assert_eq!((asked(), cache.stats().misses), (0, 0));
+        reader.is_quick.store(true, Ordering::SeqCst);
+        assert!(matches!(get(500, Reach::Cache), Err(Error::NotInMemory)));
+        assert!(get(500, Reach::AtOnce).unwrap().is_some());
+        assert_eq!((asked(), cache.stats().misses), (1, 1));
+        assert!(get(500, Reach::Cache).unwrap().is_some());
+        assert_eq!(scan(Reach::AtOnce).unwrap(), 2000);
+        assert_eq!(cache.stats().misses, summary.properties.data_blocks);
+        assert_eq!(scan(Reach::Cache).unwrap(), 2000);
+    }
+    // A disk that is asked counts in the same way.
+    let (bytes, summary) = written.remove(0);
+    let cache = BlockCache::new(8 << 20);
+    let table = Table::open(MemoryReader::new(bytes), 1, Arc::clone(&cache)).unwrap();
+    let mut cursor = table.cursor(ReadOptions::default());
+    cursor.first().unwrap();
+    while cursor.valid() {
+        cursor.next().unwrap();
+    }
+    assert_eq!(cache.stats().misses, summary.properties.data_blocks);
+}
+
 #[test]
 fn a_scan_reads_ahead_and_a_sequential_cursor_leaves_the_cache_alone() {
     let entries: Vec<_> = (0..20_000u32).map(|i| (format!("{i:08}").into_bytes(), vec![1; 100])).collect();

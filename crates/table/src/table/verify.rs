@@ -6,6 +6,7 @@ use crate::compress::decode_owned;
 use crate::filter::{Filter, hash_key};
 use crate::format::{BlockHandle, Damage, FOOTER_BYTES, HEADER_BYTES, KEY_TRAILER_BYTES, header};
 use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE};
+use crate::options::Reach;
 use crate::properties::Properties;
 use crate::table_cursor::Window;
 use situ_storage::Result;
@@ -187,7 +188,7 @@ impl Audit<'_> {
         if self.window.get(handle).is_none() {
             let left = self.table.data_end - handle.offset;
             let bytes = left.min(READ_BYTES as u64).max(handle.stored_bytes());
-            self.window.fill(self.table, handle.offset, bytes as usize)?;
+            self.window.fill(self.table, handle.offset, bytes as usize, Reach::Disk)?;
         }
         let stored = self.window.get(handle).unwrap_or_default().to_vec();
         let block = decode_owned(stored, true)
