@@ -5,18 +5,21 @@
 #   scripts/testbed.sh show DIRECTORY            print that again
 #   scripts/testbed.sh mount DIRECTORY           ext4 on the fast disk, at DIRECTORY/fast-files, for stores that need files
 #   scripts/testbed.sh unmount DIRECTORY         the raw disk again
+#   scripts/testbed.sh slow DIRECTORY GIB MB_S   a capacity disk of GIB that moves at most MB_S megabytes a second each way
+#   scripts/testbed.sh fast DIRECTORY            the capacity disk as it was before, with nothing on it
 #   scripts/testbed.sh down DIRECTORY            take everything away, with all that lies on it
 #
 # FAST is a zram block device where there is zram and the caller is root: memory behind a block device, with writes of
 # 4 to 9 us. It is no flash: it has no volatile cache, compresses, and is empty after a reboot. Otherwise FAST is a
 # preallocated file on the file system of DIRECTORY: as fast as that disk, good for correctness and not for speed.
-# CAPACITY is a directory on the file system of DIRECTORY. FAST_KIND says which it is; figures have to say it, too.
+# CAPACITY is a directory on the file system of DIRECTORY, or after `slow` ext4 on a loop device there, which the kernel holds back
+# (cgroup v1's blkio; its latency is that of the disk below). FAST_KIND says what FAST is; figures have to say it, too.
 set -euo pipefail
 
 say() { echo "testbed: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-usage() { sed -n '2,14s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 [ $# -ge 2 ] || usage
 verb=$1
@@ -56,6 +59,25 @@ load() {
 
 is_mounted() { mountpoint -q "$directory/fast-files" 2>/dev/null; }
 
+throttle=/sys/fs/cgroup/blkio/blkio.throttle
+# Lets the block device $1 move $2 bytes a second each way; 0 is as many as it can.
+hold_back() {
+  local number
+  number=$(lsblk --noheadings --nodeps --output MAJ:MIN -- "$1" | tr -d ' ')
+  echo "$number $2" >"$throttle.read_bps_device"
+  echo "$number $2" >"$throttle.write_bps_device"
+}
+
+# Takes away what `slow` made.
+speed_up() {
+  local loop
+  loop=$(findmnt --noheadings --output SOURCE --mountpoint "$directory/capacity") || return 0
+  umount "$directory/capacity"
+  hold_back "$loop" 0
+  losetup --detach "$loop"
+  rm -f -- "$directory/capacity.disk"
+}
+
 case $verb in
 up)
   mib=${3:-2048}
@@ -91,8 +113,27 @@ unmount)
   is_mounted || die "nothing is mounted at $directory/fast-files"
   umount "$directory/fast-files"
   ;;
+slow)
+  load
+  [[ ${3:-} =~ ^[1-9][0-9]*$ && ${4:-} =~ ^[1-9][0-9]*$ ]] || usage
+  [ "$(id -u)" = 0 ] || die "mounting needs root"
+  [ -w "$throttle.write_bps_device" ] || die "the kernel cannot hold back a device here: there is no $throttle.write_bps_device"
+  ! mountpoint -q "$directory/capacity" || die "the capacity disk is slow already; take all away with: $0 down $directory"
+  truncate -s "${3}G" -- "$directory/capacity.disk"
+  mkfs.ext4 -q -F -E nodiscard,lazy_itable_init=0,lazy_journal_init=0 "$directory/capacity.disk"
+  # Direct: its pages would be in memory twice, and reads of what the other copy has would not be held back.
+  loop=$(losetup --find --show --direct-io=on "$directory/capacity.disk")
+  mount -o noatime "$loop" "$directory/capacity" || { losetup --detach "$loop"; die "cannot mount $loop"; }
+  hold_back "$loop" $(($4 * 1000000))
+  echo "CAPACITY=$directory/capacity # $loop, $4 MB/s"
+  ;;
+fast)
+  load
+  speed_up
+  ;;
 down)
   load
+  speed_up
   if is_mounted; then umount "$directory/fast-files"; fi
   case $FAST_KIND in
   zram) remove_zram "$FAST" ;;

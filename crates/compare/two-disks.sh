@@ -12,6 +12,8 @@
 #   ycsb-1 ycsb-4 ycsb-16   YCSB's workloads by so many threads
 #   memory                  YCSB's workloads by 4 threads that have MEMORY_MIB (default: 1024) in all, the page cache included;
 #                           CACHE_MIB (default: 640) of them are block cache
+#   larger                  the same with twice as much data as the fast disk is large, beside a capacity disk that moves
+#                           SLOW_MB_S (default: 200) each way; try it with FAST_MIB=3072
 #   linkbench               a social graph
 #   offered                 RATE (default: 10000) synced puts a second: latencies at the same load
 #   ablation                Situ and Situ without: the parallel log, the raw device, outstanding requests, placement
@@ -19,7 +21,7 @@
 #   idle                    the processor's time that an open store takes which has nothing to do, and a server
 #   topfs                   what the raw disk's own format costs
 set -euo pipefail
-all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory linkbench offered ablation recovery idle topfs)
+all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory larger linkbench offered ablation recovery idle topfs)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 # shellcheck source=crates/compare/common.sh
 . "$here/common.sh"
@@ -45,9 +47,10 @@ case \$STORE in
   rocksdb | situ-file-system) '$testbed' mount '$directory' >/dev/null ;;
   *) '$situ' disk format --force '$FAST' >/dev/null; mkdir -p '$directory/fast-files' ;;
 esac"
-# RocksDB's tables may fill what ext4, four log files and the four that wait to be used again leave, and what a compaction
-# writes before it deletes.
-two_disks=(--fast-disk "$FAST" --fast-files "$directory/fast-files" --fast-table-bytes $(((fast_mib - 1536) << 20)))
+# RocksDB's tables may fill what ext4, four log files and the four that wait to be used again leave, and what level 0 and a
+# compaction write beyond their targets: it stops for good where its disk is full.
+kept_free_mib=$((fast_mib >= 4096 ? 1536 : fast_mib * 2 / 3))
+two_disks=(--fast-disk "$FAST" --fast-files "$directory/fast-files" --fast-table-bytes $(((fast_mib - kept_free_mib) << 20)))
 
 run() {
   local set=$1
@@ -135,6 +138,13 @@ for set in "${sets[@]}"; do
     memory) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
       --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "$keys" \
       --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c,ycsb-f,ycsb-d,ycsb-e ;;
+    # Also with bounded memory, or the page cache would be the third disk.
+    larger)
+      "$testbed" slow "$directory" "${SLOW_GIB:-$((fast_mib * 8 >> 10))}" "${SLOW_MB_S:-200}"
+      keys=$((fast_mib * 2000)) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
+        --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "${LARGER_OPERATIONS:-1m}" \
+        --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c
+      "$testbed" fast "$directory" ;;
     linkbench) run "$set" --repeat "${REPEAT:-3}" --threads 16 --sync --cache-bytes $((256 << 20)) \
       --operations "$keys" --workloads linkbench-load,linkbench ;;
     # The same load for both, which both can hold: latencies at a rate.
