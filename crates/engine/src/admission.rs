@@ -339,7 +339,7 @@ impl Core {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
-            Obstacle::NoLogFile { bytes } => self.prepare_log(bytes).map(|()| true),
+            Obstacle::NoLogFile { bytes } => self.prepare_log(bytes),
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
                 if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {

@@ -194,7 +194,11 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.bury();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {
-        true => core.prepare_log(0).inspect_err(|_| core.log_wanted.store(true, Ordering::Release)),
+        true => {
+            let prepared = core.prepare_log(0);
+            core.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
+            prepared.map(drop)
+        }
         false => Ok(()),
     };
     let flushed = core.flush_one()?;

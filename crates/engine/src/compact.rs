@@ -488,17 +488,27 @@ impl Core {
 
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
-        let mut debt = Debt::default();
+        let (mut debt, mut all_memory) = (Debt::default(), 0);
         for keyspace in self.keyspaces() {
             let view = keyspace.view.load();
             let options = &keyspace.options;
             let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();
-            let tolerated = options.memtable_bytes as f64 * options.memtables_max as f64;
+            let tolerated = options.memtable_bytes as f64 * self.memtables_max(&keyspace) as f64;
             let picker = Picker::new(&view.version, options, &[], 0);
             let tables = view.version.levels[0].files.len() as f64 / options.level0_tables_max as f64;
             let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;
-            debt.memory = debt.memory.max(memory as f64 / tolerated);
+            debt.note_memory(memory, tolerated as u64);
+            all_memory += memory;
             debt.tables = debt.tables.max(tables).max(pending);
+        }
+        // The log's own area may be full before memory is: synced writes leave pages half empty.
+        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
+        if let Some((room, log)) = room.zip(self.log.as_ref()) {
+            let (held, file) = (log.held_bytes(), log.file_bytes_for(0));
+            let tolerated = (room.logical_total / file).saturating_sub(1).max(1) * file;
+            // In bytes of memory, as writers count theirs.
+            let in_memory = |log_bytes: u64| (log_bytes as f64 / held.max(1) as f64 * all_memory as f64) as u64;
+            debt.note_memory(all_memory, in_memory(tolerated));
         }
         self.note_room();
         self.stall.set_debt(self, &debt);

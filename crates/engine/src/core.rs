@@ -34,7 +34,7 @@ use situ_storage::{Error as StorageError, FileName, Volume};
 use std::any::Any;
 use std::collections::{BTreeMap, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::task::Waker;
 
@@ -136,6 +136,8 @@ pub(crate) struct Core {
     prepared_log: AtomicU64,
     /// The flusher is to make the next log file ready.
     pub(crate) log_wanted: AtomicBool,
+    /// Flushes that have begun and not given back their log files yet.
+    pub(crate) flushes_under_way: AtomicUsize,
     pub(crate) readers: Readers,
     pub(crate) stats: Stats,
     /// Where new tables go, if there are two disks.
@@ -200,6 +202,7 @@ impl Core {
             next_task: AtomicU64::new(1),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
+            flushes_under_way: AtomicUsize::new(0),
             readers: Readers::new(id, &env),
             stats: Stats::default(),
             placing,
@@ -227,8 +230,27 @@ impl Core {
 
     /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
     /// try takes another number: a file that was begun under this one may still be there.
-    pub(crate) fn prepare_log(&self, bytes: u64) -> Result<()> {
-        self.prepare_log_by(|log, number| log.prepare_next(number, bytes))
+    ///
+    /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
+    /// back: then it is to be tried again after the next [`progress`](Core::progress).
+    pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
+        if self.log_area_is_full_for_now(bytes) {
+            return Ok(false);
+        }
+        self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
+    }
+
+    fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
+        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
+        let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
+        let wanted = log.file_bytes_for(bytes);
+        let fits_later = room.logical_used + wanted > room.logical_total && wanted <= room.logical_total;
+        // In this order: a flush under way is counted before its memtable goes.
+        let is_due = || {
+            let sealed = self.keyspaces().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
+            (sealed || self.flushes_under_way.load(Ordering::SeqCst) > 0) && self.check_flushes().is_ok()
+        };
+        fits_later && !log.has_file_at_hand(self.prepared_log(), bytes) && is_due()
     }
 
     /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room.

@@ -34,7 +34,7 @@ use crate::placing::PlacementDecision;
 use situ_device::{Buffer, Env, Event};
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The volume number of the capacity disk, as in the manifest.
@@ -124,8 +124,6 @@ pub(crate) struct Disks {
     on_fast: Mutex<OnFast>,
     /// Log files that began on the capacity disk for want of room on the fast one.
     pub(crate) log_files_spilled: AtomicU64,
-    /// The fast disk has an area of its own for page files.
-    pub(crate) log_has_own_room: AtomicBool,
     /// Bytes of memory that the fast disk's own cache may take.
     pub(crate) fast_cache_bytes: AtomicU64,
     /// What DISKS says, once it names this fast disk.
@@ -168,7 +166,6 @@ impl Disks {
             fast: Side::new(fast, env),
             on_fast: Mutex::default(),
             log_files_spilled: AtomicU64::new(0),
-            log_has_own_room: AtomicBool::new(false),
             fast_cache_bytes: AtomicU64::new(0),
             home: Mutex::default(),
         };
@@ -270,6 +267,11 @@ impl Disks {
         !self.on_fast().closed
     }
 
+    /// The area that the log has to itself on the fast disk, if that has one and takes files.
+    pub(crate) fn log_room(&self) -> Option<Space> {
+        self.fast.volume.log_room().filter(|_| self.takes_logs())
+    }
+
     /// Tries to open where the file should be, then where a file may be that another process has made since.
     fn find<T>(&self, name: FileName, open: impl Fn(&dyn Volume) -> Result<T>) -> Result<(T, u32)> {
         if self.disk_of(name) == FAST {
@@ -365,7 +367,7 @@ impl Disks {
     fn has_room_for_log(&self, bytes: u64) -> bool {
         let space = self.fast.volume.space();
         let free = space.logical_total.saturating_sub(space.logical_used);
-        self.log_has_own_room.load(Ordering::Relaxed) || bytes <= free
+        self.fast.volume.log_room().is_some() || bytes <= free
     }
 }
 

@@ -215,6 +215,26 @@ pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
     }
 }
 
+/// A flush that may give back room of the log's area, counted for those who wait for it.
+struct FlushUnderWay<'a>(&'a Core);
+
+impl<'a> FlushUnderWay<'a> {
+    fn begin(core: &'a Core, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
+        core.flushes_under_way.fetch_add(1, Ordering::SeqCst);
+        core.stall.flush_begins(core, bytes, disk);
+        FlushUnderWay(core)
+    }
+}
+
+impl Drop for FlushUnderWay<'_> {
+    fn drop(&mut self) {
+        self.0.stall.flush_ends();
+        self.0.flushes_under_way.fetch_sub(1, Ordering::SeqCst);
+        // Whoever waits for this flush must not wait for another one.
+        self.0.progress.notify();
+    }
+}
+
 impl Core {
     /// Flushes the oldest sealed memtable of some keyspace; false if there is none.
     pub(crate) fn flush_one(self: &Arc<Self>) -> Result<bool> {
@@ -230,6 +250,8 @@ impl Core {
     }
 
     fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
+        let disk = self.next_flush_goes_to(slot.bytes());
+        let _under_way = FlushUnderWay::begin(self, slot.bytes(), disk);
         let started = self.env.clock.now();
         self.tell(|| StoreEvent::FlushBegun {
             keyspace: keyspace.name.clone(),
@@ -252,7 +274,7 @@ impl Core {
         let tables = self.with_spill(Host::new(self, false, slot.bytes()), write, Vec::as_slice)?;
         let duration = self.env.clock.now().saturating_sub(started);
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
-        self.stall.flushed(slot.bytes(), duration);
+        self.stall.flushed(slot.bytes(), duration, disk);
         self.stats.counters.flushes.add(1);
         self.stats.counters.flush_bytes_written.add(bytes);
         self.stats.flush.record(duration);

@@ -42,8 +42,6 @@ pub(crate) struct FastDisk {
     pub(crate) volume: Arc<dyn Volume>,
     /// Where it is found again.
     at: String,
-    /// Page files have an area of their own.
-    log_has_own_room: bool,
     /// How much memory its own cache may take.
     cache_bytes: u64,
     /// Nobody asked for it: it is where DISKS said, before the lock was taken, that the disk with this id is.
@@ -52,7 +50,7 @@ pub(crate) struct FastDisk {
 
 impl From<Arc<dyn Volume>> for FastDisk {
     fn from(volume: Arc<dyn Volume>) -> FastDisk {
-        FastDisk { at: volume.location(), volume, log_has_own_room: false, cache_bytes: 0, remembered: None }
+        FastDisk { at: volume.location(), volume, cache_bytes: 0, remembered: None }
     }
 }
 
@@ -215,7 +213,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
     let wanted = given.fast.as_ref().filter(|fast| fast.is_wanted(&known));
-    let Some(FastDisk { volume: fast, at, log_has_own_room, cache_bytes, .. }) = wanted else {
+    let Some(FastDisk { volume: fast, at, cache_bytes, .. }) = wanted else {
         if let Err(Error::Storage(StorageError::Corruption(damage))) = &known
             && access.repairs()
         {
@@ -268,7 +266,6 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         }
     }
     let disks = disks?;
-    disks.log_has_own_room.store(*log_has_own_room, Ordering::Relaxed);
     disks.fast_cache_bytes.store(*cache_bytes, Ordering::Relaxed);
     let pending = match verdict {
         Verdict::Member(home) => {
@@ -391,7 +388,7 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     } else {
         Arc::new(DirectoryVolume::open(whole)?)
     };
-    Ok(FastDisk { volume, at, log_has_own_room: raw, cache_bytes, remembered: None })
+    Ok(FastDisk { volume, at, cache_bytes, remembered: None })
 }
 
 /// Whether a new directory may become a fast disk: next to something that is there, as a name that is spelled wrong, or a

@@ -61,9 +61,9 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// Whether there may be one more memtable.
-    pub(crate) fn has_memtable(&self, view: &View) -> bool {
-        view.sealed.len() + 1 < self.options.memtables_max
+    /// Whether there may be one more memtable, where there may be as many as [`Core::memtables_max`] says.
+    pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
+        view.sealed.len() + 1 < memtables_max
     }
 
     /// Whether level 0 may have one more table than will come of what is sealed.
@@ -72,9 +72,9 @@ impl KeyspaceCore {
     }
 
     /// Whether a full memtable could be sealed.
-    pub(crate) fn has_room(&self) -> bool {
+    pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
         let view = self.view.load();
-        self.has_memtable(&view) && self.has_level0(&view)
+        self.has_memtable(&view, memtables_max) && self.has_level0(&view)
     }
 }
 

@@ -177,6 +177,10 @@ impl Volume for Metered {
         self.inner.space()
     }
 
+    fn log_room(&self) -> Option<Space> {
+        self.inner.log_room()
+    }
+
     fn troubles(&self) -> Vec<String> {
         self.inner.troubles()
     }

@@ -184,7 +184,7 @@ impl Placing {
         bell: &Arc<dyn Event>,
         keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>> + Clone,
     ) -> Placing {
-        let separate = disks.log_has_own_room.load(Ordering::Relaxed);
+        let separate = disks.fast.volume.log_room().is_some();
         let memtable = keyspaces.clone().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
         // A file in use, the next one, a spare: they come first.
         let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
@@ -269,11 +269,31 @@ impl Core {
         if level >= placing.pointer() {
             return CAPACITY;
         }
-        if placing.has_room(bytes) {
+        if placing.has_room(bytes + self.room_kept_for_flushes(level)) {
             return FAST;
         }
         self.note_spill(placing, level, "there is no room for it on the fast disk");
         CAPACITY
+    }
+
+    /// Bytes of the fast disk that tables of `level` leave free: writers wait for flushes and for nothing else, so the next ones
+    /// find room there, for as many tables as let level 0 be compacted, up to an eighth of the disk.
+    fn room_kept_for_flushes(&self, level: usize) -> u64 {
+        let Some(placing) = self.placing.as_ref().filter(|_| level > 0) else { return 0 };
+        let flushes = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let files = &view.version.levels[0].files;
+            let on_fast: u64 = files.iter().filter(|file| file.meta.volume == FAST).map(|file| file.meta.bytes).sum();
+            (keyspace.options.memtable_bytes * keyspace.options.level0_tables as u64).saturating_sub(on_fast)
+        };
+        let wanted: u64 = self.keyspaces().iter().map(flushes).sum();
+        wanted.min(placing.disks.fast.volume.space().logical_total / 8)
+    }
+
+    /// Where a flush of so many bytes would put its table now.
+    pub(crate) fn next_flush_goes_to(&self, bytes: u64) -> u32 {
+        let goes_to_fast = |placing: &Placing| placing.pointer() > 0 && placing.has_room(bytes);
+        if self.placing.as_ref().is_some_and(goes_to_fast) { FAST } else { CAPACITY }
     }
 
     fn note_spill(&self, placing: &Placing, level: usize, reason: &str) {

@@ -6,6 +6,11 @@
 //! settles where writers are exactly as fast as the work behind them, and a write waits microseconds to a few
 //! milliseconds instead of stopping for seconds.
 //!
+//! Flushes are few and large, and those of a store on two disks go at two speeds: their rate is known for each disk, and what
+//! memory is left has to last for as long as the present one takes. That is what such a flush usually takes, and where it has
+//! taken longer already, as long again: then the room is used up ever more slowly, and never quite. While writers are slowed,
+//! all of this is looked at again every [`REFRESH_MS`].
+//!
 //! The budget is a virtual clock: each write moves it forward by its bytes' time and waits until it is due, never longer
 //! than [`DELAY_MS_MAX`] a time. A blocking write sleeps; an asynchronous one waits outside of any thread of its caller
 //! (`admission.rs`).
@@ -13,10 +18,12 @@
 //! **Threads.** One atomic add for each write while slowed; one atomic load otherwise.
 
 use crate::commit::Obstacle;
-use crate::core::Core;
+use crate::core::{Core, lock};
+use crate::disks::FAST;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The share of tolerated debt from which writers are slowed.
@@ -25,6 +32,10 @@ const SLOW_AT: f64 = 0.5;
 const DELAY_MS_MAX: u64 = 50;
 /// Writers are never slowed below this.
 const RATE_MIN_BYTES_PER_S: f64 = (1 << 20) as f64;
+/// The budget of slowed writers is never older.
+const REFRESH_MS: u64 = 20;
+/// A flush that takes longer is slow: a disk that is one takes a third of it for a memtable of ordinary size.
+const SLOW_FLUSH: Duration = Duration::from_millis(500);
 /// Sleeping costs about as much as this; shorter waits are gathered.
 const SLEEP_NS_MIN: u64 = 100_000;
 
@@ -35,10 +46,23 @@ pub(crate) struct Stall {
     ns_per_byte_x1000: AtomicU64,
     /// When the next byte is due, in nanoseconds of the clock.
     due_ns: AtomicU64,
-    /// Bytes a second that flushes have lately written, smoothed.
-    flushed_bytes_per_s: AtomicU64,
+    /// When the budget is to be measured again, in nanoseconds of the clock.
+    refresh_ns: AtomicU64,
+    /// Bytes a second that flushes to each disk have lately written, smoothed.
+    flushed_bytes_per_s: [AtomicU64; 2],
+    flushing: Mutex<Option<Flushing>>,
+    /// Writers are slowed for want of memory.
+    memory_is_short: AtomicBool,
     /// Bytes a second that compactions have lately taken out of level 0, smoothed.
     drained_bytes_per_s: AtomicU64,
+}
+
+/// The flush that is under way.
+#[derive(Debug, Clone, Copy)]
+struct Flushing {
+    begun: Duration,
+    bytes: u64,
+    disk: u32,
 }
 
 /// Shares of what is tolerated: 1 is the limit.
@@ -46,8 +70,20 @@ pub(crate) struct Stall {
 pub(crate) struct Debt {
     /// Memtables waiting to be flushed.
     pub(crate) memory: f64,
+    /// Bytes that memtables may still take, of the keyspace in which they are the fullest.
+    pub(crate) room: u64,
     /// Tables waiting in level 0, bytes above the targets of deeper levels.
     pub(crate) tables: f64,
+}
+
+impl Debt {
+    /// Takes `bytes` of memtables into account, of which `tolerated` may be.
+    pub(crate) fn note_memory(&mut self, bytes: u64, tolerated: u64) {
+        let share = bytes as f64 / tolerated.max(1) as f64;
+        if share >= self.memory {
+            (self.memory, self.room) = (share, tolerated.saturating_sub(bytes));
+        }
+    }
 }
 
 fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
@@ -77,9 +113,19 @@ impl Stall {
         }
     }
 
+    /// Measures the debt again if nobody has for a while.
+    fn refresh(&self, core: &Core, now: u64) {
+        let due = self.refresh_ns.load(Ordering::Relaxed);
+        let next = now + REFRESH_MS * 1_000_000;
+        if now >= due && self.refresh_ns.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
+            core.update_debt();
+        }
+    }
+
     #[cold]
     fn delay(&self, core: &Core, bytes: u64, price: u64) -> Duration {
         let now = core.env.clock.now().as_nanos() as u64;
+        self.refresh(core, now);
         let cost = bytes.saturating_mul(price) / 1000;
         let delay_max = DELAY_MS_MAX * 1_000_000;
         // Time that nobody used is not saved up, and what is owed stays within what one write can wait for.
@@ -95,9 +141,47 @@ impl Stall {
         core.stats.stall.record(duration);
     }
 
-    /// A flush took `bytes` out of memory in `duration`.
-    pub(crate) fn flushed(&self, bytes: u64, duration: Duration) {
-        smooth(&self.flushed_bytes_per_s, bytes, duration);
+    /// A flush of `bytes` to a disk begins.
+    pub(crate) fn flush_begins(&self, core: &Core, bytes: u64, disk: u32) {
+        *lock(&self.flushing) = Some(Flushing { begun: core.env.clock.now(), bytes, disk });
+    }
+
+    /// The flush has ended, well or not.
+    pub(crate) fn flush_ends(&self) {
+        *lock(&self.flushing) = None;
+    }
+
+    /// A flush took `bytes` out of memory in `duration`, to this disk.
+    pub(crate) fn flushed(&self, bytes: u64, duration: Duration, disk: u32) {
+        smooth(self.flushes_to(disk), bytes, duration);
+    }
+
+    fn flushes_to(&self, disk: u32) -> &AtomicU64 {
+        &self.flushed_bytes_per_s[usize::from(disk == FAST)]
+    }
+
+    /// Whether writers wait for a flush that is slow, to the disk where compactions write most.
+    pub(crate) fn flush_wants_the_disk(&self, core: &Core) -> bool {
+        let is_slow = |flushing: Flushing| {
+            let taken = core.env.clock.now().saturating_sub(flushing.begun);
+            flushing.disk != FAST && taken > SLOW_FLUSH
+        };
+        self.memory_is_short.load(Ordering::Relaxed) && lock(&self.flushing).is_some_and(is_slow)
+    }
+
+    /// The budget in bytes a second for what memory there is left.
+    fn allowed_by_memory(&self, core: &Core, debt: &Debt) -> Option<f64> {
+        let flushing = *lock(&self.flushing);
+        let disk = flushing.map_or(core.next_flush_goes_to(0), |flushing| flushing.disk);
+        // Of a disk that was not flushed to yet, as much is expected as of the other one.
+        let rates = [disk, 1 - disk].map(|disk| self.flushes_to(disk).load(Ordering::Relaxed) as f64);
+        let rate = if rates[0] > 0.0 { rates[0] } else { rates[1] };
+        let by_share = allowed(debt.memory, rate)?;
+        let lasts = flushing.map(|Flushing { begun, bytes, .. }| {
+            let taken = core.env.clock.now().saturating_sub(begun).as_secs_f64();
+            debt.room as f64 / (bytes as f64 / rate - taken).max(taken).max(1e-3)
+        });
+        Some(lasts.map_or(by_share, |lasts| lasts.clamp(RATE_MIN_BYTES_PER_S, by_share.max(RATE_MIN_BYTES_PER_S))))
     }
 
     /// A compaction took `bytes` out of level 0 in `duration`.
@@ -107,7 +191,10 @@ impl Stall {
 
     /// Sets the budget for the present debt.
     pub(crate) fn set_debt(&self, core: &Core, debt: &Debt) {
-        let flush = allowed(debt.memory, self.flushed_bytes_per_s.load(Ordering::Relaxed) as f64);
+        let now = core.env.clock.now().as_nanos() as u64;
+        self.refresh_ns.store(now + REFRESH_MS * 1_000_000, Ordering::Relaxed);
+        let flush = self.allowed_by_memory(core, debt);
+        self.memory_is_short.store(flush.is_some(), Ordering::Relaxed);
         let compaction = allowed(debt.tables, self.drained_bytes_per_s.load(Ordering::Relaxed) as f64);
         let rate = match (flush, compaction) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -139,7 +226,7 @@ impl Core {
     pub(crate) fn note_stop(&self, obstacle: &Obstacle) {
         let (keyspace, reason) = match obstacle {
             Obstacle::MemtablesFull { keyspace } => {
-                (keyspace, format!("all {} memtables are full", keyspace.options.memtables_max))
+                (keyspace, format!("all {} memtables are full", self.memtables_max(keyspace)))
             }
             Obstacle::Level0Full { keyspace } => {
                 (keyspace, format!("level 0 has its {} tables", keyspace.options.level0_tables_max))
@@ -161,7 +248,7 @@ impl Core {
 
     fn note_room_in(&self, keyspace: &KeyspaceCore) {
         if keyspace.stopped.load(Ordering::SeqCst)
-            && keyspace.has_room()
+            && keyspace.has_room(self.memtables_max(keyspace))
             && keyspace.stopped.swap(false, Ordering::SeqCst)
         {
             self.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });

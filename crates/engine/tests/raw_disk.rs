@@ -142,6 +142,37 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_
     });
 }
 
+/// Flushes to a slow home did not keep up with writes to the raw disk, whose log area was full before there were as many
+/// memtables as there may be. The log went on at home, and each synced write waited there behind the flushes.
+#[test]
+fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
+    for_each_seed(3, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        // Three log files of 17 pages, and room for hardly any table.
+        let device = formatted(&env, FaultPlan::none(), 120, 3 * 17);
+        sim.run(|| {
+            let slow = Duration::from_millis(5);
+            let home = SimVolume::new(&env, FaultPlan::none().latency(slow..2 * slow), seed);
+            let mut options = small_options(&mut Rng::new(seed));
+            options.keyspace.memtable_bytes = 64 << 10;
+            options.keyspace.memtables_max = 4;
+            let store = open_with(&env, &home, &device, options).unwrap();
+            let mut longest = Duration::ZERO;
+            for n in 0..2000u32 {
+                let begun = env.clock.now();
+                store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+                longest = longest.max(env.clock.now() - begun);
+            }
+            assert!(longest < Duration::from_millis(200), "a write took {longest:?}");
+            let placement = store.properties().placement.unwrap();
+            assert_eq!(placement.log_files_spilled, 0);
+            assert!(placement.tables_spilled > 10, "{} tables at home", placement.tables_spilled);
+            store.close().unwrap();
+        });
+    });
+}
+
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 

@@ -82,7 +82,7 @@ impl Files {
     }
 
     /// Bytes of a file that has room for a record of `record_bytes`.
-    fn bytes_for(&self, record_bytes: u64) -> u64 {
+    pub(crate) fn bytes_for(&self, record_bytes: u64) -> u64 {
         let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
         // The last page is for the end mark.
         let pages = record.div_ceil(PAYLOAD_BYTES as u64).saturating_add(1).max(4);
@@ -138,6 +138,17 @@ impl Files {
             }
         }
         self.volume.create_pages(FileName::Log(number), bytes)
+    }
+
+    /// Bytes of files that take no more records and are not released.
+    pub(crate) fn old_bytes(&self) -> u64 {
+        self.list().old.values().map(|file| file.bytes).sum()
+    }
+
+    /// Whether there is a spare of at least `bytes`, or one on its way that may be.
+    pub(crate) fn has_spare(&self, bytes: u64) -> bool {
+        let list = self.list();
+        list.spares_coming > 0 || list.spares.iter().any(|spare| spare.bytes >= bytes)
     }
 
     /// A spare of at least `bytes`, which is not on the list any more.

@@ -402,6 +402,27 @@ impl Log {
         self.lock().failed.clone()
     }
 
+    /// Bytes of a file that is made for a record of `record_bytes`; with 0, of an ordinary one.
+    pub fn file_bytes_for(&self, record_bytes: u64) -> u64 {
+        self.files.bytes_for(record_bytes)
+    }
+
+    /// Bytes of files that are written and not released, with what is written of the current one.
+    pub fn held_bytes(&self) -> u64 {
+        let written = {
+            let state = self.lock();
+            state.file_pages().saturating_mul(PAGE_BYTES as u64).saturating_sub(state.room())
+        };
+        self.files.old_bytes() + written
+    }
+
+    /// Whether file `number`, with room for a record of `record_bytes`, takes no room of the volume: it is prepared, or
+    /// there is a spare for it.
+    pub fn has_file_at_hand(&self, number: u64, record_bytes: u64) -> bool {
+        let fits = |next: &Next| next.number == number && self.files.fits(&*next.pages, record_bytes);
+        self.lock().next().as_ref().is_some_and(fits) || self.files.has_spare(self.files.bytes_for(record_bytes))
+    }
+
     /// Counters so far.
     pub fn metrics(&self) -> LogMetrics {
         let (metrics, pages) = {

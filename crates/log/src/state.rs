@@ -338,9 +338,14 @@ impl State {
         self.file.number
     }
 
+    /// Pages of the current file.
+    pub(crate) fn file_pages(&self) -> u64 {
+        u64::from(self.file.page_count)
+    }
+
     /// Pages of the current file and of the one prepared.
     pub(crate) fn pages(&self) -> u64 {
-        u64::from(self.file.page_count) + self.next.as_ref().map_or(0, |next| next.pages.pages())
+        self.file_pages() + self.next.as_ref().map_or(0, |next| next.pages.pages())
     }
 
     /// The counters, and the writes in flight now.

@@ -59,7 +59,7 @@ use file::File;
 use layout::PAGE;
 use pages::RawPageFile;
 use reader::RawReader;
-use room::Extent;
+use room::{Extent, Room};
 use shared::{Shared, State};
 use situ_device::{Device, DeviceLock, Env, PAGE_BYTES, Space};
 use std::fmt;
@@ -266,9 +266,11 @@ impl Volume for RawVolume {
     }
 
     fn space(&self) -> Space {
-        let top = Arc::clone(&self.shared.lock().top);
-        let total = top.area.pages * PAGE;
-        Space { logical_total: total, logical_used: total - top.account().free_pages * PAGE, physical_used: None }
+        space_of(&Arc::clone(&self.shared.lock().top))
+    }
+
+    fn log_room(&self) -> Option<Space> {
+        Some(space_of(&Arc::clone(&self.shared.lock().log)))
     }
 
     fn troubles(&self) -> Vec<String> {
@@ -286,6 +288,11 @@ impl Volume for RawVolume {
         self.shared.locks.fetch_add(1, Ordering::AcqRel);
         Ok(Box::new(RawLock { shared: Arc::clone(&self.shared), _lock: lock }))
     }
+}
+
+fn space_of(room: &Room) -> Space {
+    let total = room.area.pages * PAGE;
+    Space { logical_total: total, logical_used: total - room.account().free_pages * PAGE, physical_used: None }
 }
 
 struct RawLock {

@@ -71,6 +71,12 @@ pub trait Volume: Send + Sync {
     /// Room and use of whatever lies underneath.
     fn space(&self) -> Space;
 
+    /// Room and use of the area that page files have to themselves; `None` if they share the room that
+    /// [`space`](Volume::space) tells of.
+    fn log_room(&self) -> Option<Space> {
+        None
+    }
+
     /// What it cannot do as it should, now or any more, each with its reason, for people; it goes on without. What a caller was told
     /// as an error need not be among it.
     fn troubles(&self) -> Vec<String> {

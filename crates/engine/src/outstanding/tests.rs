@@ -38,8 +38,8 @@ fn with_core(requests_outstanding_max: usize, test: impl FnOnce(&Arc<Core>, &Env
 #[test]
 fn whoever_empties_the_room_looks_for_waiters() {
     with_core(10, |core, env| {
-        core.stall.flushed(1 << 20, Duration::from_secs(1));
-        core.stall.set_debt(core, &Debt { memory: 1.0, tables: 0.0 });
+        core.stall.flushed(1 << 20, Duration::from_secs(1), 0);
+        core.stall.set_debt(core, &Debt { memory: 1.0, ..Debt::default() });
         core.stall.charge(core, 1 << 20);
         let mut batch = WriteBatch::new();
         let keyspace = Arc::clone(&core.keyspaces()[0]);

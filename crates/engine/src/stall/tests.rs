@@ -44,8 +44,9 @@ fn with_core(test: impl FnOnce(&Arc<Core>, &SimExecutor) + Send) {
 #[test]
 fn writers_share_the_budget_and_no_wait_is_long() {
     with_core(|core, executor| {
-        core.stall.flushed(10 * MIB, Duration::from_secs(1));
-        core.stall.set_debt(core, &Debt { memory: 0.75, tables: 0.0 });
+        core.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
+        core.stall.set_debt(core, &Debt { memory: 0.75, ..Debt::default() });
+        core.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
         let rate = core.stall.limit_bytes_per_s().unwrap();
         let expected = 10.0 * MIB as f64 * 2.0 * 0.125f64.sqrt();
         assert!((rate as f64 / expected - 1.0).abs() < 0.01, "{rate}");
@@ -78,11 +79,42 @@ fn writers_share_the_budget_and_no_wait_is_long() {
     });
 }
 
+/// Of a flush that takes ten times as long as any before, nobody knew until memory was full, and writers stopped.
+#[test]
+fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
+    with_core(|core, _| {
+        core.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
+        core.stall.flush_begins(core, 64 * MIB, 0);
+        let mut room = 128 * MIB;
+        let mut limits = Vec::new();
+        // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for 5 s.
+        for step in 0..500 {
+            let debt = Debt { memory: 1.0 - room as f64 / (256 * MIB) as f64, room, tables: 0.0 };
+            core.stall.set_debt(core, &debt);
+            let limit = core.stall.limit_bytes_per_s().unwrap();
+            core.env.clock.sleep(Duration::from_millis(10));
+            room = room.saturating_sub(limit / 100);
+            assert!(room > 0, "writers stop after {step} times 10 ms");
+            limits.push(limit);
+        }
+        assert!(limits.windows(2).all(|two| two[1] <= two[0] + two[0] / 50), "{limits:?}");
+        assert!(limits[0] > 300 * MIB && limits[499] < 2 * MIB, "{} to {}", limits[0], limits[499]);
+        // Its end is the end of that, and another disk is another matter.
+        core.stall.flush_ends();
+        core.stall.set_debt(core, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(core.stall.limit_bytes_per_s().unwrap() / MIB, 640);
+        core.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
+        core.stall.set_debt(core, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(core.stall.limit_bytes_per_s().unwrap() / MIB, 640);
+    });
+}
+
 #[test]
 fn a_single_huge_write_waits_no_longer_than_others() {
     with_core(|core, _| {
         core.stall.drained(MIB, Duration::from_secs(1));
-        core.stall.set_debt(core, &Debt { memory: 0.0, tables: 1.0 });
+        core.stall.set_debt(core, &Debt { tables: 1.0, ..Debt::default() });
+        core.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
         for _ in 0..3 {
             let before = core.env.clock.now();
             core.stall.admit(core, 1 << 30);

@@ -73,13 +73,12 @@ impl Reader for SimReader {
         self.file.shared.read(self.file.inode, subject, into)
     }
 
-    /// As if every other page were in memory.
+    /// As if every other page were in memory, but not the first one.
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         if (offset / PAGE_BYTES as u64).is_multiple_of(2) {
-            self.read_at(offset, into).map(|()| true)
-        } else {
-            Ok(false)
+            return Ok(false);
         }
+        self.read_at(offset, into).map(|()| true)
     }
 }
 
