@@ -245,6 +245,7 @@ impl Core {
     fn find_place(&self, mut write: Write, durability: Durability) -> Result<Admission> {
         let mut delay = None;
         if self.waiting_room.is_empty() {
+            self.stall.refresh(self);
             let charged = self.stall.charge(self, write.batch.bytes() as u64);
             if charged.is_zero() {
                 loop {
@@ -339,7 +340,13 @@ impl Core {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
-            Obstacle::NoLogFile { bytes } => self.prepare_log(bytes),
+            Obstacle::NoLogFile { bytes } => {
+                let ready = self.prepare_log(bytes)?;
+                if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
+                    self.stats.counters.write_stops.add(1);
+                }
+                Ok(ready)
+            }
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
                 if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {
@@ -379,6 +386,7 @@ impl Core {
             self.refuse_waiting(&error);
             return Some((seen, None));
         }
+        self.stall.refresh(self);
         let now = self.env.clock.now();
         let (attempt, news) = {
             let mut room = lock(&self.waiting_room.room);

@@ -20,6 +20,10 @@ use arc_swap::Guard;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
 use std::ops::Deref;
 use std::sync::Arc;
+use std::time::Duration;
+
+/// The caller's thread reads no further blocks for a call that has taken so long.
+const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 
 /// Which entries a page of a scan holds, and how many.
 ///
@@ -191,11 +195,15 @@ impl Keyspace {
         options: &ReadOptions,
     ) -> Result<ReadFuture<Vec<Option<Value>>>> {
         let (view, sequence) = self.at(options)?;
+        let begun = self.core.env.clock.now();
         let mut values = vec![None; keys.len()];
         let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
         for at in in_key_order(keys) {
             let key = keys[at].as_ref();
-            let found = Lookup::new(key, sequence, at_once(options)).run(&view);
+            // Many reads of a quick disk are a long time together.
+            let has_time = left.is_empty() && self.core.env.clock.now().saturating_sub(begun) < AT_ONCE_FOR;
+            let reach = if has_time { at_once(options) } else { in_memory(options) };
+            let found = Lookup::new(key, sequence, reach).run(&view);
             match settled(found, options) {
                 Some(Ok(found)) => {
                     self.count_read(found.is_some());
@@ -245,6 +253,10 @@ impl Keyspace {
             Ok(page.finish(more))
         })
     }
+}
+
+fn in_memory(options: &ReadOptions) -> TableReadOptions {
+    TableReadOptions { reach: Reach::Cache, ..table_read_options(options) }
 }
 
 /// For the caller's thread: not to wait for a disk.

@@ -502,13 +502,11 @@ impl Core {
             debt.tables = debt.tables.max(tables).max(pending);
         }
         // The log's own area may be full before memory is: synced writes leave pages half empty.
-        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
-        if let Some((room, log)) = room.zip(self.log.as_ref()) {
-            let (held, file) = (log.held_bytes(), log.file_bytes_for(0));
-            let tolerated = (room.logical_total / file).saturating_sub(1).max(1) * file;
+        if let Some((area, log)) = self.log.as_ref().and_then(|log| Some((self.log_area_bytes(log)?, log))) {
+            let held = log.held_bytes();
             // In bytes of memory, as writers count theirs.
             let in_memory = |log_bytes: u64| (log_bytes as f64 / held.max(1) as f64 * all_memory as f64) as u64;
-            debt.note_memory(all_memory, in_memory(tolerated));
+            debt.note_memory(all_memory, in_memory(area));
         }
         self.note_room();
         self.stall.set_debt(self, &debt);

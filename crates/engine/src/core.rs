@@ -11,6 +11,7 @@ use crate::admission::WaitingRoom;
 use crate::batch::StoreId;
 use crate::commit::Commit;
 use crate::courtesy::Courtesy;
+use crate::disks::FAST;
 use crate::edit::Edit;
 use crate::future::Readers;
 use crate::gathering::Gathering;
@@ -136,8 +137,10 @@ pub(crate) struct Core {
     prepared_log: AtomicU64,
     /// The flusher is to make the next log file ready.
     pub(crate) log_wanted: AtomicBool,
-    /// Flushes that have begun and not given back their log files yet.
-    pub(crate) flushes_under_way: AtomicUsize,
+    /// Flushes whose memtables are gone, or about to go, and that have not given back their log files yet.
+    pub(crate) flushes_releasing: AtomicUsize,
+    /// Writers wait for room in the log's area.
+    pub(crate) log_area_stops: AtomicBool,
     pub(crate) readers: Readers,
     pub(crate) stats: Stats,
     /// Where new tables go, if there are two disks.
@@ -202,7 +205,8 @@ impl Core {
             next_task: AtomicU64::new(1),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
-            flushes_under_way: AtomicUsize::new(0),
+            flushes_releasing: AtomicUsize::new(0),
+            log_area_stops: AtomicBool::new(false),
             readers: Readers::new(id, &env),
             stats: Stats::default(),
             placing,
@@ -234,7 +238,9 @@ impl Core {
     /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
     /// back: then it is to be tried again after the next [`progress`](Core::progress).
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
-        if self.log_area_is_full_for_now(bytes) {
+        let waits = self.log_area_is_full_for_now(bytes);
+        self.log_area_stops.fetch_and(waits, Ordering::Relaxed);
+        if waits {
             return Ok(false);
         }
         self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
@@ -244,13 +250,42 @@ impl Core {
         let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
         let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
         let wanted = log.file_bytes_for(bytes);
-        let fits_later = room.logical_used + wanted > room.logical_total && wanted <= room.logical_total;
-        // In this order: a flush under way is counted before its memtable goes.
-        let is_due = || {
-            let sealed = self.keyspaces().iter().any(|keyspace| !keyspace.view.load().sealed.is_empty());
-            (sealed || self.flushes_under_way.load(Ordering::SeqCst) > 0) && self.check_flushes().is_ok()
+        // A file for a huge record would wait for room that ordinary ones take as soon as it is there.
+        let is_ordinary = wanted == log.file_bytes_for(0) && self.log_area_bytes(log).is_some();
+        let is_full = room.logical_used + wanted > room.logical_total;
+        let on_fast = |number| {
+            let disks = self.placing.as_ref().map(|placing| &placing.disks);
+            disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
         };
-        fits_later && !log.has_file_at_hand(self.prepared_log(), bytes) && is_due()
+        // In this order: a flush is counted as releasing before its memtable goes.
+        let is_due = || {
+            let due = self.a_flush_frees_log() || self.flushes_releasing.load(Ordering::SeqCst) > 0;
+            due && self.check_flushes().is_ok()
+        };
+        is_ordinary && is_full && !log.has_file_at_hand(self.prepared_log(), bytes, on_fast) && is_due()
+    }
+
+    /// Whether the oldest log file is held back by a memtable that is going to be flushed, and not by one that is written to.
+    fn a_flush_frees_log(&self) -> bool {
+        let (mut sealed, mut active) = (u64::MAX, u64::MAX);
+        for keyspace in self.keyspaces() {
+            let view = keyspace.view.load();
+            let oldest = view.sealed.iter().filter_map(|slot| slot.first_log()).min();
+            sealed = sealed.min(oldest.unwrap_or(u64::MAX));
+            active = active.min(view.active.first_log().unwrap_or(u64::MAX));
+        }
+        sealed < active
+    }
+
+    /// Bytes of the area that the log has to itself, as far as they are for whole files, less the one that is made ready for the
+    /// next. `None` if there is no area, or one that is too small for what log and memtables are: the log lives on both disks
+    /// then, and nobody waits for it.
+    pub(crate) fn log_area_bytes(&self, log: &Log) -> Option<u64> {
+        let room = self.placing.as_ref()?.disks.log_room()?;
+        let file = log.file_bytes_for(0);
+        let largest = self.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
+        let files = room.logical_total / file;
+        (files >= 3 && largest <= file).then(|| (files - 1) * file)
     }
 
     /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room.

@@ -341,7 +341,9 @@ impl Disks {
             return Ok(());
         }
         self.fast.sync_names().map_err(on_fast_disk)?;
-        self.capacity.renamed(self.capacity.volume.rename(spare, log))
+        self.capacity.renamed(self.capacity.volume.rename(spare, log))?;
+        self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
+        Ok(())
     }
 
     /// False if the fast disk has no room, or takes no new files.

@@ -13,7 +13,7 @@
 
 use crate::commit::Level0;
 use crate::core::{Core, lock};
-use crate::disks::FAST;
+use crate::disks::{CAPACITY, FAST};
 use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
@@ -215,12 +215,11 @@ pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
     }
 }
 
-/// A flush that may give back room of the log's area, counted for those who wait for it.
+/// A flush that back-pressure reckons with.
 struct FlushUnderWay<'a>(&'a Core);
 
 impl<'a> FlushUnderWay<'a> {
     fn begin(core: &'a Core, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
-        core.flushes_under_way.fetch_add(1, Ordering::SeqCst);
         core.stall.flush_begins(core, bytes, disk);
         FlushUnderWay(core)
     }
@@ -229,8 +228,23 @@ impl<'a> FlushUnderWay<'a> {
 impl Drop for FlushUnderWay<'_> {
     fn drop(&mut self) {
         self.0.stall.flush_ends();
-        self.0.flushes_under_way.fetch_sub(1, Ordering::SeqCst);
-        // Whoever waits for this flush must not wait for another one.
+    }
+}
+
+/// From before a memtable goes until its log files are given back, counted for those who wait for room in the log's area.
+struct Releasing<'a>(&'a Core);
+
+impl<'a> Releasing<'a> {
+    fn begin(core: &'a Core) -> Releasing<'a> {
+        core.flushes_releasing.fetch_add(1, Ordering::SeqCst);
+        Releasing(core)
+    }
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        self.0.flushes_releasing.fetch_sub(1, Ordering::SeqCst);
+        // Whoever waits for this one must not wait for another.
         self.0.progress.notify();
     }
 }
@@ -268,13 +282,22 @@ impl Core {
         }
         let write = |host: &Arc<Host>| {
             let tables = self.write_slot(keyspace, slot, host)?;
+            let releasing = Releasing::begin(self);
             self.install_flush(keyspace, slot, &tables)?;
-            Ok(tables)
+            Ok((tables, releasing))
         };
-        let tables = self.with_spill(Host::new(self, false, slot.bytes()), write, Vec::as_slice)?;
+        let (tables, releasing) = self.with_spill(
+            Host::new(self, false, slot.bytes()),
+            write,
+            |(tables, _): &(Vec<OutputTable>, Releasing<'_>)| &tables[..],
+        )?;
         let duration = self.env.clock.now().saturating_sub(started);
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
-        self.stall.flushed(slot.bytes(), duration, disk);
+        let went_to = |table: &OutputTable| {
+            let disks = self.source.disks.as_ref();
+            disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
+        };
+        self.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
         self.stats.counters.flushes.add(1);
         self.stats.counters.flush_bytes_written.add(bytes);
         self.stats.flush.record(duration);
@@ -286,7 +309,7 @@ impl Core {
             duration,
         });
         self.release_logs();
-        self.progress.notify();
+        drop(releasing);
         self.work.notify();
         Ok(())
     }

@@ -506,6 +506,7 @@ pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
     }
     // A disk that says whose it is would be refused to the next store.
     fast.sync_names()?;
+    while fast.tidy() {}
     drop(lock);
     // Something of somebody else's may be there, too, and its directory then stays.
     let _ = fs::remove_dir(at);

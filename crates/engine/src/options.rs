@@ -178,7 +178,8 @@ pub struct KeyspaceOptions {
     /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 2 MiB, of which the
     /// last may be only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
-    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4.
+    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer where the log
+    /// has an area of a fast disk to itself: as many as have room for their log files there.
     pub memtables_max: usize,
     /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
     pub compression: Vec<Compression>,

@@ -4,10 +4,6 @@
 //! compactions leave the disk and a core to the foreground most of the time; as the debt nears what is tolerated, they
 //! get all there is. Without a bound they are not paced at all.
 //!
-//! Beside a flush that is slow, and for which writers wait, compactions to the same disk wait, too
-//! ([`Stall::flush_wants_the_disk`](crate::stall::Stall::flush_wants_the_disk)): what they have handed to the disk is in the
-//! flush's way already. They go on after [`FLUSH_FIRST_MS_MAX`] whatever happens, for each [`PIECE_BYTES_MAX`] that they write.
-//!
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 
 use crate::core::Core;
@@ -18,8 +14,6 @@ use std::time::Duration;
 const SHARE_MIN: f64 = 0.25;
 /// One sleep is at most this long, so that closing is noticed.
 const SLEEP_MS_MAX: u64 = 20;
-/// The longest that a compaction waits for a flush at a time.
-const FLUSH_FIRST_MS_MAX: u64 = 200;
 /// Bytes are paid for in pieces of at most this size, so that growing debt is noticed in the middle of a large block.
 const PIECE_BYTES_MAX: u64 = 256 << 10;
 
@@ -29,8 +23,6 @@ pub(crate) struct Pacer {
     due_ns: AtomicU64,
     /// The share of tolerated debt, in thousandths.
     debt: AtomicU64,
-    /// Bytes written since somebody looked for a flush.
-    since_look_bytes: AtomicU64,
 }
 
 impl Pacer {
@@ -40,26 +32,12 @@ impl Pacer {
 
     /// Accounts for `bytes` written, and waits until they are due.
     pub(crate) fn pace(&self, core: &Core, bytes: u64) {
-        self.let_flush_go_first(core, bytes);
         let bound = core.options.compaction_bytes_per_s_max;
         let mut left = if bound == 0 { 0 } else { bytes };
         while left > 0 && !core.is_closing() {
             let piece = left.min(PIECE_BYTES_MAX);
             self.pace_piece(core, piece, bound);
             left -= piece;
-        }
-    }
-
-    fn let_flush_go_first(&self, core: &Core, bytes: u64) {
-        let written = self.since_look_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        if written < PIECE_BYTES_MAX {
-            return;
-        }
-        self.since_look_bytes.store(0, Ordering::Relaxed);
-        let mut left = FLUSH_FIRST_MS_MAX;
-        while left > 0 && core.stall.flush_wants_the_disk(core) && !core.is_closing() {
-            core.env.clock.sleep(Duration::from_millis(SLEEP_MS_MAX));
-            left -= SLEEP_MS_MAX;
         }
     }
 

@@ -272,7 +272,7 @@ impl Core {
         if placing.has_room(bytes + self.room_kept_for_flushes(level)) {
             return FAST;
         }
-        self.note_spill(placing, level, "there is no room for it on the fast disk");
+        self.note_spill(placing, level, "there is no room for it on the fast disk beside the next flushes");
         CAPACITY
     }
 

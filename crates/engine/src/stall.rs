@@ -23,7 +23,7 @@ use crate::disks::FAST;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// The share of tolerated debt from which writers are slowed.
@@ -34,8 +34,6 @@ const DELAY_MS_MAX: u64 = 50;
 const RATE_MIN_BYTES_PER_S: f64 = (1 << 20) as f64;
 /// The budget of slowed writers is never older.
 const REFRESH_MS: u64 = 20;
-/// A flush that takes longer is slow: a disk that is one takes a third of it for a memtable of ordinary size.
-const SLOW_FLUSH: Duration = Duration::from_millis(500);
 /// Sleeping costs about as much as this; shorter waits are gathered.
 const SLEEP_NS_MIN: u64 = 100_000;
 
@@ -51,8 +49,6 @@ pub(crate) struct Stall {
     /// Bytes a second that flushes to each disk have lately written, smoothed.
     flushed_bytes_per_s: [AtomicU64; 2],
     flushing: Mutex<Option<Flushing>>,
-    /// Writers are slowed for want of memory.
-    memory_is_short: AtomicBool,
     /// Bytes a second that compactions have lately taken out of level 0, smoothed.
     drained_bytes_per_s: AtomicU64,
 }
@@ -97,6 +93,7 @@ impl Stall {
     /// Holds a blocking writer of `bytes` back as long as the budget asks for.
     #[inline]
     pub(crate) fn admit(&self, core: &Core, bytes: u64) {
+        self.refresh(core);
         let delay = self.charge(core, bytes);
         if !delay.is_zero() {
             core.env.clock.sleep(delay);
@@ -113,8 +110,14 @@ impl Stall {
         }
     }
 
-    /// Measures the debt again if nobody has for a while.
-    fn refresh(&self, core: &Core, now: u64) {
+    /// Measures the debt again if writers are slowed and nobody has measured for a while; for whoever is about to
+    /// [`charge`](Stall::charge). With no lock held: a listener may be told.
+    #[inline]
+    pub(crate) fn refresh(&self, core: &Core) {
+        if self.ns_per_byte_x1000.load(Ordering::Relaxed) == 0 {
+            return;
+        }
+        let now = core.env.clock.now().as_nanos() as u64;
         let due = self.refresh_ns.load(Ordering::Relaxed);
         let next = now + REFRESH_MS * 1_000_000;
         if now >= due && self.refresh_ns.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
@@ -125,7 +128,6 @@ impl Stall {
     #[cold]
     fn delay(&self, core: &Core, bytes: u64, price: u64) -> Duration {
         let now = core.env.clock.now().as_nanos() as u64;
-        self.refresh(core, now);
         let cost = bytes.saturating_mul(price) / 1000;
         let delay_max = DELAY_MS_MAX * 1_000_000;
         // Time that nobody used is not saved up, and what is owed stays within what one write can wait for.
@@ -160,15 +162,6 @@ impl Stall {
         &self.flushed_bytes_per_s[usize::from(disk == FAST)]
     }
 
-    /// Whether writers wait for a flush that is slow, to the disk where compactions write most.
-    pub(crate) fn flush_wants_the_disk(&self, core: &Core) -> bool {
-        let is_slow = |flushing: Flushing| {
-            let taken = core.env.clock.now().saturating_sub(flushing.begun);
-            flushing.disk != FAST && taken > SLOW_FLUSH
-        };
-        self.memory_is_short.load(Ordering::Relaxed) && lock(&self.flushing).is_some_and(is_slow)
-    }
-
     /// The budget in bytes a second for what memory there is left.
     fn allowed_by_memory(&self, core: &Core, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
@@ -194,7 +187,6 @@ impl Stall {
         let now = core.env.clock.now().as_nanos() as u64;
         self.refresh_ns.store(now + REFRESH_MS * 1_000_000, Ordering::Relaxed);
         let flush = self.allowed_by_memory(core, debt);
-        self.memory_is_short.store(flush.is_some(), Ordering::Relaxed);
         let compaction = allowed(debt.tables, self.drained_bytes_per_s.load(Ordering::Relaxed) as f64);
         let rate = match (flush, compaction) {
             (Some(a), Some(b)) => Some(a.min(b)),

@@ -338,6 +338,7 @@ impl Store {
             };
             keyspace.view.store(Arc::new(empty));
         })?;
+        core.release_logs();
         core.work.notify();
         core.progress.notify();
         Ok(())

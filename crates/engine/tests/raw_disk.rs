@@ -173,6 +173,44 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
     });
 }
 
+/// A keyspace that is not written to any more holds back log files that no flush of others gives back: its memtable is flushed
+/// before they fill the log's area, and writers to others hardly notice.
+#[test]
+fn an_idle_keyspace_does_not_fill_the_area_of_the_log() {
+    for_each_seed(4, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let took = |with_idle: bool| {
+            let device = formatted(&env, FaultPlan::none(), 1200, 7 * 17);
+            let us = Duration::from_micros;
+            let home = SimVolume::new(&env, FaultPlan::none().latency(us(100)..us(200)), seed);
+            let mut options = small_options(&mut Rng::new(seed));
+            options.keyspace.memtable_bytes = 64 << 10;
+            options.keyspace.memtables_max = 4;
+            options.log_bytes_max = 1 << 30;
+            let of_keyspaces = options.keyspace.clone();
+            let store = open_with(&env, &home, &device, options).unwrap();
+            if with_idle {
+                let idle = store.create_keyspace("idle", of_keyspaces).unwrap();
+                idle.put(b"once", b"and never again").unwrap();
+            }
+            let begun = env.clock.now();
+            for n in 0..3000u32 {
+                store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+            }
+            let took = env.clock.now() - begun;
+            let spilled = store.properties().placement.unwrap().log_files_spilled;
+            assert!(spilled <= 2, "{spilled} of 47 log files at home");
+            store.close().unwrap();
+            took
+        };
+        sim.run(|| {
+            let (alone, beside) = (took(false), took(true));
+            assert!(beside < 3 * alone + Duration::from_millis(500), "{alone:?} alone, {beside:?} beside an idle one");
+        });
+    });
+}
+
 #[derive(Default)]
 struct Heard(Mutex<Vec<String>>);
 

@@ -145,10 +145,10 @@ impl Files {
         self.list().old.values().map(|file| file.bytes).sum()
     }
 
-    /// Whether there is a spare of at least `bytes`, or one on its way that may be.
-    pub(crate) fn has_spare(&self, bytes: u64) -> bool {
+    /// Whether there is a spare of at least `bytes` whose number `counts`, or one on its way that may be.
+    pub(crate) fn has_spare(&self, bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let list = self.list();
-        list.spares_coming > 0 || list.spares.iter().any(|spare| spare.bytes >= bytes)
+        list.spares_coming > 0 || list.spares.iter().any(|spare| spare.bytes >= bytes && counts(spare.number))
     }
 
     /// A spare of at least `bytes`, which is not on the list any more.

@@ -416,11 +416,12 @@ impl Log {
         self.files.old_bytes() + written
     }
 
-    /// Whether file `number`, with room for a record of `record_bytes`, takes no room of the volume: it is prepared, or
-    /// there is a spare for it.
-    pub fn has_file_at_hand(&self, number: u64, record_bytes: u64) -> bool {
+    /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is prepared, or
+    /// there is a spare for it whose number `counts`.
+    pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
         let fits = |next: &Next| next.number == number && self.files.fits(&*next.pages, record_bytes);
-        self.lock().next().as_ref().is_some_and(fits) || self.files.has_spare(self.files.bytes_for(record_bytes))
+        self.lock().next().as_ref().is_some_and(fits)
+            || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
     }
 
     /// Counters so far.

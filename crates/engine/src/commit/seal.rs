@@ -82,12 +82,11 @@ impl Core {
     /// How many memtables of a keyspace there may be at a time: as many as its options allow, and where the log has an area
     /// of a disk to itself, no more than have room for their log files there, with the file that is made ready for the next
     /// one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log would go on on the other disk,
-    /// behind all that flushes and compactions write there. At least two, in an area that is too small for that.
+    /// behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
-        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
-        let files = room.zip(self.log.as_ref()).map(|(room, log)| room.logical_total / log.file_bytes_for(0));
-        let fit = files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
-        keyspace.options.memtables_max.min(fit.saturating_sub(1).max(2))
+        let area = self.log.as_ref().and_then(|log| Some(self.log_area_bytes(log)? / log.file_bytes_for(0)));
+        let fit = area.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
+        keyspace.options.memtables_max.min(fit)
     }
 
     /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
