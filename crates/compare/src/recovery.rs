@@ -192,13 +192,11 @@ pub(crate) fn run_job(path: &Path) -> Outcome<()> {
     let started = Instant::now();
     let store = factory.open(&job.directory)?;
     let mut told = Told { open_seconds: started.elapsed().as_secs_f64(), ..Told::default() };
+    // With what opening has replayed into memory and makes tables of behind.
     let table_bytes = |store: &dyn Store| -> Outcome<f64> {
-        Ok(store
-            .stats()?
-            .detail
-            .get("table_bytes")
-            .copied()
-            .ok_or("the store does not say how large its tables are")?)
+        let detail = store.stats()?.detail;
+        let tables = detail.get("table_bytes").ok_or("the store does not say how large its tables are")?;
+        Ok(tables + if job.step == Step::Open { detail.get("memtable_bytes").copied().unwrap_or(0.0) } else { 0.0 })
     };
     // Before compactions have made anything of what was replayed.
     told.table_bytes = table_bytes(&*store)?;
