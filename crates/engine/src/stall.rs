@@ -9,13 +9,15 @@
 //! Flushes are few and large, and those of a store on two disks go at two speeds: their rate is known for each disk, and what
 //! memory is left has to last for as long as the present one takes. That is what such a flush usually takes, and where it has
 //! taken longer already, as long again: then the room is used up ever more slowly, and never quite. While writers are slowed,
-//! all of this is looked at again every [`REFRESH_MS`].
+//! all of this is looked at again every [`REFRESH_MS`]. Where the log has an area of a disk to itself
+//! ([`Core::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
 //!
 //! The budget is a virtual clock: each write moves it forward by its bytes' time and waits until it is due, never longer
 //! than [`DELAY_MS_MAX`] a time. A blocking write sleeps; an asynchronous one waits outside of any thread of its caller
 //! (`admission.rs`).
 //!
-//! **Threads.** One atomic add for each write while slowed; one atomic load otherwise.
+//! **Threads.** One atomic add and two looks at the clock for each write while slowed, of which one in 20 ms measures the debt,
+//! with no lock held; one atomic load otherwise.
 
 use crate::commit::Obstacle;
 use crate::core::{Core, lock};

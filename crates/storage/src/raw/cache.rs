@@ -10,8 +10,7 @@
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
 //! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the
 //! whole unit for whoever misses it twice within the memory's length. The store's cache of blocks is above this one, and what is
-//! read again and again at random is there; of skewed gets that missed both, a tenth read 64 KiB for one block, and nobody came
-//! for the rest.
+//! read again and again at random is there; a get that misses both has no use for the other blocks of its unit.
 //!
 //! The buffers are ordinary memory. Whether the system backs them by huge pages is its own choice; asking for it (`madvise`)
 //! is `unsafe` in Rust, and this crate has no `unsafe` code.
