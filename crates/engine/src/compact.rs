@@ -489,11 +489,12 @@ impl Core {
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
         let (mut debt, mut all_memory) = (Debt::default(), 0);
+        let fit = self.memtables_that_fit();
         for keyspace in self.keyspaces() {
             let view = keyspace.view.load();
             let options = &keyspace.options;
             let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();
-            let tolerated = options.memtable_bytes as f64 * self.memtables_max(&keyspace) as f64;
+            let tolerated = options.memtable_bytes as f64 * options.memtables_max.min(fit) as f64;
             let picker = Picker::new(&view.version, options, &[], 0);
             let tables = view.version.levels[0].files.len() as f64 / options.level0_tables_max as f64;
             let pending = picker.pending_bytes() as f64 / PENDING_BYTES_TOLERATED;

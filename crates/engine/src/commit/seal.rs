@@ -84,9 +84,13 @@ impl Core {
     /// one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log would go on on the other disk,
     /// behind all that flushes and compactions write there.
     pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
+        keyspace.options.memtables_max.min(self.memtables_that_fit())
+    }
+
+    /// The part of [`memtables_max`](Core::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
+    pub(crate) fn memtables_that_fit(&self) -> usize {
         let area = self.log.as_ref().and_then(|log| Some(self.log_area_bytes(log)? / log.file_bytes_for(0)));
-        let fit = area.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX));
-        keyspace.options.memtables_max.min(fit)
+        area.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
     }
 
     /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
