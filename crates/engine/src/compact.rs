@@ -467,15 +467,7 @@ impl Core {
         loop {
             let seen = self.progress.generation();
             self.writable()?;
-            let oldest = self.oldest_snapshot();
-            let busy = self.keyspaces().iter().any(|keyspace| {
-                let view = keyspace.view.load();
-                let running = lock(&keyspace.running).clone();
-                !running.is_empty()
-                    || !view.sealed.is_empty()
-                    || Picker::new(&view.version, &keyspace.options, &running, oldest).pick().is_some()
-            });
-            if !busy {
+            if !self.has_work() {
                 return self.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {
@@ -484,6 +476,20 @@ impl Core {
             self.work.notify();
             self.progress.wait(seen, Some(Duration::from_millis(100)));
         }
+    }
+
+    /// Whether there is something to flush or to compact, or somebody at it. Under the scheduling lock: between a look at what runs
+    /// and one at what could begin, a job may claim its tables, and then there would seem to be neither.
+    fn has_work(&self) -> bool {
+        let _scheduling = lock(&self.scheduling);
+        let oldest = self.oldest_snapshot();
+        self.keyspaces().iter().any(|keyspace| {
+            let view = keyspace.view.load();
+            let running = lock(&keyspace.running).clone();
+            !running.is_empty()
+                || !view.sealed.is_empty()
+                || Picker::new(&view.version, &keyspace.options, &running, oldest).pick().is_some()
+        })
     }
 
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.

@@ -1,14 +1,19 @@
 use super::*;
 use crate::commit::Obstacle;
+use crate::compact::Claimed;
 use crate::core::Trouble;
 use crate::joining::Given;
 use crate::open::{KeyspaceChoices, open};
 use crate::options::Options;
 use crate::picker::Span;
-use crate::version::{Added, TableMeta};
+use crate::version::{Added, Removed, TableMeta};
+use crate::view::View;
 use situ_compaction::KeySpan;
+use situ_device::Env;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
+use situ_storage::{DirectoryVolume, Volume};
 use std::collections::BTreeMap;
+use std::sync::atomic::AtomicBool;
 
 /// Level, number and keys of a table.
 type Sketch = (usize, u64, [&'static str; 2]);
@@ -29,25 +34,30 @@ fn meta(number: u64, [begin, end]: [&str; 2]) -> TableMeta {
     }
 }
 
-/// Runs `test` with a store that has no threads of its own, and with its keyspace, in whose version are these tables.
+/// A store that has no threads of its own, and its keyspace, in whose version are these tables.
+fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Core>, Arc<KeyspaceCore>) {
+    let mut options = Options::default();
+    options.keyspace.level0_tables = 2;
+    options.compaction_threads = 2;
+    let core = open(&Given::alone(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
+    let keyspace = core.keyspaces().remove(0);
+    let added: Vec<_> =
+        tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
+    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.source).unwrap());
+    keyspace.view.rcu(|view| {
+        let mut view = (**view).clone();
+        view.version = Arc::clone(&version);
+        view
+    });
+    (core, keyspace)
+}
+
+/// Runs `test` in the simulator with such a store.
 fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCore>) + Send) {
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let env = executor.env();
-        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
-        let mut options = Options::default();
-        options.keyspace.level0_tables = 2;
-        options.compaction_threads = 2;
-        let core = open(&Given::alone(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
-        let keyspace = core.keyspaces().remove(0);
-        let added: Vec<_> =
-            tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
-        let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.source).unwrap());
-        keyspace.view.rcu(|view| {
-            let mut view = (**view).clone();
-            view.version = Arc::clone(&version);
-            view
-        });
+        let (core, keyspace) = store_with(tables, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), env);
         test(&core, &keyspace);
     });
 }
@@ -95,6 +105,44 @@ fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
         assert_eq!(core.next_rest_ends_in(), None, "a thread would wake up for nothing");
         assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
     });
+}
+
+/// Who waited until nothing was left to do was told so with level 0 full, if a job claimed its tables after it had been looked for
+/// among those that run: no job could begin then, and none ran. With threads of the machine: the simulator has no such moment.
+#[test]
+fn a_job_that_is_just_beginning_is_waited_for() {
+    let tables = [(0, 11, ["a", "z"]), (0, 10, ["a", "x"]), (6, 40, ["a", "n"])];
+    let directory = tempfile::tempdir().unwrap();
+    let volume = DirectoryVolume::create(directory.path()).unwrap();
+    let (core, keyspace) = store_with(&tables, Arc::new(volume), Env::system());
+    let job = job(&keyspace, 6, &[10, 11, 40]);
+    let is_over = AtomicBool::new(false);
+    let was_told_too_early = || {
+        std::thread::sleep(Duration::from_millis(50));
+        is_over.load(Ordering::SeqCst)
+    };
+    std::thread::scope(|scope| {
+        let scheduling = lock(&core.scheduling);
+        job.claim(true);
+        scope.spawn(|| {
+            core.wait_idle().unwrap();
+            is_over.store(true, Ordering::SeqCst);
+        });
+        let between = was_told_too_early();
+        lock(&keyspace.running).push(job.span.clone());
+        drop(scheduling);
+        let beside = was_told_too_early();
+        // It has taken all tables away.
+        let version = Arc::clone(&keyspace.view.load().version);
+        let removed: Vec<_> =
+            version.files().map(|(level, file)| Removed { level, number: file.meta.number }).collect();
+        let version = Arc::new(version.apply(&removed, &[], &core.source).unwrap());
+        keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
+        drop(Claimed { core: &core, keyspace: &keyspace, job: &job });
+        core.progress.notify();
+        assert!(!between && !beside, "{between} {beside}");
+    });
+    assert!(is_over.load(Ordering::SeqCst));
 }
 
 /// Level 0 goes down into level 4, and from there into level 6.
