@@ -2,9 +2,9 @@
 //!
 //! Who has not locked the disk and has changed nothing since is a *guest*: another process may remove files and give their pages to
 //! others, at any time. A directory keeps what is open; here, nobody knows of the guest. So a guest that has read something looks whether the
-//! journal has grown meanwhile. If it has, it reads the catalogue again, and if the file is not there any more, or elsewhere, what was
-//! read is thrown away, and the answer is that the file does not exist. A removal is durable before its pages are given away,
-//! so whoever reads foreign bytes finds the removal in the journal.
+//! journal has grown meanwhile. If it has, it reads the catalogue again. If the file is not in the newest catalogue any more, or elsewhere, what
+//! was read is thrown away, and the answer is that the file does not exist. A removal is durable before its pages are given away,
+//! so whoever reads foreign bytes finds the removal in the journal, or in a catalogue that was read again for another file since.
 //!
 //! Files that came since are found, too: a guest that does not find a name, or lists all, reads the catalogue again first.
 
@@ -32,7 +32,8 @@ impl Shared {
             (state.layout, journal.half, journal.next_page, journal.epoch, journal.sequence)
         };
         let next = (next_page < layout.half_pages).then(|| layout.half_first(half) + next_page);
-        let pages = [Some(layout.half_first(1 - half)), Some(0), next];
+        // Of several checkpoints since, one half has a whole one while the next is on its way to the other.
+        let pages = [Some(layout.half_first(1 - half)), Some(layout.half_first(half)), Some(0), next];
         for page in pages.into_iter().flatten() {
             let mut bytes = vec![0; PAGE as usize];
             let place = [Extent { first: page, pages: 1 }];
@@ -63,10 +64,13 @@ impl Shared {
 
     /// After a read: whether the bytes were the file's.
     pub(super) fn check_still_there(&self, file: &Arc<File>, name: FileName) -> Result<()> {
-        if !self.is_guest() || !self.has_changed()? {
+        if !self.is_guest() {
             return Ok(());
         }
-        self.refresh()?;
+        if self.has_changed()? {
+            self.refresh()?;
+        }
+        // Also where nothing has changed since: the removal may be what another reading of the catalogue has brought.
         let found = self.lock().names.get(&name).cloned();
         if found.is_some_and(|found| is_same(&found, file)) { Ok(()) } else { Err(self.gone(name)) }
     }

@@ -9,6 +9,7 @@ mod behaviour;
 mod checkpoints;
 mod crash;
 mod damage;
+mod guests;
 mod model;
 mod page;
 
