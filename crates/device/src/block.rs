@@ -100,7 +100,7 @@ pub trait Device: Send + Sync {
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>>;
     /// Sizes and cache behaviour.
     fn geometry(&self) -> Geometry;
-    /// Room and use.
+    /// Room and use. A file that has been cut since it was opened has less room than then; it takes no more writes.
     fn space(&self) -> Space;
     /// Opens a queue pair for one thread, with at most `depth` operations in flight.
     ///

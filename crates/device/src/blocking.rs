@@ -54,6 +54,7 @@ pub(crate) fn ended_early(offset: u64, wanted: u64, done: u64) -> io::Error {
 /// A durable write is one that the disk is asked to make durable by itself (force unit access), not a write and a flush
 /// of all that others have written meanwhile; where there is no volatile cache, it is a plain write.
 fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Result<()> {
+    target.check_whole()?;
     let forced = durable && target.geometry.volatile_write_cache;
     let mut done = 0;
     while done < buffer.len() {
@@ -76,6 +77,7 @@ fn write(target: &Target, buffer: &[u8], offset: u64, durable: bool) -> io::Resu
 }
 
 fn flush(target: &Target) -> io::Result<()> {
+    target.check_whole()?;
     if target.geometry.volatile_write_cache { fdatasync(&*target.file).map_err(io::Error::from) } else { Ok(()) }
 }
 

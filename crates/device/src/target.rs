@@ -13,6 +13,11 @@
 //! the same where it cannot do without, as for data that it journals (`chattr +j`, `data=journal`). So the file must say
 //! that its I/O is direct (`statx`, since Linux 6.1). Every other file is said to have a volatile cache, and so is a block
 //! device that is used through the page cache.
+//!
+//! **A file that is cut while it is open.** What is written behind its new end makes it longer again, with holes where its bytes
+//! were, and all would look well until somebody misses them. So a file's length is asked for before each write, which
+//! costs a fraction of a microsecond; once it was too short, nothing is written to the file any more ([`Target::check_whole`]),
+//! and reads behind its end are errors. A block device refuses both by itself.
 
 use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
@@ -27,6 +32,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// The longest transfer through the kernel's block layer, which cuts it into commands as the disk wants them. Longer
 /// ones gain nothing on any disk and hold up whoever comes behind them.
@@ -64,6 +70,8 @@ pub(crate) struct Target {
     pub(crate) bytes: u64,
     pub(crate) geometry: Geometry,
     pub(crate) direct: bool,
+    /// Whether the file was found shorter than `bytes`; None of what cannot become shorter unnoticed.
+    was_cut: Option<Arc<AtomicBool>>,
     disk: Option<Disk>,
 }
 
@@ -85,7 +93,7 @@ impl Target {
     pub(crate) fn fake(file: File, bytes: u64) -> Target {
         let geometry = file_geometry(None, false, true);
         let (path, kind) = (PathBuf::from("fake"), Kind::RegularFile);
-        Target { file: Arc::new(file), path, kind, bytes, geometry, direct: false, disk: None }
+        Target { file: Arc::new(file), path, kind, bytes, geometry, direct: false, was_cut: None, disk: None }
     }
 
     fn new(file: File, path: &Path) -> io::Result<Target> {
@@ -104,7 +112,29 @@ impl Target {
         };
         let unit = u64::from(geometry.block_bytes).max(PAGE_BYTES as u64);
         let bytes = end - end % unit;
-        Ok(Target { file: Arc::new(file), path: path.to_owned(), kind, bytes, geometry, direct, disk })
+        let was_cut = (kind == Kind::RegularFile).then(Arc::default);
+        Ok(Target { file: Arc::new(file), path: path.to_owned(), kind, bytes, geometry, direct, was_cut, disk })
+    }
+
+    /// # Errors
+    /// The file is shorter than when it was opened, or was at an earlier call: what was behind its end is lost, whoever makes
+    /// it longer again.
+    pub(crate) fn check_whole(&self) -> io::Result<()> {
+        let Some(was_cut) = &self.was_cut else { return Ok(()) };
+        let length = fstat(&*self.file)?.st_size as u64;
+        if length < self.bytes {
+            was_cut.store(true, Ordering::Release);
+        }
+        if !was_cut.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        let why = format!(
+            "{} was cut while it was in use: it had {} bytes when it was opened, and has {length} now. Nothing more is \
+             written to it",
+            self.path.display(),
+            self.bytes
+        );
+        Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
     }
 
     pub(crate) fn describe(&self, backend: &str) -> String {
@@ -148,8 +178,10 @@ impl Target {
         let unknown = Space { logical_total: self.bytes, logical_used: self.bytes, physical_used: None };
         match self.kind {
             Kind::RegularFile => {
-                let blocks = fstat(&self.file).map_or(self.bytes, |stat| stat.st_blocks as u64 * 512);
-                Space { logical_used: blocks.min(self.bytes), ..unknown }
+                let Ok(stat) = fstat(&*self.file) else { return unknown };
+                let (length, blocks) = (stat.st_size as u64, stat.st_blocks as u64 * 512);
+                let total = length.min(self.bytes);
+                Space { logical_total: total, logical_used: blocks.min(total), ..unknown }
             }
             Kind::BlockDevice => match self.disk.as_ref().and_then(Disk::compressed) {
                 // The figures are those of the whole disk, so they say nothing about one of its partitions.

@@ -78,6 +78,38 @@ fn a_file_that_has_shrunk_is_an_error_not_a_short_read() {
     }
 }
 
+/// A write behind the end of a file that was cut made it longer again, and what had been there was zeros from then on.
+#[test]
+fn a_file_that_was_cut_is_not_made_longer_by_a_write_and_takes_none_any_more() {
+    for backend in [Backend::Blocking, Backend::Ring] {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        file.as_file().set_len(BYTES).unwrap();
+        let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else { continue };
+        let write = |durable| move |offset| Op::Write { offset, durable };
+        assert!(eight(&*device, write(true)).iter().all(|done| done.result.is_ok()));
+        file.as_file().set_len(BYTES / 2).unwrap();
+        assert_eq!(device.space().logical_total, BYTES / 2);
+        let zero: fn(u64) -> Op = |offset| Op::Zero { offset, bytes: 4096 };
+        let refused = |done: Vec<Completion>| {
+            for done in done {
+                let error = done.result.expect_err(&device.describe());
+                assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof, "{error}");
+                assert!(error.to_string().contains("was cut while it was in use"), "{error}");
+            }
+        };
+        for done in [eight(&*device, write(true)), eight(&*device, write(false)), eight(&*device, zero)] {
+            refused(done);
+        }
+        assert_eq!(file.as_file().metadata().unwrap().len(), BYTES / 2);
+        let reads = eight(&*device, |offset| Op::Read { offset });
+        assert!(reads.iter().enumerate().all(|(eighth, done)| done.result.is_ok() == (eighth < 4)));
+        // Its bytes do not come back with its length.
+        file.as_file().set_len(BYTES).unwrap();
+        refused(eight(&*device, write(true)));
+        refused(eight(&*device, |_| Op::Flush));
+    }
+}
+
 /// Writes to a new file until there is no room, also once everything has its place on the disk.
 fn fill(path: &Path) {
     let mut file = std::fs::File::create(path).unwrap();

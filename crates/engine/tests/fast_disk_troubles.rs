@@ -268,6 +268,44 @@ fn a_fast_disk_that_cannot_be_used_is_not_taken_for_lost() {
     store.close().unwrap();
 }
 
+/// What was written behind the end of the file made it longer again, with holes where tables and log had been. Writes were
+/// acknowledged on and on, and the next opening did not find them.
+#[test]
+fn a_store_whose_fast_disk_is_cut_takes_no_writes_and_loses_none() {
+    let Places { home, fast, .. } = &places();
+    std::fs::create_dir(home).unwrap();
+    raw_disk(fast);
+    let set_len = |bytes| std::fs::OpenOptions::new().write(true).open(fast).unwrap().set_len(bytes).unwrap();
+    // The whole log area and more, or only the last page, which has the second copy of the superblock.
+    for left in [1 << 20, (64 << 20) - 4096] {
+        let whole = std::fs::read(fast).unwrap();
+        let store = builder(Some(fast)).open(home).unwrap();
+        fill(&store, 0, 20);
+        let before_cut = std::fs::read(fast).unwrap();
+        set_len(left);
+        let text = store.put(b"later", b"value").unwrap_err().to_string();
+        for part in ["was cut while it was in use", "on the fast disk"] {
+            assert!(text.contains(part), "{part:?} is not in {text}");
+        }
+        assert_eq!(std::fs::metadata(fast).unwrap().len(), left);
+        let troubles = store.properties().placement.unwrap().fast_troubles;
+        assert!(troubles.iter().any(|trouble| trouble.contains("was cut")), "{troubles:?}");
+        holds(&store, 20);
+        assert!(store.close().is_err());
+        let text = refused(builder(None).open(home));
+        assert!(text.contains("the device was cut; make it as large as it was"), "{text}");
+        if left > 1 << 20 {
+            set_len(whole.len() as u64);
+        } else {
+            std::fs::write(fast, before_cut).unwrap();
+        }
+        let store = builder(None).open(home).unwrap();
+        holds(&store, 20);
+        assert!(store.get(b"later").unwrap().is_none());
+        store.close().unwrap();
+    }
+}
+
 /// A path that was not there became a directory, whatever lay above it: in place of a device that was not there yet, one
 /// in memory, with the log.
 #[test]

@@ -24,6 +24,7 @@
 //! **Threads.** One lock for names, rooms and what is emitted; never held across anything that waits for the device.
 //! **Failure.** An I/O error of a file is that file's. One of the journal, or of a flush, leaves open what is durable: the volume
 //! takes no change any more until it is opened again, and goes on reading.
+//! A device that has become shorter takes no writes (`Device::space`), and [`Volume::troubles`] says so.
 //!
 //! Rejected: writing metadata in place (a torn write loses old and new), and a B-tree of extents on the disk (a store has some
 //! thousand files: all of it fits into memory and a checkpoint).

@@ -104,6 +104,10 @@ impl Commands for FileCommands {
     }
 
     fn plan(&self, operation: &mut InFlight) -> Plan<squeue::Entry> {
+        let keeps = matches!(operation.op, Op::Write { .. } | Op::Zero { .. } | Op::Flush);
+        if keeps && let Err(error) = self.target.check_whole() {
+            return Plan::Done(Err(error));
+        }
         match operation.op {
             Op::Read { offset } => {
                 let (rest, at) = (operation.rest(), offset + operation.done);

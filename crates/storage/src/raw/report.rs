@@ -87,12 +87,17 @@ impl RawReport {
 impl RawVolume {
     /// See [`Volume::troubles`](crate::Volume::troubles).
     pub(super) fn list_troubles(&self) -> Vec<String> {
-        let (failed, discard_failed) = {
+        let (failed, discard_failed, formatted_bytes) = {
             let state = self.shared.lock();
-            (state.journal.failed.as_ref().map(ToString::to_string), state.discard_failed.clone())
+            let failed = state.journal.failed.as_ref().map(ToString::to_string);
+            (failed, state.discard_failed.clone(), state.layout.device_pages * PAGE)
         };
-        let refused = self.shared.transfers.queue_refused();
+        let transfers = &self.shared.transfers;
+        let (refused, bytes) = (transfers.queue_refused(), transfers.device.space().logical_total);
+        let cut = (bytes < formatted_bytes)
+            .then(|| format!("{} has {bytes} bytes, and was formatted with {formatted_bytes}", transfers.location));
         let all = [
+            ("the device was cut while it is in use, and what was behind its end is lost", cut),
             ("it takes no changes until it is opened again", failed),
             ("the device is not told of free room any more", discard_failed),
             ("callers share fewer queues of the device than they could use", refused),
