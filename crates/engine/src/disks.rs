@@ -195,7 +195,7 @@ impl Disks {
     /// Notes durably that the store has no fast disk any more.
     pub(crate) fn let_go_of_fast(&self) -> crate::Result<()> {
         let Some(home) = lock(&self.home).clone() else { return Ok(()) };
-        let home = Home { fast: Fast::None, at: None, place: None, ..home };
+        let home = Home { fast: Fast::None, at: None, ..home };
         home.write(&self.capacity.volume)?;
         self.set_home(home);
         Ok(())

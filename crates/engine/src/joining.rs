@@ -2,24 +2,23 @@
 //!
 //! 1. The home's lock; a reader takes none. It is given back last (`locks.rs`).
 //! 2. DISKS at home is compared with the fast disk that was given (`members.rs`). A fast disk that is needed and missing
-//!    is an error that says what lies on it, which takes a look at the manifest. One that is where it was and cannot be
-//!    used is an error that says why, and never counts as missing: what helps against a loss would make it one.
+//!    is an error that says what lies on it, which takes a look at the manifest, also where DISKS is gone
+//!    (`joining/missing.rs`). One that is where it was and cannot be used is an error that says why, and never counts as
+//!    missing: what helps against a loss would make it one.
 //! 3. The fast disk's lock; both disks become one volume (`disks.rs`). If a repair finds DISKS or MEMBER damaged, more than
 //!    the other one has to say that the disk is the store's (`joining/witness.rs`).
 //!    A home that is a copy of another one does not get the disk of that one (`joining/copies.rs`).
 //! 4. [`Joined::settle`], when the store is known to open and before anything is put on the fast disk: a new fast disk is
 //!    made the store's, the place of a known one is noted if it has moved.
 
-use crate::disks::{Disks, FAST};
+use crate::disks::Disks;
 use crate::locks::Locks;
 use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen, still_names};
-use crate::open::{State, needed_logs};
 use crate::version::TableSource;
-use crate::{Error, Result, manifest};
+use crate::{Error, Result};
 use situ_device::{Env, OpenOptions};
 use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileName, RawOptions, RawVolume, Volume};
 use situ_table::BlockCache;
-use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::path::Path;
@@ -209,7 +208,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Invalid(text));
         }
         let known = if damages.is_empty() { known } else { known.or_else(|| Some(Home::fresh())) };
-        let given_up = known.map(|known| Home { fast: Fast::None, at: None, place: None, ..known });
+        let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
         return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
     }
     let wanted = given.fast.as_ref().filter(|fast| fast.is_wanted(&known));
@@ -224,7 +223,11 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             )));
         }
         return match judge(known?, &capacity.location(), None)? {
-            Verdict::Missing(home) => Err(missing(given, env, &home)),
+            Verdict::Missing(home) => Err(missing::named(given, env, &home)),
+            _ if access.repairs() => {
+                missing::look_for_unnamed(given, env)?;
+                Ok(Joined::alone(capacity, locks))
+            }
             _ => Ok(Joined::alone(capacity, locks)),
         };
     };
@@ -245,10 +248,13 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         }
         _ => Member::read(&**fast)?,
     };
+    // DISKS is lost, or the store has no fast disk: a repair looks whether this is the store's.
+    let is_unnamed = access.repairs() && said.is_some() && matches!(known, Ok(None));
+    let known = if is_unnamed { Err(missing::disks_file(given)) } else { known };
     let instead = || said.map(|said| Home { store: said.store, fast: Fast::Used(said.disk), ..Home::fresh() });
     let rotten_member = !damages.is_empty();
     let known = read_or(known, access, &mut damages, instead)?;
-    let verdict = judge(known, &capacity.location(), Some((said, at)))?;
+    let verdict = judge(known.clone(), &capacity.location(), Some((said, at)))?;
     if access.writes() {
         if let Verdict::Member(home) = &verdict {
             copies::refuse(given.place.as_deref(), home, at)?;
@@ -261,7 +267,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         if !still_names(&**on, name, *disk) {
             let known = disks.as_ref().map_err(ToString::to_string);
             known
-                .and_then(|disks| witness::manifest_knows(disks, env))
+                .and_then(|disks| witness::manifest_knows(disks, env, !is_unnamed))
                 .map_err(|why| unknown(given, at, damage, &why))?;
         }
     }
@@ -281,7 +287,10 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Disks(format!("{at} is not the fast disk of the store in {home}, which has none")));
         }
         Verdict::Add { store, disk } => {
-            refuse_files(&**fast, at, &capacity.location(), said.is_some())?;
+            if let Some(member) = said {
+                copies::refuse_addition(given.place.as_deref(), known.as_ref(), member, at)?;
+            }
+            refuse_files(&**fast, at, &capacity.location(), said)?;
             Some(Pending::Add { member: Member { store, disk }, at: at.clone(), place: given.place.clone() })
         }
         Verdict::Alone | Verdict::Missing(_) => None,
@@ -303,64 +312,25 @@ fn unknown(given: &Given, at: &str, damage: &Corruption, why: &str) -> Error {
 
 /// A disk that is added has nothing on it but what is left of an addition or of a drain that was cut short: MEMBER, and a
 /// small file half written. Anything else may be all there is of somebody's data, and stays.
-fn refuse_files(fast: &dyn Volume, at: &str, home: &str, is_ours: bool) -> Result<()> {
+fn refuse_files(fast: &dyn Volume, at: &str, home: &str, said: Option<Member>) -> Result<()> {
     let own = [FileName::Lock, FileName::Member, FileName::REPLACEMENT];
     let Some(file) = fast.list()?.into_iter().find(|file| !own.contains(&file.name)) else { return Ok(()) };
     let name = file.name;
-    Err(Error::Disks(if is_ours {
+    Err(Error::Disks(if let Some(member) = said {
         format!(
-            "{at} was a fast disk of the store in {home}, which has none now, and files of the store are on it still \
-             ({name} for one). Nothing was changed. If the store was repaired without this disk, they are of no use any \
-             more: remove them, or format the disk, and add it again; if not, \
-             copy them into the home, where they are found as well"
+            "{at} is the fast disk of the store {} and has files of it ({name} for one). The home in {home} is of that store, too, and \
+             has no fast disk. Nothing was changed. If there is another home of the store, as after a copy, the disk belongs to that \
+             one, which does not open without it: give this one a disk of its own. If the store was repaired without this disk, what is \
+             on it is known to nobody any more. Only if you are sure of that, and nobody wants it, empty the disk (remove its files, or \
+             format it with `--force`) and add it again; what is wanted of it is copied into the home, where it is found as well",
+            member.store
         )
     } else {
         format!(
-            "{at} holds files of a store ({name} for one) and cannot become the fast disk of the one in {home}; give an empty place"
+            "{at} holds files of a store ({name} for one), does not say of which, and cannot become the fast disk of the one in \
+             {home}; give an empty place"
         )
     }))
-}
-
-/// Why a store does not open without its fast disk.
-fn missing(given: &Given, env: &Env, home: &Home) -> Error {
-    let lies = match what_lies_on_it(given, env) {
-        Ok(text) => text,
-        Err(error) => format!("What lies on it is not known: {error}."),
-    };
-    Error::Disks(format!(
-        "the store in {} has a fast disk, which was not given or is not there.{} {lies} Open the store with that disk, by \
-         its name if it has moved; if it is lost, repair the store without it (`situ repair --without-fast-disk`), which \
-         goes on with what the capacity disk holds and says what is gone",
-        given.capacity.location(),
-        last_seen(home)
-    ))
-}
-
-/// What the manifest says to be on the fast disk, in a sentence or two.
-fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
-    let volume = &given.capacity;
-    let Some(number) = manifest::current(&**volume)? else {
-        return Ok("Nothing but an empty log lies on it.".to_owned());
-    };
-    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
-    let state = State::replay(manifest::read(&**volume, number)?.edits, &source).map_err(Error::Invalid)?;
-    let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
-    for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {
-        if file.meta.volume == FAST {
-            let (tables, bytes) = levels.entry(level).or_default();
-            (*tables, *bytes) = (*tables + 1, *bytes + file.meta.bytes);
-        }
-    }
-    let tables: Vec<String> =
-        levels.iter().map(|(level, (tables, bytes))| format!("{tables} of level {level} with {bytes} bytes")).collect();
-    let first = state.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0);
-    let logs = needed_logs(&state, volume.list()?.iter().map(|file| file.name));
-    let log = match first {
-        Some(first) if !logs.contains(&first) => "the log, with every write that is in no table yet,",
-        _ => "no part of the log that is needed",
-    };
-    let tables = if tables.is_empty() { "no tables".to_owned() } else { format!("tables: {}", tables.join(", ")) };
-    Ok(format!("On it are {log} and {tables}."))
 }
 
 /// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk. With
@@ -572,6 +542,7 @@ fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
 }
 
 mod copies;
+pub(crate) mod missing;
 mod witness;
 
 #[cfg(test)]

@@ -244,10 +244,21 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
     if let Some(member) = member
         && Some(member.store) != ours
     {
+        let other = member.store;
+        let whose = match ours {
+            Some(ours) => format!(
+                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}. Give this \
+                 store a disk of its own"
+            ),
+            None => format!(
+                "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
+                 there. If it is, that file was lost: `situ repair --fast-disk {at} {at_home}` finds out, writes it again and \
+                 loses nothing. If not, it is the disk of another store; give this one a disk of its own"
+            ),
+        };
         return refuse(format!(
-            "{at} is the fast disk of another store ({}), not of the one in {at_home}; give this store its own, or, if \
-             that other store is gone for good, remove the files on the disk first",
-            member.store
+            "{whose}. Nothing was changed. Only when that store is gone for good and nobody wants what is on the disk any more, \
+             empty it: remove its files, or format it with `--force`"
         ));
     }
     match (home, member) {

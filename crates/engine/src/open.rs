@@ -191,6 +191,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         let missing =
             state.missing_files(&files).into_iter().find(|m| !read_only || matches!(m.name, FileName::Log(_)));
         if let Some(missing) = missing {
+            // A reader looks again before it believes it.
+            if mode != (Mode::Read { all: true }) {
+                joined.refuse_unnamed(given, &state, &files)?;
+            }
             return Err(missing.error(&*volume).into());
         }
     }
@@ -240,10 +244,13 @@ impl Core {
     }
 }
 
+/// What is missing, if all of a file is.
+const FILE: &str = "file";
+
 /// A file that the state needs and the volume does not have, or has in another length.
 pub(crate) struct Missing {
     pub(crate) name: FileName,
-    /// "file", or what of it is wrong.
+    /// [`FILE`], or what of it is wrong.
     pub(crate) what: &'static str,
     pub(crate) expected: String,
     pub(crate) found: String,
@@ -252,6 +259,11 @@ pub(crate) struct Missing {
 }
 
 impl Missing {
+    /// Whether nothing of it is there.
+    pub(crate) fn is_gone(&self) -> bool {
+        self.what == FILE
+    }
+
     pub(crate) fn error(&self, volume: &dyn Volume) -> StorageError {
         let path = format!("{}/{}", volume.location(), self.name);
         let expected = format!("{} (situ repair can go on without it)", self.expected);
@@ -269,7 +281,7 @@ impl State {
             let (what, found) = match lengths.get(&name) {
                 Some(found) if *found == bytes => continue,
                 Some(found) => ("file length", format!("{found} bytes")),
-                None => ("file", "no such file".to_owned()),
+                None => (FILE, "no such file".to_owned()),
             };
             let expected = format!("{bytes} bytes, as the manifest says");
             missing.push(Missing { name, what, expected, found, on_fast_disk: file.meta.volume == FAST });
@@ -282,7 +294,7 @@ impl State {
             let (what, found) = match lengths.get(&name) {
                 Some(found) if *found >= situ_log::FILE_BYTES_MIN => continue,
                 Some(found) => ("file length", format!("{found} bytes")),
-                None => ("file", "no such file".to_owned()),
+                None => (FILE, "no such file".to_owned()),
             };
             if !missing.iter().any(|m| m.name == name) {
                 let expected = format!("a log file of {} bytes or more", situ_log::FILE_BYTES_MIN);

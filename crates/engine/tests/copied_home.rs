@@ -92,3 +92,42 @@ fn a_home_that_has_moved_keeps_its_fast_disk() {
     builder(Some(&root.path().join("other fast"))).open(&moved).unwrap().close().unwrap();
     opens_with(&elsewhere, None, 500);
 }
+
+/// A home that was copied after a drain has the ids of the store. The disk that the original was given again was taken for what
+/// an earlier life of the copy had left, and the advice was to format it.
+#[test]
+fn a_copy_of_a_drained_home_does_not_get_the_disk_that_the_original_has_again() {
+    let root = tempfile::tempdir().unwrap();
+    let [home, fast, copied] = ["home", "fast", "copied"].map(|name| root.path().join(name));
+    let store = builder(Some(&fast)).open(&home).unwrap();
+    fill(&store, 0, 500);
+    store.drain_fast_disk().unwrap();
+    store.close().unwrap();
+    copy(&home, &copied);
+    let store = builder(Some(&fast)).open(&home).unwrap();
+    fill(&store, 500, 100);
+    store.close().unwrap();
+    let text = match builder(Some(&fast)).open(&copied).map(drop) {
+        Err(Error::Disks(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let shown = home.canonicalize().unwrap();
+    assert!(text.contains(&format!("is the fast disk of the store in {}", shown.display())), "{text}");
+    assert!(text.contains("disk drain") && !text.contains("format") && !text.contains("remove"), "{text}");
+    opens_with(&copied, None, 500);
+    opens_with(&home, None, 600);
+    // Where nobody knows of the original, the disk says of which store it is, and emptying it comes last.
+    let moved = root.path().join("moved");
+    std::fs::rename(&home, &moved).unwrap();
+    let text = match builder(Some(&fast)).open(&copied).map(drop) {
+        Err(Error::Disks(text)) => text,
+        other => panic!("{other:?}"),
+    };
+    let [whose, other, empty] =
+        ["is the fast disk of the store ", "another home of the store", "--force"].map(|part| text.find(part));
+    assert!(whose.is_some() && whose < other && other < empty, "{text}");
+    opens_with(&moved, None, 600);
+    // A disk of its own is what it gets.
+    opens_with(&copied, Some(&root.path().join("own")), 500);
+    opens_with(&moved, None, 600);
+}

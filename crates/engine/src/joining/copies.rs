@@ -5,9 +5,12 @@
 //! not open any more. So DISKS has the place of the home, and one that is in another place does not get the disk for writing as
 //! long as a home is there that has it.
 //!
+//! A home that was copied while it had no fast disk has the ids of the store, too: the disk that the other home was given since is no
+//! left-over of its own, and is not added to it.
+//!
 //! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not refused.
 
-use crate::members::{Fast, Home};
+use crate::members::{Fast, Home, Member};
 use crate::{Error, Result};
 use situ_storage::DirectoryVolume;
 use std::fs;
@@ -19,15 +22,21 @@ fn is_one(a: &str, b: &str) -> bool {
     a == b || identity(a).is_some_and(|a| Some(a) == identity(b))
 }
 
+/// What the home says that was, or is, where `known` has its own place, if that is another one than `place`.
+fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home)> {
+    let (place, was) = (place?, known.place.as_deref()?);
+    if is_one(place, was) {
+        return None;
+    }
+    let other = DirectoryVolume::open(was).map_err(Error::from).and_then(|volume| Home::read(&volume));
+    Some((was, other.ok()??))
+}
+
 /// # Errors
 /// `place` has a copy of a home that has the fast disk in `at`. `known` is what the copy's DISKS says.
 pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> {
-    let (Some(place), Some(was), Fast::Used(_)) = (place, &known.place, known.fast) else { return Ok(()) };
-    if is_one(place, was) {
-        return Ok(());
-    }
-    let other = DirectoryVolume::open(was).map_err(Error::from).and_then(|volume| Home::read(&volume));
-    let Ok(Some(other)) = other else { return Ok(()) };
+    let (Some(place), Fast::Used(_)) = (place, known.fast) else { return Ok(()) };
+    let Some((was, other)) = other_home(Some(place), known) else { return Ok(()) };
     if (other.store, other.fast, other.at.as_deref()) != (known.store, known.fast, Some(at)) {
         return Ok(());
     }
@@ -37,5 +46,22 @@ pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> 
          copy the fast disk as well and name that copy (`--fast-disk PATH`). To go on with the copy in the other's place, \
          rename the directory {was} first. A copy that is not wanted is removed as a directory. Before the next copy, drain the \
          fast disk: a home alone can be copied when the store is closed"
+    )))
+}
+
+/// # Errors
+/// The disk in `at`, which says `member` of itself and is to be added to the store in `place`, is that of the home of which this
+/// one is a copy.
+pub(super) fn refuse_addition(place: Option<&str>, known: Option<&Home>, member: Member, at: &str) -> Result<()> {
+    let Some((was, other)) = known.and_then(|known| other_home(place, known)) else { return Ok(()) };
+    if (other.store, other.fast) != (member.store, Fast::Used(member.disk)) {
+        return Ok(());
+    }
+    let place = place.unwrap_or_default();
+    Err(Error::Disks(format!(
+        "{at} is the fast disk of the store in {was}, which does not open without it; the one in {place} is a copy of that store, from \
+         before it had the disk (both are {}). Nothing was changed. Give the copy a disk of its own. If {was} is to let go of \
+         this one, drain it there (`situ disk drain {was}`): everything on it goes home first",
+        member.store
     )))
 }

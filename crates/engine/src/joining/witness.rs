@@ -8,10 +8,12 @@
 //! 1. Every file that the manifest needs is on the disk or at home, in its length.
 //! 2. Of the tables on the disk, one that can be opened is the one that the manifest describes, down to the second in which it
 //!    was made. If the manifest names none there, none is there, and the log goes on where the manifest ends.
+//! 3. If DISKS is not there at all, the home alone lacks a file: one that has all it needs may never have had a fast disk.
 //!
 //! **Limits.** Two stores without a table on their fast disks, whose logs have the same numbers and the same count of writes,
 //! are not told apart.
 
+use super::missing::home_lacks_a_file;
 use crate::batch::Record;
 use crate::disks::{Disks, FAST};
 use crate::manifest;
@@ -27,8 +29,9 @@ use std::sync::Arc;
 /// So many tables are open at a time.
 const OPEN_TABLES_MAX: usize = 16;
 
-/// Looks for the second of the two proofs; the error says in words why there is none.
-pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env) -> Result<(), String> {
+/// Looks for what the manifest knows; the error says in words why that is not enough. `was_named`: DISKS is there, however
+/// damaged.
+pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> Result<(), String> {
     let text = |error: situ_storage::Error| error.to_string();
     // Not through both disks: what a home has may lie on the other store's disk as well.
     let home: &dyn Volume = &disks.capacity.volume;
@@ -38,6 +41,9 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env) -> Result<(), String
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
     let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);
     let state = State::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
+    if !was_named && !home_lacks_a_file(home, &state).map_err(text)? {
+        return Err("the home has all that the store needs, and no file DISKS".to_owned());
+    }
     let files = volume.list().map_err(text)?;
     if let Some(missing) = state.missing_files(&files).first() {
         let (name, expected, found) = (missing.name, &missing.expected, &missing.found);

@@ -1,0 +1,140 @@
+//! A home that has lost DISKS, the file that names the fast disk: nothing that is advised, and nothing that is done without being
+//! told, may give up what lies there.
+
+mod common;
+
+use common::fast::{builder, fill, holds, small};
+use situ_engine::{Error, RepairOptions, repair_directory, verify_directory};
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+struct Places {
+    root: tempfile::TempDir,
+    home: PathBuf,
+    fast: PathBuf,
+}
+
+fn places() -> Places {
+    let root = tempfile::tempdir().unwrap();
+    let (home, fast) = (root.path().join("home"), root.path().join("fast"));
+    Places { root, home, fast }
+}
+
+fn closed_store(home: &Path, fast: Option<&Path>, from: u32, count: u32) {
+    let store = builder(fast).open(home).unwrap();
+    fill(&store, from, count);
+    store.wait_idle().unwrap();
+    store.close().unwrap();
+}
+
+fn opens(home: &Path, count: u32) {
+    let store = builder(None).open(home).unwrap();
+    holds(&store, count);
+    store.close().unwrap();
+    assert!(verify_directory(home, &mut |_| {}).unwrap().is_sound());
+}
+
+fn refused<T>(result: Result<T, Error>) -> String {
+    match result {
+        Err(Error::Disks(text)) => text,
+        Err(other) => panic!("another error: {other:?}"),
+        Ok(_) => panic!("no error"),
+    }
+}
+
+fn repair_with(fast: Option<&Path>) -> RepairOptions {
+    RepairOptions { fast_disk: fast.map(Path::to_owned), options: small(), ..RepairOptions::default() }
+}
+
+fn without() -> RepairOptions {
+    RepairOptions { without_fast_disk: true, ..repair_with(None) }
+}
+
+fn dry(how: RepairOptions) -> RepairOptions {
+    RepairOptions { dry_run: true, ..how }
+}
+
+/// The files of some directories and what is in them.
+fn contents(directories: &[&Path]) -> Vec<BTreeMap<OsString, Vec<u8>>> {
+    let files = |directory: &&Path| std::fs::read_dir(directory).unwrap().flatten();
+    let read = |entry: std::fs::DirEntry| (entry.file_name(), std::fs::read(entry.path()).unwrap());
+    directories.iter().map(|directory| files(directory).map(read).collect()).collect()
+}
+
+/// The store looked like one with one disk that lacked files, and the repair that was advised went on without them. With the
+/// disk named it was the disk of another store, and its files were to be removed.
+#[test]
+fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
+    // With tables on the fast disk, and with a log alone.
+    for count in [500, 20] {
+        let Places { home, fast, root: _root } = &places();
+        closed_store(home, Some(fast), 0, count);
+        std::fs::remove_file(home.join("DISKS")).unwrap();
+        let before = contents(&[home, fast]);
+        let unnamed = [
+            refused(builder(None).open(home)),
+            refused(builder(None).read_only().open(home)),
+            refused(repair_directory(home, repair_with(None))),
+            refused(repair_directory(home, dry(repair_with(None)))),
+        ];
+        for text in unnamed {
+            let keeps = format!("`situ repair --fast-disk PATH {}`", home.display());
+            let loses = "--without-fast-disk";
+            let (keeps, loses) = (text.find(&keeps), text.find(loses));
+            assert!(keeps.is_some() && keeps < loses && text.contains("nothing is lost"), "{text}");
+        }
+        let text = refused(builder(Some(fast)).open(home));
+        let fast_shown = fast.canonicalize().unwrap();
+        let keeps = text.find(&format!("`situ repair --fast-disk {} {}`", fast_shown.display(), home.display()));
+        assert!(keeps.is_some() && keeps < text.find("--force"), "{text}");
+        assert!(!verify_directory(home, &mut |_| {}).unwrap().is_sound());
+        let plan = repair_directory(home, dry(repair_with(Some(fast)))).unwrap();
+        assert!(plan.nothing_lost() && !plan.was_sound, "{plan}");
+        assert!(contents(&[home, fast]) == before, "something was changed");
+        let report = repair_directory(home, repair_with(Some(fast))).unwrap();
+        assert!(report.nothing_lost() && !report.was_sound, "{report}");
+        opens(home, count);
+    }
+}
+
+/// A log that is gone looks the same where there never was a fast disk. Who says so goes on.
+#[test]
+fn a_store_without_a_fast_disk_whose_log_is_gone_is_repaired_when_that_was_said() {
+    let Places { home, root: _root, .. } = &places();
+    closed_store(home, None, 0, 500);
+    for entry in std::fs::read_dir(home).unwrap().flatten() {
+        if entry.path().extension().is_some_and(|extension| extension == "log") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    let text = refused(repair_directory(home, repair_with(None)));
+    assert!(text.contains("If the store has a fast disk") && text.contains("has no fast disk"), "{text}");
+    let report = repair_directory(home, without()).unwrap();
+    assert!(report.lost_ranges.is_empty() && !report.lost_writes.is_empty(), "{report}");
+    builder(None).open(home).unwrap().close().unwrap();
+}
+
+/// Nor does a store get a disk that is not its own because it has no DISKS.
+#[test]
+fn a_repair_gives_no_store_the_disk_of_another_for_want_of_disks() {
+    for count in [500, 20] {
+        let Places { home, fast, root } = &places();
+        // A home without a fast disk, and a copy of it that has one and has gone on.
+        let copy = &root.path().join("copy");
+        closed_store(home, None, 0, count);
+        std::fs::create_dir(copy).unwrap();
+        for entry in std::fs::read_dir(home).unwrap().flatten() {
+            std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+        }
+        closed_store(copy, Some(fast), count, 100);
+        let before = contents(&[home, copy, fast]);
+        for dry_run in [true, false] {
+            let text = refused(repair_directory(home, RepairOptions { dry_run, ..repair_with(Some(fast)) }));
+            assert!(text.contains("the home has all that the store needs"), "{text}");
+        }
+        assert!(contents(&[home, copy, fast]) == before, "something was changed");
+        opens(copy, count + 100);
+        opens(home, count);
+    }
+}
