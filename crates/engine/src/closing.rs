@@ -2,7 +2,9 @@
 //!
 //! 1. What opening has replayed becomes tables, if it has not yet. Then calls are refused; all threads of the store end when they have done what they are at.
 //! 2. What somebody else's thread does inside is waited for, then the store's threads are.
-//! 3. The log is closed, the manifest notes it, and the directory is given back.
+//! 3. The log is closed, the manifest notes it.
+//! 4. A raw disk is told of the room that closing has freed, as far as that takes less than [`TIDYING_MAX`]: whoever uses the disk next
+//!    takes its free pages for pages that the device knows of. The directory is given back.
 //!
 //! **Threads.** Whoever closes waits for the store's threads, so none of these can. The last handle may be dropped on one of
 //! them nevertheless: a waker is called there, and may own the task that owns the store. Such a store is closed on a thread
@@ -16,8 +18,13 @@ use crate::batch::StoreId;
 use crate::core::{Core, lock};
 use crate::locks::Locks;
 use crate::{Error, Result};
+use situ_storage::Volume;
 use std::cell::Cell;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long closing goes on telling a raw disk of free room; a part that is begun is ended.
+const TIDYING_MAX: Duration = Duration::from_secs(1);
 
 thread_local! {
     /// The store that this thread belongs to.
@@ -74,6 +81,9 @@ impl Open {
         let closed = core.failure().map_or(closed, Err);
         let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
         core.wake_all();
+        if closed.is_ok() {
+            core.tidy_at_the_end();
+        }
         drop(std::mem::take(&mut *lock(&self.locks)));
         closed
     }
@@ -92,6 +102,19 @@ impl Open {
             self.core.wake_all();
             self.core.transactions.locks.close();
             std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
+        }
+    }
+}
+
+impl Core {
+    /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
+    fn tidy_at_the_end(&self) {
+        let (Some(_), Some(placing)) = (&self.log, &self.placing) else { return };
+        let fast = &placing.disks.fast.volume;
+        let until = self.env.clock.now() + TIDYING_MAX;
+        // Room is free when the removal is durable.
+        if fast.sync_names().is_ok() {
+            while fast.tidy() && self.env.clock.now() < until {}
         }
     }
 }

@@ -6,13 +6,13 @@ mod common;
 use common::prefix::{Told, check, workload};
 use common::raw::{JOURNAL, PAGE, formatted, is_sound, open, open_with, volume};
 use common::small_options;
-use situ_device::Env;
+use situ_device::{Device, Env, Geometry};
 use situ_engine::{Durability, Listener, StoreEvent};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
 };
-use situ_storage::{FileName, Volume};
+use situ_storage::{FileName, FormatOptions, RawVolume, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -283,6 +283,38 @@ fn opening_does_not_wait_until_the_device_knows_of_free_room() {
             let discards = device.trace().to_string().matches("discard").count();
             assert!(discards > 0, "the device was never told");
             store.close().unwrap();
+        });
+    });
+}
+
+/// What a store let go of at its end was free for the next one, which took it for room that the device knows of: it was told
+/// only when the pages had been used once more.
+#[test]
+fn closing_tells_the_device_of_the_room_that_is_free() {
+    for_each_seed(1, 10, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        // So large that no room is given away before the device was told of it.
+        let pages = 6000;
+        let geometry = SimDevice::new(&env, pages * PAGE, FaultPlan::none(), seed).geometry();
+        let geometry = Geometry { discard_zeroes: true, ..geometry };
+        let device = SimDevice::with_geometry(&env, pages * PAGE, geometry, FaultPlan::none(), seed);
+        sim.run(|| {
+            let format = FormatOptions { log_bytes: Some(400 * PAGE), ..FormatOptions::default() };
+            RawVolume::format(Arc::new(device.clone()), env.clone(), &format).unwrap();
+            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+            for life in 0..3u8 {
+                let store = open(&env, &home, &device, seed).unwrap();
+                (0..300u64).for_each(|key| store.put(&key.to_be_bytes(), &[life; 100]).unwrap());
+                store.default_keyspace().compact(None, None).unwrap();
+                store.close().unwrap();
+                let top = volume(&env, &device).unwrap().report().top;
+                // Behind the area is one page, a copy of the superblock.
+                let end = (pages - 1) * PAGE;
+                let contents = device.contents(end - top.bytes..end);
+                let known = contents.chunks(PAGE as usize).filter(|page| page.iter().any(|byte| *byte != 0)).count();
+                assert!(known > 0 && known as u64 * PAGE <= top.used_bytes, "{known} pages hold something, {top:?}");
+            }
         });
     });
 }

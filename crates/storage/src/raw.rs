@@ -19,6 +19,7 @@
 //! * A removed file's pages are given away when the removal is durable and the last handle has gone. The device is told of
 //!   them by [`Volume::tidy`], a part at a time, and not at all if somebody needs them first: a device may take a tenth of a second
 //!   for some hundred MiB, and who makes a file or syncs names does not wait for that.
+//!   What it was not told of when the volume is dropped counts as told when it is opened again, until it has been used once more.
 //!
 //! **Invariants.** A page belongs to one file, to a checkpoint, or to nobody. What a durable record names is durable.
 //! **Threads.** One lock for names, rooms and what is emitted; never held across anything that waits for the device.
