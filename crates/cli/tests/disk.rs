@@ -135,6 +135,46 @@ fn a_store_gets_a_fast_disk_and_gives_it_back() {
     }
 }
 
+/// Options were all that anybody showed, and a small log area has room for fewer memtables than they allow.
+#[test]
+fn inspect_says_for_how_many_memtables_the_log_area_has_room() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    std::fs::File::create(at.join("disk")).unwrap().set_len(300 << 20).unwrap();
+    situ(at, &["disk", "format", "disk", "--log", "200M"]).done();
+    situ(at, &["put", "a", "1"]).done();
+    assert!(!situ(at, &["inspect"]).done().text().contains("log area"));
+    assert_eq!(situ(at, &["inspect", "--json"]).done().json()["keyspaces"][0]["memtables_max"], 4);
+    situ(at, &["disk", "add", "situ-data", "disk"]).done();
+    assert_eq!(situ(at, &["inspect", "--json"]).done().json()["keyspaces"][0]["memtables_max"], 2);
+    let text = situ(at, &["inspect"]).done().text();
+    assert!(text.contains("the log of 2 memtables at a time, with default options"), "{text}");
+}
+
+/// Without DISKS the advice was a repair that gave up what lay on the disk, and that repair ran.
+#[test]
+fn a_store_that_has_lost_disks_is_led_back_to_its_fast_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "a", "1"]).done();
+    std::fs::create_dir(at.join("disk")).unwrap();
+    situ(at, &["disk", "add", "situ-data", "disk"]).done();
+    situ(at, &["put", "b", "2"]).done();
+    std::fs::remove_file(at.join("situ-data/DISKS")).unwrap();
+    for arguments in [&["get", "b"][..], &["put", "c", "3"], &["repair"]] {
+        let refused = situ(at, arguments);
+        let (keeps, loses) =
+            (refused.stderr.find("situ repair --fast-disk"), refused.stderr.find("--without-fast-disk"));
+        assert!(refused.code == 1 && keeps.is_some() && keeps < loses, "{refused:?}");
+    }
+    assert!(situ(at, &["inspect"]).text().contains("situ repair --fast-disk"));
+    let refused = situ(at, &["disk", "add", "situ-data", "disk"]);
+    assert!(refused.code == 1 && refused.stderr.contains("situ repair --fast-disk"), "{refused:?}");
+    assert!(situ(at, &["repair", "--fast-disk", "disk"]).done().text().contains("Nothing is lost"));
+    assert_eq!(situ(at, &["get", "b"]).done().text().trim(), "2");
+    situ(at, &["put", "c", "3"]).done();
+}
+
 /// DISKS says where the fast disk is. When it cannot be read, the one repair that ran was the one that gives up the log.
 #[test]
 fn a_repair_is_told_where_the_fast_disk_is() {

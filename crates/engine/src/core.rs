@@ -281,8 +281,12 @@ impl Core {
     /// next. `None` if there is no area, or one that is too small for what log and memtables are: the log lives on both disks
     /// then, and nobody waits for it.
     pub(crate) fn log_area_bytes(&self, log: &Log) -> Option<u64> {
+        self.log_area_in_files_of(log.file_bytes_for(0))
+    }
+
+    /// As [`log_area_bytes`](Core::log_area_bytes), with files of so many bytes.
+    pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
         let room = self.placing.as_ref()?.disks.log_room()?;
-        let file = log.file_bytes_for(0);
         let largest = self.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
         let files = room.logical_total / file;
         (files >= 3 && largest <= file).then(|| (files - 1) * file)

@@ -397,6 +397,7 @@ impl Keyspace {
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
+            memtables_max: self.core.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
             tables: files().count(),
@@ -457,6 +458,10 @@ pub struct KeyspaceProperties {
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
+    /// How many there may be now: [`memtables_max`](KeyspaceOptions::memtables_max) of the options, or fewer where the log has an area of a
+    /// disk without a file system to itself and that has no room for the log of so many. Writers wait for a flush when there are as
+    /// many. Of a store that is open read-only: of a writer with the same options.
+    pub memtables_max: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
     /// Entries in memtables, tombstones included: what is in the log and in no table.

@@ -179,7 +179,8 @@ pub struct KeyspaceOptions {
     /// last may be only begun. Default: 64 MiB.
     pub memtable_bytes: u64,
     /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer where the log
-    /// has an area of a fast disk to itself: as many as have room for their log files there.
+    /// has an area of a fast disk to itself: as many as have room for their log files there;
+    /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is what is in force.
     pub memtables_max: usize,
     /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
     pub compression: Vec<Compression>,

@@ -7,7 +7,7 @@ use common::prefix::{Told, check, workload};
 use common::raw::{JOURNAL, PAGE, formatted, is_sound, open, open_with, volume};
 use common::small_options;
 use situ_device::{Device, Env, Geometry};
-use situ_engine::{Durability, Listener, StoreEvent};
+use situ_engine::{Durability, Listener, Store, StoreBuilder, StoreEvent};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimDevice, SimExecutor, SimVolume,
     crash_volume_and_device_everywhere, for_each_seed,
@@ -157,7 +157,14 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
             let mut options = small_options(&mut Rng::new(seed));
             options.keyspace.memtable_bytes = 64 << 10;
             options.keyspace.memtables_max = 4;
-            let store = open_with(&env, &home, &device, options).unwrap();
+            let store = open_with(&env, &home, &device, options.clone()).unwrap();
+            // Of the three files, one is made ready for the next memtable. The options say what was given.
+            let of = |store: &Store| {
+                let properties = store.default_keyspace().properties();
+                let given = properties.options.iter().find(|(name, _)| *name == "memtables_max");
+                (properties.memtables_max, given.map(|(_, value)| value.clone()))
+            };
+            assert_eq!(of(&store), (2, Some("4".to_owned())));
             let mut longest = Duration::ZERO;
             for n in 0..2000u32 {
                 let begun = env.clock.now();
@@ -169,6 +176,11 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
             assert_eq!(placement.log_files_spilled, 0);
             assert!(placement.tables_spilled > 10, "{} tables at home", placement.tables_spilled);
             store.close().unwrap();
+            let fast = volume(&env, &device).unwrap();
+            let reader = StoreBuilder::new(options).env(env.clone()).read_only();
+            let reader = reader.open_volumes(Arc::new(home.clone()), Some(Arc::new(fast))).unwrap();
+            assert_eq!(of(&reader), (2, Some("4".to_owned())));
+            reader.close().unwrap();
         });
     });
 }

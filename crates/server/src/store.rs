@@ -411,6 +411,12 @@ impl StoreEngine {
         each_keyspace("situ_keyspace_memtable_bytes", "Memory of memtables.", |keyspace| {
             keyspace.memtable_bytes as f64
         });
+        each_keyspace("situ_keyspace_memtables", "Memtables, the active one included.", |keyspace| {
+            keyspace.memtables as f64
+        });
+        each_keyspace("situ_keyspace_memtables_max", "How many memtables there may be now.", |keyspace| {
+            keyspace.memtables_max as f64
+        });
         each_keyspace("situ_keyspace_compactions_running", "Compactions at work.", |keyspace| {
             keyspace.compactions_running as f64
         });

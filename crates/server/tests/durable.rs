@@ -217,6 +217,7 @@ fn metrics_and_health_tell_of_the_store() {
     for line in [
         "situ_keyspace_level_tables{keyspace=\"items\",level=\"0\"} 1",
         "situ_keyspace_keys{keyspace=\"items\"} 1",
+        "situ_keyspace_memtables_max{keyspace=\"items\"} 4",
         "situ_store_failed 0",
         "# TYPE situ_store_flushes_total counter",
         "situ_store_latency_seconds{operation=\"flush\",quantile=\"0.5\"}",

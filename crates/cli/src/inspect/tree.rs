@@ -10,7 +10,7 @@ use crate::output::Output;
 use crate::text;
 use serde::Serialize;
 use situ::storage::{FileName, Volume};
-use situ::{PlacementProperties, Store, TableProperties};
+use situ::{KeyspaceOptions, PlacementProperties, Store, TableProperties};
 use std::path::Path;
 
 /// Tables shown of each level unless all are asked for.
@@ -83,6 +83,11 @@ struct KeyspaceReport {
     /// Entries that the log holds and no table.
     log_entries: u64,
     table_bytes: u64,
+    /// Memtables that a writer with default options may have at a time.
+    memtables_max: usize,
+    /// The log area of the fast disk has no room for the log of more.
+    #[serde(skip)]
+    log_area_is_small: bool,
     levels: Vec<LevelReport>,
 }
 
@@ -186,6 +191,8 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path) -> Result<StoreR
             approximate_keys: properties.approximate_keys,
             log_entries: properties.memtable_entries,
             table_bytes: properties.table_bytes,
+            memtables_max: properties.memtables_max,
+            log_area_is_small: properties.memtables_max < KeyspaceOptions::default().memtables_max,
             levels,
         });
     }
@@ -257,6 +264,12 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
         text::bytes(keyspace.table_bytes),
         text::plural_of(keyspace.log_entries, "entry", "entries")
     ))?;
+    if keyspace.log_area_is_small {
+        out.line(format!(
+            "│  the fast disk's log area has room for the log of {} at a time, with default options",
+            text::plural(keyspace.memtables_max as u64, "memtable")
+        ))?;
+    }
     let levels: Vec<&LevelReport> = keyspace.levels.iter().filter(|level| !level.tables.is_empty()).collect();
     if levels.is_empty() {
         return out.line("└─ no tables yet");

@@ -7,6 +7,7 @@ use super::{Commit, Obstacle};
 use crate::batch::WriteBatch;
 use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
+use crate::open::log_file_bytes;
 use crate::view::Slot;
 use crate::{Error, Result};
 use situ_log::AppendError;
@@ -89,8 +90,11 @@ impl Core {
 
     /// The part of [`memtables_max`](Core::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
-        let area = self.log.as_ref().and_then(|log| Some(self.log_area_bytes(log)? / log.file_bytes_for(0)));
-        area.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+        // A reader has no log, and tells what a writer would have.
+        let ordinary = || log_file_bytes(&lock(&self.registry));
+        let file = self.log.as_ref().map_or_else(ordinary, |log| log.file_bytes_for(0));
+        let files = self.log_area_in_files_of(file).map(|area| area / file);
+        files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
     }
 
     /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
