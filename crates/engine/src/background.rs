@@ -97,7 +97,10 @@ fn serve(
         if core.failure().is_some() {
             // Deletes nothing then, but closes what nobody reads any more.
             core.bury();
-            event.wait(seen, None);
+            // Asked after the generation: what tells of closing may have come before it.
+            if !core.is_closing() {
+                event.wait(seen, None);
+            }
             continue;
         }
         match guarded(core, job, || turn(core), false) {
@@ -169,7 +172,10 @@ fn admit_writes(core: &Arc<Core>) {
         if closing {
             return;
         }
-        if let Some((seen, timeout)) = waits {
+        // Closing may have begun, and told so, between the two: then what was seen is too new to wait for.
+        if let Some((seen, timeout)) = waits
+            && !core.is_closing()
+        {
             core.progress.wait(seen, timeout);
         }
     }
