@@ -7,6 +7,8 @@
 //! ```
 //!
 //! A store that cannot be opened is shown file by file, each with what it says of itself or why it cannot be read.
+//!
+//! Another process may write to the store meanwhile: what cannot be read is damaged only if another look finds the same.
 
 mod files;
 mod log;
@@ -22,6 +24,8 @@ use std::sync::Arc;
 
 /// Columns of what is drawn.
 const COLUMNS: usize = 100;
+/// So often something is looked at that changes meanwhile.
+const LOOKS_MAX: usize = 20;
 
 pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
@@ -33,14 +37,23 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     if let Some(number) = options.log {
         return log::show(&*volume()?, &directory, number, out);
     }
-    match Store::open_read_only(&directory, Options::default()) {
-        Ok(store) => tree::show(&store, &*volume()?, &directory, options.all, out),
-        Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
-            // What is at home, if the fast disk is what is missing.
-            let at_home = || DirectoryVolume::open(&directory).map(|volume| Arc::new(volume) as Arc<dyn Volume>);
-            let volume = volume().or_else(|_| at_home().map_err(|error| failed(error.into())))?;
-            files::show(&*volume, &directory, &error, out)
+    let mut seen = tree::Seen::default();
+    for left in (0..LOOKS_MAX).rev() {
+        match Store::open_read_only(&directory, Options::default()) {
+            Ok(store) => {
+                if let Some(report) = tree::look(&store, &*volume()?, &directory, &mut seen, left == 0)? {
+                    return tree::show(&report, &directory, options.all, out);
+                }
+            }
+            Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
+            Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
+                // What is at home, if the fast disk is what is missing.
+                let at_home = || DirectoryVolume::open(&directory).map(|volume| Arc::new(volume) as Arc<dyn Volume>);
+                let volume = volume().or_else(|_| at_home().map_err(|error| failed(error.into())))?;
+                return files::show(&*volume, &directory, &error, out);
+            }
+            Err(error) => return Err(failed(error)),
         }
-        Err(error) => Err(Failure::store("cannot look into the store", &directory, &error)),
     }
+    Err(failed(situ::Error::Changed { location: directory.display().to_string() }))
 }

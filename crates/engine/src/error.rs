@@ -88,6 +88,12 @@ pub enum Error {
     Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),
+    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time and again. Nothing
+    /// is known to be damaged. Try again, or when less is written.
+    Changed {
+        /// The store's home.
+        location: String,
+    },
 }
 
 impl Error {
@@ -175,6 +181,11 @@ impl fmt::Display for Error {
                 f,
                 "transactions hold {locks} locks and may hold {locks_max}; commit or roll back some of them, or allow \
                  more (Options::transaction_locks_max)"
+            ),
+            Error::Changed { location } => write!(
+                f,
+                "another process writes to the store in {location} and gives up files faster than they can be read; try \
+                 again, or when less is written"
             ),
             Error::Invalid(text) | Error::Existence(text) | Error::Disks(text) => f.write_str(text),
         }

@@ -133,7 +133,7 @@ enum Mode {
 }
 
 /// A reader starts again so often when files change under it.
-const READ_ATTEMPTS_MAX: usize = 5;
+const READ_ATTEMPTS_MAX: usize = 20;
 
 pub(crate) fn open(
     given: &Given,
@@ -142,22 +142,31 @@ pub(crate) fn open(
     keyspaces: &KeyspaceChoices,
     read_only: bool,
 ) -> Result<Opened> {
-    // A writer may put another manifest in force, and give up log files, between two steps of a reader. What a reader
-    // takes for damage is damage if it finds it again and again.
-    let mut attempts = if read_only { READ_ATTEMPTS_MAX } else { 1 };
-    loop {
-        attempts -= 1;
-        let mode = match (read_only, attempts) {
-            (false, _) => Mode::Write,
-            (true, 0) => Mode::Read { all: false },
-            (true, _) => Mode::Read { all: true },
-        };
-        let result = open_once(given, env.clone(), options.clone(), keyspaces, mode);
-        match result {
-            Err(Error::Storage(StorageError::Corruption(_) | StorageError::NotFound { .. })) if attempts > 0 => {}
+    let open_as = |mode| open_once(given, env.clone(), options.clone(), keyspaces, mode);
+    if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
+}
+
+/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader. What is taken for
+/// damage, or for a missing file, is that if the next attempt finds the very same: the manifest says that a file is not needed
+/// before it is given up, and no number is used twice, so an attempt that begins later does not ask for the file.
+fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
+    let (mut all, mut before) = (true, None);
+    for _ in 0..READ_ATTEMPTS_MAX {
+        let error = match open_as(Mode::Read { all }) {
+            Err(Error::Storage(error @ (StorageError::Corruption(_) | StorageError::NotFound { .. }))) => error,
             result => return result,
+        };
+        let found = error.to_string();
+        if before.as_ref() != Some(&found) {
+            before = Some(found);
+        } else if all && matches!(error, StorageError::NotFound { .. }) {
+            // A table, perhaps, that nobody will ask for.
+            (all, before) = (false, None);
+        } else {
+            return Err(error.into());
         }
     }
+    Err(Error::Changed { location: given.capacity.location() })
 }
 
 fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoices, mode: Mode) -> Result<Opened> {
@@ -183,7 +192,14 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
                 Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
             })?
         }
-        None => new_state(&volume, &options, read_only)?,
+        None => match new_state(&volume, &options, read_only) {
+            // Somebody has made the store since.
+            Err(Error::Existence(_)) if read_only && manifest::current(&*volume)?.is_some() => {
+                let path = format!("{}/{}", volume.location(), FileName::Current);
+                return Err(StorageError::NotFound { path }.into());
+            }
+            state => state?,
+        },
     };
     let files = volume.list()?;
     if current.is_some() {

@@ -1,5 +1,6 @@
 //! One log file: its pages, in runs of the same state.
 
+use super::LOOKS_MAX;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::output::Output;
 use crate::text;
@@ -37,7 +38,17 @@ pub(super) struct Report {
     runs: Vec<Run>,
 }
 
+impl Run {
+    fn is_damage(&self) -> bool {
+        matches!(self.state, "unreadable" | "rotten")
+    }
+}
+
 impl Report {
+    fn damages(&self) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(|run| run.is_damage())
+    }
+
     /// In a few words.
     pub(super) fn describe(&self) -> String {
         let bad = self.runs.iter().filter_map(|run| Some(format!("page {}: {}", run.first, run.why.as_ref()?))).next();
@@ -47,11 +58,15 @@ impl Report {
 }
 
 pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut Output) -> Outcome {
-    let report = gather(volume, number).map_err(|error| match error {
+    let report = look(volume, number).map_err(|error| match error {
         Error::NotFound { .. } => Failure::new(format!("cannot show log {number}"), "there is no such log file")
             .cure("`situ inspect --json` lists the log files there are"),
         error => Failure::store(format!("cannot show log {number}"), directory, &error.into()),
     })?;
+    let Some(report) = report else {
+        let changed = situ::Error::Changed { location: directory.display().to_string() };
+        return Err(Failure::store(format!("cannot show log {number}"), directory, &changed));
+    };
     if out.is_json() {
         out.object(&report)?;
     } else {
@@ -60,10 +75,27 @@ pub(super) fn show(volume: &dyn Volume, directory: &Path, number: u64, out: &mut
     Ok(if report.damaged { Exit::Damage } else { Exit::Done })
 }
 
+/// Looks until two looks in a row find the same damage, or one finds none: a page that is being written may look like anything.
+/// `None` if it changes all the time.
+///
+/// # Errors
+/// As [`gather`].
+fn look(volume: &dyn Volume, number: u64) -> Result<Option<Report>, Error> {
+    let mut before: Option<Report> = None;
+    for _ in 0..LOOKS_MAX {
+        let report = gather(volume, number)?;
+        if !report.damaged || before.is_some_and(|before| before.damages().eq(report.damages())) {
+            return Ok(Some(report));
+        }
+        before = Some(report);
+    }
+    Ok(None)
+}
+
 /// Looks at every page.
 ///
 /// # Errors
-/// The file cannot be opened.
+/// The file cannot be opened, or goes meanwhile.
 pub(super) fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> {
     let mut report = Report {
         file: FileName::Log(number).to_string(),
@@ -77,6 +109,7 @@ pub(super) fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> 
     for page in situ_log::inspect(volume, number)? {
         let at = u32::try_from(report.pages).unwrap_or(u32::MAX);
         let (run, at) = match page {
+            Err(error @ Error::NotFound { .. }) => return Err(error),
             // The piece that could not be read ends where the next page is found.
             Err(error) => {
                 (Run { state: "unreadable", first: at, last: at, used_bytes: 0, why: Some(error.to_string()) }, at)
@@ -90,7 +123,7 @@ pub(super) fn gather(volume: &dyn Volume, number: u64) -> Result<Report, Error> 
                 (run_of(page.number, &page.state), page.number)
             }
         };
-        report.damaged |= matches!(run.state, "unreadable" | "rotten");
+        report.damaged |= run.is_damage();
         report.pages = u64::from(at) + 1;
         match report.runs.last_mut() {
             Some(last) if last.state == run.state && last.why == run.why => {

@@ -11,6 +11,7 @@ use crate::text;
 use serde::Serialize;
 use situ::storage::{FileName, Volume};
 use situ::{KeyspaceOptions, PlacementProperties, Store, TableProperties};
+use std::collections::HashSet;
 use std::path::Path;
 
 /// Tables shown of each level unless all are asked for.
@@ -21,7 +22,7 @@ const KEY_BAR: usize = 24;
 const SIZE_BAR: usize = 30;
 
 #[derive(Serialize)]
-struct StoreReport {
+pub(super) struct StoreReport {
     location: String,
     sound: bool,
     last_sequence: u64,
@@ -143,12 +144,70 @@ impl From<TableProperties> for TableReport {
     }
 }
 
-pub(super) fn show(store: &Store, volume: &dyn Volume, directory: &Path, all: bool, out: &mut Output) -> Outcome {
-    let report = gather(store, volume, directory)?;
+/// What earlier looks at the store have found of its tables, which never change. Beside a process that writes, a table may go after
+/// the store was opened and before the table is; the next look, at a newer state, does not ask for it any more. So a table
+/// that two looks in a row cannot open is damaged, or missing.
+#[derive(Default)]
+pub(super) struct Seen {
+    sound: HashSet<u64>,
+    unreadable: HashSet<u64>,
+}
+
+impl Seen {
+    /// Why a table cannot be opened, if it cannot.
+    fn damage(&mut self, volume: &dyn Volume, number: u64) -> Option<String> {
+        if self.sound.contains(&number) {
+            return None;
+        }
+        match table::open(volume, number) {
+            Ok(_) => {
+                self.sound.insert(number);
+                None
+            }
+            Err(error) => Some(error.to_string()),
+        }
+    }
+
+    /// Whether all tables that could not be opened are damaged for certain. At the `last` look, those of which that is not known
+    /// are taken out of the report, if there are others.
+    fn settles(&mut self, report: &mut StoreReport, last: bool) -> bool {
+        let tables = || report.keyspaces.iter().flat_map(|keyspace| &keyspace.levels).flat_map(|level| &level.tables);
+        let unreadable: HashSet<u64> =
+            tables().filter(|table| table.damage.is_some()).map(|table| table.number).collect();
+        let before = std::mem::replace(&mut self.unreadable, unreadable);
+        if self.unreadable.is_subset(&before) {
+            return true;
+        }
+        if !last || self.unreadable.is_disjoint(&before) {
+            return false;
+        }
+        for level in report.keyspaces.iter_mut().flat_map(|keyspace| &mut keyspace.levels) {
+            level.tables.retain(|table| table.damage.is_none() || before.contains(&table.number));
+        }
+        true
+    }
+}
+
+/// Looks at the whole store; `None` if tables have gone meanwhile, so that it has to be looked at again.
+///
+/// # Errors
+/// What there is cannot be listed.
+pub(super) fn look(
+    store: &Store,
+    volume: &dyn Volume,
+    directory: &Path,
+    seen: &mut Seen,
+    last: bool,
+) -> Result<Option<StoreReport>, Failure> {
+    let mut report = gather(store, volume, directory, seen)?;
+    Ok(seen.settles(&mut report, last).then_some(report))
+}
+
+pub(super) fn show(report: &StoreReport, directory: &Path, all: bool, out: &mut Output) -> Outcome {
     if out.is_json() {
-        out.object(&report)?;
+        out.object(report)?;
     } else {
-        draw(&report, all, out)?;
+        draw(report, all, out)?;
     }
     if report.sound {
         return DONE;
@@ -159,7 +218,7 @@ pub(super) fn show(store: &Store, volume: &dyn Volume, directory: &Path, all: bo
     Err(Failure::new("the store is damaged", "tables cannot be opened").cure(advice).ending(Exit::Damage))
 }
 
-fn gather(store: &Store, volume: &dyn Volume, directory: &Path) -> Result<StoreReport, Failure> {
+fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen) -> Result<StoreReport, Failure> {
     let failed = |error: situ::Error| Failure::store("cannot look into the store", directory, &error);
     let files = volume.list().map_err(|error| failed(error.into()))?;
     let mut log_files: Vec<File> = files
@@ -181,7 +240,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path) -> Result<StoreR
         for table in keyspace.tables() {
             if let Some(level) = levels.get_mut(table.level) {
                 let mut table = TableReport::from(table);
-                table.damage = table::open(volume, table.number).err().map(|error| error.to_string());
+                table.damage = seen.damage(volume, table.number);
                 sound &= table.damage.is_none();
                 level.tables.push(table);
             }
@@ -377,6 +436,8 @@ fn number(key: &[u8], skip: usize) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
+#[cfg(test)]
+mod looks;
 #[cfg(test)]
 mod tests {
     use super::*;
