@@ -14,12 +14,13 @@
 # preallocated file on the file system of DIRECTORY: as fast as that disk, good for correctness and not for speed.
 # CAPACITY is a directory on the file system of DIRECTORY, or after `slow` ext4 on a loop device there, which the kernel holds back
 # (cgroup v1's blkio; its latency is that of the disk below). FAST_KIND says what FAST is; figures have to say it, too.
+# Any number of them can be there at a time, each in a directory of its own. An `up` that fails leaves nothing behind.
 set -euo pipefail
 
 say() { echo "testbed: $*" >&2; }
 die() { say "$*"; exit 1; }
 
-usage() { sed -n '2,17s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
+usage() { sed -n '2,18s/^# \{0,1\}//p' "${BASH_SOURCE[0]}" >&2; exit 2; }
 
 [ $# -ge 2 ] || usage
 verb=$1
@@ -28,27 +29,43 @@ state=$directory/testbed.env
 
 zram_control=/sys/class/zram-control
 
-# Makes a zram device of $1 MiB; prints its path. Fails without a word where that cannot be done.
+# Makes a zram device of $1 MiB; prints its path. Fails without a word, and leaves none, where that cannot be done.
 make_zram() {
   [ "$(id -u)" = 0 ] && [ -w "$zram_control/hot_remove" ] || return 1
   local number
-  number=$(cat "$zram_control/hot_add") || return 1
+  # The kernel gives each caller a number of its own.
+  number=$(cat "$zram_control/hot_add" 2>/dev/null) || return 1
   # The fastest codec: the disk is there to be fast. Random bytes stay as they are, at a page each.
   { echo lz4 >"/sys/block/zram$number/comp_algorithm"; } 2>/dev/null || true
-  if ! echo "${1}M" >"/sys/block/zram$number/disksize"; then
-    echo "$number" >"$zram_control/hot_remove"
+  # In a container the node may not appear by itself.
+  if ! { echo "${1}M" >"/sys/block/zram$number/disksize"; } 2>/dev/null \
+    || ! { [ -b "/dev/zram$number" ] || mknod "/dev/zram$number" b "$(cut -d: -f1 "/sys/block/zram$number/dev")" \
+      "$(cut -d: -f2 "/sys/block/zram$number/dev")" 2>/dev/null; }; then
+    remove_zram "/dev/zram$number"
     return 1
   fi
-  # In a container the node may not appear by itself.
-  [ -b "/dev/zram$number" ] || mknod "/dev/zram$number" b "$(cut -d: -f1 "/sys/block/zram$number/dev")" \
-    "$(cut -d: -f2 "/sys/block/zram$number/dev")" || return 1
   echo "/dev/zram$number"
 }
 
 remove_zram() {
   local number=${1#/dev/zram}
   echo 1 >"/sys/block/zram$number/reset" || die "$1 is in use; close what uses it, then: $0 down $directory"
+  # The node first: the number is somebody else's as soon as the device has gone.
+  rm -f -- "$1"
   echo "$number" >"$zram_control/hot_remove"
+}
+
+# Takes away what an `up` that did not come to its end has made.
+undo() {
+  trap - EXIT
+  case $kind in
+  zram) remove_zram "$fast" ;;
+  file) rm -f -- "$fast" ;;
+  esac
+  rm -f -- "$state"
+  rmdir -- "$directory/capacity" 2>/dev/null || true
+  [ -n "$was_there" ] || rmdir -- "$directory" 2>/dev/null || true
+  say "nothing was made in $directory"
 }
 
 load() {
@@ -68,13 +85,18 @@ hold_back() {
   echo "$number $2" >"$throttle.write_bps_device"
 }
 
-# Takes away what `slow` made.
+# Takes away what `slow` made, or what one that failed has left.
 speed_up() {
   local loop
-  loop=$(findmnt --noheadings --output SOURCE --mountpoint "$directory/capacity") || return 0
-  umount "$directory/capacity"
-  hold_back "$loop" 0
-  losetup --detach "$loop"
+  if loop=$(findmnt --noheadings --output SOURCE --mountpoint "$directory/capacity" 2>/dev/null); then
+    umount "$directory/capacity"
+    hold_back "$loop" 0
+    losetup --detach "$loop"
+  fi
+  [ -e "$directory/capacity.disk" ] || return 0
+  for loop in $(losetup --noheadings --output NAME --associated "$directory/capacity.disk"); do
+    losetup --detach "$loop"
+  done
   rm -f -- "$directory/capacity.disk"
 }
 
@@ -83,6 +105,10 @@ up)
   mib=${3:-2048}
   [[ $mib =~ ^[1-9][0-9]*$ ]] || die "the size of the fast disk is a number of MiB, not '$mib'"
   [ ! -e "$state" ] || die "there is a testbed in $directory already; take it away with: $0 down $directory"
+  kind='' fast='' was_there=
+  [ ! -d "$directory" ] || was_there=1
+  trap undo EXIT
+  trap 'exit 1' HUP INT TERM
   mkdir -p -- "$directory/capacity"
   if fast=$(make_zram "$mib"); then
     kind=zram
@@ -90,9 +116,10 @@ up)
     fast=$directory/fast.disk
     kind=file
     fallocate -l "${mib}M" -- "$fast" 2>/dev/null || dd if=/dev/zero of="$fast" bs=1M count="$mib" conv=fsync status=none \
-      || { rm -f -- "$fast"; die "no room for a fast disk of $mib MiB in $directory"; }
+      || die "no room for a fast disk of $mib MiB in $directory"
   fi
   printf 'FAST=%q\nFAST_KIND=%q\nFAST_MIB=%q\nCAPACITY=%q\n' "$fast" "$kind" "$mib" "$directory/capacity" >"$state"
+  trap - EXIT
   cat "$state"
   ;;
 show)
