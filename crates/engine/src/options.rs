@@ -60,11 +60,13 @@ pub struct Options {
     pub error_if_exists: bool,
     /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
     pub durability: Durability,
-    /// Room for blocks, indexes and filters of tables, shared by all keyspaces. Default: 256 MiB. More makes reads
-    /// faster until the working set fits.
+    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB. More makes
+    /// reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if that alone is more than
+    /// this, no block is kept, and the memory is what [`open_tables_max`](Options::open_tables_max) tables pin
+    /// ([`StoreProperties::cache_pinned_bytes`](crate::StoreProperties::cache_pinned_bytes)).
     pub cache_bytes: u64,
     /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
-    /// 1.3 bytes a key), which counts as cache. Beyond, those are closed that were not used of late, and opened again when they
+    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those are closed that were not used of late, and opened again when they
     /// are read, which costs a read or two. Iterators and compactions can go over any number of tables; there are never
     /// more descriptors, but what such a one has before it stays in memory. Default: a quarter of the files that the process
     /// may have open (`ulimit -n`), at least 16, so that a store that grows never runs into that limit. More for a large

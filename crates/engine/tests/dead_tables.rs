@@ -60,12 +60,12 @@ fn promise_8_an_idle_store_lets_go_of_dead_tables() {
     let path = directory.path();
     let (store, iterator) = replaced(path);
     let live = store.default_keyspace().tables().len();
-    let held = (descriptors(path), store.properties().cache_bytes);
+    let held = (descriptors(path), store.properties().cache_pinned_bytes);
     assert!(files(path) > live && held.0 > live, "{} files, {} open, {live} live", files(path), held.0);
     drop(iterator);
     assert_soon("files of dead tables stay", || files(path) == live);
     assert_soon("descriptors of dead tables stay", || descriptors(path) <= live);
-    assert!(store.properties().cache_bytes < held.1, "what dead tables had pinned stays");
+    assert!(store.properties().cache_pinned_bytes < held.1, "what dead tables had pinned stays");
     assert_eq!(store.get(&7u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]));
     store.close().unwrap();
 }

@@ -285,7 +285,16 @@ impl Engine for StoreEngine {
         let properties = self.store.properties();
         let gauges = [
             ("memtable_bytes", "Memory of memtables.", properties.memtable_bytes as f64),
-            ("cache_bytes", "Memory of the block cache, indexes and filters included.", properties.cache_bytes as f64),
+            (
+                "cache_bytes",
+                "Memory of the block cache, with the indexes, filters and range tombstones of open tables.",
+                properties.cache_bytes as f64,
+            ),
+            (
+                "cache_pinned_bytes",
+                "Of that, what open tables pin. Not bounded by the cache's limit, but by how many may be open.",
+                properties.cache_pinned_bytes as f64,
+            ),
             ("cache_limit_bytes", "What the block cache may use.", properties.cache_bytes_max as f64),
             ("table_bytes", "Bytes of tables on disk.", properties.table_bytes as f64),
             ("log_bytes", "Bytes of log files on disk.", properties.log_bytes as f64),
