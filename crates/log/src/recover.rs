@@ -238,8 +238,8 @@ impl Reader<'_> {
         // So many of the unused files are closed logs without a record.
         let mut empty_logs = 0;
         for (index, scan) in scans.iter().enumerate() {
-            // Only the newest file can be one that was being made.
-            if scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len() {
+            let previous = index.checked_sub(1).map(|previous| scans[previous].number);
+            if scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len() && !self.was_being_made(scan, previous) {
                 self.lose(scan, 0, 0, scan.cut(&format!("at least {FILE_PAGES_MIN} pages")))?;
                 continue;
             }
@@ -298,6 +298,14 @@ impl Reader<'_> {
             format!("a log file behind log file {}, which says that the log goes on in another", scan.number);
         let error = Error::corruption(scan.file.path(), offset, "next log file", expected, "no such file");
         self.lose(scan, page, 0, error)
+    }
+
+    /// Whether a file that is too short, and not the newest, can be one that was being made when a process ended: another one has
+    /// opened the store since, has made its own file, and has ended before this one was removed. `previous` is the file
+    /// before it: if that is ended, this one was whole.
+    fn was_being_made(&self, scan: &Scan, previous: Option<u64>) -> bool {
+        let is_expected = previous.is_some() && self.goes_on_behind.map(|(ended, _)| ended) == previous;
+        scan.pages_present == 0 && scan.first_damage.is_none() && !scan.wholly_durable && !is_expected
     }
 
     /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.

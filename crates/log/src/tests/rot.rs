@@ -241,3 +241,30 @@ fn a_file_that_was_cut_within_its_records_is_found() {
         }
     }
 }
+
+/// Once, a store could not be opened any more when a process had ended while it made a log file, and the next one when it had just
+/// made its own.
+#[test]
+fn a_file_that_was_being_made_is_passed_over_before_others_too() {
+    let (shadow, records) = sound(false);
+    let contents = shadow.contents();
+    let last = *log_files(&contents).last().unwrap();
+    for pages in 0..4 {
+        let mut image = contents.clone();
+        image.insert(FileName::Log(last + 1), vec![0; pages * PAGE_BYTES]);
+        let behind = Shadow::of(image.clone());
+        let log = begin(&behind, last + 2);
+        let (report, found) = read_all(&behind, RecoveryMode::Strict).unwrap();
+        assert_eq!(bodies(found), records);
+        assert_eq!(report.unused, [last + 1, last + 2]);
+        let lsn = log.append(&[b"behind"]).unwrap();
+        log.commit(lsn, Durability::Synced).unwrap();
+        let found = bodies(read_all(&behind, RecoveryMode::Strict).unwrap().1);
+        assert_eq!(found.split_last().unwrap(), (&b"behind".to_vec(), &records[..]));
+        // Where the file before it says that the log goes on, a file was whole.
+        image.remove(&FileName::Log(last));
+        image.insert(FileName::Log(last + 2), vec![0; 12 * PAGE_BYTES]);
+        let error = read_all(&Shadow::of(image), RecoveryMode::Strict).unwrap_err();
+        assert!(error.to_string().contains("cut"), "{error}");
+    }
+}
