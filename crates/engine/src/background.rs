@@ -14,8 +14,9 @@
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
 //! (`postpone.rs`); one that panics makes the store read-only.
 
-use crate::commit::Level0;
+use crate::commit::{Level0, Obstacle};
 use crate::core::{Core, Trouble, Troubles, lock};
+use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::loggers::LOGGERS_MAX;
 use crate::{Error, Result};
@@ -211,7 +212,9 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     if flushed {
         return Ok(true);
     }
-    prepared?;
+    if let Err(error) = prepared {
+        return if error.is_no_space() && core.seal_for_room()? { Ok(true) } else { Err(error) };
+    }
     core.limit_log()?;
     Ok(core.volume.tidy())
 }
@@ -226,12 +229,30 @@ impl Core {
         if !in_area && log.metrics().file_bytes <= self.options.log_bytes_max {
             return Ok(());
         }
-        let holder = |k: &Arc<crate::keyspace::KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
-        let oldest = self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log);
-        match oldest {
+        match self.holder_of_oldest_log() {
             // The log's limit comes before that of level 0: the log is everybody's. If its memtables are all full, a flush is due anyway, and this is looked at again after it.
             Some((log, keyspace)) if log < current => self.try_seal(&keyspace, Level0::Ignored).map(drop),
             _ => Ok(()),
+        }
+    }
+
+    /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
+    fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
+        let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
+        self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
+    }
+
+    /// When nothing is to be flushed and the disk has no room for another log file: seals the memtable that holds back the
+    /// oldest one, with a short file for what comes next, so that a flush gives log files back. A table takes less room than
+    /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
+    /// written to. False if there is no such memtable, or a writer was faster.
+    fn seal_for_room(&self) -> Result<bool> {
+        let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
+        self.prepare_short_log()?;
+        match self.seal_once(&keyspace, Level0::Heeded) {
+            Ok(()) => Ok(true),
+            Err(Obstacle::Refused(error)) => Err(*error),
+            Err(_) => Ok(false),
         }
     }
 

@@ -218,6 +218,50 @@ fn promise_7_a_compaction_on_a_full_disk_gives_room_back() {
     });
 }
 
+/// Once, a disk stayed full for ever: nothing sealed the memtable of a keyspace that is hardly written to, which held back all
+/// log files behind its one entry, though their tables would have been a small part of them.
+#[test]
+fn promise_7_an_idle_keyspace_does_not_keep_the_disk_full() {
+    for_each_seed(170, 3, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none().capacity(5 << 20), seed);
+            let mut options = Options::default();
+            options.keyspace.memtable_bytes = 1 << 20;
+            let store = StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap();
+            let idle = store.create_keyspace("idle", Default::default()).unwrap();
+            idle.put(b"once", b"and never again").unwrap();
+            for number in 0..2500u32 {
+                let (key, value) = ((number % 20).to_be_bytes(), vec![number as u8; 8 << 10]);
+                let until = env.clock.now() + RECOVERS_WITHIN;
+                while let Err(error) = store.put(&key, &value) {
+                    assert!(error.is_no_space(), "{error}");
+                    assert!(env.clock.now() < until, "write {number} is still refused: {error}");
+                    env.clock.sleep(Duration::from_millis(100));
+                }
+            }
+            assert_eq!(idle.get(b"once").unwrap().as_deref(), Some(&b"and never again"[..]));
+            store.close().unwrap();
+        });
+    });
+}
+
+/// Once, a store whose process had ended on a nearly full disk could not be opened before somebody made room for a log file of
+/// the ordinary length.
+#[test]
+fn promise_7_a_store_is_opened_on_a_disk_with_hardly_any_room() {
+    for_each_seed(180, 6, |seed| {
+        World::run(seed, |world| {
+            world.load(30);
+            let after = world.volume.crash_keep_all();
+            after.set_faults(FaultPlan::none().capacity(after.space().logical_used + (28 << 10)));
+            let store = open(&world.env, &after, seed).unwrap();
+            compare(store.default_keyspace(), &world.model, None, "opened with hardly any room");
+        });
+    });
+}
+
 /// A crash while the disk is full: what was being tried then is there or not, and nothing else is different.
 #[test]
 fn promise_1_7_a_crash_on_a_full_disk_loses_nothing() {

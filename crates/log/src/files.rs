@@ -11,6 +11,7 @@
 //! be tried again; a full disk while a file is prepared is such an error. Without `sync_names`, a crash may undo a renaming
 //! to a spare or a removal: the file then shows up as a log file that is not needed, and is released again at the next open.
 
+use crate::options::FILE_BYTES_MIN;
 use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
 use situ_device::{Event, PAGE_BYTES};
 use situ_storage::{Error, FileName, PageFile, Result, Volume};
@@ -43,6 +44,19 @@ struct List {
 /// Whether a file is long enough to be written over where files have `file_bytes`, and not much longer.
 fn is_ordinary(bytes: u64, file_bytes: u64) -> bool {
     (file_bytes..=file_bytes.saturating_mul(2).max(4 * PAGE_BYTES as u64)).contains(&bytes)
+}
+
+/// Makes a file of `bytes`, of half of that if the disk has no room for it, and so on down to the shortest.
+fn shorter_if_full<T>(bytes: u64, make: impl Fn(u64) -> Result<T>) -> Result<T> {
+    let mut bytes = bytes;
+    loop {
+        match make(bytes) {
+            Err(error) if error.is_no_space() && bytes > FILE_BYTES_MIN => {
+                bytes = (bytes / 2).next_multiple_of(PAGE_BYTES as u64).max(FILE_BYTES_MIN);
+            }
+            result => return result,
+        }
+    }
 }
 
 pub(crate) struct Files {
@@ -114,9 +128,10 @@ impl Files {
         self.make_of(number, self.bytes_for(record_bytes))
     }
 
-    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise.
+    /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk has no room
+    /// for that.
     pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.make_of(number, self.short_bytes(bytes))
+        shorter_if_full(self.short_bytes(bytes), |bytes| self.make_of(number, bytes))
     }
 
     /// The length of a file that is to have about `bytes`, and is not longer than others.
@@ -124,9 +139,9 @@ impl Files {
         bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
     }
 
-    /// Makes a log file of exactly `bytes`, whatever spares there are.
+    /// Makes a log file of `bytes`, whatever spares there are; shorter if the disk has no room for that.
     pub(crate) fn make_new(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.volume.create_pages(FileName::Log(number), bytes)
+        shorter_if_full(bytes, |bytes| self.volume.create_pages(FileName::Log(number), bytes))
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {

@@ -121,7 +121,7 @@ struct Inside {
 pub(crate) struct Faults {
     pub(crate) write: Option<u64>,
     pub(crate) sync: Option<u64>,
-    pub(crate) no_space: bool,
+    pub(crate) room_bytes: Option<u64>,
     pub(crate) rename: bool,
 }
 
@@ -272,7 +272,7 @@ impl Volume for Shadow {
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let mut inside = self.0.lock().unwrap();
-        if inside.faults.no_space {
+        if inside.faults.room_bytes.is_some_and(|room| bytes > room) {
             return Err(Error::NoSpace { op: "create", path: name.to_string() });
         }
         assert!(!inside.names.contains_key(&name), "{name} exists");

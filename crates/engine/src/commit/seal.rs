@@ -117,13 +117,7 @@ impl Core {
     pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
         loop {
             self.writable()?;
-            let outcome = {
-                let mut commit = lock(&self.commit);
-                match keyspace.view.load().active.is_empty() {
-                    true => Ok(()),
-                    false => self.seal_locked(&mut commit, keyspace, level0),
-                }
-            };
+            let outcome = self.seal_once(keyspace, level0);
             self.work.notify();
             match outcome {
                 Ok(()) => return Ok(None),
@@ -135,6 +129,15 @@ impl Core {
                 }
                 Err(obstacle) => return Ok(Some(obstacle)),
             }
+        }
+    }
+
+    /// Seals the active memtable of a keyspace if anything is in it and nothing is in the way.
+    pub(crate) fn seal_once(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
+        let mut commit = lock(&self.commit);
+        match keyspace.view.load().active.is_empty() {
+            true => Ok(()),
+            false => self.seal_locked(&mut commit, keyspace, level0),
         }
     }
 }

@@ -51,7 +51,7 @@ fn a_failed_sync_is_final() {
 #[test]
 fn a_full_disk_while_preparing_can_be_tried_again() {
     let (shadow, log) = with_one_record();
-    shadow.faults(Faults { no_space: true, ..Faults::default() });
+    shadow.faults(Faults { room_bytes: Some(0), ..Faults::default() });
     let full = log.prepare_next(2, 0).unwrap_err();
     assert!(full.is_no_space());
     assert!(log.failed().is_none());

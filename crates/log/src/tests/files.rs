@@ -1,6 +1,7 @@
 //! Rotation, recycling, release.
 
 use super::*;
+use crate::FILE_BYTES_MIN;
 use crate::files::Files;
 use crate::shadow::Nowhere;
 
@@ -226,4 +227,21 @@ fn a_thread_that_must_not_wait_leaves_a_file_without_a_cache_and_what_is_behind_
     assert!(log.advance_cached().unwrap());
     assert_eq!(log.written(), lsn);
     assert!(!log.advance_cached().unwrap());
+}
+
+/// A disk with hardly any room takes a short file: when a log begins, and when one goes on in a short file to give room back.
+#[test]
+fn promise_7_a_short_file_is_as_short_as_the_room_for_it() {
+    let shadow = Shadow::default();
+    shadow.faults(Faults { room_bytes: Some(FILE_BYTES_MIN), ..Faults::default() });
+    let log = Log::create(shadow.volume(), Env::system(), LogOptions::default(), 1).unwrap();
+    let lsn = log.append(&[b"in the first"]).unwrap();
+    log.commit(lsn, Durability::Synced).unwrap();
+    assert!(log.prepare_next(2, 0).unwrap_err().is_no_space());
+    log.prepare_short(2).unwrap();
+    assert_eq!(log.rotate().unwrap(), 2);
+    let lsn = log.append(&[b"in the short one"]).unwrap();
+    log.commit(lsn, Durability::Synced).unwrap();
+    let found = bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1);
+    assert_eq!(found, [&b"in the first"[..], b"in the short one"]);
 }
