@@ -477,7 +477,7 @@ pub(crate) struct DiskFormatOptions {
     /// Block device, or file
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// Room for logs [default: an eighth of the device, 8G at most; up to a quarter of a small one, for 200M]
+    /// Room for logs [default: an eighth of the device, 8G at most; up to a quarter of a small one, for 640M]
     #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
     pub(crate) log: Option<u64>,
     /// Write over whatever is on the device

@@ -13,8 +13,8 @@ pub(super) const VERSION: u32 = 1;
 pub(super) const AREA_ALIGN_PAGES: u64 = 16;
 /// A half of the journal has room for a checkpoint of half its length, and for edits behind it.
 pub(super) const HALF_PAGES_MIN: u64 = 4;
-/// What the log of a store with default options takes.
-const LOG_BYTES_TYPICAL: u64 = 200 << 20;
+/// What the log of a store with default options takes under synced writes.
+const LOG_BYTES_TYPICAL: u64 = 640 << 20;
 /// More is not used by the largest memtables that make sense.
 const LOG_BYTES_MAX: u64 = 8 << 30;
 const CHECKSUM_AT: usize = PAGE_BYTES - 4;
@@ -50,8 +50,9 @@ pub(super) struct Superblock {
     pub(super) formatted_at: u64,
 }
 
-/// An eighth of a device, but, if that is not more than a quarter of it, room for three log files of a store with default options:
-/// the one in use, the next one and a spare, each a little longer than a memtable of 64 MiB.
+/// An eighth of a device, but, if that is not more than a quarter of it, room for the log of a store with default options: four
+/// memtables of 64 MiB, for each of which synced writes of a few threads fill two log files (their pages are written before they
+/// are full), and the next file. A smaller area slows writers before their memory does.
 pub(super) fn default_log_pages(device_pages: u64) -> u64 {
     let files = (LOG_BYTES_TYPICAL / PAGE).min(device_pages / 4);
     (device_pages / 8).min(LOG_BYTES_MAX / PAGE).max(files)

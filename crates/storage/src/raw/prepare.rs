@@ -23,7 +23,7 @@ const FOREIGN_BACK_BYTES: u64 = 64 << 10;
 pub struct FormatOptions {
     /// Bytes of the log area, rounded up to pages. Enough for the logs of all memtables that can exist at once, and as many
     /// spares; more is not used. Default: an eighth of the device, 8 GiB at most; of a small one up to a quarter, so that there are
-    /// 200 MiB, which three log files of a store with default options need.
+    /// 640 MiB, which the log of a store with default options takes.
     pub log_bytes: Option<u64>,
     /// Bytes of one of the two halves of the metadata journal. A checkpoint of the catalogue is written each time that a
     /// half is full. Default: 1/2048 of the device, between 64 KiB and 4 MiB.
