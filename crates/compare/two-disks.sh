@@ -13,7 +13,8 @@
 #   memory                  YCSB's workloads by 4 threads that have MEMORY_MIB (default: 1024) in all, the page cache included;
 #                           CACHE_MIB (default: 640) of them are block cache
 #   larger                  the same with twice as much data as the fast disk is large, beside a capacity disk that moves
-#                           SLOW_MB_S (default: 200) each way; try it with FAST_MIB=3072
+#                           SLOW_MB_S (default: 200) each way; try it with FAST_MIB=3072, and with STORES=situ,situ-pinned:
+#                           here placement has something to decide
 #   linkbench               a social graph
 #   offered                 RATE (default: 10000) synced puts a second: latencies at the same load
 #   ablation                Situ and Situ without: the parallel log, the raw device, outstanding requests, placement
@@ -142,7 +143,7 @@ for set in "${sets[@]}"; do
     larger)
       "$testbed" slow "$directory" "${SLOW_GIB:-$((fast_mib * 8 >> 10))}" "${SLOW_MB_S:-200}"
       keys=$((fast_mib * 2000)) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
-        --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "${LARGER_OPERATIONS:-1m}" \
+        --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "${LARGER_OPERATIONS:-1m}" --pinned-level 1 \
         --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c
       "$testbed" fast "$directory" ;;
     linkbench) run "$set" --repeat "${REPEAT:-3}" --threads 16 --sync --cache-bytes $((256 << 20)) \

@@ -35,6 +35,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 /// Appended bytes collect up to this many before they are handed to the system.
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
+/// A file that is being written has at most so much, and one call's bytes, that has not reached the disk.
+const WRITE_BACK_BYTES: u64 = 8 << 20;
 /// How a file is made that must not exist.
 const NEW: OFlags = OFlags::CREATE.union(OFlags::EXCL);
 /// Zeros are written in pieces of this size.
@@ -96,6 +98,21 @@ impl DirectoryVolume {
         Ok(opened?.into())
     }
 
+    fn new_file(&self, name: FileName) -> Result<FileWriter> {
+        let path = self.path(name);
+        let file = self.open_file(name, OFlags::WRONLY | NEW).map_err(|e| Error::io("create", path.display(), e))?;
+        Ok(FileWriter {
+            file,
+            handle: Arc::clone(&self.handle),
+            directory: self.directory.clone(),
+            path: shown(&path),
+            buffer: Vec::with_capacity(APPEND_BUFFER_BYTES),
+            handed_over: 0,
+            written_back: 0,
+            name_is_durable: false,
+        })
+    }
+
     /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
     fn open_direct(&self, name: FileName) -> Result<Option<File>> {
         match self.open_file(name, OFlags::WRONLY | OFlags::DIRECT) {
@@ -153,17 +170,7 @@ impl Volume for DirectoryVolume {
     }
 
     fn create(&self, name: FileName, _bound: u64) -> Result<Box<dyn Writer>> {
-        let path = self.path(name);
-        let file = self.open_file(name, OFlags::WRONLY | NEW).map_err(|e| Error::io("create", path.display(), e))?;
-        Ok(Box::new(FileWriter {
-            file,
-            handle: Arc::clone(&self.handle),
-            directory: self.directory.clone(),
-            path: shown(&path),
-            buffer: Vec::with_capacity(APPEND_BUFFER_BYTES),
-            handed_over: 0,
-            name_is_durable: false,
-        }))
+        Ok(Box::new(self.new_file(name)?))
     }
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
@@ -311,6 +318,12 @@ fn reserve(file: &File, bytes: u64) -> io::Result<bool> {
     Ok(true)
 }
 
+/// Writes one file from its beginning to its end.
+///
+/// What it has written reaches the disk in steps of [`WRITE_BACK_BYTES`], and whoever writes waits for each: the kernel would
+/// gather tens of megabytes for every table that is being made and then hand them to the disk at once. On a disk that takes
+/// longer for that, all other syncs queue behind them, above all the few bytes of the manifest that a flush ends with, and
+/// memory that is bounded fills with pages that cannot be given up.
 struct FileWriter {
     file: File,
     handle: Arc<File>,
@@ -318,6 +331,8 @@ struct FileWriter {
     path: String,
     buffer: Vec<u8>,
     handed_over: u64,
+    /// Bytes that have reached the disk.
+    written_back: u64,
     name_is_durable: bool,
 }
 
@@ -329,6 +344,12 @@ impl FileWriter {
     fn hand_over(&mut self, bytes: &[u8]) -> Result<()> {
         self.file.write_all_at(bytes, self.handed_over).map_err(|e| self.fail("write", e))?;
         self.handed_over += bytes.len() as u64;
+        if self.handed_over - self.written_back >= WRITE_BACK_BYTES { self.write_back() } else { Ok(()) }
+    }
+
+    fn write_back(&mut self) -> Result<()> {
+        self.file.sync_data().map_err(|e| self.fail("sync", e))?;
+        self.written_back = self.handed_over;
         Ok(())
     }
 }
@@ -351,7 +372,7 @@ impl Writer for FileWriter {
 
     fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        self.file.sync_data().map_err(|e| self.fail("sync", e))?;
+        self.write_back()?;
         if !self.name_is_durable {
             sync_directory(&self.handle, &self.directory)?;
             self.name_is_durable = true;

@@ -33,6 +33,27 @@ fn fills_never_touch_what_is_written() {
     }
 }
 
+/// A table of 64 MiB beside a slow disk was handed to it at once, when it was whole, and flushes that wanted to sync a few bytes
+/// of the manifest waited behind it, for seconds.
+#[test]
+fn a_long_file_reaches_the_disk_while_it_is_written() {
+    let (directory, volume) = volume();
+    let mut writer = volume.new_file(FileName::Table(1)).unwrap();
+    let piece = [7; 100_000];
+    for pieces in 1..300 {
+        writer.append(&piece).unwrap();
+        let waiting = writer.handed_over - writer.written_back;
+        assert!(waiting < WRITE_BACK_BYTES, "{waiting} of {} bytes wait", pieces * piece.len());
+    }
+    let long = vec![8; 2 * WRITE_BACK_BYTES as usize];
+    writer.append(&long).unwrap();
+    assert_eq!(writer.written_back, writer.written());
+    writer.append(&piece).unwrap();
+    Box::new(writer).finish().unwrap();
+    let found = fs::read(directory.path().join(FileName::Table(1).to_string())).unwrap();
+    assert!(found == [piece.repeat(299), long, piece.to_vec()].concat());
+}
+
 #[test]
 fn a_new_page_file_reads_as_zeros_and_has_its_room() {
     let (directory, volume) = volume();

@@ -404,7 +404,7 @@ fn a_default_log_area_has_room_for_the_log_of_a_default_store() {
     let sizes = [64, 400, 800, 1 << 10, 1600, 2 << 10, 20 << 10, 64 << 10, 1 << 20];
     assert_eq!(sizes.map(log_mib), [16, 100, 200, 256, 400, 512, 2560, 8192, 8192]);
     let layout = layout::Superblock::plan(DiskId(ID), 1, 1 << 30, None, None, 0).unwrap();
-    assert_eq!(layout.log.pages, mib(200));
+    assert_eq!(layout.log.pages, mib(256));
 }
 
 /// Space overhead of the format and of whole pages, below a hundredth for tables of 2 MiB on a gibibyte.
