@@ -50,7 +50,7 @@ case \$STORE in
 esac"
 # RocksDB's tables may fill what ext4, four log files and the four that wait to be used again leave, and what level 0 and a
 # compaction write beyond their targets: it stops for good where its disk is full.
-kept_free_mib=$((fast_mib >= 4096 ? 1536 : fast_mib * 2 / 3))
+kept_free_mib=$((fast_mib >= 4096 ? 1536 : fast_mib * 3 / 4))
 two_disks=(--fast-disk "$FAST" --fast-files "$directory/fast-files" --fast-table-bytes $(((fast_mib - kept_free_mib) << 20)))
 
 run() {
