@@ -65,6 +65,7 @@ fn asked_for_json() -> bool {
 }
 
 fn run(program: Program) -> Outcome {
+    situ_server::outlive_file_limit().map_err(|error| Failure::new("cannot catch signals", error))?;
     let mut out = Output::new(program.json);
     let exit = match program.command {
         Command::Serve(options) => serve::serve(&options, &mut out),

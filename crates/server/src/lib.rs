@@ -76,5 +76,7 @@ pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, M
 pub use filter::open_unserved;
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
-pub use server::{CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal};
+pub use server::{
+    CaughtSignals, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError, StopSignal, outlive_file_limit,
+};
 pub use store::{ITEMS_KEYSPACE, META_KEYSPACE, StoreEngine};

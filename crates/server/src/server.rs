@@ -7,13 +7,13 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::EventfdFlags;
-use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
@@ -202,6 +202,15 @@ impl CaughtSignals {
             }
         }
     }
+}
+
+/// From now on a write that would make a file longer than the process may (`ulimit -f`) is refused, as on a full disk, and does not end
+/// the process: the signal for it has a deadly default.
+///
+/// # Errors
+/// The system refuses.
+pub fn outlive_file_limit() -> io::Result<()> {
+    signal_hook::flag::register(SIGXFSZ, Arc::new(AtomicBool::new(false))).map(drop)
 }
 
 /// A running server. Dropping it stops it with a deadline of one second.
