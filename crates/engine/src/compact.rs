@@ -508,12 +508,8 @@ impl Core {
             all_memory += memory;
             debt.tables = debt.tables.max(tables).max(pending);
         }
-        // The log's own area may be full before memory is: synced writes leave pages half empty.
         if let Some((area, log)) = self.log.as_ref().and_then(|log| Some((self.log_area_bytes(log)?, log))) {
-            let held = log.held_bytes();
-            // In bytes of memory, as writers count theirs.
-            let in_memory = |log_bytes: u64| (log_bytes as f64 / held.max(1) as f64 * all_memory as f64) as u64;
-            debt.note_memory(all_memory, in_memory(area));
+            debt.note_log(all_memory, log.held_bytes(), area);
         }
         self.note_room();
         self.stall.set_debt(self, &debt);

@@ -11,7 +11,6 @@ use crate::admission::WaitingRoom;
 use crate::batch::StoreId;
 use crate::commit::Commit;
 use crate::courtesy::Courtesy;
-use crate::disks::FAST;
 use crate::edit::Edit;
 use crate::future::Readers;
 use crate::gathering::Gathering;
@@ -244,52 +243,6 @@ impl Core {
             return Ok(false);
         }
         self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
-    }
-
-    fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
-        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
-        let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
-        let wanted = log.file_bytes_for(bytes);
-        // A file for a huge record would wait for room that ordinary ones take as soon as it is there.
-        let is_ordinary = wanted == log.file_bytes_for(0) && self.log_area_bytes(log).is_some();
-        let is_full = room.logical_used + wanted > room.logical_total;
-        let on_fast = |number| {
-            let disks = self.placing.as_ref().map(|placing| &placing.disks);
-            disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
-        };
-        // In this order: a flush is counted as releasing before its memtable goes.
-        let is_due = || {
-            let due = self.a_flush_frees_log() || self.flushes_releasing.load(Ordering::SeqCst) > 0;
-            due && self.check_flushes().is_ok()
-        };
-        is_ordinary && is_full && !log.has_file_at_hand(self.prepared_log(), bytes, on_fast) && is_due()
-    }
-
-    /// Whether the oldest log file is held back by a memtable that is going to be flushed, and not by one that is written to.
-    fn a_flush_frees_log(&self) -> bool {
-        let (mut sealed, mut active) = (u64::MAX, u64::MAX);
-        for keyspace in self.keyspaces() {
-            let view = keyspace.view.load();
-            let oldest = view.sealed.iter().filter_map(|slot| slot.first_log()).min();
-            sealed = sealed.min(oldest.unwrap_or(u64::MAX));
-            active = active.min(view.active.first_log().unwrap_or(u64::MAX));
-        }
-        sealed < active
-    }
-
-    /// Bytes of the area that the log has to itself, as far as they are for whole files, less the one that is made ready for the
-    /// next. `None` if there is no area, or one that is too small for what log and memtables are: the log lives on both disks
-    /// then, and nobody waits for it.
-    pub(crate) fn log_area_bytes(&self, log: &Log) -> Option<u64> {
-        self.log_area_in_files_of(log.file_bytes_for(0))
-    }
-
-    /// As [`log_area_bytes`](Core::log_area_bytes), with files of so many bytes.
-    pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
-        let room = self.placing.as_ref()?.disks.log_room()?;
-        let largest = self.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
-        let files = room.logical_total / file;
-        (files >= 3 && largest <= file).then(|| (files - 1) * file)
     }
 
     /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room.

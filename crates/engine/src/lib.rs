@@ -42,6 +42,7 @@ mod joining;
 mod keyspace;
 mod listener;
 mod locks;
+mod log_area;
 mod loggers;
 mod manifest;
 mod members;

@@ -276,18 +276,20 @@ impl Core {
         CAPACITY
     }
 
-    /// Bytes of the fast disk that tables of `level` leave free: writers wait for flushes and for nothing else, so the next ones
-    /// find room there, for as many tables as let level 0 be compacted, up to an eighth of the disk.
+    /// Bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are those of flushes.
     fn room_kept_for_flushes(&self, level: usize) -> u64 {
         let Some(placing) = self.placing.as_ref().filter(|_| level > 0) else { return 0 };
-        let flushes = |keyspace: &Arc<KeyspaceCore>| {
+        let level0 = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             let files = &view.version.levels[0].files;
-            let on_fast: u64 = files.iter().filter(|file| file.meta.volume == FAST).map(|file| file.meta.bytes).sum();
-            (keyspace.options.memtable_bytes * keyspace.options.level0_tables as u64).saturating_sub(on_fast)
+            let on_fast = files.iter().filter(|file| file.meta.volume == FAST).map(|file| file.meta.bytes).sum();
+            Level0 {
+                memtable_bytes: keyspace.options.memtable_bytes,
+                tables: keyspace.options.level0_tables as u64,
+                on_fast,
+            }
         };
-        let wanted: u64 = self.keyspaces().iter().map(flushes).sum();
-        wanted.min(placing.disks.fast.volume.space().logical_total / 8)
+        room_for_flushes(self.keyspaces().iter().map(level0), placing.disks.fast.volume.space().logical_total)
     }
 
     /// Where a flush of so many bytes would put its table now.
@@ -450,6 +452,21 @@ impl Core {
     }
 }
 
+/// What a keyspace's level 0 may come to on the fast disk, and what of it is there.
+struct Level0 {
+    memtable_bytes: u64,
+    /// With so many it is compacted.
+    tables: u64,
+    on_fast: u64,
+}
+
+/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else. There is room for as
+/// many tables as let level 0 be compacted, up to an eighth of the disk.
+fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
+    let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
+    keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)
+}
+
 /// Whether a job failed by what a disk answered.
 fn is_of_a_disk(error: &Error) -> bool {
     matches!(
@@ -457,3 +474,6 @@ fn is_of_a_disk(error: &Error) -> bool {
         Error::Storage(StorageError::Io { .. } | StorageError::NoSpace { .. } | StorageError::NotFound { .. })
     )
 }
+
+#[cfg(test)]
+mod tests;

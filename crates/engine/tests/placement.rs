@@ -9,12 +9,18 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 #[derive(Default)]
-struct Heard(Mutex<Vec<(usize, usize)>>);
+struct Heard {
+    changes: Mutex<Vec<(usize, usize)>>,
+    /// The levels of tables for which there was no room on the fast disk.
+    spilled: Mutex<Vec<usize>>,
+}
 
 impl Listener for Heard {
     fn event(&self, event: &StoreEvent) {
-        if let StoreEvent::PlacementChanged { before, after, .. } = event {
-            self.0.lock().unwrap().push((*before, *after));
+        match event {
+            StoreEvent::PlacementChanged { before, after, .. } => self.changes.lock().unwrap().push((*before, *after)),
+            StoreEvent::TableSpilled { level, .. } => self.spilled.lock().unwrap().push(*level),
+            _ => {}
         }
     }
 }
@@ -90,7 +96,7 @@ fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
         let decisions = placement(&store).decisions;
         assert_eq!((placement(&store).pointer, decisions.len()), (6, 1), "{decisions:?}");
         assert!(decisions[0].reason.contains("fill"), "{decisions:?}");
-        assert_eq!(*world.heard.0.lock().unwrap(), [(7, 6)]);
+        assert_eq!(*world.heard.changes.lock().unwrap(), [(7, 6)]);
         let tables = store.default_keyspace().tables();
         assert!(tables.iter().any(|table| table.level == 6 && !table.on_fast_disk), "new ones of level 6 lie at home");
         assert!(tables.iter().all(|table| table.level == 6 || table.on_fast_disk), "the upper levels have room");
@@ -98,6 +104,29 @@ fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
         store.close().unwrap();
         let store = world.open();
         assert_eq!((placement(&store).pointer, placement(&store).decisions), (6, decisions));
+        store.close().unwrap();
+    });
+}
+
+/// Tables of deeper levels filled the fast disk, and the flushes behind them, for which writers wait, went to the slow one.
+#[test]
+fn deeper_levels_leave_room_for_the_next_flushes() {
+    let world = World::new(latency(20).capacity(ROOM));
+    world.executor.run(|| {
+        let store = world.open_with(Ablation { pinned_level: Some(7), ..Ablation::default() });
+        let mut n = 1u64;
+        for round in 0..80u8 {
+            for _ in 0..400 {
+                n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                store.put(&(n >> 33).to_be_bytes(), &[n as u8; 100]).unwrap();
+            }
+            store.flush().unwrap();
+            store.wait_idle().unwrap();
+            let tables = store.default_keyspace().tables();
+            assert!(tables.iter().all(|table| table.level > 0 || table.on_fast_disk), "round {round}");
+        }
+        let spilled = world.heard.spilled.lock().unwrap().clone();
+        assert!(spilled.len() > 10 && !spilled.contains(&0), "{spilled:?}");
         store.close().unwrap();
     });
 }

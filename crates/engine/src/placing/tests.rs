@@ -1,0 +1,32 @@
+use super::*;
+
+const MIB: u64 = 1 << 20;
+
+fn kept(keyspaces: &[(u64, u64, u64)], total: u64) -> u64 {
+    let level0 = |(memtable_bytes, tables, on_fast): &(u64, u64, u64)| Level0 {
+        memtable_bytes: *memtable_bytes,
+        tables: *tables,
+        on_fast: *on_fast,
+    };
+    room_for_flushes(keyspaces.iter().map(level0), total)
+}
+
+#[test]
+fn flushes_have_room_for_what_level_0_may_still_take() {
+    let total = 100 << 30;
+    assert_eq!(kept(&[(64 * MIB, 4, 0)], total), 256 * MIB);
+    assert_eq!(kept(&[(64 * MIB, 4, 100 * MIB)], total), 156 * MIB);
+    // With more in it, it is compacted.
+    assert_eq!(kept(&[(64 * MIB, 4, 300 * MIB)], total), 0);
+    // What one keyspace has too much of is not taken from another.
+    assert_eq!(kept(&[(64 * MIB, 4, 300 * MIB), (32 * MIB, 2, 0)], total), 64 * MIB);
+    assert_eq!(kept(&[], total), 0);
+}
+
+#[test]
+fn no_more_than_an_eighth_of_the_disk_is_kept() {
+    assert_eq!(kept(&[(64 * MIB, 4, 0)], 1024 * MIB), 128 * MIB);
+    assert_eq!(kept(&[(64 * MIB, 4, 0); 100], 8 << 30), 1 << 30);
+    assert_eq!(kept(&[(u64::MAX, 4, 0), (u64::MAX, 4, 7)], 80), 10);
+    assert_eq!(kept(&[(64 * MIB, 4, 0)], 0), 0);
+}
