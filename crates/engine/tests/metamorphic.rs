@@ -3,6 +3,7 @@
 
 mod common;
 
+use common::fast::small;
 use common::*;
 use situ_engine::{Compression, Durability, KeyspaceOptions, Options, ReadOptions, Snapshot, Store, StoreBuilder};
 use situ_engine::{Result, WriteBatch};
@@ -82,14 +83,6 @@ enum FastDisk {
 }
 
 fn configurations(rng: &mut Rng) -> Vec<Configuration> {
-    let base = || {
-        let mut options = Options::default();
-        options.keyspace.memtable_bytes = 16 << 10;
-        options.keyspace.level_base_bytes = 16 << 10;
-        options.keyspace.table_bytes = 8 << 10;
-        options.compaction_threads = 1;
-        options
-    };
     type Change = fn(&mut Options);
     let changes: [(&str, Change); 17] = [
         ("all in memory", |o| o.keyspace.memtable_bytes = 64 << 20),
@@ -114,13 +107,14 @@ fn configurations(rng: &mut Rng) -> Vec<Configuration> {
         ("short log", |o| o.log_bytes_max = 1),
     ];
     let mut all =
-        vec![Configuration { what: "plain".to_owned(), options: base(), reopens: 0, fast_disk: FastDisk::None }];
+        vec![Configuration { what: "plain".to_owned(), options: small(), reopens: 0, fast_disk: FastDisk::None }];
     for (what, change) in changes {
-        let mut options = base();
+        let mut options = small();
         change(&mut options);
         all.push(Configuration { what: what.to_owned(), options, reopens: 0, fast_disk: FastDisk::None });
     }
-    let often = |what: &str, fast_disk| Configuration { what: what.to_owned(), options: base(), reopens: 1, fast_disk };
+    let often =
+        |what: &str, fast_disk| Configuration { what: what.to_owned(), options: small(), reopens: 1, fast_disk };
     all.push(often("often reopened", FastDisk::None));
     all.push(often("a fast disk", FastDisk::Large));
     all.push(often("a fast disk that is always full", FastDisk::Small(150 << 10)));

@@ -4,7 +4,7 @@
 mod common;
 
 use common::prefix::{Told, check, workload};
-use common::raw::{JOURNAL, PAGE, formatted, is_sound, open, open_with, volume};
+use common::raw::{JOURNAL, PAGE, World, formatted, is_sound, open, volume};
 use common::small_options;
 use situ_device::{Device, Env, Geometry};
 use situ_engine::{Durability, Listener, Store, StoreBuilder, StoreEvent};
@@ -60,13 +60,11 @@ fn promise_1_3_7_a_raw_disk_that_fails_takes_nothing_that_was_synced() {
         let fault = if rng.chance(0.5) { Fault::Io } else { Fault::NotFound };
         let nth = rng.below(500);
         let rule = if rng.chance(0.5) { Rule::new(fault).from(nth) } else { Rule::new(fault).nth(nth) };
-        let sim = SimExecutor::new(seed);
-        let home = SimVolume::new(&sim.env(), FaultPlan::none(), seed);
-        let device = formatted(&sim.env(), FaultPlan::none().with(rule), 1200, 400);
-        let told = sim.run(|| live(&sim.env(), &home, &device, seed));
+        let (told, left) = World::run_with(seed, FaultPlan::none().with(rule), 1200, 400, |world| {
+            (live(&world.env, &world.home, &world.device, seed), world.crash(rng.next_u64()))
+        });
         let sim = SimExecutor::new(seed + 1);
-        let home = home.crash(rng.next_u64()).on(&sim.env());
-        let device = device.crash(rng.next_u64()).on(&sim.env());
+        let (home, device) = (left.home.on(&sim.env()), left.device.on(&sim.env()));
         sim.run(|| check_image(&sim.env(), &home, &device, &told, seed));
     });
 }
@@ -76,21 +74,17 @@ fn promise_1_3_7_a_raw_disk_that_fails_takes_nothing_that_was_synced() {
 #[test]
 fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
     for_each_seed(1, 10, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let device = formatted(&env, FaultPlan::none(), 1200, 400);
-        sim.run(|| {
-            let home = SimVolume::new(&env, FaultPlan::none(), seed);
-            let store = open(&env, &home, &device, seed).unwrap();
+        World::run(seed, 1200, 400, |world| {
+            let store = world.open_small(seed).unwrap();
             let slow = Duration::from_millis(10);
-            device.set_faults(FaultPlan::none().latency(slow..2 * slow));
+            world.device.set_faults(FaultPlan::none().latency(slow..2 * slow));
             for n in 0..20u8 {
-                let begun = env.clock.now();
+                let begun = world.env.clock.now();
                 let write = store.put_async(&[n], b"value", Durability::Buffered).unwrap();
-                let took = env.clock.now() - begun;
+                let took = world.env.clock.now() - begun;
                 assert!(took < slow, "put_async took {took:?}");
                 assert!(!write.is_done(), "the pages cannot be anywhere yet");
-                env.clock.sleep(Duration::from_secs(1));
+                world.env.clock.sleep(Duration::from_secs(1));
                 assert!(write.is_done(), "nobody has carried it on");
                 assert_eq!(store.get(&[n]).unwrap().as_deref(), Some(&b"value"[..]));
             }
@@ -104,32 +98,28 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
 #[test]
 fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_just_left() {
     for_each_seed(1, 10, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let device = formatted(&env, FaultPlan::none(), 1200, 40);
-        sim.run(|| {
-            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+        World::run(seed, 1200, 40, |world| {
             let mut options = small_options(&mut Rng::new(seed));
             // Log files of 33 pages. The next one is ready long before the memtable or the file is full.
             options.keyspace.memtable_bytes = 128 << 10;
             options.log_bytes_max = 1 << 20;
-            let store = open_with(&env, &home, &device, options).unwrap();
+            let store = world.open(options).unwrap();
             let slow = Duration::from_millis(10);
-            device.set_faults(FaultPlan::none().latency(slow..2 * slow));
+            world.device.set_faults(FaultPlan::none().latency(slow..2 * slow));
             let (mut on_raw_disk, mut at_home) = (0, 0);
             for round in 0..60u8 {
                 let mut writes = Vec::new();
                 for n in 0..10u8 {
-                    let begun = env.clock.now();
+                    let begun = world.env.clock.now();
                     writes.push(store.put_async(&[round, n], &[n; 1000], Durability::Buffered).unwrap());
-                    let took = env.clock.now() - begun;
+                    let took = world.env.clock.now() - begun;
                     assert!(took < slow, "put_async took {took:?} in round {round}");
                 }
                 match writes[9].is_done() {
                     true => at_home += 1,
                     false => on_raw_disk += 1,
                 }
-                env.clock.sleep(Duration::from_secs(2));
+                world.env.clock.sleep(Duration::from_secs(2));
                 assert!(
                     writes.iter().all(|write| write.is_done()),
                     "nobody has carried on what waits in round {round}"
@@ -147,17 +137,14 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_
 #[test]
 fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
     for_each_seed(3, 10, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
         // Three log files of 17 pages, and room for hardly any table.
-        let device = formatted(&env, FaultPlan::none(), 120, 3 * 17);
-        sim.run(|| {
+        World::run(seed, 120, 3 * 17, |world| {
             let slow = Duration::from_millis(5);
-            let home = SimVolume::new(&env, FaultPlan::none().latency(slow..2 * slow), seed);
+            world.home.set_faults(FaultPlan::none().latency(slow..2 * slow));
             let mut options = small_options(&mut Rng::new(seed));
             options.keyspace.memtable_bytes = 64 << 10;
             options.keyspace.memtables_max = 4;
-            let store = open_with(&env, &home, &device, options.clone()).unwrap();
+            let store = world.open(options.clone()).unwrap();
             // Of the three files, one is made ready for the next memtable. The options say what was given.
             let of = |store: &Store| {
                 let properties = store.default_keyspace().properties();
@@ -167,18 +154,18 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
             assert_eq!(of(&store), (2, Some("4".to_owned())));
             let mut longest = Duration::ZERO;
             for n in 0..2000u32 {
-                let begun = env.clock.now();
+                let begun = world.env.clock.now();
                 store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
-                longest = longest.max(env.clock.now() - begun);
+                longest = longest.max(world.env.clock.now() - begun);
             }
             assert!(longest < Duration::from_millis(200), "a write took {longest:?}");
             let placement = store.properties().placement.unwrap();
             assert_eq!(placement.log_files_spilled, 0);
             assert!(placement.tables_spilled > 10, "{} tables at home", placement.tables_spilled);
             store.close().unwrap();
-            let fast = volume(&env, &device).unwrap();
-            let reader = StoreBuilder::new(options).env(env.clone()).read_only();
-            let reader = reader.open_volumes(Arc::new(home.clone()), Some(Arc::new(fast))).unwrap();
+            let fast = volume(&world.env, &world.device).unwrap();
+            let reader = StoreBuilder::new(options).env(world.env.clone()).read_only();
+            let reader = reader.open_volumes(Arc::new(world.home.clone()), Some(Arc::new(fast))).unwrap();
             assert_eq!(of(&reader), (2, Some("4".to_owned())));
             reader.close().unwrap();
         });
@@ -190,36 +177,33 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
 #[test]
 fn an_idle_keyspace_does_not_fill_the_area_of_the_log() {
     for_each_seed(4, 10, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
         let took = |with_idle: bool| {
-            let device = formatted(&env, FaultPlan::none(), 1200, 7 * 17);
-            let us = Duration::from_micros;
-            let home = SimVolume::new(&env, FaultPlan::none().latency(us(100)..us(200)), seed);
-            let mut options = small_options(&mut Rng::new(seed));
-            options.keyspace.memtable_bytes = 64 << 10;
-            options.keyspace.memtables_max = 4;
-            options.log_bytes_max = 1 << 30;
-            let of_keyspaces = options.keyspace.clone();
-            let store = open_with(&env, &home, &device, options).unwrap();
-            if with_idle {
-                let idle = store.create_keyspace("idle", of_keyspaces).unwrap();
-                idle.put(b"once", b"and never again").unwrap();
-            }
-            let begun = env.clock.now();
-            for n in 0..3000u32 {
-                store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
-            }
-            let took = env.clock.now() - begun;
-            let spilled = store.properties().placement.unwrap().log_files_spilled;
-            assert!(spilled <= 2, "{spilled} of 47 log files at home");
-            store.close().unwrap();
-            took
+            World::run(seed, 1200, 7 * 17, |world| {
+                let us = Duration::from_micros;
+                world.home.set_faults(FaultPlan::none().latency(us(100)..us(200)));
+                let mut options = small_options(&mut Rng::new(seed));
+                options.keyspace.memtable_bytes = 64 << 10;
+                options.keyspace.memtables_max = 4;
+                options.log_bytes_max = 1 << 30;
+                let of_keyspaces = options.keyspace.clone();
+                let store = world.open(options).unwrap();
+                if with_idle {
+                    let idle = store.create_keyspace("idle", of_keyspaces).unwrap();
+                    idle.put(b"once", b"and never again").unwrap();
+                }
+                let begun = world.env.clock.now();
+                for n in 0..3000u32 {
+                    store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+                }
+                let took = world.env.clock.now() - begun;
+                let spilled = store.properties().placement.unwrap().log_files_spilled;
+                assert!(spilled <= 2, "{spilled} of 47 log files at home");
+                store.close().unwrap();
+                took
+            })
         };
-        sim.run(|| {
-            let (alone, beside) = (took(false), took(true));
-            assert!(beside < 3 * alone + Duration::from_millis(500), "{alone:?} alone, {beside:?} beside an idle one");
-        });
+        let (alone, beside) = (took(false), took(true));
+        assert!(beside < 3 * alone + Duration::from_millis(500), "{alone:?} alone, {beside:?} beside an idle one");
     });
 }
 
@@ -238,23 +222,19 @@ impl Listener for Heard {
 #[test]
 fn a_raw_disk_that_goes_on_without_discards_says_so_once() {
     for_each_seed(1, 5, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let device = formatted(&env, FaultPlan::none(), 1200, 400);
-        sim.run(|| {
-            let home = SimVolume::new(&env, FaultPlan::none(), seed);
+        World::run(seed, 1200, 400, |world| {
             let heard = Arc::new(Heard::default());
             let mut options = small_options(&mut Rng::new(seed));
             options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
-            let store = open_with(&env, &home, &device, options).unwrap();
+            let store = world.open(options).unwrap();
             let troubles = || store.properties().placement.unwrap().fast_troubles;
             assert_eq!(troubles(), Vec::<String>::new());
-            device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
+            world.device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
             for round in 0..6u8 {
                 (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 100]).unwrap());
                 store.default_keyspace().compact(None, None).unwrap();
                 store.sync().unwrap();
-                env.clock.sleep(Duration::from_secs(3));
+                world.env.clock.sleep(Duration::from_secs(3));
             }
             let troubles = troubles();
             assert_eq!(troubles.len(), 1, "{troubles:?}");
@@ -271,13 +251,9 @@ fn a_raw_disk_that_goes_on_without_discards_says_so_once() {
 #[test]
 fn opening_does_not_wait_until_the_device_knows_of_free_room() {
     for_each_seed(1, 5, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let device = formatted(&env, FaultPlan::none(), 1200, 400);
-        sim.run(|| {
-            let home = SimVolume::new(&env, FaultPlan::none(), seed);
-            open(&env, &home, &device, seed).unwrap().close().unwrap();
-            let left_behind = volume(&env, &device).unwrap();
+        World::run(seed, 1200, 400, |world| {
+            world.open_small(seed).unwrap().close().unwrap();
+            let left_behind = volume(&world.env, &world.device).unwrap();
             for number in 9000..9003 {
                 let mut writer = left_behind.create(FileName::Table(number), 40 * PAGE).unwrap();
                 writer.append(&[7; 40 * PAGE as usize]).unwrap();
@@ -285,14 +261,14 @@ fn opening_does_not_wait_until_the_device_knows_of_free_room() {
             }
             drop(left_behind);
             let slow = Duration::from_secs(100);
-            device.set_faults(FaultPlan::none().with(Rule::new(Fault::Delay(slow)).on(&[Operation::Discard])));
-            let begun = env.clock.now();
-            let store = open(&env, &home, &device, seed).unwrap();
+            world.device.set_faults(FaultPlan::none().with(Rule::new(Fault::Delay(slow)).on(&[Operation::Discard])));
+            let begun = world.env.clock.now();
+            let store = world.open_small(seed).unwrap();
             store.put(b"key", b"value").unwrap();
-            let taken = env.clock.now() - begun;
+            let taken = world.env.clock.now() - begun;
             assert!(taken < slow / 2, "{taken:?}");
-            env.clock.sleep(10 * slow);
-            let discards = device.trace().to_string().matches("discard").count();
+            world.env.clock.sleep(10 * slow);
+            let discards = world.device.trace().to_string().matches("discard").count();
             assert!(discards > 0, "the device was never told");
             store.close().unwrap();
         });
@@ -337,23 +313,19 @@ fn closing_tells_the_device_of_the_room_that_is_free() {
 fn a_raw_disk_that_takes_no_changes_ends_a_drain_with_its_error() {
     let mut ends = [0, 0];
     for_each_seed(1, 40, |seed| {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let device = formatted(&env, FaultPlan::none(), 1200, if seed % 2 == 0 { 400 } else { 1 });
-        let ended = sim.run(|| {
-            let home = SimVolume::new(&env, FaultPlan::none(), seed);
-            let store = open(&env, &home, &device, seed).unwrap();
+        let ended = World::run(seed, 1200, if seed % 2 == 0 { 400 } else { 1 }, |world| {
+            let store = world.open_small(seed).unwrap();
             for round in 0..3u8 {
                 (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 50]).unwrap());
                 store.flush().unwrap();
             }
             let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).from(seed % 8);
-            device.set_faults(FaultPlan::none().with(fault));
+            world.device.set_faults(FaultPlan::none().with(fault));
             let (ended, draining) = (Arc::new(Mutex::new(None)), store.clone());
             let result = Arc::clone(&ended);
             let drain = move || *result.lock().unwrap() = Some(draining.drain_fast_disk().is_ok());
-            let job = env.executor.spawn("drain", Box::new(drain)).unwrap();
-            env.clock.sleep(Duration::from_secs(3600));
+            let job = world.env.executor.spawn("drain", Box::new(drain)).unwrap();
+            world.env.clock.sleep(Duration::from_secs(3600));
             let ended = ended.lock().unwrap().expect("an hour later the drain goes on");
             job.join().unwrap();
             assert_eq!(store.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[2; 50][..]));

@@ -6,8 +6,7 @@
 
 mod common;
 
-use common::raw::{PAGE, formatted, is_sound, open_with, volume};
-use situ_device::Env;
+use common::raw::{PAGE, World, formatted, is_sound, open_with, volume};
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume,
@@ -20,6 +19,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 const LOG_PAGES: u64 = 400;
+/// Pages for tables and metadata.
+const TOP_PAGES: u64 = 800;
 /// Payload bytes of a log page, as in docs/formats/log.md.
 const PAYLOAD_BYTES: usize = 4048;
 
@@ -30,42 +31,6 @@ fn options() -> Options {
     options.keyspace.level_base_bytes = 64 << 10;
     options.compaction_threads = 1;
     options
-}
-
-/// A machine with two disks. Everything in it is the simulated world of one seed.
-struct World {
-    env: Env,
-    home: SimVolume,
-    device: SimDevice,
-}
-
-impl World {
-    fn run(seed: u64, plan: FaultPlan, log_pages: u64, body: impl FnOnce(&World) + Send) {
-        World::run_on(seed, plan, log_pages, 800, body);
-    }
-
-    fn run_on(seed: u64, plan: FaultPlan, log_pages: u64, more_pages: u64, body: impl FnOnce(&World) + Send) {
-        let sim = SimExecutor::new(seed);
-        let env = sim.env();
-        let home = SimVolume::new(&env, FaultPlan::none(), seed);
-        let device = formatted(&env, plan, log_pages + more_pages, log_pages);
-        let world = World { env, home, device };
-        sim.run(|| body(&world));
-    }
-
-    fn open(&self) -> Result<Store, Error> {
-        open_with(&self.env, &self.home, &self.device, options())
-    }
-
-    /// What a power failure at this moment leaves.
-    fn crash(&self, seed: u64) -> World {
-        World { env: self.env.clone(), home: self.home.crash(seed), device: self.device.crash(seed + 1) }
-    }
-
-    /// What the end of the process at this moment leaves.
-    fn killed(&self) -> World {
-        World { env: self.env.clone(), home: self.home.crash_keep_all(), device: self.device.crash_keep_all() }
-    }
 }
 
 fn put(store: &Store, n: u64, value: &[u8]) -> Result<(), Error> {
@@ -94,7 +59,7 @@ fn acknowledged_writes_behind_a_hole_in_the_log() {
         crash_volume_and_device_everywhere(
             seed,
             &CrashPoints { points_max: 40, images_per_point: 3, faults: latency },
-            |env, plan| formatted(env, plan, LOG_PAGES + 800, LOG_PAGES),
+            |env, plan| formatted(env, plan, LOG_PAGES + TOP_PAGES, LOG_PAGES),
             |env, home, device| {
                 let told: Arc<[AtomicU64; WRITERS as usize]> = Arc::default();
                 let Ok(store) = open_with(env, home, device, options()) else { return told };
@@ -152,13 +117,13 @@ fn log_pages(device: &SimDevice, pages: Range<u64>) -> Vec<u64> {
 fn log_pages_without_a_checksum() {
     const KEYS: u64 = 30;
     let value = |n: u64| n.to_be_bytes().repeat(150);
-    World::run(2, FaultPlan::none(), LOG_PAGES, |world| {
+    World::run(2, LOG_PAGES + TOP_PAGES, LOG_PAGES, |world| {
         // All of it lies in one log file.
-        let mut options = options();
-        options.keyspace.memtable_bytes = 256 << 10;
-        let store = open_with(&world.env, &world.home, &world.device, options).unwrap();
+        let mut of_one_file = options();
+        of_one_file.keyspace.memtable_bytes = 256 << 10;
+        let store = world.open(of_one_file).unwrap();
         (0..KEYS).for_each(|n| put(&store, n, &value(n)).unwrap());
-        assert_eq!(prefix(&world.killed().open().unwrap(), KEYS, value), KEYS);
+        assert_eq!(prefix(&world.killed().open(options()).unwrap(), KEYS, value), KEYS);
         let pages = log_pages(&world.device, 0..LOG_PAGES + 100);
         assert!(pages.len() > 8, "{pages:?}");
         // What the last page says to be durable before it: all but the pages that were written with it.
@@ -169,7 +134,7 @@ fn log_pages_without_a_checksum() {
             for byte in [0, 9, 16, 20, 22, 24, 36, 44, 48, 60, 500, 2000] {
                 let rotten = world.killed();
                 rotten.device.rot(at + byte, byte as u8 % 8);
-                match rotten.open() {
+                match rotten.open(options()) {
                     Err(error) => assert!(error.is_corruption(), "{error}"),
                     Ok(store) => {
                         let found = prefix(&store, KEYS, value);
@@ -192,12 +157,12 @@ fn a_log_area_that_wraps_over_live_pages() {
     for_each_seed(3, 10, |seed| {
         // Files have 16 pages.
         let area_pages = if seed % 2 == 0 { 52 } else { 40 };
-        World::run(seed, FaultPlan::none(), area_pages, |world| {
+        World::run(seed, area_pages + TOP_PAGES, area_pages, |world| {
             let store = {
                 let mut options = options();
                 options.keyspace.memtable_bytes = 48 << 10;
                 options.keyspace.memtables_max = 32;
-                open_with(&world.env, &world.home, &world.device, options).unwrap()
+                world.open(options).unwrap()
             };
             let no_tables = Rule::new(Fault::NoSpace).on(&[Operation::Create, Operation::Append]);
             world.home.set_faults(FaultPlan::none().with(no_tables).capacity(seed % 3 * (100 << 10) + (50 << 10)));
@@ -219,7 +184,7 @@ fn a_log_area_that_wraps_over_live_pages() {
             assert!(count > 80 && (spilled > 0) == goes_home, "{count} writes, {spilled} files at home");
             for image in 0..5 {
                 let after = world.crash(image);
-                let store = after.open().unwrap();
+                let store = after.open(options()).unwrap();
                 assert!(prefix(&store, count + 1, value) >= count);
                 store.close().unwrap();
                 is_sound(&after.env, &after.device);
@@ -233,11 +198,11 @@ fn a_log_area_that_wraps_over_live_pages() {
 #[test]
 fn stale_log_pages_that_look_current_after_a_restart() {
     // What a discard leaves is up to the device, and drawn from the seed: zeros, something else, or all as it was.
-    for_each_seed(4, 12, |seed| World::run(seed, FaultPlan::none(), 64, a_disk_with_a_past));
+    for_each_seed(4, 12, |seed| World::run(seed, 64 + TOP_PAGES, 64, a_disk_with_a_past));
 }
 
 fn a_disk_with_a_past(world: &World) {
-    let store = world.open().unwrap();
+    let store = world.open(options()).unwrap();
     put(&store, 0, &[1; 3000]).unwrap();
     let first = log_pages(&world.device, 0..200)[0];
     let used = u16::from_le_bytes(*world.device.contents(first..first + 22)[20..].first_chunk().unwrap());
@@ -263,7 +228,7 @@ fn a_disk_with_a_past(world: &World) {
         let _store = life(&home, &device, writes, 0);
         for image in 0..5 {
             let after = World { env: world.env.clone(), home: home.crash(image), device: device.crash(image) };
-            assert_eq!(prefix(&after.open().unwrap(), 6, value), writes, "keys of another store are back");
+            assert_eq!(prefix(&after.open(options()).unwrap(), 6, value), writes, "keys of another store are back");
         }
     }
 
@@ -271,7 +236,7 @@ fn a_disk_with_a_past(world: &World) {
     let mut world = World { env: world.env.clone(), home: empty(), device: world.device.on(&world.env) };
     let mut last = 0;
     for round in 0..30u64 {
-        let store = world.open().unwrap();
+        let store = world.open(options()).unwrap();
         assert_eq!(get(&store, 0), (round > 0).then(|| value(last)), "round {round}");
         for n in 0..1 + round * 7 % 23 {
             last = round + n;
@@ -287,8 +252,8 @@ fn a_disk_with_a_past(world: &World) {
 fn sequence_numbers_published_before_their_writes_move_snapshots() {
     for_each_seed(5, 6, |seed| {
         let latency = FaultPlan::none().latency(Duration::from_micros(1)..Duration::from_micros(100));
-        World::run(seed, latency, LOG_PAGES, |world| {
-            let store = world.open().unwrap();
+        World::run_with(seed, latency, LOG_PAGES + TOP_PAGES, LOG_PAGES, |world| {
+            let store = world.open(options()).unwrap();
             let other = store.create_keyspace("other", options().keyspace).unwrap();
             let jobs: Vec<_> = (0..3u64)
                 .map(|writer| {
@@ -314,7 +279,7 @@ fn sequence_numbers_published_before_their_writes_move_snapshots() {
                 let after = world.crash(image);
                 world.env.clock.sleep(Duration::from_micros(37));
                 assert_eq!(read(), seen, "the snapshot has moved");
-                let survivor = after.open().unwrap();
+                let survivor = after.open(options()).unwrap();
                 let survived = common::contents(survivor.default_keyspace(), None);
                 for (writer, n) in &seen[0] {
                     assert!(survived.get(writer) >= Some(n), "seen, and not durable: {survived:?}");
@@ -329,8 +294,8 @@ fn sequence_numbers_published_before_their_writes_move_snapshots() {
 /// than 1 MB.
 #[test]
 fn metadata_rewritten_in_place_and_capped_at_1_mb() {
-    World::run_on(6, FaultPlan::none(), 100, 1800, |world| {
-        let store = world.open().unwrap();
+    World::run(6, 1900, 100, |world| {
+        let store = world.open(options()).unwrap();
         (0..CATALOGUED).for_each(|n| put(&store, n, &small_value(n)).unwrap());
         store.close().unwrap();
         crash_while_metadata_changes(world);
@@ -383,7 +348,7 @@ fn crash_while_metadata_changes(world: &World) {
         let acknowledged = write_with_metadata(&before);
         let after = before.crash(point);
         is_sound(&after.env, &after.device);
-        assert!(prefix(&after.open().unwrap(), CATALOGUED + 41, small_value) >= acknowledged);
+        assert!(prefix(&after.open(options()).unwrap(), CATALOGUED + 41, small_value) >= acknowledged);
     }
 }
 
@@ -393,8 +358,8 @@ fn crash_while_metadata_changes(world: &World) {
 fn an_io_error_that_ends_the_process() {
     let value = |n: u64| n.to_be_bytes().repeat(40);
     for nth in 0..40 {
-        World::run(nth, FaultPlan::none(), LOG_PAGES, |world| {
-            let store = world.open().unwrap();
+        World::run(nth, LOG_PAGES + TOP_PAGES, LOG_PAGES, |world| {
+            let store = world.open(options()).unwrap();
             (0..20).for_each(|n| put(&store, n, &value(n)).unwrap());
             world.device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).from(nth)));
             let mut count = 20;
@@ -412,7 +377,7 @@ fn an_io_error_that_ends_the_process() {
             assert!(store.close().is_err());
             world.device.set_faults(FaultPlan::none());
             for after in [world.killed(), world.crash(nth)] {
-                assert!(prefix(&after.open().unwrap(), count + 1, value) >= count);
+                assert!(prefix(&after.open(options()).unwrap(), count + 1, value) >= count);
             }
         });
     }
@@ -420,8 +385,8 @@ fn an_io_error_that_ends_the_process() {
 
 #[test]
 fn an_asynchronous_delete_that_does_nothing() {
-    World::run(8, FaultPlan::none(), LOG_PAGES, |world| {
-        let store = world.open().unwrap();
+    World::run(8, LOG_PAGES + TOP_PAGES, LOG_PAGES, |world| {
+        let store = world.open(options()).unwrap();
         (0..100).for_each(|n| put(&store, n, b"here").unwrap());
         store.flush().unwrap();
         for durability in [Durability::Buffered, Durability::Synced] {
@@ -433,7 +398,7 @@ fn an_asynchronous_delete_that_does_nothing() {
         let is_gone = |n: u64| n.is_multiple_of(50) || (10..20).contains(&(n % 50));
         (0..100).for_each(|n| assert_eq!(get(&store, n).is_none(), is_gone(n), "key {n}"));
         for after in [world.killed(), world.crash(8)] {
-            let store = after.open().unwrap();
+            let store = after.open(options()).unwrap();
             (0..100).for_each(|n| assert_eq!(get(&store, n).is_none(), is_gone(n), "key {n}, opened again"));
         }
     });
@@ -450,8 +415,8 @@ fn no_flush_and_no_fua_is_ever_sent() {
     ];
     for way in ways {
         for lies in [false, true] {
-            World::run(9, FaultPlan::none(), LOG_PAGES, |world| {
-                let store = world.open().unwrap();
+            World::run(9, LOG_PAGES + TOP_PAGES, LOG_PAGES, |world| {
+                let store = world.open(options()).unwrap();
                 if lies {
                     world.device.set_faults(FaultPlan::none().with(Rule::new(Fault::FalseDurability)));
                 }
@@ -460,7 +425,7 @@ fn no_flush_and_no_fua_is_ever_sent() {
                     way(&store, n);
                     // With a device that lied it may not even open.
                     lost += (0..5)
-                        .filter(|image| match world.crash(n * 5 + image).open() {
+                        .filter(|image| match world.crash(n * 5 + image).open(options()) {
                             Ok(store) => store.get(&n.to_be_bytes()).map_or(true, |value| value.is_none()),
                             Err(_) => true,
                         })
@@ -481,7 +446,7 @@ fn log_pages_that_the_disk_does_not_write_whole() {
         crash_volume_and_device_everywhere(
             seed,
             &CrashPoints { points_max: 60, images_per_point: 8, faults: FaultPlan::none() },
-            |env, plan| formatted(env, plan, LOG_PAGES + 800, LOG_PAGES),
+            |env, plan| formatted(env, plan, LOG_PAGES + TOP_PAGES, LOG_PAGES),
             |env, home, device| {
                 let Ok(store) = open_with(env, home, device, options()) else { return 0 };
                 (0..60).take_while(|n| put(&store, *n, &value(*n)).is_ok()).count() as u64
@@ -502,7 +467,7 @@ fn a_write_longer_than_a_group_of_log_pages() {
     crash_volume_and_device_everywhere(
         11,
         &CrashPoints { points_max: 80, images_per_point: 3, faults: FaultPlan::none() },
-        |env, plan| formatted(env, plan, LOG_PAGES + 800, LOG_PAGES),
+        |env, plan| formatted(env, plan, LOG_PAGES + TOP_PAGES, LOG_PAGES),
         |env, home, device| {
             let Ok(store) = open_with(env, home, device, options()) else { return 0 };
             let mut batch = WriteBatch::new();

@@ -1,4 +1,4 @@
-//! A store whose fast disk is a simulated device without a file system.
+//! A simulated machine with a home and a device without a file system as the fast disk.
 
 use super::small_options;
 use situ_device::Env;
@@ -43,6 +43,55 @@ pub fn open_with(
 ) -> std::result::Result<Store, Error> {
     let fast = volume(env, device)?;
     StoreBuilder::new(options).env(env.clone()).open_volumes(Arc::new(home.clone()), Some(Arc::new(fast)))
+}
+
+/// A machine with two disks. Everything in it is the simulated world of one seed.
+pub struct World {
+    pub env: Env,
+    pub home: SimVolume,
+    pub device: SimDevice,
+}
+
+impl World {
+    /// Runs `body` on a home without faults and a formatted device of so many pages.
+    pub fn run<T: Send>(seed: u64, pages: u64, log_pages: u64, body: impl FnOnce(&World) -> T + Send) -> T {
+        World::run_with(seed, FaultPlan::none(), pages, log_pages, body)
+    }
+
+    /// The same, with the faults of `plan` on the device.
+    pub fn run_with<T: Send>(
+        seed: u64,
+        plan: FaultPlan,
+        pages: u64,
+        log_pages: u64,
+        body: impl FnOnce(&World) -> T + Send,
+    ) -> T {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let home = SimVolume::new(&env, FaultPlan::none(), seed);
+        let device = formatted(&env, plan, pages, log_pages);
+        let world = World { env, home, device };
+        sim.run(|| body(&world))
+    }
+
+    pub fn open(&self, options: Options) -> std::result::Result<Store, Error> {
+        open_with(&self.env, &self.home, &self.device, options)
+    }
+
+    /// Opens the store with options drawn from the seed.
+    pub fn open_small(&self, seed: u64) -> std::result::Result<Store, Error> {
+        self.open(small_options(&mut Rng::new(seed)))
+    }
+
+    /// What a power failure at this moment leaves.
+    pub fn crash(&self, seed: u64) -> World {
+        World { env: self.env.clone(), home: self.home.crash(seed), device: self.device.crash(seed + 1) }
+    }
+
+    /// What the end of the process at this moment leaves.
+    pub fn killed(&self) -> World {
+        World { env: self.env.clone(), home: self.home.crash_keep_all(), device: self.device.crash_keep_all() }
+    }
 }
 
 /// All metadata of the device is in order.
