@@ -88,8 +88,8 @@ pub enum Error {
     Disks(String),
     /// The store is missing and was not to be created, or present and was to be new.
     Existence(String),
-    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time and again. Nothing
-    /// is known to be damaged. Try again, or when less is written.
+    /// A reader beside the process that writes: whatever it was going to read was given up before it came to it, time and
+    /// again. Nothing is known to be damaged. Try again, or when less is written.
     Changed {
         /// The store's home.
         location: String,

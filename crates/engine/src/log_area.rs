@@ -1,8 +1,8 @@
 //! The area that the log has to itself on a raw fast disk: how much of it memtables may fill, and who waits when it is full.
 //!
-//! Its files go when the memtables are tables whose records they hold. So what it has room for bounds the memtables there may be
-//! (`commit/seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home from it only if
-//! no flush is due that gives some of it back.
+//! Its files go when the memtables are tables whose records they hold. So what it has room for bounds the memtables there may
+//! be (`commit/seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home
+//! from it only if no flush is due that gives some of it back.
 
 use crate::core::Core;
 use crate::disks::FAST;
@@ -14,16 +14,16 @@ use std::sync::atomic::Ordering;
 /// The files that an area has at least, if writers are to wait for it.
 const FILES_MIN: u64 = 3;
 
-/// Bytes of an area of `total` that files of `file` bytes may fill, less the one that is made ready for the next. `None` if there is no
-/// room for [`FILES_MIN`], or if a memtable is longer than a file.
+/// Bytes of an area of `total` that files of `file` bytes may fill, less the one that is made ready for the next. `None` if
+/// there is no room for [`FILES_MIN`], or if a memtable is longer than a file.
 fn usable(total: u64, file: u64, memtable_bytes: u64) -> Option<u64> {
     let files = total / file;
     (files >= FILES_MIN && memtable_bytes <= file).then(|| (files - 1) * file)
 }
 
 impl Debt {
-    /// Takes the area into account, of which the log holds `held` bytes for `memory` bytes of memtables: it may be full before memory is, as
-    /// synced writes leave pages half empty.
+    /// Takes the area into account, of which the log holds `held` bytes for `memory` bytes of memtables: it may be full before
+    /// memory is, as synced writes leave pages half empty.
     pub(crate) fn note_log(&mut self, memory: u64, held: u64, area: u64) {
         // In bytes of memory, as writers count theirs.
         let tolerated = (area as f64 / held.max(1) as f64 * memory as f64) as u64;

@@ -146,9 +146,9 @@ pub(crate) fn open(
     if read_only { open_to_read(given, &open_as) } else { open_as(Mode::Write) }
 }
 
-/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader. What is taken for
-/// damage, or for a missing file, is that if the next attempt finds the very same: the manifest says that a file is not needed
-/// before it is given up, and no number is used twice, so an attempt that begins later does not ask for the file.
+/// Opens beside a writer, which may put another manifest in force, and give up files, between two steps of the reader. What is
+/// taken for damage, or for a missing file, is that if the next attempt finds the very same: the manifest says that a file is
+/// not needed before it is given up, and no number is used twice, so an attempt that begins later does not ask for the file.
 fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Result<Opened> {
     let (mut all, mut before) = (true, None);
     for _ in 0..READ_ATTEMPTS_MAX {

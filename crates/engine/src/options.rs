@@ -66,11 +66,11 @@ pub struct Options {
     /// ([`StoreProperties::cache_pinned_bytes`](crate::StoreProperties::cache_pinned_bytes)).
     pub cache_bytes: u64,
     /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
-    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those are closed that were not used of late, and opened again when they
-    /// are read, which costs a read or two. Iterators and compactions can go over any number of tables; there are never
-    /// more descriptors, but what such a one has before it stays in memory. Default: a quarter of the files that the process
-    /// may have open (`ulimit -n`), at least 16, so that a store that grows never runs into that limit. More for a large
-    /// store on a machine with memory; less to bound memory.
+    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those
+    /// are closed that were not used of late, and opened again when they are read, which costs a read or two. Iterators and
+    /// compactions can go over any number of tables; there are never more descriptors, but what such a one has before it
+    /// stays in memory. Default: a quarter of the files that the process may have open (`ulimit -n`), at least 16, so that
+    /// a store that grows never runs into that limit. More for a large store on a machine with memory; less to bound memory.
     pub open_tables_max: usize,
     /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
     /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.

@@ -460,8 +460,8 @@ struct Level0 {
     on_fast: u64,
 }
 
-/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else. There is room for as
-/// many tables as let level 0 be compacted, up to an eighth of the disk.
+/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else. There is
+/// room for as many tables as let level 0 be compacted, up to an eighth of the disk.
 fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
     let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
     keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)

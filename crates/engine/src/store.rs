@@ -649,11 +649,12 @@ pub struct StoreProperties {
     pub keyspaces: usize,
     /// Memory of memtables.
     pub memtable_bytes: u64,
-    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no more than
-    /// `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
+    /// What is in the block cache: blocks, and what open tables pin. With the buffers that wait for further blocks it is no
+    /// more than `cache_bytes_max`, unless what is pinned alone is: then no block is kept.
     pub cache_bytes: u64,
-    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it is not bounded by
-    /// `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what iterators and merges are at.
+    /// Of that, what open tables pin: their top indexes, filters and range tombstones. Reads cannot do without, so it is not
+    /// bounded by `cache_bytes_max` but by how many tables may be open ([`Options::open_tables_max`]), and what iterators and
+    /// merges are at.
     pub cache_pinned_bytes: u64,
     /// What the cache may use ([`Options::cache_bytes`]).
     pub cache_bytes_max: u64,
