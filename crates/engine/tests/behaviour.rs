@@ -563,6 +563,8 @@ fn a_compaction_leaves_the_cache_as_warm_and_no_fuller() {
         assert_eq!(read_all(1), 0);
         put_all(2);
         store.flush().unwrap();
+        // What a compaction writes while it is read would not be read again before the next one.
+        store.wait_idle().unwrap();
         read_all(2);
         keyspace.compact(None, None).unwrap();
         // What is left are index blocks.
