@@ -57,8 +57,9 @@ impl Place {
             fs::write(&id, "#!/bin/sh\necho 1000\n").unwrap();
             Command::new("chmod").arg("+x").arg(&id).status().unwrap();
         }
-        // A size of its own, by which a disk that was left is known.
-        let mib = 64 + u64::from(std::process::id() % 12) * 16 + u64::from(PLACES.fetch_add(1, Ordering::Relaxed) % 16);
+        // A size of its own, by which a disk that was left is known. Less than the guide's has no room for a table of 64 MiB, which
+        // every one could become, beside that for flushes.
+        let mib = 128 + u64::from(std::process::id() % 12) * 16 + u64::from(PLACES.fetch_add(1, Ordering::Relaxed) % 16);
         Place { root, caller, mib }
     }
 

@@ -159,8 +159,9 @@ fn open_to_read(given: &Given, open_as: &dyn Fn(Mode) -> Result<Opened>) -> Resu
         let found = error.to_string();
         if before.as_ref() != Some(&found) {
             before = Some(found);
-        } else if all && matches!(error, StorageError::NotFound { .. }) {
-            // A table, perhaps, that nobody will ask for.
+        } else if all {
+            // Of a table, perhaps, that nobody will ask for. And what is missing is believed only now, also by who looks whether it is
+            // on a fast disk that nobody knows of.
             (all, before) = (false, None);
         } else {
             return Err(error.into());
