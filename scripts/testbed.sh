@@ -105,6 +105,7 @@ up)
   mib=${3:-2048}
   [[ $mib =~ ^[1-9][0-9]*$ ]] || die "the size of the fast disk is a number of MiB, not '$mib'"
   [ ! -e "$state" ] || die "there is a testbed in $directory already; take it away with: $0 down $directory"
+  [ ! -e "$directory/fast.disk" ] || die "$directory/fast.disk is there already; move it away"
   kind='' fast='' was_there=
   [ ! -d "$directory" ] || was_there=1
   trap undo EXIT

@@ -59,7 +59,8 @@ impl Place {
         }
         // A size of its own, by which a disk that was left is known. Less than the guide's has no room for a table of 64 MiB, which
         // every one could become, beside that for flushes.
-        let mib = 128 + u64::from(std::process::id() % 12) * 16 + u64::from(PLACES.fetch_add(1, Ordering::Relaxed) % 16);
+        let mib =
+            128 + u64::from(std::process::id() % 12) * 16 + u64::from(PLACES.fetch_add(1, Ordering::Relaxed) % 16);
         Place { root, caller, mib }
     }
 

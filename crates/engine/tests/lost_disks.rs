@@ -66,10 +66,13 @@ fn contents(directories: &[&Path]) -> Vec<BTreeMap<OsString, Vec<u8>>> {
 /// disk named it was the disk of another store, and its files were to be removed.
 #[test]
 fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
-    // With tables on the fast disk, and with a log alone.
-    for count in [500, 20] {
+    // With tables on the fast disk, with a log alone, and with a log of which another file is at home.
+    for (count, is_log_at_home) in [(500, false), (20, false), (20, true)] {
         let Places { home, fast, root: _root } = &places();
         closed_store(home, Some(fast), 0, count);
+        if is_log_at_home {
+            std::fs::write(home.join("000099.log"), [0; 16 << 10]).unwrap();
+        }
         std::fs::remove_file(home.join("DISKS")).unwrap();
         let before = contents(&[home, fast]);
         let unnamed = [

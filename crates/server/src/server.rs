@@ -204,7 +204,7 @@ impl CaughtSignals {
     }
 }
 
-/// From now on a write that would make a file longer than the process may (`ulimit -f`) is refused, as on a full disk, and does not end
+/// From now on a write that would make a file longer than the process may (`ulimit -f`) is an error, and does not end
 /// the process: the signal for it has a deadly default.
 ///
 /// # Errors

@@ -1,13 +1,13 @@
 //! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
 //!
 //! As a rule DISKS at home says that there is one. If DISKS is gone, the manifest says it as long as it names tables there that
-//! are not at home. And where the log that it needs is not at home, nor any other log file, the log may be on a fast disk that
-//! nobody knows of any more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
+//! are not at home. And where the first log file that it needs is not at home, the log may be on a fast disk that nobody knows of
+//! any more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
 //! there is none: a repair that is told nothing would give up what lies there.
 //!
-//! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store whose
-//! log went on at home after it had begun there, with the rest on the fast disk and no table there, does not miss what it has lost
-//! with DISKS, unless it was closed.
+//! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store
+//! that has no table on the fast disk, and whose log began at home and goes on there, finds a log that ends too early, and says so as
+//! of a store with one disk.
 
 use super::{Given, Joined};
 use crate::disks::FAST;
@@ -115,11 +115,9 @@ fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()
             table.name
         );
         (what, "the disk is lost for good")
-    } else if let Some(log) = gone(is_log).filter(|_| given.place.is_some())
-        && !files.iter().any(|file| is_log(&file.name))
-    {
+    } else if let Some(log) = gone(is_log).filter(|_| given.place.is_some()) {
         let what = format!(
-            "the store in {home} needs {}, and there is no log file at home. If the store has a fast disk, the log is there, and \
+            "the store in {home} needs {}, which is not at home. If the store has a fast disk, that log file may be there, and \
              the file DISKS, which says where that disk is, is not at home any more",
             log.name
         );
