@@ -341,7 +341,14 @@ impl Core {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
             Obstacle::NoLogFile { bytes } => {
-                let ready = self.prepare_log(bytes)?;
+                // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that can make room.
+                let ask_for_room = |error: &Error| {
+                    if error.is_no_space() {
+                        self.log_wanted.store(true, Ordering::Release);
+                        self.work.notify();
+                    }
+                };
+                let ready = self.prepare_log(bytes).inspect_err(ask_for_room)?;
                 if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
                     self.stats.counters.write_stops.add(1);
                 }

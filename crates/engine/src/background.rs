@@ -243,12 +243,17 @@ impl Core {
     }
 
     /// When nothing is to be flushed and the disk has no room for another log file: seals the memtable that holds back the
-    /// oldest one, with a short file for what comes next, so that a flush gives log files back. A table takes less room than
+    /// oldest one, with the shortest file for what comes next, so that a flush gives log files back. A table takes less room than
     /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
-    /// written to. False if there is no such memtable, or a writer was faster.
+    /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,
+    /// or a writer was faster.
     fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
-        self.prepare_short_log()?;
+        // What is in the way wants the room itself: a file would be made again and again, and used up by writers.
+        if !keyspace.has_room(self.memtables_max(&keyspace)) {
+            return Ok(false);
+        }
+        self.prepare_short_log(situ_log::FILE_BYTES_MIN)?;
         match self.seal_once(&keyspace, Level0::Heeded) {
             Ok(()) => Ok(true),
             Err(Obstacle::Refused(error)) => Err(*error),

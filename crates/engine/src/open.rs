@@ -228,16 +228,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let volume = Arc::clone(&ground.volume);
     let Built { core, manifest_number, old_logs } = ground.build()?;
-    for file in &files {
-        let old = match file.name {
-            FileName::Manifest(number) => number != manifest_number,
-            FileName::Log(number) => old_logs.contains(&number),
-            _ => false,
-        };
-        if old {
-            remove(&*volume, file.name)?;
-        }
-    }
+    let is_old = |name: &FileName| matches!(name, FileName::Manifest(number) if *number != manifest_number);
+    let manifests = files.iter().map(|file| file.name).filter(is_old);
+    let logs = old_logs.into_iter().map(FileName::Log).filter(|log| files.iter().any(|file| file.name == *log));
+    manifests.chain(logs).try_for_each(|name| remove(&*volume, name))?;
     volume.sync_names()?;
     Ok(Opened { core, locks })
 }
@@ -347,6 +341,7 @@ pub(crate) struct Built {
     pub(crate) core: Arc<Core>,
     /// Of the manifest in force; the others are old.
     pub(crate) manifest_number: u64,
+    /// In the order in which they are to be removed.
     pub(crate) old_logs: Vec<u64>,
 }
 
@@ -411,7 +406,11 @@ impl Ground<'_> {
             keyspace.log_number.store(needed, Ordering::Relaxed);
         }
         let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
-        let old_logs = self.logs.iter().copied().filter(|number| *number < oldest || unused.contains(number)).collect();
+        // If it is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
+        // pages: so the last of them go first.
+        let released = self.logs.iter().copied().filter(|number| *number < oldest);
+        let never_used = self.logs.iter().rev().copied().filter(|number| *number >= oldest && unused.contains(number));
+        let old_logs = released.chain(never_used).collect();
         let manifest_number = scratch.new_number();
         let next_file = scratch.new_number();
         let mut snapshot = Edit {

@@ -262,6 +262,34 @@ fn promise_7_a_store_is_opened_on_a_disk_with_hardly_any_room() {
     });
 }
 
+/// Once, such a store refused writes for good when its first log file was full, which was shorter than what the log waits for
+/// before it asks for the next one: nobody who could make room knew.
+#[test]
+fn promise_7_a_store_that_was_opened_with_hardly_any_room_goes_on() {
+    for_each_seed(186, 6, |seed| {
+        World::run(seed, |world| {
+            world.load(30);
+            let after = world.volume.crash_keep_all();
+            after.set_faults(FaultPlan::none().capacity(after.space().logical_used + (100 << 10)));
+            let store = StoreBuilder::new(Options::default())
+                .env(world.env.clone())
+                .open_volume(Arc::new(after.clone()))
+                .unwrap();
+            let mut accepted = 0;
+            for n in 0..300u32 {
+                match store.default_keyspace().put_with(b"again and again", &[n as u8; 2000], Durability::Synced) {
+                    Ok(_) => accepted += 1,
+                    Err(error) => {
+                        assert!(error.is_no_space(), "{error}");
+                        world.env.clock.sleep(Duration::from_secs(1));
+                    }
+                }
+            }
+            assert!(accepted > 200, "{accepted} writes");
+        });
+    });
+}
+
 /// A crash while the disk is full: what was being tried then is there or not, and nothing else is different.
 #[test]
 fn promise_1_7_a_crash_on_a_full_disk_loses_nothing() {

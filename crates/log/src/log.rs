@@ -300,13 +300,13 @@ impl Log {
         self.prepare(file_number, fits, || self.files.make(file_number, min_bytes))
     }
 
-    /// As [`prepare_next`](Log::prepare_next), for a file of [`first_file_bytes`](LogOptions::first_file_bytes), or a shorter one
-    /// if the disk has no room for that: when little is to be written and room counts.
+    /// As [`prepare_next`](Log::prepare_next), for a file of [`first_file_bytes`](LogOptions::first_file_bytes) or of `bytes_max`,
+    /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
-    pub fn prepare_short(&self, file_number: u64) -> Result<()> {
-        let bytes = self.files.short_bytes(self.first_file_bytes);
+    pub fn prepare_short(&self, file_number: u64, bytes_max: u64) -> Result<()> {
+        let bytes = self.files.short_bytes(self.first_file_bytes.min(bytes_max));
         let fits = |pages: &dyn PageFile| pages.pages() * PAGE_BYTES as u64 <= bytes;
         self.prepare(file_number, fits, || self.files.make_new(file_number, bytes))
     }

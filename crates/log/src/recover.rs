@@ -239,7 +239,10 @@ impl Reader<'_> {
         let mut empty_logs = 0;
         for (index, scan) in scans.iter().enumerate() {
             let previous = index.checked_sub(1).map(|previous| scans[previous].number);
-            if scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len() && !self.was_being_made(scan, previous) {
+            let is_followed =
+                scans[index + 1..].iter().any(|later| !later.begins && later.previous == Some(scan.number));
+            let is_short = scan.page_count < FILE_PAGES_MIN && index + 1 < scans.len();
+            if is_short && (is_followed || !self.was_being_made(scan, previous)) {
                 self.lose(scan, 0, 0, scan.cut(&format!("at least {FILE_PAGES_MIN} pages")))?;
                 continue;
             }

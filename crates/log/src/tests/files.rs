@@ -238,7 +238,7 @@ fn promise_7_a_short_file_is_as_short_as_the_room_for_it() {
     let lsn = log.append(&[b"in the first"]).unwrap();
     log.commit(lsn, Durability::Synced).unwrap();
     assert!(log.prepare_next(2, 0).unwrap_err().is_no_space());
-    log.prepare_short(2).unwrap();
+    log.prepare_short(2, u64::MAX).unwrap();
     assert_eq!(log.rotate().unwrap(), 2);
     let lsn = log.append(&[b"in the short one"]).unwrap();
     log.commit(lsn, Durability::Synced).unwrap();
