@@ -101,7 +101,8 @@ pub trait Lock: Send + Sync {}
 
 /// A write-once file on its way. Dropped unfinished, it leaves a file of unknown contents to be removed by its owner.
 pub trait Writer: Send {
-    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync).
+    /// Appends bytes. They may stay in memory until [`sync`](Writer::sync), up to a bound that the volume sets: what a long file has
+    /// beyond it is waited for, a directory's in steps of 8 MiB.
     ///
     /// # Errors
     /// [`NoSpace`](crate::Error::NoSpace) or I/O. After an error, the file must be given up.
@@ -116,7 +117,8 @@ pub trait Writer: Send {
     /// As [`append`](Writer::append). After an error nothing is known about what is durable.
     fn sync(&mut self) -> Result<()>;
 
-    /// Hands appended bytes to the operating system without waiting for the disk: they survive this process.
+    /// Hands appended bytes to the operating system: they survive this process. Waits for the disk no more than
+    /// [`append`](Writer::append) does.
     ///
     /// # Errors
     /// As [`append`](Writer::append).
