@@ -87,7 +87,8 @@ impl Failure {
             }
             error if error.is_corruption() => Failure::new(what, error)
                 .cure(format!(
-                    "`situ verify {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest"
+                    "beside a running server, which gives up files that it needs no more, do the same again first; `situ verify \
+                     {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest"
                 ))
                 .ending(Exit::Damage),
             situ::Error::Storage(storage::Error::NotFound { .. }) if directory.is_dir() => Failure::new(what, error)

@@ -237,16 +237,20 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             let instead = Member { store: *store, disk: *disk };
             let said = Member::read(&**fast).and_then(|said| match said {
                 // A repair looks whether it is the store's disk all the same.
-                None if access.repairs() => {
-                    let (path, expected) =
-                        (format!("{at}/{}", FileName::Member), "a file that says whose disk this is");
-                    Err(StorageError::corruption(path, 0, "file", expected, "no such file").into())
-                }
+                None if access.repairs() => Err(StorageError::Corruption(missing::member_file(at).into()).into()),
                 said => Ok(said),
             });
             read_or(said, access, &mut damages, || Some(instead))?
         }
-        _ => Member::read(&**fast)?,
+        Ok(Some(_)) => Member::read(&**fast)?,
+        // Nor does the home say anything: the manifest may still know the disk.
+        _ => match Member::read(&**fast) {
+            Ok(None) if access.repairs() && files_of_a_store(&**fast)?.is_some() => {
+                damages.push(missing::member_file(at));
+                Some(Member::fresh())
+            }
+            said => read_or(said, access, &mut damages, || Some(Member::fresh()))?,
+        },
     };
     // DISKS is lost, or the store has no fast disk: a repair looks whether this is the store's.
     let is_unnamed = access.repairs() && said.is_some() && matches!(known, Ok(None));
@@ -313,9 +317,7 @@ fn unknown(given: &Given, at: &str, damage: &Corruption, why: &str) -> Error {
 /// A disk that is added has nothing on it but what is left of an addition or of a drain that was cut short: MEMBER, and a
 /// small file half written. Anything else may be all there is of somebody's data, and stays.
 fn refuse_files(fast: &dyn Volume, at: &str, home: &str, said: Option<Member>) -> Result<()> {
-    let own = [FileName::Lock, FileName::Member, FileName::REPLACEMENT];
-    let Some(file) = fast.list()?.into_iter().find(|file| !own.contains(&file.name)) else { return Ok(()) };
-    let name = file.name;
+    let Some(name) = files_of_a_store(fast)? else { return Ok(()) };
     Err(Error::Disks(if let Some(member) = said {
         format!(
             "{at} is the fast disk of the store {} and has files of it ({name} for one). The home in {home} is of that store, too, and \
@@ -328,9 +330,16 @@ fn refuse_files(fast: &dyn Volume, at: &str, home: &str, said: Option<Member>) -
     } else {
         format!(
             "{at} holds files of a store ({name} for one), does not say of which, and cannot become the fast disk of the one in \
-             {home}; give an empty place"
+             {home}; give an empty place. If it is the fast disk of that store, and both files that said so are gone, \
+             `situ repair --fast-disk {at} {home}` finds out, and loses nothing"
         )
     }))
+}
+
+/// A file on a fast disk that is more than what an addition or a drain has left, if there is one.
+fn files_of_a_store(fast: &dyn Volume) -> Result<Option<FileName>> {
+    let own = [FileName::Lock, FileName::Member, FileName::REPLACEMENT];
+    Ok(fast.list()?.into_iter().map(|file| file.name).find(|name| !own.contains(name)))
 }
 
 /// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk. With

@@ -137,6 +137,11 @@ impl Home {
 }
 
 impl Member {
+    /// Of a disk that has lost what it said, as has the store.
+    pub(crate) fn fresh() -> Member {
+        Member { store: Id::random(), disk: Id::random() }
+    }
+
     fn encode(&self) -> String {
         with_checksum(format!("{MEMBER_LINE}\nstore {}\ndisk {}\n", self.store, self.disk))
     }

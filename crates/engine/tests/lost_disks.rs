@@ -101,6 +101,46 @@ fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
     }
 }
 
+/// The repair that was told the disk refused it when MEMBER was gone as well, and only the one that loses was left.
+#[test]
+fn a_store_both_of_whose_disks_have_forgotten_each_other_is_repaired_without_a_loss() {
+    let ways: [fn(PathBuf); 2] =
+        [|file| std::fs::remove_file(file).unwrap(), |file| std::fs::write(file, "situ? no").unwrap()];
+    for (count, [disks, member]) in [500, 20].into_iter().flat_map(|count| {
+        [[0, 0], [0, 1], [1, 0], [1, 1]].map(|[disks, member]: [usize; 2]| (count, [ways[disks], ways[member]]))
+    }) {
+        let Places { home, fast, root } = &places();
+        let (other, others) = (&root.path().join("other"), &root.path().join("other fast"));
+        closed_store(home, Some(fast), 0, count);
+        closed_store(other, Some(others), 0, count + 1);
+        for (home, fast) in [(home, fast), (other, others)] {
+            disks(home.join("DISKS"));
+            member(fast.join("MEMBER"));
+        }
+        let all: [&Path; 4] = [home, fast, other, others];
+        let before = contents(&all);
+        if let Err(Error::Disks(text)) = builder(Some(fast)).open(home) {
+            let fast_shown = fast.canonicalize().unwrap();
+            assert!(
+                text.contains(&format!("`situ repair --fast-disk {} {}`", fast_shown.display(), home.display())),
+                "{text}"
+            );
+        }
+        for (home, wrong) in [(home, others), (other, fast)] {
+            let text = refused(repair_directory(home, repair_with(Some(wrong))));
+            assert!(text.contains("nothing else says that"), "{text}");
+        }
+        let plan = repair_directory(home, dry(repair_with(Some(fast)))).unwrap();
+        assert!(plan.nothing_lost() && !plan.was_sound, "{plan}");
+        assert!(contents(&all) == before, "something was changed");
+        for (home, fast, count) in [(home, fast, count), (other, others, count + 1)] {
+            let report = repair_directory(home, repair_with(Some(fast))).unwrap();
+            assert!(report.nothing_lost() && !report.was_sound, "{report}");
+            opens(home, count);
+        }
+    }
+}
+
 /// A log that is gone looks the same where there never was a fast disk. Who says so goes on.
 #[test]
 fn a_store_without_a_fast_disk_whose_log_is_gone_is_repaired_when_that_was_said() {

@@ -20,7 +20,7 @@ pub enum Error {
         /// Why.
         source: Arc<io::Error>,
     },
-    /// No room, or over quota. Writes succeed again when there is room.
+    /// No room: a full disk, a quota, or a limit on the length of a file (`ulimit -f`). Writes succeed again when there is room.
     NoSpace {
         /// What was tried.
         op: &'static str,
@@ -65,7 +65,9 @@ impl Error {
     pub fn io(op: &'static str, path: impl fmt::Display, source: io::Error) -> Error {
         let path = path.to_string();
         match source.kind() {
-            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => Error::NoSpace { op, path },
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded | io::ErrorKind::FileTooLarge => {
+                Error::NoSpace { op, path }
+            }
             io::ErrorKind::NotFound => Error::NotFound { path },
             _ => Error::Io { op, path, source: Arc::new(source) },
         }
@@ -109,7 +111,11 @@ impl fmt::Display for Error {
         match self {
             Error::Io { op, path, source } => write!(f, "cannot {op} {path}: {source}"),
             Error::NoSpace { op, path } => {
-                write!(f, "cannot {op} {path}: the disk is full; free some room and try again")
+                write!(
+                    f,
+                    "cannot {op} {path}: the disk is full, or a quota or a limit on files (`ulimit -f`) is reached; \
+                     free some room and try again"
+                )
             }
             Error::Corruption(c) => c.fmt(f),
             Error::Locked { path } => write!(
@@ -155,5 +161,6 @@ mod tests {
         let full = Error::io("write", "a.log", io::Error::from_raw_os_error(28));
         assert!(full.is_no_space());
         assert!(full.to_string().contains("free some room"));
+        assert!(Error::io("write", "a.log", io::Error::from_raw_os_error(27)).is_no_space());
     }
 }

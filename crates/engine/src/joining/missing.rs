@@ -16,7 +16,7 @@ use crate::open::{State, needed_logs};
 use crate::version::TableSource;
 use crate::{Error, Result, manifest};
 use situ_device::Env;
-use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
+use situ_storage::{Corruption, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::BlockCache;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -68,8 +68,18 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
 
 /// What is damaged if a fast disk says that it is the store's, and the home has no DISKS.
 pub(super) fn disks_file(given: &Given) -> Error {
-    let path = format!("{}/{}", given.capacity.location(), FileName::Disks);
-    StorageError::corruption(path, 0, "file", "a file that names the store's fast disk", "no such file").into()
+    let damage = no_such_file(&given.capacity.location(), FileName::Disks, "a file that names the store's fast disk");
+    StorageError::Corruption(damage.into()).into()
+}
+
+/// What is damaged if a fast disk does not say whose it is.
+pub(super) fn member_file(at: &str) -> Corruption {
+    no_such_file(at, FileName::Member, "a file that says whose disk this is")
+}
+
+fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
+    let (file, found) = (format!("{place}/{name}"), "no such file".to_owned());
+    Corruption { file, offset: 0, what: "file".to_owned(), expected: expected.to_owned(), found }
 }
 
 /// Whether the store needs a file that is not at home.
