@@ -35,22 +35,32 @@ pub(crate) struct Background {
 }
 
 impl Background {
+    /// # Errors
+    /// A thread cannot be had. Those that were have ended by then, so the volumes can be given back.
     pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
         let background = Background { threads: Mutex::new(Vec::new()) };
-        background.spawn(core, "situ-flush", |core| {
+        background.start_all(core).inspect_err(|_| {
+            core.begin_closing();
+            core.wake_all();
+            background.join(core);
+        })?;
+        Ok(background)
+    }
+
+    fn start_all(&self, core: &Arc<Core>) -> Result<()> {
+        self.spawn(core, "situ-flush", |core| {
             serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush, |core| core.next_sample_in());
         })?;
         for _ in 0..core.options.compaction_threads.max(1) {
-            background.spawn(core, "situ-compact", |core| {
+            self.spawn(core, "situ-compact", |core| {
                 let rest = |core: &Core| core.next_rest_ends_in();
                 serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction, rest);
             })?;
         }
         for carry in [carry_writes::<0>, carry_writes::<1>, carry_writes::<2>] as [fn(&Arc<Core>); LOGGERS_MAX] {
-            background.spawn(core, "situ-log", carry)?;
+            self.spawn(core, "situ-log", carry)?;
         }
-        background.spawn(core, "situ-admit", admit_writes)?;
-        Ok(background)
+        self.spawn(core, "situ-admit", admit_writes)
     }
 
     fn spawn(&self, core: &Arc<Core>, name: &str, body: fn(&Arc<Core>)) -> Result<()> {
@@ -62,11 +72,7 @@ impl Background {
                 body(&owned);
             }),
         );
-        let handle = handle.map_err(|e| {
-            core.begin_closing();
-            core.wake_all();
-            Error::Storage(situ_storage::Error::io("start thread", name, e))
-        })?;
+        let handle = handle.map_err(|e| Error::Storage(situ_storage::Error::io("start thread", name, e)))?;
         lock(&self.threads).push(handle);
         Ok(())
     }

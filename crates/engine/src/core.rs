@@ -250,23 +250,30 @@ impl Core {
         self.prepare_log_by(|log, number| log.prepare_short(number, bytes_max))
     }
 
-    fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<(), StorageError>) -> Result<()> {
+    fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<bool, StorageError>) -> Result<()> {
         let log = self.writable()?;
-        let chosen = self.prepared_log.load(Ordering::Acquire);
-        let number = if chosen != 0 {
-            chosen
-        } else {
-            let fresh = self.new_number();
-            let raced = self.prepared_log.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
-            raced.map_or_else(|theirs| theirs, |_| fresh)
-        };
-        match prepare(log, number) {
-            // Another thread has rotated to it in the meantime: what was wanted has happened.
-            Err(_) if log.file() >= number => {
-                self.log_rotated(number);
-                Ok(())
+        loop {
+            let chosen = self.prepared_log.load(Ordering::Acquire);
+            let number = if chosen != 0 {
+                chosen
+            } else {
+                let fresh = self.new_number();
+                let raced = self.prepared_log.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
+                raced.map_or_else(|theirs| theirs, |_| fresh)
+            };
+            let prepared = prepare(log, number);
+            if matches!(prepared, Ok(true)) {
+                return Ok(());
             }
-            result => Ok(result.inspect_err(|_| self.log_rotated(number))?),
+            let rotated = log.file() >= number;
+            self.log_rotated(number);
+            match prepared {
+                // Another thread has rotated to it in the meantime: what was wanted has happened.
+                Err(_) if rotated => return Ok(()),
+                Err(error) => return Err(error.into()),
+                // Under another number, then.
+                Ok(_) => {}
+            }
         }
     }
 

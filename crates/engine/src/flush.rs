@@ -392,6 +392,9 @@ impl Core {
         loop {
             let seen = self.progress.generation();
             self.writable()?;
+            if keyspace.dropped.load(Ordering::Acquire) {
+                return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
+            }
             if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
                 return Ok(());
             }

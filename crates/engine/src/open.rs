@@ -227,11 +227,16 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     joined.settle()?;
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let volume = Arc::clone(&ground.volume);
-    let Built { core, manifest_number, old_logs } = ground.build()?;
+    let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
     let is_old = |name: &FileName| matches!(name, FileName::Manifest(number) if *number != manifest_number);
     let manifests = files.iter().map(|file| file.name).filter(is_old);
-    let logs = old_logs.into_iter().map(FileName::Log).filter(|log| files.iter().any(|file| file.name == *log));
-    manifests.chain(logs).try_for_each(|name| remove(&*volume, name))?;
+    let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
+    let logs = |numbers: Vec<u64>| numbers.into_iter().map(FileName::Log).filter(is_there);
+    manifests.chain(logs(old_logs)).try_for_each(|name| remove(&*volume, name))?;
+    for log in logs(unused_logs) {
+        remove(&*volume, log)?;
+        volume.sync_names()?;
+    }
     volume.sync_names()?;
     Ok(Opened { core, locks })
 }
@@ -341,8 +346,9 @@ pub(crate) struct Built {
     pub(crate) core: Arc<Core>,
     /// Of the manifest in force; the others are old.
     pub(crate) manifest_number: u64,
-    /// In the order in which they are to be removed.
     pub(crate) old_logs: Vec<u64>,
+    /// Needed, and without a record: to be removed in this order.
+    pub(crate) unused_logs: Vec<u64>,
 }
 
 impl Ground<'_> {
@@ -406,11 +412,11 @@ impl Ground<'_> {
             keyspace.log_number.store(needed, Ordering::Relaxed);
         }
         let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
-        // If it is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
-        // pages: so the last of them go first.
-        let released = self.logs.iter().copied().filter(|number| *number < oldest);
-        let never_used = self.logs.iter().rev().copied().filter(|number| *number >= oldest && unused.contains(number));
-        let old_logs = released.chain(never_used).collect();
+        // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
+        // pages: so the last of them go first, one by one.
+        let old_logs = self.logs.iter().copied().filter(|number| *number < oldest).collect();
+        let is_unused = |number: &u64| *number >= oldest && unused.contains(number);
+        let unused_logs = self.logs.iter().rev().copied().filter(is_unused).collect();
         let manifest_number = scratch.new_number();
         let next_file = scratch.new_number();
         let mut snapshot = Edit {
@@ -435,7 +441,7 @@ impl Ground<'_> {
             log_number,
             ..self.parts(registry)
         };
-        Ok(Built { core: Arc::new(Core::new(parts)), manifest_number, old_logs })
+        Ok(Built { core: Arc::new(Core::new(parts)), manifest_number, old_logs, unused_logs })
     }
 }
 

@@ -237,7 +237,7 @@ impl Judge {
 
     fn wish(&self, sample: &Sample) -> Option<Wish> {
         if sample.failures > 0 {
-            // Said again, the time begins anew: the disk fails still.
+            // Once down, it is down: that the disk fails still is no second decision.
             let reason = "a table could not be written to the fast disk".to_owned();
             return (self.pointer > 0).then_some(Wish { direction: Direction::Down, pointer: 0, reason, urgent: true });
         }

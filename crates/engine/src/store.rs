@@ -134,9 +134,9 @@ impl StoreBuilder {
     fn open_given(self, given: &Given) -> Result<Store> {
         let opened = open(given, self.env, self.options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
-        let background = if self.read_only { None } else { Some(Background::start(&core)?) };
         let default = lock(&core.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
+        let background = if self.read_only { None } else { Some(Background::start(&core)?) };
         let default = Keyspace { core: Arc::clone(&core), inner: default };
         let open = Open::new(&core, background, opened.locks);
         let inner = Inner { core, open, default };

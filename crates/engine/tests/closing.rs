@@ -382,3 +382,49 @@ fn closing_ends_threads_that_have_just_found_the_store_open() {
     });
     ended.recv_timeout(LONG).expect("a thread of the store waits to be told that it closes");
 }
+
+/// Has no thread for those who admit, and takes its time to say so.
+struct Short(Env, Duration);
+
+impl Executor for Short {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JobHandle>> {
+        if name == "situ-admit" {
+            self.0.clock.sleep(self.1);
+            return Err(std::io::ErrorKind::WouldBlock.into());
+        }
+        self.0.executor.spawn(name, job)
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        self.0.executor.event()
+    }
+}
+
+/// The flusher went on in a directory that was given back. When the next opener had it, it took a log file away that this one's
+/// manifest needed, and after a crash the writes in it were gone.
+#[test]
+fn a_store_that_gets_too_few_threads_has_ended_what_it_began_when_the_caller_is_told() {
+    for_each_seed(0, 60, |seed| {
+        world(seed, |executor, volume, mut rng| {
+            let store = open(executor, &volume, seed);
+            for n in 0..30u64 {
+                store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+            }
+            store.close().unwrap();
+            volume.set_faults(FaultPlan::none().latency(Duration::from_millis(1)..Duration::from_millis(5)));
+            let env = executor.env();
+            let short = Short(env.clone(), Duration::from_millis(rng.below(60)));
+            let env = Env { executor: Arc::new(short), ..env };
+            let opened = StoreBuilder::new(options(seed)).env(env.clone()).open_volume(Arc::new(volume.clone()));
+            assert!(opened.err().unwrap().to_string().contains("situ-admit"));
+            let changes = volume.changes();
+            env.clock.sleep(LONG);
+            assert_eq!(volume.changes(), changes, "a store that was never open is at work");
+            let store = open(executor, &volume, seed);
+            for n in 0..30u64 {
+                assert_eq!(store.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&[n as u8; 100][..]));
+            }
+            store.close().unwrap();
+        });
+    });
+}

@@ -6,8 +6,9 @@ mod common;
 use common::prefix::{self, Told};
 use common::*;
 use situ_device::Env;
-use situ_engine::{Durability, Error, Store, StoreBuilder, WriteBatch};
+use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_storage::{FileName, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -209,5 +210,53 @@ fn promise_2_nothing_appears_early() {
             writers.iter().for_each(|job| job.join().unwrap());
             store.close().unwrap();
         });
+    });
+}
+
+/// A log file that was prepared and never used lies between one that is ended and one that a killed process was making. Were it
+/// removed before that one, the next opening would miss what seems to have been in it.
+#[test]
+fn promise_1_an_opening_that_removes_log_files_without_a_record_can_end_anywhere() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let open = |volume: &SimVolume| {
+            let mut options = Options::default();
+            options.keyspace.memtable_bytes = 64 << 10;
+            StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
+        };
+        let store = open(&volume).unwrap();
+        let other = store.create_keyspace("other", Default::default()).unwrap();
+        other.put(b"key", b"value").unwrap();
+        store.put(b"key", b"value").unwrap();
+        // It ends the log file, which the other keyspace needs on.
+        store.flush().unwrap();
+        store.sync().unwrap();
+        let image = volume.crash_keep_all();
+        let logs = |volume: &SimVolume| {
+            let names = volume.list().unwrap().into_iter().map(|file| file.name);
+            names.filter(|name| matches!(name, FileName::Log(_))).collect::<Vec<_>>()
+        };
+        assert!(logs(&image).len() >= 2, "{:?}", logs(&image));
+        image.create_pages(FileName::Log(900), 2 * 4096).unwrap();
+        image.sync_names().unwrap();
+        let whole = image.crash_keep_all();
+        drop(open(&whole).unwrap());
+        assert!(!logs(&whole).contains(&FileName::Log(900)));
+        for change in 0..whole.changes() {
+            let crashing = image.crash_keep_all();
+            crashing.crash_at(change);
+            drop(open(&crashing));
+            for seed in 0..8 {
+                let left = if seed == 0 { crashing.crash_keep_all() } else { crashing.crash(seed) };
+                let names = logs(&left);
+                let store =
+                    open(&left).unwrap_or_else(|error| panic!("change {change}, seed {seed}, {names:?}: {error}"));
+                assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+                let other = store.keyspace("other").unwrap();
+                assert_eq!(other.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
+            }
+        }
     });
 }

@@ -27,6 +27,8 @@ pub struct Log {
     durable: AtomicU64,
     /// Buffered writes in flight, for those who wait a moment.
     buffered_flights: AtomicUsize,
+    /// No file is made under this number or a lower one any more; changed by who prepares.
+    number_given_up: AtomicU64,
 }
 
 /// How often a buffered commit looks whether the write in flight is over: a few microseconds, several times what a write
@@ -65,7 +67,8 @@ impl Log {
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let buffered_flights = AtomicUsize::new(0);
         let first_file_bytes = options.first_file_bytes;
-        Ok(Arc::new(Log { env, state, files, first_file_bytes, written, durable, buffered_flights }))
+        let number_given_up = AtomicU64::new(0);
+        Ok(Arc::new(Log { env, state, files, first_file_bytes, written, durable, buffered_flights, number_given_up }))
     }
 
     fn lock(&self) -> MutexGuard<'_, State> {
@@ -287,12 +290,14 @@ impl Log {
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
-    /// The number must be higher than the current file's and unused; a prepared file of another number is given up.
+    /// The number must be higher than the current file's and unused; a prepared file of another number is given up. False, and
+    /// nothing is ready, if the number was used for a file that has been given up, or that could not be made: its name may come
+    /// back in a crash, beside a second file of that name on another disk. The call is to be made again with another number.
     ///
     /// # Errors
     /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the call
-    /// can be made again.
-    pub fn prepare_next(&self, file_number: u64, min_bytes: u64) -> Result<()> {
+    /// can be made again, with another number.
+    pub fn prepare_next(&self, file_number: u64, min_bytes: u64) -> Result<bool> {
         if min_bytes > RECORD_BYTES_MAX as u64 {
             return Err(Error::Invalid(AppendError::TooLarge.to_string()));
         }
@@ -305,7 +310,7 @@ impl Log {
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
-    pub fn prepare_short(&self, file_number: u64, bytes_max: u64) -> Result<()> {
+    pub fn prepare_short(&self, file_number: u64, bytes_max: u64) -> Result<bool> {
         let bytes = self.files.short_bytes(self.first_file_bytes.min(bytes_max));
         let fits = |pages: &dyn PageFile| pages.pages() * PAGE_BYTES as u64 <= bytes;
         self.prepare(file_number, fits, || self.files.make_new(file_number, bytes))
@@ -316,23 +321,34 @@ impl Log {
         file_number: u64,
         fits: impl Fn(&dyn PageFile) -> bool,
         make: impl FnOnce() -> Result<Arc<dyn PageFile>>,
-    ) -> Result<()> {
+    ) -> Result<bool> {
         self.files.preparing(|| {
+            let is_given_up = || file_number <= self.number_given_up.load(Ordering::Relaxed);
             let mut state = self.lock();
             state.distance(file_number)?;
+            if is_given_up() {
+                return Ok(false);
+            }
             let next = state.next();
             let fits = |next: &Next| next.number == file_number && fits(&*next.pages);
             if next.as_ref().is_some_and(fits) {
-                return Ok(());
+                return Ok(true);
             }
             let unfit = next.take();
             drop(state);
             if let Some(next) = unfit {
+                self.number_given_up.fetch_max(next.number, Ordering::Relaxed);
                 self.files.add_old(next.number, next.pages.pages(), 0);
                 self.files.release_unused(next.number)?;
             }
-            let pages = make()?;
-            self.lock().set_next(file_number, pages)
+            if is_given_up() {
+                return Ok(false);
+            }
+            let made = make().and_then(|pages| self.lock().set_next(file_number, pages));
+            if made.is_err() {
+                self.number_given_up.fetch_max(file_number, Ordering::Relaxed);
+            }
+            made.map(|()| true)
         })
     }
 

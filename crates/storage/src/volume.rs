@@ -118,7 +118,7 @@ pub trait Writer: Send {
     fn sync(&mut self) -> Result<()>;
 
     /// Hands appended bytes to the operating system: they survive this process. Waits for the disk no more than
-    /// [`append`](Writer::append) does.
+    /// [`append`](Writer::append) does, but on a disk without a file system, where it is a [`sync`](Writer::sync).
     ///
     /// # Errors
     /// As [`append`](Writer::append).

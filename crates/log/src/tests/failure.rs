@@ -59,8 +59,8 @@ fn a_full_disk_while_preparing_can_be_tried_again() {
     let lsn = log.append(&[b"goes on"]).unwrap();
     log.commit(lsn, Durability::Synced).unwrap();
     shadow.faults(Faults::default());
-    log.prepare_next(2, 0).unwrap();
-    assert_eq!(log.rotate().unwrap(), 2);
+    assert!(log.prepare_next(3, 0).unwrap());
+    assert_eq!(log.rotate().unwrap(), 3);
     let lsn = log.append(&[b"in the next file"]).unwrap();
     log.commit(lsn, Durability::Synced).unwrap();
     let found = bodies(read_all(&shadow, RecoveryMode::Strict).unwrap().1);

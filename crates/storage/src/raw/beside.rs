@@ -52,8 +52,9 @@ impl Shared {
     pub(super) fn refresh(&self) -> Result<()> {
         let loaded = load(&self.transfers)?;
         let mut state = self.lock();
-        // A frame on its way from before the lock was given back is noted where it was planned.
-        if state.is_mine || state.journal.writing || state.is_as(&loaded) {
+        // A frame on its way from before the lock was given back is noted where it was planned. And another thread may have read
+        // later, and be done earlier: in an older state a file would be there again whose pages are another's.
+        if state.is_mine || state.journal.writing || state.is_as(&loaded) || state.is_ahead_of(&loaded) {
             return Ok(());
         }
         let old = self.replace(&mut state, loaded)?;

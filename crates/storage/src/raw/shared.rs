@@ -133,6 +133,12 @@ impl State {
         self.position() == (loaded.layout, loaded.replayed.epoch, loaded.replayed.sequence)
     }
 
+    /// Whether `loaded` was read from an earlier journal of the same disk.
+    pub(super) fn is_ahead_of(&self, loaded: &Loaded) -> bool {
+        let (layout, epoch, sequence) = self.position();
+        layout.id == loaded.layout.id && (loaded.replayed.epoch, loaded.replayed.sequence) < (epoch, sequence)
+    }
+
     /// The disk and the last durable frame of its journal, as far as this volume knows.
     fn position(&self) -> (Superblock, u64, u64) {
         (self.layout, self.journal.epoch, self.journal.sequence)

@@ -1,6 +1,8 @@
 //! Reading beside the process that writes.
 
 use super::*;
+use situ_device::{Completion, Device, DeviceLock, Op, Queue, Space, Ticket};
+use std::sync::Mutex;
 use std::time::Duration;
 
 /// `situ disk show` and `check` read beside a store that writes: no page of theirs need be of the same moment.
@@ -163,5 +165,159 @@ fn a_guest_that_is_several_checkpoints_behind_knows_it() {
         device.rot(other_half * PAGE + 30, 1);
         let found = gone.read_at(0, &mut [0; 100]);
         assert!(matches!(found, Err(Error::NotFound { .. })), "{found:?}");
+    });
+}
+
+/// Holds up the first read at an offset until it is let go.
+struct Held {
+    offset: u64,
+    came: Mutex<bool>,
+    goes: Mutex<bool>,
+    bell: Arc<dyn situ_device::Event>,
+}
+
+impl Held {
+    fn pass(&self) {
+        *self.came.lock().unwrap() = true;
+        self.bell.notify();
+        self.until(|held| *held.goes.lock().unwrap());
+    }
+
+    fn until(&self, is_so: impl Fn(&Held) -> bool) {
+        loop {
+            let seen = self.bell.generation();
+            if is_so(self) {
+                return;
+            }
+            self.bell.wait(seen, None);
+        }
+    }
+
+    fn let_go(&self) {
+        *self.goes.lock().unwrap() = true;
+        self.bell.notify();
+    }
+}
+
+type Holds = Arc<Mutex<Vec<Arc<Held>>>>;
+
+struct Gated(SimDevice, Holds);
+
+impl Device for Gated {
+    fn describe(&self) -> String {
+        self.0.describe()
+    }
+
+    fn lock(&self) -> io::Result<Box<dyn DeviceLock>> {
+        self.0.lock()
+    }
+
+    fn geometry(&self) -> situ_device::Geometry {
+        self.0.geometry()
+    }
+
+    fn space(&self) -> Space {
+        self.0.space()
+    }
+
+    fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
+        Ok(Box::new(GatedQueue(self.0.queue(depth)?, Arc::clone(&self.1))))
+    }
+}
+
+struct GatedQueue(Box<dyn Queue>, Holds);
+
+impl Queue for GatedQueue {
+    fn submit(&mut self, op: Op, buffer: Buffer) -> std::result::Result<Ticket, (Buffer, io::Error)> {
+        self.0.submit(op, buffer)
+    }
+
+    fn poll(&mut self, done: &mut Vec<Completion>) -> usize {
+        self.0.poll(done)
+    }
+
+    fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize {
+        let before = done.len();
+        let found = self.0.wait(done, timeout);
+        // Read already: the bytes are those of before the wait.
+        for completion in &done[before..] {
+            if let Op::Read { offset } = completion.op {
+                let held = {
+                    let mut holds = self.1.lock().unwrap();
+                    holds.iter().position(|held| held.offset == offset).map(|at| holds.remove(at))
+                };
+                if let Some(held) = held {
+                    held.pass();
+                }
+            }
+        }
+        found
+    }
+}
+
+/// Three threads of one guest: the reading of the catalogue that began first ends last, and puts the older state in place.
+#[test]
+fn a_guest_does_not_go_back_to_an_older_catalogue() {
+    let sim = SimExecutor::new(23);
+    let env = sim.env();
+    let device = SimDevice::new(&env, 300 * PAGE, FaultPlan::none(), 23);
+    sim.run(|| {
+        format(&env, &device, &FormatOptions { journal_half_bytes: Some(16 * PAGE), ..small() });
+        let writer = open(&env, &device).unwrap();
+        let _lock = writer.lock().unwrap();
+        write(&writer, FileName::Table(1), &pattern(1, 90_000)).unwrap();
+        let holds = Holds::default();
+        let gated = Arc::new(Gated(device.clone(), Arc::clone(&holds)));
+        let guest = Arc::new(RawVolume::open(gated, env.clone(), RawOptions { cache_bytes: 0 }).unwrap());
+        let hold = |offset| {
+            let bell = env.executor.event();
+            let held = Arc::new(Held { offset, came: Mutex::new(false), goes: Mutex::new(false), bell });
+            holds.lock().unwrap().push(Arc::clone(&held));
+            held
+        };
+        let one = guest.open(FileName::Table(1)).unwrap();
+        write(&writer, FileName::Table(2), &pattern(2, 90_000)).unwrap();
+        // Thread A reads the catalogue again, and is slow.
+        let slow = hold(guest.shared.lock().layout.half_first(0) * PAGE);
+        let there = Arc::clone(&guest);
+        let a = env.executor.spawn("a", Box::new(move || drop(there.open(FileName::Table(99))))).unwrap();
+        slow.until(|held| *held.came.lock().unwrap());
+        // The writer removes the file, durably, and uses its pages again.
+        writer.remove(FileName::Table(1)).unwrap();
+        writer.sync_names().unwrap();
+        for number in 3..11 {
+            write(&writer, FileName::Table(number), &pattern(number, 90_000)).unwrap();
+        }
+        // Thread C reads the newest catalogue.
+        assert!(guest.list().unwrap().iter().all(|file| file.name != FileName::Table(1)));
+        // Thread B reads from the file that has gone, and looks whether anything has changed since.
+        let looks = hold(0);
+        let found = Arc::new(Mutex::new(None));
+        let (there, reader) = (Arc::clone(&found), Arc::clone(&one));
+        let b = env
+            .executor
+            .spawn(
+                "b",
+                Box::new(move || {
+                    let mut bytes = vec![0; 100];
+                    let result = reader.read_at(0, &mut bytes);
+                    *there.lock().unwrap() = Some(result.map(|()| bytes));
+                }),
+            )
+            .unwrap();
+        looks.until(|held| *held.came.lock().unwrap());
+        slow.let_go();
+        a.join().unwrap();
+        looks.let_go();
+        b.join().unwrap();
+        match found.lock().unwrap().take().unwrap() {
+            Ok(bytes) => {
+                assert!(
+                    bytes[..] == pattern(1, 90_000)[..100],
+                    "bytes of another file were taken for those of table 1"
+                );
+            }
+            Err(error) => assert!(matches!(error, Error::NotFound { .. }), "{error}"),
+        };
     });
 }
