@@ -341,14 +341,10 @@ impl Core {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
             Obstacle::NoLogFile { bytes } => {
-                // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that can make room.
-                let ask_for_room = |error: &Error| {
-                    if error.is_no_space() {
-                        self.log_wanted.store(true, Ordering::Release);
-                        self.work.notify();
-                    }
+                let ready = match self.prepare_log(bytes) {
+                    Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, error),
+                    ready => ready?,
                 };
-                let ready = self.prepare_log(bytes).inspect_err(ask_for_room)?;
                 if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
                     self.stats.counters.write_stops.add(1);
                 }
@@ -382,6 +378,30 @@ impl Core {
                     }),
                 }
             }
+        }
+    }
+
+    /// The disk has no room for a log file, which is what `error` says: a flush may give some back that is due, or for which a
+    /// memtable can be sealed. True and false as [`clear_way`](Core::clear_way) says.
+    fn make_room_for_log(&self, bytes: u64, error: Error) -> Result<bool> {
+        // A log that has only begun has not asked the flusher for its next file yet.
+        self.log_wanted.store(true, Ordering::Release);
+        self.work.notify();
+        if self.a_flush_is_due_that_frees_log() {
+            return Ok(false);
+        }
+        // One may have ended since.
+        if self.prepare_log(bytes).is_ok_and(|ready| ready) {
+            return Ok(true);
+        }
+        self.check_flushes()?;
+        match self.seal_for_room() {
+            Ok(true) => {
+                self.work.notify();
+                Ok(true)
+            }
+            Ok(false) => Err(error),
+            Err(other) => Err(if other.is_no_space() { error } else { other }),
         }
     }
 

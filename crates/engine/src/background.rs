@@ -253,7 +253,7 @@ impl Core {
     /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
     /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,
     /// or a writer was faster.
-    fn seal_for_room(&self) -> Result<bool> {
+    pub(crate) fn seal_for_room(&self) -> Result<bool> {
         let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
         // What is in the way wants the room itself: a file would be made again and again, and used up by writers.
         if !keyspace.has_room(self.memtables_max(&keyspace)) {

@@ -9,6 +9,8 @@
 //!   that file begins at home. Where a spare at home would be used next and there is room again, the file is made on the
 //!   fast disk and the spare goes.
 //! * Tables lie where their creator wanted them.
+//! * CURRENT, the manifest, IDENTITY and DISKS are at home. One that lies on the fast disk is never read: somebody may have taken
+//!   that for a store.
 //! * What else turns up on the fast disk of a store that is open for writing is nobody's (`disks/strangers.rs`).
 //!
 //! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
@@ -36,6 +38,7 @@ use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use strangers::belongs_at_home;
 
 /// The volume number of the capacity disk, as in the manifest.
 pub(crate) const CAPACITY: u32 = 0;
@@ -223,7 +226,7 @@ impl Disks {
         if !on_fast.all_mine {
             // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the
             // set and does no harm, as it does not come again.
-            on_fast.names.extend(files.iter().map(|file| file.name));
+            on_fast.names.extend(files.iter().map(|file| file.name).filter(|name| !belongs_at_home(*name)));
         }
         drop(on_fast);
         Ok(files)
@@ -278,10 +281,12 @@ impl Disks {
             return Ok((open(&self.fast.volume)?, FAST));
         }
         match open(&self.capacity.volume) {
-            Err(error @ Error::NotFound { .. }) if name.number().is_some() => match open(&self.fast.volume) {
-                Ok(opened) => Ok((opened, FAST)),
-                Err(_) => Err(error),
-            },
+            Err(error @ Error::NotFound { .. }) if name.number().is_some() && !belongs_at_home(name) => {
+                match open(&self.fast.volume) {
+                    Ok(opened) => Ok((opened, FAST)),
+                    Err(_) => Err(error),
+                }
+            }
             result => Ok((result?, CAPACITY)),
         }
     }
@@ -444,7 +449,8 @@ impl Volume for Disks {
 
     fn list(&self) -> Result<Vec<FileMeta>> {
         let mut files = self.capacity.volume.list()?;
-        let on_fast = self.list_fast()?;
+        let mut on_fast = self.list_fast()?;
+        on_fast.retain(|file| !belongs_at_home(file.name));
         files.retain(|file| !on_fast.iter().any(|other| other.name == file.name));
         files.extend(on_fast);
         files.sort_by_key(|file| file.name);

@@ -195,6 +195,7 @@ fn read_or<T>(
 /// See the module's page.
 pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let capacity = &given.capacity;
+    refuse_fast_disk_as_home(&**capacity)?;
     let mut locks = Locks::default();
     if access.writes() {
         locks.take(&**capacity)?;
@@ -312,6 +313,26 @@ fn unknown(given: &Given, at: &str, damage: &Corruption, why: &str) -> Error {
          the one, copy its files with numbers into the home, where they are found as well; then, or if the disk is lost for \
          good, repair the store without it (`situ repair --without-fast-disk`; with `--dry-run` that says what would be lost)"
     ))
+}
+
+/// What is made in place of a store there would take the names of the files of the store whose fast disk it is.
+///
+/// # Errors
+/// A directory that is to be a store's home says that it is the fast disk of a store.
+pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
+    if !home.list()?.iter().any(|file| file.name == FileName::Member) {
+        return Ok(());
+    }
+    let home_shown = home.location();
+    let whose = match Member::read(home) {
+        Ok(Some(member)) => format!("the store {}", member.store),
+        _ => "a store".to_owned(),
+    };
+    Err(Error::Disks(format!(
+        "{home_shown} is the fast disk of {whose}, as the file MEMBER there says, and not the home of one. Nothing was changed. Name \
+         the directory that has that store's DISKS and CURRENT. Only if that store is gone for good, or does not have this disk any \
+         more, is MEMBER a left-over, to be removed together with the files that have numbers"
+    )))
 }
 
 /// A disk that is added has nothing on it but what is left of an addition or of a drain that was cut short: MEMBER, and a

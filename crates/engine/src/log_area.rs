@@ -44,12 +44,17 @@ impl Core {
             let disks = self.placing.as_ref().map(|placing| &placing.disks);
             disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
         };
+        is_ordinary
+            && is_full
+            && !log.has_file_at_hand(self.prepared_log(), bytes, on_fast)
+            && self.a_flush_is_due_that_frees_log()
+    }
+
+    /// Whether a flush gives log files back soon, as far as is known.
+    pub(crate) fn a_flush_is_due_that_frees_log(&self) -> bool {
         // In this order: a flush is counted as releasing before its memtable goes.
-        let is_due = || {
-            let due = self.a_flush_frees_log() || self.flushes_releasing.load(Ordering::SeqCst) > 0;
-            due && self.check_flushes().is_ok()
-        };
-        is_ordinary && is_full && !log.has_file_at_hand(self.prepared_log(), bytes, on_fast) && is_due()
+        let due = self.a_flush_frees_log() || self.flushes_releasing.load(Ordering::SeqCst) > 0;
+        due && self.check_flushes().is_ok()
     }
 
     /// Whether the oldest log file is held back by a memtable that is going to be flushed, and not by one that is written to.

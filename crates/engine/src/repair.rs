@@ -5,7 +5,8 @@
 //! 2. If nothing is wrong, nothing is done.
 //! 3. *Tables.* With a manifest, sound tables stay where they are. Of a damaged one, every sound block is written to a
 //!    new table that takes its place in its level; missing ones are left out.
-//! 4. *Rebuild.* Without a manifest nobody knows which level a table was in, and file numbers or sequence numbers of
+//! 4. *Rebuild.* A manifest that misses files while others are there that it does not name has lost its last edits, or its files: it is
+//!    not followed, and what it misses counts as lost. Without a manifest nobody knows which level a table was in, and file numbers or sequence numbers of
 //!    tables do not tell which of two versions is newer when both are in tables that compactions have written. So all
 //!    tables of a keyspace are merged, entry by entry, into one sorted run for the deepest level. Names of keyspaces come
 //!    from what can be read of any manifest; others are called `keyspace-N`.
@@ -169,13 +170,29 @@ enum Basis {
     Fragments(Fragments),
 }
 
-#[derive(Debug, Default)]
+#[derive(Default)]
 struct Fragments {
     names: BTreeMap<u32, String>,
     dropped: HashSet<u32>,
     replaced: HashSet<u64>,
     next_keyspace: u32,
     last_sequence: u64,
+    /// What a manifest says that does not fit the files. What it names and is not there may have been replaced by what it does
+    /// not name, or be lost.
+    unfit: Option<State>,
+}
+
+/// The state of a manifest, and how many files it misses.
+struct Ranked {
+    missing: usize,
+    state: State,
+}
+
+impl Ranked {
+    /// Fewest missing files first, then the youngest.
+    fn rank(&self) -> (usize, std::cmp::Reverse<u64>) {
+        (self.missing, std::cmp::Reverse(self.state.next_file))
+    }
 }
 
 /// The state to build on.
@@ -259,22 +276,28 @@ impl Repair {
                 manifests.clone()
             }
         };
-        let mut best: Option<((usize, std::cmp::Reverse<u64>), State)> = None;
+        let (mut best, mut unfit): (Option<Ranked>, Option<Ranked>) = (None, None);
         for number in candidates {
-            match self.read_manifest(number) {
-                Ok((state, rank)) if best.as_ref().is_none_or(|(other, _)| rank < *other) => best = Some((rank, state)),
-                Ok(_) => {}
-                Err(error) => {
-                    self.damage(FileName::Manifest(number), error)?;
-                    self.aside.insert(FileName::Manifest(number));
+            let error = match self.read_manifest(number) {
+                Ok((ranked, wrong)) => {
+                    let kept = if wrong.is_none() { &mut best } else { &mut unfit };
+                    if kept.as_ref().is_none_or(|other| ranked.rank() < other.rank()) {
+                        *kept = Some(ranked);
+                    }
+                    wrong
                 }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                self.damage(FileName::Manifest(number), error)?;
+                self.aside.insert(FileName::Manifest(number));
             }
         }
-        if let Some((_, state)) = best {
-            return Ok(Basis::Manifest(state));
+        if let Some(best) = best {
+            return Ok(Basis::Manifest(best.state));
         }
         self.report.rebuilt = true;
-        let mut fragments = Fragments::default();
+        let mut fragments = Fragments { unfit: unfit.map(|unfit| unfit.state), ..Fragments::default() };
         for number in manifests {
             self.aside.insert(FileName::Manifest(number));
             match manifest::readable_edits(&*self.volume, number) {
@@ -285,8 +308,8 @@ impl Repair {
         Ok(Basis::Fragments(fragments))
     }
 
-    /// The state of a manifest, with a rank: fewest missing files first, then the youngest.
-    fn read_manifest(&mut self, number: u64) -> situ_storage::Result<(State, (usize, std::cmp::Reverse<u64>))> {
+    /// The state of a manifest, and what is wrong with it if it does not fit the files.
+    fn read_manifest(&self, number: u64) -> situ_storage::Result<(Ranked, Option<StorageError>)> {
         let name = FileName::Manifest(number);
         let wrong = |offset, what: &str, expected: &str, found: String| {
             StorageError::corruption(format!("{}/{name}", self.volume.location()), offset, what, expected, found)
@@ -295,16 +318,35 @@ impl Repair {
         let (whole, torn) = (found.whole_bytes, found.whole_bytes < found.bytes);
         let state = State::replay(found.edits, &self.yard.source).map_err(|text| wrong(0, "edits", "a state", text))?;
         let missing = state.missing_files(&self.files);
-        // Files that are missing while others are too many: the manifest has lost its last edits.
+        // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
         let strangers = self.tables_found().iter().filter(|number| !in_force.contains(number)).count();
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
-        if !explained && (torn || strangers > 0) {
-            let found = format!("one in which {} files are missing and {strangers} are not named", missing.len());
-            return Err(wrong(whole, "last edits", "a state that fits the files", found));
+        let missing = missing.len();
+        let unfit = (!explained && (torn || strangers > 0)).then(|| {
+            let found = format!("one in which {missing} of them are missing and {strangers} are not named");
+            wrong(whole, "last edits", "a state that fits the files", found)
+        });
+        Ok((Ranked { missing, state }, unfit))
+    }
+
+    /// Tells what an unfit manifest names and is not there as lost. True if a log file is among it.
+    fn tell_missing(&mut self, unfit: &State, names: &BTreeMap<u32, String>) -> Result<bool> {
+        let mut head_missing = false;
+        for missing in unfit.missing_files(&self.files) {
+            head_missing |= matches!(missing.name, FileName::Log(_)) && unfit.closed != missing.name.number();
+            self.damage(missing.name, missing.error(&*self.volume))?;
+            for (id, keyspace) in &unfit.keyspaces {
+                let is_missing = |meta: &TableMeta| FileName::Table(meta.number) == missing.name;
+                for (_, file) in keyspace.version.files().filter(|(_, file)| is_missing(&file.meta)) {
+                    let span = Some(&file.meta.span);
+                    let lost = LostRange::of(&name_of(*id, names), file.meta.number, LossKind::Entries, span);
+                    self.report.lost_ranges.push(lost);
+                    self.report.tables_lost += 1;
+                }
+            }
         }
-        let rank = (missing.len(), std::cmp::Reverse(state.next_file));
-        Ok((state, rank))
+        Ok(head_missing)
     }
 
     /// Steps 1 to 4 for tables and logs.
@@ -329,6 +371,9 @@ impl Repair {
         state.pass_numbers_of(&self.files);
         self.yard.next_file.store(state.next_file, Ordering::Relaxed);
         let logs = needed_logs(&state, self.files.iter().map(|f| f.name));
+        if let Some(Fragments { unfit: Some(unfit), names, .. }) = &known {
+            head_missing |= self.tell_missing(unfit, names)?;
+        }
         let log = self.logs(&state, &logs, head_missing || (known.is_some() && logs.is_empty()))?;
         match known {
             None => self.tables(&mut state)?,
@@ -484,6 +529,12 @@ impl Repair {
         let temporary: Vec<u64> =
             found.iter().map(|(_, meta)| meta.number).filter(|number| !originals.contains(number)).collect();
         for id in ids {
+            if !names.contains_key(&id) && id != DEFAULT_KEYSPACE_ID {
+                let name = name_of(id, &names);
+                self.report
+                    .notes
+                    .push(format!("no manifest has the name of keyspace {id} any more: it is called {name:?} now"));
+            }
             let metas: Vec<TableMeta> =
                 found.iter().filter(|(other, _)| *other == id).map(|(_, meta)| meta.clone()).collect();
             let newest = metas.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);

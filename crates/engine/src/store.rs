@@ -9,7 +9,7 @@ use crate::core::{Core, lock};
 use crate::edit::Edit;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::iter::Iter;
-use crate::joining::{Access, Given, clear_fast_disk, given};
+use crate::joining::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
 use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
@@ -215,6 +215,7 @@ impl Store {
     pub fn destroy(directory: impl AsRef<Path>) -> Result<()> {
         let directory = directory.as_ref();
         let volume = DirectoryVolume::open(directory)?;
+        refuse_fast_disk_as_home(&volume)?;
         let lock = volume.lock()?;
         clear_fast_disk(&volume)?;
         let mut files = volume.list()?;

@@ -396,6 +396,37 @@ fn without_current_or_manifest_or_log_the_rest_is_whole() {
     });
 }
 
+/// A table that no manifest names, as a killed compaction leaves one, had a repair throw the manifest away, and with it the knowledge
+/// of what was missing: nothing was said to be lost.
+#[test]
+fn missing_files_beside_files_that_belong_to_nothing_are_told_as_lost() {
+    for_each_seed(450, 8, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let built = build(&env, seed);
+            let number = |(name, _): &(FileName, u64)| name.number().unwrap_or(0);
+            let highest = files(&built.volume).iter().map(number).max().unwrap();
+            let tables: Vec<FileName> = files(&built.volume)
+                .iter()
+                .map(|(name, _)| *name)
+                .filter(|name| matches!(name, FileName::Table(_)))
+                .collect();
+            for missing in &tables {
+                for stranger in [0, tables.len() / 2] {
+                    let copy = built.volume.crash_keep_all();
+                    copy.set_contents(FileName::Table(highest + 1), &copy.contents(tables[stranger]).unwrap());
+                    copy.remove(*missing).unwrap();
+                    let what = format!("{missing} is missing, and {} is there again", tables[stranger]);
+                    let report = check_repair(&env, &copy, &built, seed, &what);
+                    assert!(!report.lost_ranges.is_empty(), "{what}: {report}");
+                    assert_eq!(report.keyspaces, NAMES, "{what}");
+                }
+            }
+        });
+    });
+}
+
 #[test]
 fn several_damages_at_once_are_repaired_truthfully() {
     for_each_seed(500, 12, |seed| {

@@ -5,7 +5,7 @@ mod common;
 
 use common::fast::{builder, fill, holds, small};
 use situ_device::Env;
-use situ_engine::{Error, RepairOptions, repair_directory, repair_volumes, verify_directory, verify_volumes};
+use situ_engine::{Error, RepairOptions, Store, repair_directory, repair_volumes, verify_directory, verify_volumes};
 use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
@@ -389,4 +389,66 @@ fn a_drain_names_what_nobody_will_take_away() {
         holds(&store, 200);
         store.close().unwrap();
     }
+}
+
+/// Whoever opened a fast disk's directory as a store made one there, which took the log away and had its CURRENT read for the home's:
+/// the next opening of the store removed all tables.
+#[test]
+fn promise_6_the_directory_of_a_fast_disk_is_no_store() {
+    for count in [0, 20, 500] {
+        let root = tempfile::tempdir().unwrap();
+        let (home, fast) = (&root.path().join("home"), &root.path().join("fast"));
+        let store = builder(None).open(home).unwrap();
+        fill(&store, 0, 100);
+        store.flush().unwrap();
+        store.close().unwrap();
+        let store = builder(Some(fast)).open(home).unwrap();
+        fill(&store, 100, count);
+        store.wait_idle().unwrap();
+        store.close().unwrap();
+        let repaired =
+            |dry_run| repair_directory(fast, RepairOptions { dry_run, ..RepairOptions::default() }).map(drop);
+        let refused = [
+            builder(None).open(fast).map(drop),
+            builder(None).read_only().open(fast).map(drop),
+            builder(Some(&root.path().join("other"))).open(fast).map(drop),
+            repaired(true),
+            repaired(false),
+            Store::destroy(fast),
+        ];
+        for result in refused {
+            let Err(Error::Disks(text)) = result else { panic!("{result:?}") };
+            assert!(text.contains("is the fast disk of the store") && text.contains("Nothing was changed"), "{text}");
+        }
+        let store = builder(None).open(home).unwrap();
+        holds(&store, 100 + count);
+        store.close().unwrap();
+    }
+}
+
+/// Nor is what somebody has copied there read in place of the home's own.
+#[test]
+fn promise_6_files_that_belong_at_home_are_not_read_from_the_fast_disk() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, fast, other) = (&root.path().join("home"), &root.path().join("fast"), &root.path().join("other"));
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 0, 300);
+    store.wait_idle().unwrap();
+    store.close().unwrap();
+    builder(None).open(other).unwrap().close().unwrap();
+    for entry in std::fs::read_dir(other).unwrap().flatten() {
+        let name = entry.file_name().into_string().unwrap();
+        if ["CURRENT", "IDENTITY"].contains(&&*name) || name.starts_with("MANIFEST") {
+            std::fs::copy(entry.path(), fast.join(name)).unwrap();
+        }
+    }
+    std::fs::copy(home.join("DISKS"), fast.join("DISKS")).unwrap();
+    assert!(repair_directory(home, RepairOptions::default()).unwrap().was_sound);
+    for _ in 0..2 {
+        let store = builder(None).open(home).unwrap();
+        holds(&store, 300);
+        store.flush().unwrap();
+        store.close().unwrap();
+    }
+    assert!(fast.join("CURRENT").exists(), "it is nobody's business to remove it");
 }

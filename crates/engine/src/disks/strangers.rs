@@ -8,7 +8,7 @@ use super::Disks;
 use situ_storage::{FileName, Result};
 
 /// What a store never puts on a fast disk.
-fn belongs_at_home(name: FileName) -> bool {
+pub(super) fn belongs_at_home(name: FileName) -> bool {
     matches!(name, FileName::Current | FileName::Manifest(_) | FileName::Identity | FileName::Disks)
 }
 
