@@ -35,10 +35,12 @@
 
 use crate::commit::{Caller, Obstacle, Request, Write};
 use crate::core::{Core, lock, wake};
+use crate::keyspace::KeyspaceCore;
 use crate::options::Durability;
 use crate::outstanding::Outstanding;
 use crate::{Error, Result};
 use situ_device::Event;
+use situ_log::LogOptions;
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -381,12 +383,10 @@ impl Core {
         }
     }
 
-    /// The disk has no room for a log file, which is what `error` says: a flush may give some back that is due, or for which a
-    /// memtable can be sealed. True and false as [`clear_way`](Core::clear_way) says.
+    /// The disk has no room for a log file of the ordinary length, which is what `error` says: a flush may give some back that is
+    /// due, or for which a memtable can be sealed; or a short file is enough. True and false as
+    /// [`clear_way`](Core::clear_way) says.
     fn make_room_for_log(&self, bytes: u64, error: Error) -> Result<bool> {
-        // A log that has only begun has not asked the flusher for its next file yet.
-        self.log_wanted.store(true, Ordering::Release);
-        self.work.notify();
         if self.a_flush_is_due_that_frees_log() {
             return Ok(false);
         }
@@ -394,15 +394,38 @@ impl Core {
         if self.prepare_log(bytes).is_ok_and(|ready| ready) {
             return Ok(true);
         }
-        self.check_flushes()?;
-        match self.seal_for_room() {
+        self.check_flushes().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
+        let made = match self.goes_on_in_a_short_log(bytes) {
+            Ok(false) => self.seal_for_room(),
+            short => short,
+        };
+        match made {
             Ok(true) => {
                 self.work.notify();
                 Ok(true)
             }
-            Ok(false) => Err(error),
-            Err(other) => Err(if other.is_no_space() { error } else { other }),
+            Err(other) if !other.is_no_space() => Err(other),
+            Ok(false) | Err(_) => {
+                // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that goes on trying.
+                self.log_wanted.store(true, Ordering::Release);
+                self.work.notify();
+                Err(error)
+            }
         }
+    }
+
+    /// False if what memtables have, and this write, would then perhaps find no room for its table.
+    pub(crate) fn goes_on_in_a_short_log(&self, bytes: u64) -> Result<bool> {
+        let space = self.volume.space();
+        let free = space.logical_total.saturating_sub(space.logical_used);
+        let in_memory =
+            |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().slots().map(|slot| slot.bytes()).sum::<u64>();
+        let unflushed: u64 = self.keyspaces().iter().map(in_memory).sum();
+        let file = LogOptions::default().first_file_bytes.max(bytes);
+        if free < file.saturating_add(bytes).saturating_add(unflushed) {
+            return Ok(false);
+        }
+        self.prepare_short_log(bytes, u64::MAX).map(|()| true)
     }
 
     /// One turn of the admission thread: begins the first write in the room. Tells it to wait for progress beyond what it

@@ -219,6 +219,10 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
         return Ok(true);
     }
     if let Err(error) = prepared {
+        if error.is_no_space() && core.goes_on_in_a_short_log(0)? {
+            core.log_wanted.store(false, Ordering::Release);
+            return Ok(true);
+        }
         return if error.is_no_space() && core.seal_for_room()? { Ok(true) } else { Err(error) };
     }
     core.limit_log()?;
@@ -259,7 +263,7 @@ impl Core {
         if !keyspace.has_room(self.memtables_max(&keyspace)) {
             return Ok(false);
         }
-        self.prepare_short_log(situ_log::FILE_BYTES_MIN)?;
+        self.prepare_short_log(0, situ_log::FILE_BYTES_MIN)?;
         match self.seal_once(&keyspace, Level0::Heeded) {
             Ok(()) => Ok(true),
             Err(Obstacle::Refused(error)) => Err(*error),

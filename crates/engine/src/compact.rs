@@ -402,7 +402,7 @@ impl Core {
 
     /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
     fn shorten_log(&self, log: &Log) -> Result<()> {
-        self.prepare_short_log(u64::MAX)?;
+        self.prepare_short_log(0, u64::MAX)?;
         {
             let mut commit = lock(&self.commit);
             // Asked again: with the lock, nobody writes.

@@ -245,9 +245,10 @@ impl Core {
         self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
     }
 
-    /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room, `bytes_max` at most.
-    pub(crate) fn prepare_short_log(&self, bytes_max: u64) -> Result<()> {
-        self.prepare_log_by(|log, number| log.prepare_short(number, bytes_max))
+    /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room, `bytes_max` at most if that is enough for
+    /// a record of `bytes`.
+    pub(crate) fn prepare_short_log(&self, bytes: u64, bytes_max: u64) -> Result<()> {
+        self.prepare_log_by(|log, number| log.prepare_short(number, bytes, bytes_max))
     }
 
     fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<bool, StorageError>) -> Result<()> {

@@ -46,17 +46,25 @@ fn is_ordinary(bytes: u64, file_bytes: u64) -> bool {
     (file_bytes..=file_bytes.saturating_mul(2).max(4 * PAGE_BYTES as u64)).contains(&bytes)
 }
 
-/// Makes a file of `bytes`, of half of that if the disk has no room for it, and so on down to the shortest.
-fn shorter_if_full<T>(bytes: u64, make: impl Fn(u64) -> Result<T>) -> Result<T> {
+/// Makes a file of `bytes`, of half of that if the disk has no room for it, and so on down to `least`.
+fn shorter_if_full<T>(bytes: u64, least: u64, make: impl Fn(u64) -> Result<T>) -> Result<T> {
     let mut bytes = bytes;
     loop {
         match make(bytes) {
-            Err(error) if error.is_no_space() && bytes > FILE_BYTES_MIN => {
-                bytes = (bytes / 2).next_multiple_of(PAGE_BYTES as u64).max(FILE_BYTES_MIN);
+            Err(error) if error.is_no_space() && bytes > least => {
+                bytes = (bytes / 2).next_multiple_of(PAGE_BYTES as u64).max(least);
             }
             result => return result,
         }
     }
+}
+
+/// Bytes of the shortest file that has room for a record of `record_bytes`.
+pub(crate) fn shortest_for(record_bytes: u64) -> u64 {
+    let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
+    // The last page is for the end mark.
+    let pages = record.div_ceil(PAYLOAD_BYTES as u64).saturating_add(1);
+    pages.saturating_mul(PAGE_BYTES as u64).max(FILE_BYTES_MIN)
 }
 
 pub(crate) struct Files {
@@ -95,12 +103,9 @@ impl Files {
         self.list.lock().expect("a thread panicked over the list of log files")
     }
 
-    /// Bytes of a file that has room for a record of `record_bytes`.
+    /// Bytes of a file that is made for a record of `record_bytes`, and has room for others.
     pub(crate) fn bytes_for(&self, record_bytes: u64) -> u64 {
-        let record = record_bytes.saturating_add(RECORD_HEADER_BYTES as u64);
-        // The last page is for the end mark.
-        let pages = record.div_ceil(PAYLOAD_BYTES as u64).saturating_add(1).max(4);
-        pages.saturating_mul(PAGE_BYTES as u64).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
+        shortest_for(record_bytes).max(self.file_bytes.next_multiple_of(PAGE_BYTES as u64))
     }
 
     /// Whether `pages` is long enough for a record of `record_bytes`.
@@ -131,7 +136,7 @@ impl Files {
     /// Makes the first log file: of `bytes`, unless a spare or a shorter setting says otherwise; shorter if the disk has no room
     /// for that.
     pub(crate) fn make_first(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        shorter_if_full(self.short_bytes(bytes), |bytes| self.make_of(number, bytes))
+        shorter_if_full(self.short_bytes(bytes), FILE_BYTES_MIN, |bytes| self.make_of(number, bytes))
     }
 
     /// The length of a file that is to have about `bytes`, and is not longer than others.
@@ -139,9 +144,9 @@ impl Files {
         bytes.next_multiple_of(PAGE_BYTES as u64).max(4 * PAGE_BYTES as u64).min(self.bytes_for(0))
     }
 
-    /// Makes a log file of `bytes`, whatever spares there are; shorter if the disk has no room for that.
-    pub(crate) fn make_new(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        shorter_if_full(bytes, |bytes| self.volume.create_pages(FileName::Log(number), bytes))
+    /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for that.
+    pub(crate) fn make_new(&self, number: u64, bytes: u64, least: u64) -> Result<Arc<dyn PageFile>> {
+        shorter_if_full(bytes, least, |bytes| self.volume.create_pages(FileName::Log(number), bytes))
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {

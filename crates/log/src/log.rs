@@ -4,7 +4,7 @@
 //! those who do. It does that without the lock, reports, and asks again. So on an idle log `commit` is one write by
 //! the calling thread and no thread switch; on a busy one whoever finds a free slot takes along what all others appended.
 
-use crate::files::Files;
+use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
 use crate::page::{RECORD_BYTES_MAX, record_header};
 use crate::state::{Flight, Next, Plan, State};
@@ -306,14 +306,16 @@ impl Log {
     }
 
     /// As [`prepare_next`](Log::prepare_next), for a file of [`first_file_bytes`](LogOptions::first_file_bytes) or of `bytes_max`,
-    /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts.
+    /// whichever is less, or a shorter one if the disk has no room for that: when little is to be written and room counts. It has
+    /// room for a record of `min_bytes` in any case.
     ///
     /// # Errors
     /// As [`prepare_next`](Log::prepare_next).
-    pub fn prepare_short(&self, file_number: u64, bytes_max: u64) -> Result<bool> {
-        let bytes = self.files.short_bytes(self.first_file_bytes.min(bytes_max));
-        let fits = |pages: &dyn PageFile| pages.pages() * PAGE_BYTES as u64 <= bytes;
-        self.prepare(file_number, fits, || self.files.make_new(file_number, bytes))
+    pub fn prepare_short(&self, file_number: u64, min_bytes: u64, bytes_max: u64) -> Result<bool> {
+        let least = shortest_for(min_bytes);
+        let bytes = self.files.short_bytes(self.first_file_bytes.min(bytes_max)).max(least);
+        let fits = |pages: &dyn PageFile| (least..=bytes).contains(&(pages.pages() * PAGE_BYTES as u64));
+        self.prepare(file_number, fits, || self.files.make_new(file_number, bytes, least))
     }
 
     fn prepare(

@@ -246,8 +246,8 @@ fn promise_7_a_short_file_is_as_short_as_the_room_for_it() {
     log.commit(lsn, Durability::Synced).unwrap();
     assert!(log.prepare_next(2, 0).unwrap_err().is_no_space());
     // What was begun under that number may come back in a crash.
-    assert!(!log.prepare_short(2, u64::MAX).unwrap());
-    assert!(log.prepare_short(3, u64::MAX).unwrap());
+    assert!(!log.prepare_short(2, 0, u64::MAX).unwrap());
+    assert!(log.prepare_short(3, 0, u64::MAX).unwrap());
     assert_eq!(log.rotate().unwrap(), 3);
     let lsn = log.append(&[b"in the short one"]).unwrap();
     log.commit(lsn, Durability::Synced).unwrap();
