@@ -242,6 +242,28 @@ fn a_file_that_was_cut_within_its_records_is_found() {
     }
 }
 
+/// A file is whole before it is used, and used before the next one is: one that another follows was cut, also if nobody knows what
+/// of it was durable.
+#[test]
+fn a_file_that_another_follows_was_not_being_made() {
+    let shadow = Shadow::default();
+    let log = begin(&shadow, 1);
+    let write = |body: &[u8]| {
+        let lsn = log.append(&[body]).unwrap();
+        log.commit(lsn, Durability::Buffered).unwrap();
+    };
+    write(b"in the first");
+    assert!(log.prepare_next(2, 0).unwrap());
+    log.rotate().unwrap();
+    write(b"in the second");
+    for pages in 0..4 {
+        let mut image = shadow.contents();
+        image.insert(FileName::Log(1), vec![0; pages * PAGE_BYTES]);
+        let error = read_all(&Shadow::of(image), RecoveryMode::Strict).unwrap_err();
+        assert!(error.to_string().contains("cut"), "{pages} pages: {error}");
+    }
+}
+
 /// Once, a store could not be opened any more when a process had ended while it made a log file, and the next one when it had just
 /// made its own.
 #[test]
