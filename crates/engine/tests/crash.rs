@@ -231,7 +231,7 @@ fn promise_1_an_opening_that_removes_log_files_without_a_record_can_end_anywhere
         other.put(b"key", b"value").unwrap();
         store.put(b"key", b"value").unwrap();
         // It ends the log file, which the other keyspace needs on.
-        store.flush().unwrap();
+        store.default_keyspace().flush().unwrap();
         store.sync().unwrap();
         let image = volume.crash_keep_all();
         let logs = |volume: &SimVolume| {
