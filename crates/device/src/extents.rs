@@ -53,7 +53,7 @@ pub(crate) fn is_settled(file: &File, end: u64) -> io::Result<bool> {
 }
 
 /// Whether extents that are written and nothing else cover the bytes up to `end`.
-fn is_mapped(file: &File, end: u64) -> io::Result<bool> {
+pub(crate) fn is_mapped(file: &File, end: u64) -> io::Result<bool> {
     let mut at = 0;
     while at < end {
         let (bytes, room) = (end - at, EXTENTS as u32);

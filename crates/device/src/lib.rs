@@ -15,6 +15,8 @@
 mod block;
 mod blocking;
 mod buffer;
+#[cfg(test)]
+mod durability;
 mod env;
 mod extents;
 mod file;

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-fn skipped(what: &str, why: &dyn std::fmt::Display) {
+pub(crate) fn skipped(what: &str, why: &dyn std::fmt::Display) {
     eprintln!("SKIPPED: no {what}: {why}");
 }
 
