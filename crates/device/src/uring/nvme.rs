@@ -48,6 +48,9 @@ pub(crate) struct NvmeCommands {
     namespace: Namespace,
 }
 
+/// `struct nvme_uring_cmd` of `linux/nvme_ioctl.h`, in the room that an entry of a ring has for it. What is not set is zero.
+type Command = [u8; 80];
+
 /// The words of a command that differ between those used here.
 struct Words {
     opcode: u8,
@@ -61,8 +64,7 @@ impl NvmeCommands {
         NvmeCommands { file, namespace }
     }
 
-    fn entry(&self, words: Words) -> squeue::Entry128 {
-        // `struct nvme_uring_cmd`, of which the rest is zero.
+    fn command(&self, words: Words) -> Command {
         let mut command = [0; 80];
         command[0] = words.opcode;
         command[4..8].copy_from_slice(&self.namespace.id.to_ne_bytes());
@@ -71,14 +73,14 @@ impl NvmeCommands {
         for (index, word) in words.words_10_12.iter().enumerate() {
             command[40 + 4 * index..44 + 4 * index].copy_from_slice(&word.to_ne_bytes());
         }
-        opcode::UringCmd80::new(DEVICE, NVME_URING_CMD_IO).cmd(command).build()
+        command
     }
 
     /// A command on blocks: the first in two words, their number less one in the third.
-    fn on_blocks(&self, opcode: u8, offset: u64, bytes: u64, data: Option<*const u8>, flags: u32) -> squeue::Entry128 {
+    fn on_blocks(&self, opcode: u8, offset: u64, bytes: u64, data: Option<*const u8>, flags: u32) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         let (first, count) = (offset / block, bytes / block);
-        self.entry(Words {
+        self.command(Words {
             opcode,
             address: data.map_or(0, |data| data as u64),
             data_bytes: if data.is_some() { bytes as u32 } else { 0 },
@@ -86,7 +88,7 @@ impl NvmeCommands {
         })
     }
 
-    fn zero(&self, operation: &mut InFlight, offset: u64, left: u64) -> squeue::Entry128 {
+    fn zero(&self, operation: &mut InFlight, offset: u64, left: u64) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         let at = offset + operation.done;
         if self.namespace.writes_zeroes {
@@ -100,17 +102,44 @@ impl NvmeCommands {
     }
 
     /// One range, described in a buffer beside the operation's own.
-    fn discard(&self, operation: &mut InFlight, offset: u64, left: u64) -> squeue::Entry128 {
+    fn discard(&self, operation: &mut InFlight, offset: u64, left: u64) -> Command {
         let block = u64::from(self.namespace.geometry.block_bytes);
         operation.under_way = left.min(DISCARD_BYTES_MAX);
         let range = operation.aside.get_or_insert_with(|| Buffer::new(1));
         range[4..8].copy_from_slice(&((operation.under_way / block) as u32).to_le_bytes());
         range[8..16].copy_from_slice(&((offset + operation.done) / block).to_le_bytes());
-        self.entry(Words {
+        self.command(Words {
             opcode: DATASET_MANAGEMENT,
             address: range.address() as u64,
             data_bytes: 16,
             words_10_12: [0, DEALLOCATE, 0],
+        })
+    }
+
+    /// The next command of an operation.
+    fn plan_command(&self, operation: &mut InFlight) -> Plan<Command> {
+        let Geometry { volatile_write_cache, discard_bytes, .. } = self.namespace.geometry;
+        Plan::Entry(match operation.op {
+            Op::Read { offset } => {
+                let buffer = operation.rest();
+                operation.under_way = buffer.len() as u64;
+                self.on_blocks(READ, offset, operation.under_way, Some(buffer.cast()), 0)
+            }
+            Op::Write { offset, durable } => {
+                let buffer = operation.rest();
+                operation.under_way = buffer.len() as u64;
+                let flags = if durable && volatile_write_cache { FORCE_UNIT_ACCESS } else { 0 };
+                self.on_blocks(WRITE, offset, operation.under_way, Some(buffer.cast()), flags)
+            }
+            Op::Flush if !volatile_write_cache => return Plan::Done(Ok(())),
+            Op::Flush => self.command(Words { opcode: FLUSH, address: 0, data_bytes: 0, words_10_12: [0; 3] }),
+            Op::Discard { .. } if discard_bytes == 0 => {
+                let why = "the drive has no command to give back room";
+                return Plan::Done(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
+            }
+            Op::Discard { bytes, .. } | Op::Zero { bytes, .. } if operation.done >= bytes => return Plan::Done(Ok(())),
+            Op::Discard { offset, bytes } => self.discard(operation, offset, bytes - operation.done),
+            Op::Zero { offset, bytes } => self.zero(operation, offset, bytes - operation.done),
         })
     }
 }
@@ -132,29 +161,12 @@ impl Commands for NvmeCommands {
     }
 
     fn plan(&self, operation: &mut InFlight) -> Plan<squeue::Entry128> {
-        let Geometry { volatile_write_cache, discard_bytes, .. } = self.namespace.geometry;
-        Plan::Entry(match operation.op {
-            Op::Read { offset } => {
-                let buffer = operation.rest();
-                operation.under_way = buffer.len() as u64;
-                self.on_blocks(READ, offset, operation.under_way, Some(buffer.cast()), 0)
+        match self.plan_command(operation) {
+            Plan::Entry(command) => {
+                Plan::Entry(opcode::UringCmd80::new(DEVICE, NVME_URING_CMD_IO).cmd(command).build())
             }
-            Op::Write { offset, durable } => {
-                let buffer = operation.rest();
-                operation.under_way = buffer.len() as u64;
-                let flags = if durable && volatile_write_cache { FORCE_UNIT_ACCESS } else { 0 };
-                self.on_blocks(WRITE, offset, operation.under_way, Some(buffer.cast()), flags)
-            }
-            Op::Flush if !volatile_write_cache => return Plan::Done(Ok(())),
-            Op::Flush => self.entry(Words { opcode: FLUSH, address: 0, data_bytes: 0, words_10_12: [0; 3] }),
-            Op::Discard { .. } if discard_bytes == 0 => {
-                let why = "the drive has no command to give back room";
-                return Plan::Done(Err(io::Error::new(io::ErrorKind::Unsupported, why)));
-            }
-            Op::Discard { bytes, .. } | Op::Zero { bytes, .. } if operation.done >= bytes => return Plan::Done(Ok(())),
-            Op::Discard { offset, bytes } => self.discard(operation, offset, bytes - operation.done),
-            Op::Zero { offset, bytes } => self.zero(operation, offset, bytes - operation.done),
-        })
+            Plan::Done(result) => Plan::Done(result),
+        }
     }
 
     fn step(&self, operation: &mut InFlight, result: i32) -> Step {
@@ -178,12 +190,4 @@ impl Commands for NvmeCommands {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_number_of_the_ring_command_is_the_kernels() {
-        let command = rustix::ioctl::opcode::read_write::<[u64; 9]>(b'N', 0x80);
-        assert_eq!(NVME_URING_CMD_IO, command);
-    }
-}
+mod tests;
