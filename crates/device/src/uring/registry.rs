@@ -109,6 +109,12 @@ impl Registry {
         self.places[usize::from(place)].in_flight -= 1;
     }
 
+    /// Operations in flight that name a place; None if the system registers nothing.
+    #[cfg(test)]
+    pub(crate) fn in_use(&self) -> Option<u32> {
+        (self.state != State::Refused).then(|| self.places.iter().map(|place| place.in_flight).sum())
+    }
+
     /// Counts a sighting.
     fn is_worth_it(&mut self, buffer: &Buffer) -> bool {
         if buffer.len() > PINNED_BYTES_MAX {

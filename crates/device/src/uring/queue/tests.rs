@@ -305,3 +305,56 @@ fn an_operation_that_is_better_called_when_alone_is_done_however_it_goes_on() {
     let pages: Vec<u8> = bytes.chunks(PAGE_BYTES).map(|page| page[PAGE_BYTES - 1]).collect();
     assert_eq!(pages, [1, 2, 3, 4, 5, 6]);
 }
+
+/// What goes past the page cache and comes back again and again is named by its place from then on, in either direction; what
+/// goes through the page cache is not.
+#[test]
+fn a_buffer_that_comes_back_is_transferred_by_its_place() {
+    const BYTES: usize = 256 << 10;
+    const ROUNDS: usize = 8;
+    let file = tempfile::NamedTempFile::new().unwrap();
+    file.as_file().set_len(BYTES as u64).unwrap();
+    let direct = Target::open(file.path(), false).unwrap();
+    if !direct.direct {
+        return eprintln!("SKIPPED: {} is used through the page cache", file.path().display());
+    }
+    let cached = Target::fake(file.reopen().unwrap(), BYTES as u64);
+    for (target, expected) in [(direct, true), (cached, false)] {
+        for op in [Op::Write { offset: 0, durable: false }, Op::Read { offset: 0 }] {
+            let commands = FileCommands::new(target.clone(), Arc::default());
+            let mut queue = match RingQueue::new(commands, 1, Mode::default()) {
+                Ok(queue) => queue,
+                Err(error) => return eprintln!("SKIPPED: no io_uring here: {error}"),
+            };
+            let mut buffer = Buffer::new(BYTES);
+            let mut by_place = Vec::new();
+            for _ in 0..ROUNDS {
+                queue.submit(op, buffer).unwrap();
+                match queue.registry.in_use() {
+                    Some(count) => by_place.push(count),
+                    None => return eprintln!("SKIPPED: this process may not register buffers"),
+                }
+                let done = wait_one(&mut queue);
+                done.result.unwrap();
+                buffer = done.buffer;
+                assert_eq!(queue.registry.in_use(), Some(0));
+            }
+            assert_eq!(by_place[0], 0, "{op:?}: seen for the first time");
+            assert_eq!(by_place[ROUNDS - 1], u32::from(expected), "{op:?}, direct: {}: {by_place:?}", target.direct);
+        }
+    }
+}
+
+/// The kernel's numbers of the commands that name a place, and of those that name an address.
+#[test]
+fn a_transfer_by_place_is_another_command() {
+    let commands = FileCommands::new(Target::fake(tempfile::tempfile().unwrap(), 0), Arc::default());
+    let (read, write) = (Op::Read { offset: 0 }, Op::Write { offset: 0, durable: false });
+    for (op, registered, number) in [(read, None, 22), (write, None, 23), (read, Some(3), 4), (write, Some(3), 5)] {
+        let mut operation = InFlight::new(Ticket(0), op, Buffer::new(PAGE_BYTES));
+        operation.registered = registered;
+        let Plan::Entry(entry) = commands.plan(&mut operation) else { panic!("{op:?} is done without the kernel") };
+        let shown = format!("{entry:?}");
+        assert!(shown.contains(&format!("op_code: {number},")), "{op:?} at {registered:?}: {shown}");
+    }
+}
