@@ -5,8 +5,10 @@
 //! A queue of a device belongs to one thread at a time. So each caller borrows one from a pool, submits, waits and gives it
 //! back; there are at most [`QUEUES_MAX`] to a pool, and who finds none waits for one. The first of each pool is opened with
 //! the volume and the others when they are wanted; when the system refuses one, those that there are do the work. A borrowed
-//! queue is always empty again when it goes back. Log writes have a pool of their own: whatever else goes on, they do not wait for
-//! a queue. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
+//! queue is always empty again when it goes back. Log writes have a pool that neither bulk transfers nor reads borrow from:
+//! however many of those there are, they do not wait for a queue. Frames of the journal and flushes borrow from it, too,
+//! since somebody waits for each of them; a volume has one frame and one flush under way at a time, which leaves the log
+//! all the others. Writers of long files keep a queue for as long as they write, so that several pieces are in flight while the
 //! next one is filled; they get at most half of the pool, never the last of those that there are, and work without if there is
 //! none.
 //!
@@ -345,7 +347,8 @@ impl Transfers {
         self.borrowing(&self.bulk, |slot| slot.all(requests, landed))
     }
 
-    /// Writes a frame of the journal, durably. From a queue of the log's: who waits for it waits for nothing else.
+    /// Writes a frame of the journal, durably. From a queue of the log's pool, so that it does not wait behind bulk
+    /// transfers.
     pub(super) fn write_frame(&self, offset: u64, frame: Buffer) -> io::Result<()> {
         let op = Op::Write { offset, durable: true };
         self.borrowing(&self.log, |slot| slot.all([(op, frame)], &mut |_, _| ()))
@@ -376,7 +379,7 @@ impl Transfers {
         self.env.clock.now().as_nanos().min(u128::from(u64::MAX)) as u64
     }
 
-    /// Writes whole pages at places of the device, in pieces as long as a transfer, from queues of the log's own.
+    /// Writes whole pages at places of the device, in pieces as long as a transfer, from a queue of the log's pool.
     pub(super) fn write_log(&self, places: &[Extent], bytes: &[u8], durable: bool) -> io::Result<()> {
         self.log_in_flight.fetch_add(u64::from(durable), Ordering::Relaxed);
         let result = self.borrowing(&self.log, |slot| {
@@ -576,18 +579,4 @@ pub(super) fn places(extents: &[Extent], first: u64, pages: u64) -> Vec<Extent> 
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn places_and_pieces_cover_what_was_asked_for() {
-        let extents = [(10, 3), (20, 2), (40, 5)].map(|(first, pages)| Extent { first, pages });
-        let of = |first, pages| places(&extents, first, pages).iter().map(|e| (e.first, e.pages)).collect::<Vec<_>>();
-        assert_eq!(of(0, 3), [(10, 3)]);
-        assert_eq!(of(2, 4), [(12, 1), (20, 2), (40, 1)]);
-        assert_eq!(of(4, 100), [(21, 1), (40, 5)]);
-        assert_eq!(of(10, 1), []);
-        let cut = pieces(&extents, 2 * PAGE_BYTES).iter().map(|e| (e.first, e.pages)).collect::<Vec<_>>();
-        assert_eq!(cut, [(10, 2), (12, 1), (20, 2), (40, 2), (42, 2), (44, 1)]);
-    }
-}
+mod tests;
