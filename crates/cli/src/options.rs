@@ -469,8 +469,9 @@ pub(crate) struct DiskDrainOptions {
 
 /// Make a Situ disk of a device. Everything on it is lost.
 ///
-/// A device that holds anything, that is mounted, or that a store has open is refused. In place of a device a file can be
-/// given that has its size already; `fallocate -l 20G FILE` makes one.
+/// A device that is mounted or that a store has open is refused, and so is one with anything but zeros in its first 1 MiB or
+/// its last 64 KiB, where file systems and partition tables have their marks. Data that lies only between the two is not noticed. In
+/// place of a device a file can be given that has its size already; `fallocate -l 20G FILE` makes one.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force")]
 pub(crate) struct DiskFormatOptions {

@@ -109,8 +109,8 @@ impl RawVolume {
     /// Makes a Situ disk of a device, and takes its lock meanwhile. Everything on the device is lost.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): the device is too small, or it holds something and `force` was not given;
-    /// [`Locked`](Error::Locked): somebody uses it; or the system refuses.
+    /// [`Invalid`](Error::Invalid): the device is too small, or it has data at its front or its end and
+    /// [`force`](FormatOptions::force) was not given; [`Locked`](Error::Locked): somebody uses it; or the system refuses.
     pub fn format(device: Arc<dyn Device>, env: Env, options: &FormatOptions) -> Result<()> {
         let _lock = lock_device(&*device)?;
         prepare::format(&Transfers::new(device, env)?, options).map(drop)

@@ -13,10 +13,10 @@ use std::io::{self, Read};
 
 /// What is looked at at the front of a device before it is written over.
 const FOREIGN_FRONT_BYTES: u64 = 1 << 20;
-/// Readings of a journal that somebody else writes on.
-const REPLAYS_MAX: usize = 100;
 /// And at its end, where partition tables and RAID have a copy.
 const FOREIGN_BACK_BYTES: u64 = 64 << 10;
+/// Readings of a journal that somebody else writes on.
+const REPLAYS_MAX: usize = 100;
 
 /// How a disk is divided and made.
 #[derive(Debug, Clone, Default)]
@@ -30,7 +30,9 @@ pub struct FormatOptions {
     pub journal_half_bytes: Option<u64>,
     /// The identity of the disk. Default: random, and that is right but in tests.
     pub id: Option<[u8; 16]>,
-    /// Write over whatever is on the device. Default: false, and a device that holds anything is refused.
+    /// Write over whatever is on the device. Default: false, and a device is refused that has anything but zeros in its first
+    /// 1 MiB or its last 64 KiB, where file systems, partition tables and Situ have their marks. What lies between is not looked at:
+    /// a device that holds data only there is formatted.
     pub force: bool,
 }
 
@@ -142,7 +144,7 @@ pub(super) fn load(transfers: &Transfers) -> Result<Loaded> {
     Ok(Loaded { layout, replayed, damaged_copies })
 }
 
-/// What a device holds that is not a disk of ours, in words. None if it holds nothing.
+/// What a device holds at its front or its end, in words. None if there are only zeros; what lies between is not looked at.
 fn foreign(transfers: &Transfers) -> Result<Option<String>> {
     let pages = device_pages(transfers);
     let front = read_pages(transfers, Extent { first: 0, pages: pages.min(FOREIGN_FRONT_BYTES / PAGE) })?;

@@ -353,7 +353,7 @@ fn a_system_without_further_queues_makes_nothing_fail() {
 }
 
 #[test]
-fn a_device_that_holds_something_is_not_formatted() {
+fn a_device_with_something_at_its_front_or_its_end_is_not_formatted() {
     let refused = |at: u64, magic: &[u8], name: &str| {
         let sim = SimExecutor::new(13);
         let env = sim.env();
@@ -378,6 +378,8 @@ fn a_device_that_holds_something_is_not_formatted() {
     refused(510, &[0x55, 0xaa], "partition table");
     refused(512, b"EFI PART", "GPT");
     refused(300_000, b"?", "data at byte 300000");
+    refused((1 << 20) - 1, b"?", "data at byte 1048575");
+    refused(600 * PAGE - (64 << 10), b"?", &format!("data at byte {}", 600 * PAGE - (64 << 10)));
     refused(600 * PAGE - 512, b"EFI PART", &format!("data at byte {}", 600 * PAGE - 512));
     with_files(14, |env, device| {
         let again = RawVolume::format(Arc::new(device.clone()), env.clone(), &small()).unwrap_err().to_string();
