@@ -83,7 +83,10 @@ test: packages form locks
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory loom 2>&1 | tee "$$log" || code=$$?; \
 	cargo test --workspace --no-fail-fast --locked 2>&1 | tee -a "$$log" || code=$$?; \
-	awk '/^test result:/ { passed += $$4; failed += $$6 } END { printf "%d passed, %d failed\n", passed, failed }' "$$log"; \
+	awk '/^test result:/ { passed += $$4; failed += $$6 } \
+	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
+	  END { for (i = 1; i <= count; i++) print skipped[i]; \
+	    printf "%d passed, %d failed, %d times something was skipped\n", passed, failed, count }' "$$log"; \
 	rm -f "$$log"; exit $$code
 
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is

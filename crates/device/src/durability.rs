@@ -4,6 +4,7 @@
 //! that have some were forced out of the cache, by a flush or by the write itself, and those that have none were not.
 
 use crate::extents::is_mapped;
+use crate::skipped::skipped;
 use crate::target::Target;
 use crate::uring::RingDevice;
 use crate::{Buffer, Device, FileDevice, Op, PAGE_BYTES, Queue};
@@ -25,7 +26,7 @@ fn is_on_the_disk(file: &tempfile::NamedTempFile, pages: u64) -> bool {
 }
 
 /// Whether the file system tells the difference; said aloud where it does not.
-fn can_tell(test: &str) -> bool {
+fn can_tell() -> bool {
     let can = (0..ATTEMPTS).any(|_| {
         let file = file();
         std::os::unix::fs::FileExt::write_all_at(file.as_file(), &[1; PAGE_BYTES], 0).unwrap();
@@ -34,7 +35,7 @@ fn can_tell(test: &str) -> bool {
         !before && is_on_the_disk(&file, 1)
     });
     if !can {
-        eprintln!("SKIPPED: {test}: the file system does not tell what it has written");
+        skipped("the file system does not tell what it has written");
     }
     can
 }
@@ -53,7 +54,7 @@ fn devices(volatile_write_cache: bool) -> Vec<(tempfile::NamedTempFile, Box<dyn 
         let (at, ring) = target();
         match RingDevice::new(ring, submission_poll) {
             Ok(device) => devices.push((at, Box::new(device))),
-            Err(error) => eprintln!("SKIPPED: no io_uring here: {error}"),
+            Err(error) => skipped(format_args!("no io_uring here: {error}")),
         }
     }
     devices
@@ -74,8 +75,8 @@ fn wait_for(queue: &mut dyn Queue, count: usize) {
 
 /// What `work` does with so many pages goes to the disk before it is complete if there is a volatile cache, and stays
 /// where the kernel has it if there is none.
-fn is_forced_only_by_a_volatile_cache(test: &str, pages: u64, work: impl Fn(&mut dyn Queue)) {
-    if !can_tell(test) {
+fn is_forced_only_by_a_volatile_cache(pages: u64, work: impl Fn(&mut dyn Queue)) {
+    if !can_tell() {
         return;
     }
     let reached = |volatile: bool| -> Vec<(String, bool)> {
@@ -97,7 +98,7 @@ fn is_forced_only_by_a_volatile_cache(test: &str, pages: u64, work: impl Fn(&mut
 
 #[test]
 fn a_durable_write_is_forced_only_by_a_volatile_cache() {
-    is_forced_only_by_a_volatile_cache("a_durable_write", 1, |queue| {
+    is_forced_only_by_a_volatile_cache(1, |queue| {
         submit_write(queue, 0, true);
         wait_for(queue, 1);
     });
@@ -106,7 +107,7 @@ fn a_durable_write_is_forced_only_by_a_volatile_cache() {
 /// Alone, a ring does it by a call (`Commands::prefers_call`); these are in the ring.
 #[test]
 fn durable_writes_side_by_side_are_forced_only_by_a_volatile_cache() {
-    is_forced_only_by_a_volatile_cache("durable_writes_side_by_side", 3, |queue| {
+    is_forced_only_by_a_volatile_cache(3, |queue| {
         (0..3).for_each(|page| submit_write(queue, page, true));
         wait_for(queue, 3);
     });
@@ -114,7 +115,7 @@ fn durable_writes_side_by_side_are_forced_only_by_a_volatile_cache() {
 
 #[test]
 fn a_flush_forces_what_was_written_only_where_there_is_a_volatile_cache() {
-    is_forced_only_by_a_volatile_cache("a_flush", 2, |queue| {
+    is_forced_only_by_a_volatile_cache(2, |queue| {
         (0..2).for_each(|page| submit_write(queue, page, false));
         wait_for(queue, 2);
         queue.submit(Op::Flush, Buffer::new(1)).unwrap();
@@ -124,7 +125,7 @@ fn a_flush_forces_what_was_written_only_where_there_is_a_volatile_cache() {
 
 #[test]
 fn a_write_that_need_not_be_durable_is_not_forced() {
-    if !can_tell("a_write_that_need_not_be_durable") {
+    if !can_tell() {
         return;
     }
     let attempt = || -> Vec<bool> {

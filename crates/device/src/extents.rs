@@ -85,6 +85,7 @@ pub(crate) fn is_mapped(file: &File, end: u64) -> io::Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
     use rustix::fs::{FallocateFlags, fallocate, fstatfs};
     use std::io::Write;
     use std::os::unix::fs::FileExt;
@@ -97,7 +98,7 @@ mod tests {
         if fstatfs(file.as_file()).unwrap().f_type as u64 == crate::target::EXT_MAGIC {
             return Some(file);
         }
-        eprintln!("SKIPPED: {} is not on a file system of the ext family", file.path().display());
+        skipped(format_args!("{} is not on a file system of the ext family", file.path().display()));
         None
     }
 
@@ -106,7 +107,7 @@ mod tests {
         let Some(mut file) = file() else { return };
         file.write_all(&vec![1; END as usize]).unwrap();
         if is_mapped(file.as_file(), END).unwrap() {
-            return eprintln!("SKIPPED: the file system allocates at once");
+            return skipped("the file system allocates at once");
         }
         assert!(is_settled(file.as_file(), END).unwrap());
         assert!(is_mapped(file.as_file(), END).unwrap());

@@ -23,6 +23,9 @@ mod file;
 mod lock;
 mod nvme;
 mod open;
+#[cfg(test)]
+#[path = "../tests/common/skipped.rs"]
+mod skipped;
 mod spin;
 mod target;
 mod uring;

@@ -119,6 +119,7 @@ impl Device for RingDevice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::skipped::skipped;
 
     #[test]
     fn polling_for_completions_is_left_out_where_a_read_shows_that_it_does_not_work() {
@@ -126,7 +127,7 @@ mod tests {
         std::fs::write(file.path(), vec![7; 8192]).unwrap();
         let target = Target::open(file.path(), false).unwrap();
         if let Err(error) = RingDevice::new(target.clone(), false) {
-            return eprintln!("SKIPPED: no io_uring here: {error}");
+            return skipped(format_args!("no io_uring here: {error}"));
         }
         let mode = Mode { submission_poll: false, completion_poll: true };
         let undecided = RingDevice { target: target.clone(), mode, no_discard_command: Arc::default() };

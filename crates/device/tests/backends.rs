@@ -4,7 +4,7 @@
 
 mod common;
 
-use common::{Loop, Zram};
+use common::{Loop, Zram, skipped};
 use situ_device::{Backend, Buffer, Completion, Device, Op, OpenOptions, Ticket, open};
 use std::collections::BTreeMap;
 use std::io;
@@ -22,7 +22,7 @@ fn backends(path: &Path) -> Vec<Arc<dyn Device>> {
         match open(path, OpenOptions { backend, read_only: false }) {
             Ok(device) => devices.push(device),
             Err(error) if backend != Backend::Automatic => {
-                eprintln!("SKIPPED: {backend:?} on {}: {error}", path.display());
+                skipped(format_args!("{backend:?} on {}: {error}", path.display()));
             }
             Err(error) => panic!("{backend:?}: {error}"),
         }
@@ -38,7 +38,7 @@ fn everywhere(test: impl Fn(&dyn Device)) {
     let paths = [Some(file.path()), zram.as_ref().map(|zram| &*zram.path), on_loop.as_ref().map(|it| &*it.path)];
     let named = std::env::var("SITU_TEST_DEVICES").unwrap_or_default();
     if named.is_empty() {
-        eprintln!("SKIPPED: NVMe drives; SITU_TEST_DEVICES names none");
+        skipped("NVMe drives; SITU_TEST_DEVICES names none");
     }
     // They are there once, and the tests run side by side.
     static NAMED: Mutex<()> = Mutex::new(());
@@ -211,7 +211,7 @@ fn a_mounted_device_is_refused_to_writers() {
         std::process::Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
     };
     if !run("mkfs.ext4", &[&on_loop.path]) || !run("mount", &[&on_loop.path, directory.path()]) {
-        return eprintln!("SKIPPED: no file system could be made and mounted");
+        return skipped("no file system could be made and mounted");
     }
     let device = open(&on_loop.path, OpenOptions { read_only: true, ..Default::default() });
     let error = device.and_then(|device| device.lock()).unwrap_err();
@@ -227,6 +227,7 @@ fn a_read_only_opener_cannot_write() {
     file.as_file().set_len(BYTES).unwrap();
     for backend in [Backend::Blocking, Backend::Ring] {
         let Ok(device) = open(file.path(), OpenOptions { read_only: true, backend }) else {
+            skipped(format_args!("no {backend:?} here"));
             continue;
         };
         assert_eq!(read(&*device, 0), 0);

@@ -2,7 +2,7 @@
 
 mod common;
 
-use common::Loop;
+use common::{Loop, skipped};
 use situ_device::{Backend, Buffer, Completion, Device, Op, OpenOptions, open};
 use std::io::{self, Write};
 use std::path::Path;
@@ -63,7 +63,10 @@ fn a_file_that_has_shrunk_is_an_error_not_a_short_read() {
     for backend in [Backend::Blocking, Backend::Ring] {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(BYTES).unwrap();
-        let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else { continue };
+        let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else {
+            skipped(format_args!("no {backend:?} here"));
+            continue;
+        };
         // In the middle of the fifth operation, and of a block.
         file.as_file().set_len(BYTES / 2 + 4096 + 512).unwrap();
         for (eighth, done) in eight(&*device, |offset| Op::Read { offset }).into_iter().enumerate() {
@@ -84,7 +87,10 @@ fn a_file_that_was_cut_is_not_made_longer_by_a_write_and_takes_none_any_more() {
     for backend in [Backend::Blocking, Backend::Ring] {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(BYTES).unwrap();
-        let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else { continue };
+        let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else {
+            skipped(format_args!("no {backend:?} here"));
+            continue;
+        };
         let write = |durable| move |offset| Op::Write { offset, durable };
         assert!(eight(&*device, write(true)).iter().all(|done| done.result.is_ok()));
         file.as_file().set_len(BYTES / 2).unwrap();
@@ -128,13 +134,16 @@ fn a_full_file_system_beneath_a_sparse_file_is_reported() {
         std::process::Command::new(program).args(arguments).output().is_ok_and(|output| output.status.success())
     };
     if !run("mkfs.ext4", &[&on_loop.path]) || !run("mount", &[&on_loop.path, directory.path()]) {
-        return eprintln!("SKIPPED: no file system could be made and mounted");
+        return skipped("no file system could be made and mounted");
     }
     let outcome = std::panic::catch_unwind(|| {
         let (sparse, filler) = (directory.path().join("sparse"), directory.path().join("filler"));
         std::fs::File::create(&sparse).unwrap().set_len(BYTES).unwrap();
         for backend in [Backend::Blocking, Backend::Ring] {
-            let Ok(device) = open(&sparse, OpenOptions { backend, read_only: false }) else { continue };
+            let Ok(device) = open(&sparse, OpenOptions { backend, read_only: false }) else {
+                skipped(format_args!("no {backend:?} here"));
+                continue;
+            };
             fill(&filler);
             // The file system may find room for one or two of them yet.
             let done = eight(&*device, |offset| Op::Write { offset, durable: true });

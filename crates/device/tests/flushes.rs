@@ -30,7 +30,7 @@ fn backends(path: &Path) -> Vec<Arc<dyn Device>> {
     for backend in [Backend::Blocking, Backend::Ring, Backend::RingWithThread] {
         match open(path, OpenOptions { backend, read_only: false }) {
             Ok(device) => devices.push(device),
-            Err(error) => skipped(&format!("{backend:?} on {}", path.display()), &error),
+            Err(error) => skipped(format_args!("{backend:?} on {}: {error}", path.display())),
         }
     }
     devices
@@ -49,7 +49,7 @@ fn run(queue: &mut dyn Queue, op: Op, buffer: Buffer) -> Buffer {
 fn on_a_volatile_cache(work: impl Fn(&mut dyn Queue), check: impl Fn(&str, &dyn Fn() -> u64)) {
     let Some(on_loop) = Loop::new(BYTES) else { return };
     if figure(&on_loop.path, FLUSHES).is_none() {
-        return skipped("count of flushes", &"it is there from Linux 5.5 on");
+        return skipped("the kernel counts no flushes; it does from Linux 5.5 on");
     }
     for device in backends(&on_loop.path) {
         assert!(device.geometry().volatile_write_cache, "{}", device.describe());

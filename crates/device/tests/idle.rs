@@ -1,7 +1,11 @@
 //! Promise 9, small when idle: alone in its program, so that the processor time is all its own.
 
+#[path = "common/skipped.rs"]
+mod skipped;
+
 use rustix::time::{ClockId, clock_gettime};
 use situ_device::{Backend, Buffer, Op, OpenOptions, open};
+use skipped::skipped;
 use std::time::Duration;
 
 fn processor_time() -> Duration {
@@ -15,7 +19,7 @@ fn p9_a_queue_without_work_uses_no_processor_time() {
     file.as_file().set_len(1 << 20).unwrap();
     for backend in [Backend::Blocking, Backend::Ring, Backend::RingWithThread] {
         let Ok(device) = open(file.path(), OpenOptions { backend, read_only: false }) else {
-            eprintln!("SKIPPED: no {backend:?} here");
+            skipped(format_args!("no {backend:?} here"));
             continue;
         };
         let mut queue = device.queue(8).unwrap();

@@ -1,7 +1,11 @@
 //! A system that gives no rings; alone in its program, because the limit that stands in for it holds for all of it.
 
+#[path = "common/skipped.rs"]
+mod skipped;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use situ_device::{Backend, Buffer, Op, OpenOptions, open};
+use skipped::skipped;
 use std::os::fd::AsRawFd;
 use std::time::Duration;
 
@@ -11,7 +15,7 @@ fn without_rings_plain_calls_are_used_and_the_description_says_why() {
     file.as_file().set_len(1 << 20).unwrap();
     let device = open(file.path(), OpenOptions::default()).unwrap();
     if !device.describe().contains("io_uring") {
-        return eprintln!("SKIPPED: {} has no use for rings", device.describe());
+        return skipped(format_args!("{} has no use for rings", device.describe()));
     }
     drop(device);
     // One descriptor for the device, and none for a ring.

@@ -1,9 +1,13 @@
 //! What every volume does, on each kind there is: a directory, a raw volume in a file by plain calls and by what suits it, a
 //! raw volume on a simulated device.
 
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
+
 use situ_device::{Env, FileDevice, PAGE_BYTES};
 use situ_sim::{FaultPlan, SimDevice};
 use situ_storage::{Buffer, DirectoryVolume, Error, FileMeta, FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use skipped::skipped;
 use std::io::Write as _;
 use std::sync::Arc;
 
@@ -286,7 +290,7 @@ fn what_is_read_at_once_is_what_is_there() {
         let reader = kind.volume.open(FileName::Table(1)).unwrap();
         let mut some = vec![0; 5000];
         if !reader.read_now(100_000, &mut some).unwrap() {
-            return eprintln!("SKIPPED what_is_read_at_once_is_what_is_there on a {}: it cannot tell", kind.name);
+            return skipped(format_args!("a {} cannot tell", kind.name));
         }
         assert!(some == content[100_000..105_000]);
         assert!(!reader.read_now(299_000, &mut some).is_ok_and(|is_there| is_there), "it ends before");
@@ -301,7 +305,7 @@ fn what_is_read_at_once_is_what_is_there() {
     rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed).unwrap();
     let mut some = [0; 100];
     if reader.read_now(500_000, &mut some).unwrap() {
-        return eprintln!("SKIPPED what_is_read_at_once_is_what_is_there: this file system keeps all in memory");
+        return skipped("this file system keeps all in memory");
     }
     reader.read_at(500_000, &mut some).unwrap();
     assert!(reader.read_now(500_000, &mut some).unwrap() && some == [7; 100]);

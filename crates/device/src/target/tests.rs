@@ -1,6 +1,7 @@
 //! Geometry against descriptions of disks as the kernel gives them, written to a directory.
 
 use super::*;
+use crate::skipped::skipped;
 use rustix::fs::{CWD, IFlags, Mode, ioctl_getflags, ioctl_setflags, mknodat};
 
 fn disk(queue: &[(&str, &str)]) -> (tempfile::TempDir, Disk) {
@@ -83,15 +84,15 @@ fn a_file_bypasses_the_cache_only_if_it_says_so() {
 fn a_file_whose_data_is_journalled_does_not_bypass_the_cache() {
     let file = tempfile::NamedTempFile::new().unwrap();
     if fstatfs(file.as_file()).unwrap().f_type as u64 != EXT_MAGIC {
-        return eprintln!("SKIPPED: {} is not on a file system of the ext family", file.path().display());
+        return skipped(format_args!("{} is not on a file system of the ext family", file.path().display()));
     }
     let bypasses = || bypasses_cache(&Target::open(file.path(), false).unwrap().file).unwrap();
     if !bypasses() {
-        return eprintln!("SKIPPED: here no file says that it does");
+        return skipped("here no file says that it does");
     }
     let flags = ioctl_getflags(file.as_file()).unwrap();
     if let Err(error) = ioctl_setflags(file.as_file(), flags | IFlags::JOURNALING) {
-        return eprintln!("SKIPPED: its data cannot be journalled: {error}");
+        return skipped(format_args!("its data cannot be journalled: {error}"));
     }
     std::fs::write(file.path(), vec![1; 1 << 20]).unwrap();
     assert!(is_settled(file.as_file(), 1 << 20).unwrap(), "so far it looks like any other file");

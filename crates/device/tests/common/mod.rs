@@ -3,12 +3,15 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+mod skipped;
+
+pub(crate) use skipped::skipped;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
-pub(crate) fn skipped(what: &str, why: &dyn std::fmt::Display) {
-    eprintln!("SKIPPED: no {what}: {why}");
+fn none_here(what: &str, why: &dyn std::fmt::Display) {
+    skipped(format_args!("no {what}: {why}"));
 }
 
 /// A block device in compressed memory.
@@ -19,10 +22,10 @@ pub(crate) struct Zram {
 
 impl Zram {
     pub(crate) fn new(bytes: u64) -> Option<Zram> {
-        let id = std::fs::read_to_string("/sys/class/zram-control/hot_add").map_err(|e| skipped("zram", &e)).ok()?;
+        let id = std::fs::read_to_string("/sys/class/zram-control/hot_add").map_err(|e| none_here("zram", &e)).ok()?;
         let id = id.trim().to_owned();
         let zram = Zram { path: PathBuf::from(format!("/dev/zram{id}")), id };
-        std::fs::write(zram.sys("disksize"), bytes.to_string()).map_err(|e| skipped("zram", &e)).ok()?;
+        std::fs::write(zram.sys("disksize"), bytes.to_string()).map_err(|e| none_here("zram", &e)).ok()?;
         Some(zram)
     }
 
@@ -53,9 +56,9 @@ impl Loop {
         let file = tempfile::NamedTempFile::new().unwrap();
         file.as_file().set_len(bytes).unwrap();
         let made = Command::new("losetup").args(["--find", "--show"]).arg(file.path()).output();
-        let made = made.map_err(|e| skipped("loop device", &e)).ok()?;
+        let made = made.map_err(|e| none_here("loop device", &e)).ok()?;
         if !made.status.success() {
-            skipped("loop device", &String::from_utf8_lossy(&made.stderr));
+            none_here("loop device", &String::from_utf8_lossy(&made.stderr));
             return None;
         }
         Some(Loop { path: PathBuf::from(String::from_utf8(made.stdout).unwrap().trim()), file })

@@ -3,6 +3,7 @@
 
 use super::*;
 use crate::PAGE_BYTES;
+use crate::skipped::skipped;
 use crate::target::Target;
 use crate::uring::file::FileCommands;
 use rustix::time::{ClockId, clock_gettime};
@@ -22,7 +23,7 @@ fn queue_over(file: File, depth: u32) -> Option<FileQueue> {
     match RingQueue::new(commands, depth, Mode::default()) {
         Ok(queue) => Some(queue),
         Err(error) => {
-            eprintln!("SKIPPED: no io_uring here: {error}");
+            skipped(format_args!("no io_uring here: {error}"));
             None
         }
     }
@@ -316,7 +317,7 @@ fn a_buffer_that_comes_back_is_transferred_by_its_place() {
     file.as_file().set_len(BYTES as u64).unwrap();
     let direct = Target::open(file.path(), false).unwrap();
     if !direct.direct {
-        return eprintln!("SKIPPED: {} is used through the page cache", file.path().display());
+        return skipped(format_args!("{} is used through the page cache", file.path().display()));
     }
     let cached = Target::fake(file.reopen().unwrap(), BYTES as u64);
     for (target, expected) in [(direct, true), (cached, false)] {
@@ -324,7 +325,7 @@ fn a_buffer_that_comes_back_is_transferred_by_its_place() {
             let commands = FileCommands::new(target.clone(), Arc::default());
             let mut queue = match RingQueue::new(commands, 1, Mode::default()) {
                 Ok(queue) => queue,
-                Err(error) => return eprintln!("SKIPPED: no io_uring here: {error}"),
+                Err(error) => return skipped(format_args!("no io_uring here: {error}")),
             };
             let mut buffer = Buffer::new(BYTES);
             let mut by_place = Vec::new();
@@ -332,7 +333,7 @@ fn a_buffer_that_comes_back_is_transferred_by_its_place() {
                 queue.submit(op, buffer).unwrap();
                 match queue.registry.in_use() {
                     Some(count) => by_place.push(count),
-                    None => return eprintln!("SKIPPED: this process may not register buffers"),
+                    None => return skipped("this process may not register buffers"),
                 }
                 let done = wait_one(&mut queue);
                 done.result.unwrap();
