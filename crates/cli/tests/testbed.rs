@@ -2,6 +2,8 @@
 //! time; and that nothing is left of any of them.
 
 mod common;
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 use common::{Serving, program, situ};
 use std::fs::{self, File};
@@ -40,8 +42,7 @@ fn has_tools() -> bool {
         Ok(_) => "one of realpath, cat, cut, dd, rm, rmdir",
         Err(_) => "bash",
     };
-    let test = std::thread::current().name().unwrap_or("testbed").to_owned();
-    eprintln!("SKIPPED: {test}: scripts/testbed.sh needs {missing}");
+    skipped::skipped(format_args!("scripts/testbed.sh needs {missing}"));
     false
 }
 

@@ -7,6 +7,8 @@
 
 mod memcached;
 mod memory;
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 use std::process::Command;
 use std::time::Duration;
@@ -302,7 +304,7 @@ fn cas_ids(answer: &[u8]) -> Vec<u64> {
 
 fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
     let Some(memcached) = Memcached::start().filter(|memcached| memcached.version == [1, 6, 18]) else {
-        eprintln!("SKIPPED: no memcached 1.6.18 on this machine to compare with");
+        skipped::skipped("no memcached 1.6.18 on this machine to compare with");
         return;
     };
     println!("seed {seed:#x}");
@@ -361,7 +363,7 @@ fn answers_are_memcacheds_when_writes_complete_late() {
 #[test]
 fn memccapable_passes() {
     if Command::new("memccapable").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: no memccapable on this machine");
+        skipped::skipped("no memccapable on this machine");
         return;
     }
     let options = ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], ..ServerOptions::default() };

@@ -1,5 +1,8 @@
 //! The server over a Situ store: a stock client is content, and what was acknowledged is there after a restart.
 
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
@@ -91,7 +94,7 @@ fn fetch(address: SocketAddr, path: &str) -> String {
 #[test]
 fn memccapable_passes_in_both_durabilities() {
     if Command::new("memccapable").arg("-V").output().is_err() {
-        eprintln!("SKIPPED: no memccapable on this machine");
+        skipped::skipped("no memccapable on this machine");
         return;
     }
     for durability in [Durability::Buffered, Durability::Synced] {

@@ -3,6 +3,8 @@
 
 mod memcached;
 mod memory;
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 use std::time::Duration;
 
@@ -104,6 +106,6 @@ fn later_flags_answer_as_the_memcached_that_brought_them() {
 fn a_memcached_that_knows_the_later_flags_answers_the_same() {
     match Memcached::start().filter(|memcached| memcached.version >= [1, 6, 42]) {
         Some(memcached) => converse(memcached.address, "memcached"),
-        None => eprintln!("SKIPPED: no memcached from 1.6.42 on is installed"),
+        None => skipped::skipped("no memcached from 1.6.42 on is installed"),
     }
 }

@@ -1,5 +1,8 @@
 //! What the README shows is what works.
 
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
+
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -23,7 +26,7 @@ fn the_tour_prints_what_the_snapshot_holds() {
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples/tour");
     if !example.exists() {
-        eprintln!("SKIPPED: the example was not built with the tests");
+        skipped::skipped("the example was not built with the tests");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
@@ -39,7 +42,7 @@ fn the_transactions_of_the_example_lose_no_money() {
     let tests = std::env::current_exe().unwrap();
     let example = tests.ancestors().nth(2).unwrap().join("examples/transactions");
     if !example.exists() {
-        eprintln!("SKIPPED: the example was not built with the tests");
+        skipped::skipped("the example was not built with the tests");
         return;
     }
     let directory = tempfile::tempdir().unwrap();

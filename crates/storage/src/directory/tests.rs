@@ -163,9 +163,7 @@ fn a_store_opens_below_a_directory_that_cannot_be_listed() {
     let parent = directory.path().join("parent");
     DirectoryVolume::create(parent.join("store")).unwrap();
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o311)).unwrap();
-    if File::open(&parent).is_ok() {
-        eprintln!("skipped: this user may read everything, whatever the mode says");
-    }
+    // Root may list it all the same, and opens the store in any case.
     let outcome = DirectoryVolume::create(parent.join("store"));
     fs::set_permissions(&parent, fs::Permissions::from_mode(0o755)).unwrap();
     outcome.unwrap();
