@@ -15,6 +15,9 @@
 #   larger                  the same with twice as much data as the fast disk is large, beside a capacity disk that moves
 #                           SLOW_MB_S (default: 200) each way; try it with FAST_MIB=3072, and with STORES=situ,situ-pinned:
 #                           here placement has something to decide
+#   hot                     reads alone, 80% of them of a fifth of the records that lie together, twice as much data as the fast disk is
+#                           large and a slow capacity disk as in `larger`: what is read often has to find its way up. Try it with
+#                           FAST_MIB=1024, MEMORY_MIB=512, CACHE_MIB=256 and STORES=situ,situ-pinned
 #   linkbench               a social graph
 #   offered                 RATE (default: 10000) synced puts a second: latencies at the same load
 #   ablation                Situ and Situ without: the parallel log, the raw device, outstanding requests, placement
@@ -22,7 +25,7 @@
 #   idle                    the processor's time that an open store takes which has nothing to do, and a server
 #   topfs                   what the raw disk's own format costs
 set -euo pipefail
-all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory larger linkbench offered ablation recovery idle topfs)
+all=(sync-1 sync-4 sync-16 sync-async ycsb-1 ycsb-4 ycsb-16 memory larger hot linkbench offered ablation recovery idle topfs)
 here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
 # shellcheck source=crates/compare/common.sh
 . "$here/common.sh"
@@ -145,6 +148,13 @@ for set in "${sets[@]}"; do
       keys=$((fast_mib * 2000)) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
         --cache-bytes $((${CACHE_MIB:-640} << 20)) --operations "${LARGER_OPERATIONS:-1m}" --pinned-level 1 \
         --workloads ycsb-load,ycsb-a,ycsb-b,ycsb-c
+      "$testbed" fast "$directory" ;;
+    # Level 1 is pinned to the fast disk in situ-pinned, as placement would have it there at the end of the load.
+    hot)
+      "$testbed" slow "$directory" "${SLOW_GIB:-$((fast_mib * 8 >> 10))}" "${SLOW_MB_S:-200}"
+      keys=$((fast_mib * 2000)) within_memory "${MEMORY_MIB:-1024}" run "$set" --repeat "${REPEAT:-3}" --threads 4 --sync \
+        --cache-bytes $((${CACHE_MIB:-640} << 20)) --duration-seconds "$seconds" --pinned-level 1 --insert-order ordered \
+        --distribution hotspot --workloads ycsb-load,wait,ycsb-c,ycsb-c,ycsb-c
       "$testbed" fast "$directory" ;;
     linkbench) run "$set" --repeat "${REPEAT:-3}" --threads 16 --sync --cache-bytes $((256 << 20)) \
       --operations "$keys" --workloads linkbench-load,linkbench ;;
