@@ -266,6 +266,13 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         }
         locks.take(&**fast)?;
     }
+    if let (Verdict::Add { .. }, Access::Write) = (&verdict, access) {
+        if let Some(member) = said {
+            copies::refuse_addition(given.place.as_deref(), known.as_ref(), member, at)?;
+        }
+        // Before the two count as one: files of one name on both would look like damage.
+        refuse_files(&**fast, at, &capacity.location(), said)?;
+    }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env);
     if let (Some(damage), Verdict::Member(Home { fast: Fast::Used(disk), .. })) = (damages.last(), &verdict) {
         let (on, name) = if rotten_member { (fast, FileName::Member) } else { (capacity, FileName::Disks) };
@@ -292,10 +299,6 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Disks(format!("{at} is not the fast disk of the store in {home}, which has none")));
         }
         Verdict::Add { store, disk } => {
-            if let Some(member) = said {
-                copies::refuse_addition(given.place.as_deref(), known.as_ref(), member, at)?;
-            }
-            refuse_files(&**fast, at, &capacity.location(), said)?;
             Some(Pending::Add { member: Member { store, disk }, at: at.clone(), place: given.place.clone() })
         }
         Verdict::Alone | Verdict::Missing(_) => None,

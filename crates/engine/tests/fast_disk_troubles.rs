@@ -322,6 +322,28 @@ fn a_new_directory_for_a_fast_disk_is_made_next_to_what_is_there_and_not_among_d
     builder(None).open(home).unwrap().close().unwrap();
 }
 
+/// Both homes had a log file of the same number: that was told as damage, with a repair as the cure.
+#[test]
+fn the_home_of_another_store_is_refused_as_a_fast_disk_and_stays_as_it_is() {
+    let Places { home, fast: other, .. } = &places();
+    for home in [home, other] {
+        let store = builder(None).open(home).unwrap();
+        fill(&store, 0, 10);
+        store.close().unwrap();
+    }
+    let logs = |of: &Path| files(of, |name| matches!(name, FileName::Log(_)));
+    assert!(logs(home).iter().any(|name| logs(other).contains(name)), "{:?} {:?}", logs(home), logs(other));
+    let before = contents(other);
+    let text = refused(builder(Some(other)).open(home));
+    assert!(text.contains("holds files of a store") && text.contains("give an empty place"), "{text}");
+    assert_eq!(contents(other), before);
+    for home in [home, other] {
+        let store = builder(None).open(home).unwrap();
+        holds(&store, 10);
+        store.close().unwrap();
+    }
+}
+
 /// A repair leaves what it could not use whole on the disk where it was. A drain took that for files of the store and
 /// waited until they went away, which they never did.
 #[test]
