@@ -2,13 +2,14 @@
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::geometry::DeviceReport;
 use crate::options::{
     DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions, DiskShowOptions,
 };
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
-use situ::device::{self, Device, Env};
+use situ::device::{self, Device, Env, Geometry};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
 use situ::{Listener, Options, Store, StoreBuilder, StoreEvent};
 use std::path::Path;
@@ -139,7 +140,9 @@ impl From<AreaUse> for Area {
 
 #[derive(Serialize)]
 struct Shown {
+    /// Path and backend.
     device: String,
+    geometry: DeviceReport,
     id: String,
     generation: u64,
     formatted_at: u64,
@@ -167,10 +170,11 @@ struct ShownFile {
 }
 
 impl Shown {
-    fn new(report: RawReport, files: Option<Vec<ShownFile>>) -> Shown {
+    fn new(report: RawReport, geometry: Geometry, files: Option<Vec<ShownFile>>) -> Shown {
         let (overhead_bytes, top_overhead_bytes) = (report.overhead_bytes(), report.top_overhead_bytes());
         Shown {
             device: report.device,
+            geometry: geometry.into(),
             id: report.id.to_string(),
             generation: report.generation,
             formatted_at: report.formatted_at,
@@ -198,6 +202,9 @@ impl Shown {
         let share = 100.0 * self.overhead_bytes as f64 / self.device_bytes.max(1) as f64;
         let (all, overhead) = (text::bytes(self.device_bytes), text::bytes(self.overhead_bytes));
         out.line(format!("size       {all}, of which the format takes {overhead} ({share:.2}%)"))?;
+        for (name, line) in self.geometry.lines() {
+            out.line(format!("{name:<10} {line}"))?;
+        }
         for (name, area) in [("log area", &self.log), ("TopFS", &self.top)] {
             out.line(format!("{name:<10} {}", area.words()))?;
         }
@@ -260,6 +267,7 @@ fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {
 }
 
 fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut Output) -> Outcome {
+    let geometry = device.geometry();
     let volume = RawVolume::open(device, Env::system(), RawOptions { cache_bytes: 0 })
         .map_err(|error| failure(what, path, &error))?;
     let files = if files {
@@ -268,7 +276,7 @@ fn tell(what: &str, path: &Path, device: Arc<dyn Device>, files: bool, out: &mut
     } else {
         None
     };
-    let shown = Shown::new(volume.report(), files);
+    let shown = Shown::new(volume.report(), geometry, files);
     if out.is_json() {
         out.object(&shown)?;
         return DONE;

@@ -24,6 +24,7 @@ mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod geometry;
 mod import;
 mod inspect;
 mod interrupt;

@@ -90,6 +90,7 @@ pub use options::{
     VALUE_BYTES_MAX,
 };
 pub use outstanding::ReadyFuture;
+pub use placement::PlacementRule;
 pub use placing::{PlacementDecision, PlacementProperties};
 pub use read::Value;
 pub use repair::{

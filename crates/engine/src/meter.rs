@@ -9,7 +9,7 @@
 
 use crate::core::lock;
 use situ_device::{Buffer, Clock, Env, Event};
-use situ_storage::{FileMeta, FileName, Lock, PageFile, Reader, Result, Space, Volume, Writer};
+use situ_storage::{FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -179,6 +179,10 @@ impl Volume for Metered {
 
     fn log_room(&self) -> Option<Space> {
         self.inner.log_room()
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        self.inner.geometry()
     }
 
     fn troubles(&self) -> Vec<String> {

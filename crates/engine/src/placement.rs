@@ -127,17 +127,57 @@ pub(crate) struct Thresholds {
     pub(crate) high: u64,
 }
 
+/// Which of the rules has moved the pointer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum PlacementRule {
+    /// A table could not be written to the fast disk: nothing new goes there.
+    Failure,
+    /// The levels below the pointer had too little room: fewer of them go there.
+    Room,
+    /// The fast disk was at its limit while the capacity disk had time: fewer levels go there.
+    Bandwidth,
+    /// The fast disk had time and room left: one level more goes there.
+    Spare,
+}
+
+impl PlacementRule {
+    /// All of them.
+    pub const ALL: [PlacementRule; 4] =
+        [PlacementRule::Failure, PlacementRule::Room, PlacementRule::Bandwidth, PlacementRule::Spare];
+
+    /// One word for it, for labels.
+    pub fn name(self) -> &'static str {
+        match self {
+            PlacementRule::Failure => "failure",
+            PlacementRule::Room => "room",
+            PlacementRule::Bandwidth => "bandwidth",
+            PlacementRule::Spare => "spare",
+        }
+    }
+
+    /// Whether more levels go to the fast disk by it, and not fewer.
+    pub fn adds_levels(self) -> bool {
+        self == PlacementRule::Spare
+    }
+
+    fn direction(self) -> Direction {
+        if self.adds_levels() { Direction::Up } else { Direction::Down }
+    }
+}
+
 /// A change of the pointer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Change {
     pub(crate) before: usize,
     pub(crate) after: usize,
+    pub(crate) rule: PlacementRule,
     pub(crate) reason: String,
 }
 
 impl fmt::Display for Change {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Change { before, after, reason } = self;
+        let Change { before, after, reason, .. } = self;
         write!(f, "{before} -> {after}: {reason}")
     }
 }
@@ -150,7 +190,7 @@ enum Direction {
 
 /// What a sample asks for.
 struct Wish {
-    direction: Direction,
+    rule: PlacementRule,
     pointer: usize,
     reason: String,
     /// At once, whatever was before.
@@ -212,11 +252,12 @@ impl Judge {
             self.hold_s = HOLD_S_MIN;
         }
         let wish = self.wish(sample);
-        let direction = wish.as_ref().map(|wish| wish.direction);
+        let direction = wish.as_ref().map(|wish| wish.rule.direction());
         self.agreeing = if direction == self.last_wish { self.agreeing.saturating_add(1) } else { 1 };
         self.last_wish = direction;
         let wish = wish?;
-        let turns = self.last_change.is_some_and(|last| last != wish.direction);
+        let direction = wish.rule.direction();
+        let turns = self.last_change.is_some_and(|last| last != direction);
         let wait_s = if turns { self.hold_s } else { HOLD_S_MIN };
         let may = wish.urgent || (self.agreeing >= AGREEING && self.since_change_s >= wait_s);
         if !may {
@@ -228,18 +269,23 @@ impl Judge {
         if sample.failures > 0 {
             self.hold_s = self.hold_s.max(FAILURE_HOLD_S);
         }
-        self.last_change = Some(wish.direction);
+        self.last_change = Some(direction);
         self.since_change_s = 0.0;
         self.agreeing = 0;
         let before = std::mem::replace(&mut self.pointer, wish.pointer);
-        Some(Change { before, after: wish.pointer, reason: wish.reason })
+        Some(Change { before, after: wish.pointer, rule: wish.rule, reason: wish.reason })
     }
 
     fn wish(&self, sample: &Sample) -> Option<Wish> {
         if sample.failures > 0 {
             // Once down, it is down: that the disk fails still is no second decision.
             let reason = "a table could not be written to the fast disk".to_owned();
-            return (self.pointer > 0).then_some(Wish { direction: Direction::Down, pointer: 0, reason, urgent: true });
+            return (self.pointer > 0).then_some(Wish {
+                rule: PlacementRule::Failure,
+                pointer: 0,
+                reason,
+                urgent: true,
+            });
         }
         self.wants_room(sample).or_else(|| self.wants_less(sample)).or_else(|| self.wants_more(sample))
     }
@@ -247,7 +293,7 @@ impl Judge {
     fn wants_room(&self, sample: &Sample) -> Option<Wish> {
         let level = sample.deepest_below(self.pointer)?;
         let (filled, free) = (sample.filled(self.pointer), sample.free_share());
-        let down = |reason, urgent| Some(Wish { direction: Direction::Down, pointer: level, reason, urgent });
+        let down = |reason, urgent| Some(Wish { rule: PlacementRule::Room, pointer: level, reason, urgent });
         if filled > FILLED_MAX {
             let reason = format!("levels below {} fill {:.0}% of the fast disk's room", self.pointer, percent(filled));
             return down(reason, true);
@@ -276,7 +322,7 @@ impl Judge {
         };
         let busy = [fast.busy, capacity.busy].map(percent);
         let reason = format!("{reason}busy {:.0}% and {:.0}% of the time", busy[0], busy[1]);
-        Some(Wish { direction: Direction::Down, pointer: level, reason, urgent: false })
+        Some(Wish { rule: PlacementRule::Bandwidth, pointer: level, reason, urgent: false })
     }
 
     fn wants_more(&self, sample: &Sample) -> Option<Wish> {
@@ -295,7 +341,7 @@ impl Judge {
             mib(low),
             percent(filled)
         );
-        Some(Wish { direction: Direction::Up, pointer, reason, urgent: false })
+        Some(Wish { rule: PlacementRule::Spare, pointer, reason, urgent: false })
     }
 }
 

@@ -17,7 +17,7 @@ use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::meter::Totals;
 use crate::options::{LEVELS, Options};
-use crate::placement::{Judge, LevelBytes, Load, Sample, Thresholds};
+use crate::placement::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
 use crate::promoting::Promoting;
 use crate::{Error, Result};
 use situ_device::Event;
@@ -77,12 +77,16 @@ pub struct PlacementProperties {
     pub fast_location: String,
     /// Room on it.
     pub fast_space: situ_storage::Space,
+    /// What the device is made of, if the fast disk is one without a file system.
+    pub fast_geometry: Option<situ_storage::Geometry>,
     /// New tables of levels below this one go to the fast disk.
     pub pointer: usize,
     /// The fast disk is being drained: nothing new goes there.
     pub is_draining: bool,
     /// The last decisions, oldest first.
     pub decisions: Vec<PlacementDecision>,
+    /// How many decisions each rule has made since the store was opened.
+    pub decisions_made: [(PlacementRule, u64); PlacementRule::ALL.len()],
     /// Bytes of tables on the fast disk.
     pub fast_table_bytes: u64,
     /// Read from and written to the fast disk since the store was opened.
@@ -130,6 +134,8 @@ struct Judging {
     judge: Judge,
     seen: Seen,
     decisions: VecDeque<PlacementDecision>,
+    /// Since the store was opened.
+    made: [(PlacementRule, u64); PlacementRule::ALL.len()],
 }
 
 /// The placement of a store with two disks.
@@ -206,7 +212,12 @@ impl Placing {
             pinned: pinned.is_some(),
             disks: Arc::clone(disks),
             pointer: AtomicUsize::new(judge.pointer),
-            judging: Mutex::new(Judging { judge, seen, decisions: disks.decisions().into() }),
+            judging: Mutex::new(Judging {
+                judge,
+                seen,
+                decisions: disks.decisions().into(),
+                made: PlacementRule::ALL.map(|rule| (rule, 0)),
+            }),
             reserve,
             tables_spilled: AtomicU64::new(0),
             write_failures: AtomicU64::new(0),
@@ -376,6 +387,7 @@ impl Core {
                 if judging.decisions.len() > DECISIONS_MAX {
                     judging.decisions.pop_front();
                 }
+                judging.made.iter_mut().filter(|(rule, _)| *rule == change.rule).for_each(|(_, count)| *count += 1);
             }
             change
         };
@@ -429,9 +441,11 @@ impl Core {
         Some(PlacementProperties {
             fast_location: disks.fast.volume.location(),
             fast_space: disks.fast.volume.space(),
+            fast_geometry: disks.fast.volume.geometry(),
             pointer: placing.pointer(),
             is_draining: placing.is_draining(),
             decisions: placing.decisions(),
+            decisions_made: lock(&placing.judging).made,
             fast_table_bytes: levels_of(self.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
             fast_bytes_read: fast.bytes_read,
             fast_bytes_written: fast.bytes_written,

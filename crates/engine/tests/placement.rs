@@ -97,6 +97,8 @@ fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
         assert_eq!((placement(&store).pointer, decisions.len()), (6, 1), "{decisions:?}");
         assert!(decisions[0].reason.contains("fill"), "{decisions:?}");
         assert_eq!(*world.heard.changes.lock().unwrap(), [(7, 6)]);
+        let made = placement(&store).decisions_made.map(|(rule, count)| (rule.name(), count));
+        assert_eq!(made, [("failure", 0), ("room", 1), ("bandwidth", 0), ("spare", 0)]);
         let tables = store.default_keyspace().tables();
         assert!(tables.iter().any(|table| table.level == 6 && !table.on_fast_disk), "new ones of level 6 lie at home");
         assert!(tables.iter().all(|table| table.level == 6 || table.on_fast_disk), "the upper levels have room");
@@ -104,6 +106,7 @@ fn the_deepest_level_goes_home_when_the_store_outgrows_the_fast_disk() {
         store.close().unwrap();
         let store = world.open();
         assert_eq!((placement(&store).pointer, placement(&store).decisions), (6, decisions));
+        assert!(placement(&store).decisions_made.iter().all(|(_, count)| *count == 0), "none since it was opened");
         store.close().unwrap();
     });
 }

@@ -360,6 +360,7 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         let name = format!("situ_store_{name}_total");
         out(Metric { name: &name, help, kind: Counter, labels: &[], value: value as f64 });
     }
+    decision_metrics(placement, out);
     let mut by_disk = |name: &str, help: &str, fast: f64, capacity: f64| {
         for (disk, value) in [("fast", fast), ("capacity", capacity)] {
             out(Metric { name, help, kind: Counter, labels: &[("disk", disk)], value });
@@ -374,6 +375,30 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
     let (fast, capacity) = (placement.fast_reads as f64, placement.capacity_reads as f64);
     let help = "Reads of tables that did not find their block in the cache.";
     by_disk("situ_store_disk_reads_total", help, fast, capacity);
+}
+
+/// How often each rule has moved placement, and what was decided last, also before the store was opened.
+fn decision_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    for (rule, count) in placement.decisions_made {
+        let direction = if rule.adds_levels() { "more_levels" } else { "fewer_levels" };
+        out(Metric {
+            name: "situ_store_placement_decisions_total",
+            help: "Decisions of placement since the store was opened.",
+            kind: MetricKind::Counter,
+            labels: &[("direction", direction), ("rule", rule.name())],
+            value: count as f64,
+        });
+    }
+    if let Some(last) = placement.decisions.last() {
+        let levels = [last.before, last.after].map(|level| level.to_string());
+        out(Metric {
+            name: "situ_store_placement_decision_info",
+            help: "The last decision of placement: levels below `before` went to the fast disk, those below `after` do.",
+            kind: MetricKind::Gauge,
+            labels: &[("before", &levels[0]), ("after", &levels[1]), ("reason", &last.reason)],
+            value: 1.0,
+        });
+    }
 }
 
 fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Metric<'_>)) {

@@ -35,4 +35,4 @@ pub use raw::fuzzing;
 pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
-pub use situ_device::{Buffer, PAGE_BYTES, Space};
+pub use situ_device::{Buffer, Geometry, PAGE_BYTES, Space};

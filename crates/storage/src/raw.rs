@@ -63,7 +63,7 @@ use pages::RawPageFile;
 use reader::RawReader;
 use room::{Extent, Room};
 use shared::{Shared, State};
-use situ_device::{Device, DeviceLock, Env, PAGE_BYTES, Space};
+use situ_device::{Device, DeviceLock, Env, Geometry, PAGE_BYTES, Space};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -273,6 +273,10 @@ impl Volume for RawVolume {
 
     fn log_room(&self) -> Option<Space> {
         Some(space_of(&Arc::clone(&self.shared.lock().log)))
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        Some(self.shared.transfers.device.geometry())
     }
 
     fn troubles(&self) -> Vec<String> {

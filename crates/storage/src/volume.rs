@@ -1,7 +1,7 @@
 //! The traits; the module page of the crate has the promises.
 
 use crate::{FileMeta, FileName, Result};
-use situ_device::{Buffer, Space};
+use situ_device::{Buffer, Geometry, Space};
 use std::sync::Arc;
 
 /// A place that holds a store's files.
@@ -74,6 +74,11 @@ pub trait Volume: Send + Sync {
     /// Room and use of the area that page files have to themselves; `None` if they share the room that
     /// [`space`](Volume::space) tells of.
     fn log_room(&self) -> Option<Space> {
+        None
+    }
+
+    /// What the device is made of on which it lies without a file system; `None` of a volume that has a file system below it.
+    fn geometry(&self) -> Option<Geometry> {
         None
     }
 

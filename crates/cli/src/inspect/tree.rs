@@ -6,6 +6,7 @@
 use super::{COLUMNS, table};
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::geometry::DeviceReport;
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
@@ -37,7 +38,11 @@ pub(super) struct StoreReport {
 /// How the store uses its fast disk.
 #[derive(Serialize)]
 struct FastDisk {
+    /// Where it is, and without a file system by which backend it is reached.
     location: String,
+    /// Of a device without a file system.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    geometry: Option<DeviceReport>,
     table_bytes: u64,
     used_bytes: u64,
     total_bytes: u64,
@@ -63,6 +68,7 @@ impl From<PlacementProperties> for FastDisk {
         });
         FastDisk {
             location: placement.fast_location,
+            geometry: placement.fast_geometry.map(DeviceReport::from),
             table_bytes: placement.fast_table_bytes,
             used_bytes: placement.fast_space.logical_used,
             total_bytes: placement.fast_space.logical_total,
@@ -302,6 +308,9 @@ fn draw_fast_disk(disk: &FastDisk, all: bool, out: &mut Output) -> Result<(), Fa
         text::bytes(disk.total_bytes)
     );
     line(head, out)?;
+    for (name, text) in disk.geometry.iter().flat_map(DeviceReport::lines) {
+        line(format!("  {name:<8} {text}"), out)?;
+    }
     let shown = if all { disk.decisions.len() } else { DECISIONS_SHOWN };
     for decision in disk.decisions.iter().rev().take(shown) {
         let Decision { unix_s, before, after, reason } = decision;
