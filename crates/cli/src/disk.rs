@@ -107,8 +107,9 @@ fn open_device(what: &str, path: &Path, read_only: bool) -> Result<Arc<dyn Devic
 
 fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
     let what = format!("{what} {}", path.display());
-    if let storage::Error::Locked { .. } = error {
-        return Failure::new(what, "it is in use: mounted, or a store has it open")
+    if let storage::Error::Locked { why, .. } = error {
+        let why = why.as_deref().unwrap_or("it is in use: mounted, or a store has it open");
+        return Failure::new(what, why)
             .cure(format!("unmount it, or close the store; `lsof {}` shows who it is", path.display()));
     }
     let failure = Failure::new(what, error);

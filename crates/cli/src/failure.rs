@@ -81,6 +81,10 @@ impl Failure {
     pub(crate) fn store(what: impl Display, directory: &Path, error: &situ::Error) -> Failure {
         let shown = directory.display();
         match error {
+            situ::Error::Storage(storage::Error::Locked { why: Some(why), .. }) => {
+                Failure::new(what, why)
+                    .cure("stop who uses it first (is it a `situ serve`?)")
+            }
             situ::Error::Storage(storage::Error::Locked { .. }) => {
                 Failure::new(what, "another process has the store open for writing")
                     .cure("stop that one first (is it a `situ serve`?); get, scan, dump and inspect work beside it")

@@ -29,7 +29,7 @@ fn a_disk_is_formatted_shown_and_checked() {
     let held = situ::device::open(&at.join("disk"), situ::device::OpenOptions::default()).unwrap();
     let lock = held.lock().unwrap();
     let refused = situ(at, &["disk", "format", "disk", "--force"]);
-    assert!(refused.code == 1 && refused.stderr.contains("it is in use"), "{refused:?}");
+    assert!(refused.code == 1 && refused.stderr.contains("is locked by another process"), "{refused:?}");
     situ(at, &["disk", "show", "disk"]).done();
     drop(lock);
 

@@ -2,13 +2,16 @@
 //!
 //! Two locks, because they keep different people away: the exclusive open of a block device, which the kernel also takes
 //! for a mounted file system, for swap and for the members of a RAID, and `flock`, which other openers of a file take.
+//! A disk that has two names by a loop device is kept by either of them (`lock/loops.rs`).
 //! Both belong to a descriptor of the lock's own, so that dropping it gives them back, and the end of the process too. It is
 //! opened by the path again, and has to be what the path was when the device was opened: the right to write to what has
 //! taken its place since is no right to write to the device.
 
+mod loops;
+
 use crate::DeviceLock;
 use crate::target::{Kind, Target};
-use rustix::fs::{FileType, FlockOperation, OFlags, flock, fstat};
+use rustix::fs::{FileType, FlockOperation, OFlags, Stat, flock, fstat};
 use rustix::io::Errno;
 use std::fs::{File, OpenOptions};
 use std::io;
@@ -23,6 +26,8 @@ const PASSING_HOLDER: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 struct FileLock {
     _file: File,
+    /// What lies below a loop device, of which others have a share at most.
+    _below: Option<File>,
 }
 
 impl DeviceLock for FileLock {}
@@ -50,11 +55,17 @@ pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File
         let why = format!("{shown} is another file or device than when it was opened; open it again");
         return Err(io::Error::new(io::ErrorKind::InvalidInput, why));
     }
+    if let Some(name) = loops::over(&file)? {
+        return refused(format!(
+            "{shown} lies below the loop device /dev/{name}, which may be in use; name that one, or detach it first \
+             (`losetup --detach /dev/{name}`)"
+        ));
+    }
     let patience = if is_block_device { PASSING_HOLDER } else { Duration::ZERO };
     let begin = Instant::now();
     loop {
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => return Ok(Box::new(FileLock { _file: file })),
+            Ok(()) => break,
             Err(Errno::WOULDBLOCK) if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(10)),
             Err(Errno::WOULDBLOCK) => {
                 return refused(format!("{shown} is locked by another process or opener; close it there"));
@@ -63,13 +74,22 @@ pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File
             Err(other) => return Err(other.into()),
         }
     }
+    let below = if is_block_device { loops::share_below(&file) } else { Ok(None) };
+    match below {
+        Ok(below) => Ok(Box::new(FileLock { _file: file, _below: below })),
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused(format!("{shown} is in use: {error}")),
+        Err(error) => Err(error),
+    }
 }
 
 /// What a path may stop to mean: a device by its number, whichever node was opened, and a file by that of its inode.
 fn identity(file: &File) -> io::Result<(u64, u64)> {
-    let stat = fstat(file)?;
+    Ok(identity_of(&fstat(file)?))
+}
+
+fn identity_of(stat: &Stat) -> (u64, u64) {
     let is_device = FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile;
-    Ok(if is_device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) })
+    if is_device { (stat.st_rdev, 0) } else { (stat.st_dev, stat.st_ino) }
 }
 
 #[cfg(test)]

@@ -477,7 +477,7 @@ impl Volume for SimVolume {
         shared.operate(subject, |verdict| {
             let mut state = shared.effect(subject, verdict)?;
             if state.disk.locked {
-                return Err(Error::Locked { path: shared.path(Some(FileName::Lock)) });
+                return Err(Error::Locked { path: shared.path(Some(FileName::Lock)), why: None });
             }
             state.disk.locked = true;
             if !state.disk.names.contains_key(&FileName::Lock) {

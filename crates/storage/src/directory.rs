@@ -283,7 +283,7 @@ impl Volume for DirectoryVolume {
         // flock, unlike fcntl locks, also keeps out a second opener in this process.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(Box::new(FileLock { _file: file })),
-            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path) }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path), why: None }),
             Err(e) => Err(Error::io("lock", path.display(), e.into())),
         }
     }

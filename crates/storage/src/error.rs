@@ -31,8 +31,10 @@ pub enum Error {
     Corruption(Box<Corruption>),
     /// Another process has the store open for writing.
     Locked {
-        /// The lock file.
+        /// The lock file, or the device.
         path: String,
+        /// What a device's lock has to say of it.
+        why: Option<String>,
     },
     /// The file does not exist.
     NotFound {
@@ -118,7 +120,8 @@ impl fmt::Display for Error {
                 )
             }
             Error::Corruption(c) => c.fmt(f),
-            Error::Locked { path } => write!(
+            Error::Locked { why: Some(why), .. } => f.write_str(why),
+            Error::Locked { path, why: None } => write!(
                 f,
                 "the store is open in another process (lock {path} is held); close that one, or open read-only"
             ),

@@ -100,7 +100,7 @@ impl fmt::Debug for RawVolume {
 fn lock_device(device: &dyn Device) -> Result<Box<dyn DeviceLock>> {
     let location = device.describe();
     device.lock().map_err(|error| match error.kind() {
-        io::ErrorKind::WouldBlock => Error::Locked { path: location },
+        io::ErrorKind::WouldBlock => Error::Locked { path: location, why: Some(error.to_string()) },
         _ => Error::io("lock", location, error),
     })
 }
