@@ -277,13 +277,20 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
         return out.line("The store is sound: there is nothing to repair.");
     }
     tell_damages(&repaired.damages, 0, out)?;
-    let would = if repaired.dry_run { "would be" } else { "were" };
+    let counted = |count, one| {
+        let would = match (repaired.dry_run, count) {
+            (true, _) => "would be",
+            (false, 1) => "was",
+            (false, _) => "were",
+        };
+        format!("{} {would}", text::plural(count, one))
+    };
     out.line(format!(
-        "{} {would} kept, {} salvaged in part, {} lost; {} {would} replayed from the log",
-        text::plural(repaired.tables_kept, "table"),
+        "{} kept, {} salvaged in part, {} lost; {} replayed from the log",
+        counted(repaired.tables_kept, "table"),
         repaired.tables_salvaged,
         repaired.tables_lost,
-        text::plural(repaired.log_records, "record")
+        counted(repaired.log_records, "record")
     ))?;
     if repaired.rebuilt {
         out.line("The manifest is of no use; the levels are built anew from the tables that are there.")?;

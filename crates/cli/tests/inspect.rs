@@ -151,3 +151,28 @@ fn a_benchmark_runs_and_is_reported() {
     assert!(fs::read_to_string(at.join("r.html")).unwrap().contains("<svg"));
     assert_eq!(situ(at, &["bench", "--keys", "0"]).code, 2);
 }
+
+/// "1 table were kept", it said, and "1 files are missing".
+#[test]
+fn a_repair_counts_one_as_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "a", "1"]).done();
+    situ(at, &["compact"]).done();
+    situ(at, &["put", "b", "2"]).done();
+    // The manifest knows the table by another number.
+    let (_, path) = file(at, "table");
+    fs::rename(&path, path.with_file_name("000900.table")).unwrap();
+    let planned = situ(at, &["repair", "--dry-run"]).text();
+    assert!(
+        planned.contains("1 table would be kept, 0 salvaged in part, 0 lost; 1 record would be replayed"),
+        "{planned}"
+    );
+    assert!(planned.contains("one in which 1 file is missing and 1 is not named"), "{planned}");
+    let done = situ(at, &["repair"]).done().text();
+    assert!(
+        done.contains("1 table was kept, 0 salvaged in part, 0 lost; 1 record was replayed from the log"),
+        "{done}"
+    );
+    assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");
+}

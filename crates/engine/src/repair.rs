@@ -324,7 +324,9 @@ impl Repair {
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {
-            let found = format!("one in which {missing} of them are missing and {strangers} are not named");
+            let counted = |count, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+            let gone = counted(missing, "file is missing", "files are missing");
+            let found = format!("one in which {gone} and {}", counted(strangers, "is not named", "are not named"));
             wrong(whole, "last edits", "a state that fits the files", found)
         });
         Ok((Ranked { missing, state }, unfit))

@@ -127,10 +127,11 @@ impl fmt::Display for RepairReport {
         }
         let would = if self.dry_run { " (nothing was changed: this is what a repair would do)" } else { "" };
         let RepairReport { tables_kept, tables_salvaged, tables_lost, log_records, .. } = self;
+        let [tables, records] = [tables_kept, log_records].map(|count| if *count == 1 { "" } else { "s" });
         writeln!(
             f,
-            "{tables_kept} tables kept, {tables_salvaged} salvaged in part, {tables_lost} lost, {log_records} log \
-             records replayed{would}"
+            "{tables_kept} table{tables} kept, {tables_salvaged} salvaged in part, {tables_lost} lost, {log_records} log \
+             record{records} replayed{would}"
         )?;
         if self.rebuilt {
             writeln!(f, "the manifest was rebuilt from the tables found")?;
