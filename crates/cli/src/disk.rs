@@ -257,8 +257,9 @@ fn format(options: &DiskFormatOptions, out: &mut Output) -> Outcome {
     let what = "cannot make a Situ disk of";
     let device = open_device(what, path, false)?;
     let format = FormatOptions { log_bytes: options.log, force: options.force, ..FormatOptions::default() };
-    RawVolume::format(Arc::clone(&device), Env::system(), &format).map_err(|error| failure(what, path, &error))?;
-    tell(what, path, device, false, out)
+    RawVolume::format(device, Env::system(), &format).map_err(|error| failure(what, path, &error))?;
+    // Anew: a file that has all of its room now is another device than before.
+    tell(what, path, open_device(what, path, true)?, false, out)
 }
 
 fn show(options: &DiskShowOptions, out: &mut Output) -> Outcome {

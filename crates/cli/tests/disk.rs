@@ -72,10 +72,77 @@ fn what_is_no_disk_is_told_so() {
     blank(at, 16 << 20);
     let none = situ(at, &["disk", "show", "disk"]);
     assert!(none.code == 1 && none.stderr.contains("situ disk format"), "{none:?}");
-    assert_eq!(situ(at, &["disk", "check", "disk"]).code, 4);
+    // Nothing is damaged that never was one.
+    let checked = situ(at, &["disk", "check", "disk"]);
+    assert!(checked.code == 1 && checked.stderr.contains("is not a Situ disk: it has zeros"), "{checked:?}");
+    assert!(!checked.text().contains("damaged"), "{checked:?}");
     blank(at, 1 << 16);
     let small = situ(at, &["disk", "format", "disk"]);
     assert!(small.code == 1 && small.stderr.contains("has no room"), "{small:?}");
+    blank(at, 1000);
+    for command in ["format", "show", "check"] {
+        let small = situ(at, &["disk", command, "disk"]);
+        assert!(small.code == 1 && small.stderr.contains("shorter than a page"), "{small:?}");
+    }
+}
+
+/// A file with holes was formatted, and the store on it found the file system full when it came to them.
+#[test]
+fn a_file_gets_all_of_its_room_or_is_refused() {
+    use std::os::unix::fs::MetadataExt;
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let held = || std::fs::metadata(at.join("disk")).unwrap().blocks() * 512;
+    blank(at, 64 << 20);
+    assert!(held() < 64 << 20);
+    situ(at, &["disk", "format", "disk"]).done();
+    assert!(held() >= 64 << 20, "{}", held());
+
+    let space = rustix::fs::statvfs(at).unwrap();
+    let whole = space.f_blocks * space.f_frsize;
+    std::fs::remove_file(at.join("disk")).unwrap();
+    let file = File::create(at.join("disk")).unwrap();
+    if file.set_len(whole + (1 << 30)).is_err() {
+        return eprintln!("SKIPPED: the file system takes no file that is longer than itself");
+    }
+    let refused = situ(at, &["disk", "format", "disk", "--log", "16M"]);
+    assert!(refused.code == 1 && refused.stderr.contains("has not given"), "{refused:?}");
+    assert!(refused.stderr.contains("make room there, or the file shorter"), "{refused:?}");
+    assert_eq!(held(), 0, "a refusal takes nothing");
+    // Where there is something on it, that is what counts.
+    file.write_all_at(b"?", 5000).unwrap();
+    let refused = situ(at, &["disk", "format", "disk"]);
+    assert!(refused.code == 1 && refused.stderr.contains("data at byte 5000"), "{refused:?}");
+}
+
+/// A loop device and the file below it are one disk: with a store on the one, the other was formatted.
+#[test]
+fn the_file_below_a_loop_device_is_not_formatted() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    blank(at, 64 << 20);
+    let made = std::process::Command::new("losetup").args(["--find", "--show"]).arg(at.join("disk")).output();
+    let Some(made) = made.ok().filter(|made| made.status.success()) else {
+        return eprintln!(
+            "SKIPPED: the_file_below_a_loop_device_is_not_formatted: losetup gives no loop device (root only)"
+        );
+    };
+    let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
+    let detach = || std::process::Command::new("losetup").args(["--detach", &device]).status().unwrap();
+    let run = std::panic::catch_unwind(|| {
+        situ(at, &["disk", "format", &device]).done();
+        situ(at, &["put", "a", "1"]).done();
+        let serving = common::Serving::start(at, &["--fast-disk", &device]);
+        for (disk, why) in [("disk", "lies below the loop device"), (&*device, "in use")] {
+            let refused = situ(at, &["disk", "format", "--force", disk]);
+            assert!(refused.code == 1 && refused.stderr.contains(why), "{refused:?}");
+        }
+        drop(serving);
+        assert_eq!(situ(at, &["get", "a"]).done().text().trim(), "1");
+        situ(at, &["put", "b", "2"]).done();
+    });
+    detach();
+    run.unwrap();
 }
 
 /// A fast disk from its preparation to its end: given to a store that has data, shown, verified, lost, drained.

@@ -100,6 +100,14 @@ pub trait Device: Send + Sync {
     fn lock(&self) -> io::Result<Box<dyn DeviceLock>>;
     /// Sizes and cache behaviour.
     fn geometry(&self) -> Geometry;
+    /// Takes all of its room from what it lies on, as far as it has not yet: a file's, from its file system. Nothing that it holds
+    /// is changed. What is written later does not find the file system full.
+    ///
+    /// # Errors
+    /// `StorageFull` if there is less than that, and nothing is taken then; or the system refuses.
+    fn reserve(&self) -> io::Result<()> {
+        Ok(())
+    }
     /// Room and use. A file that has been cut since it was opened has less room than then; it takes no more writes.
     fn space(&self) -> Space;
     /// Opens a queue pair for one thread, with at most `depth` operations in flight.

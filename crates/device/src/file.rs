@@ -59,6 +59,10 @@ impl Device for FileDevice {
         self.target.geometry
     }
 
+    fn reserve(&self) -> io::Result<()> {
+        self.target.reserve()
+    }
+
     fn space(&self) -> Space {
         self.target.space()
     }

@@ -22,8 +22,8 @@
 use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{
-    AtFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags, fcntl_getfl, fstat, fstatfs, major, minor, seek,
-    stat, statx,
+    AtFlags, FallocateFlags, FileType, OFlags, SeekFrom, Stat, Statx, StatxFlags, fallocate, fcntl_getfl, fstat,
+    fstatfs, fstatvfs, major, minor, seek, stat, statx,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2};
 use std::fs::{File, OpenOptions};
@@ -135,6 +135,31 @@ impl Target {
             self.bytes
         );
         Err(io::Error::new(io::ErrorKind::UnexpectedEof, why))
+    }
+
+    /// See [`Device::reserve`](crate::Device::reserve).
+    pub(crate) fn reserve(&self) -> io::Result<()> {
+        if self.kind == Kind::BlockDevice {
+            return Ok(());
+        }
+        let missing = self.bytes.saturating_sub((fstat(&*self.file)?.st_blocks as u64).saturating_mul(512));
+        let room = fstatvfs(&*self.file)?;
+        let free = room.f_bavail.saturating_mul(room.f_frsize);
+        // Asked for before: of a reservation that fails, what it has taken by then is not given back.
+        if free < missing {
+            let why = format!(
+                "{} has {} bytes, {missing} of which its file system has not given it yet; there are {free} left, so make \
+                 room there, or the file shorter",
+                self.path.display(),
+                self.bytes
+            );
+            return Err(io::Error::new(io::ErrorKind::StorageFull, why));
+        }
+        match fallocate(&*self.file, FallocateFlags::empty(), 0, self.bytes) {
+            // There is room, and nobody can keep it for us.
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(()),
+            other => Ok(other?),
+        }
     }
 
     pub(crate) fn describe(&self, backend: &str) -> String {

@@ -107,6 +107,10 @@ impl Device for RingDevice {
         self.target.geometry
     }
 
+    fn reserve(&self) -> io::Result<()> {
+        self.target.reserve()
+    }
+
     fn space(&self) -> Space {
         self.target.space()
     }

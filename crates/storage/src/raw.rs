@@ -106,11 +106,12 @@ fn lock_device(device: &dyn Device) -> Result<Box<dyn DeviceLock>> {
 }
 
 impl RawVolume {
-    /// Makes a Situ disk of a device, and takes its lock meanwhile. Everything on the device is lost.
+    /// Makes a Situ disk of a device, and takes its lock meanwhile. Everything on the device is lost. A file gets all of its room.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): the device is too small, or it has data at its front or its end and
-    /// [`force`](FormatOptions::force) was not given; [`Locked`](Error::Locked): somebody uses it; or the system refuses.
+    /// [`Invalid`](Error::Invalid): the device is too small, it has data at its front or its end and
+    /// [`force`](FormatOptions::force) was not given, or the file system has less room than the file is long;
+    /// [`Locked`](Error::Locked): somebody uses it; or the system refuses.
     pub fn format(device: Arc<dyn Device>, env: Env, options: &FormatOptions) -> Result<()> {
         let _lock = lock_device(&*device)?;
         prepare::format(&Transfers::new(device, env)?, options).map(drop)
@@ -133,7 +134,8 @@ impl RawVolume {
     /// Reads and verifies all metadata of a disk, and changes nothing.
     ///
     /// # Errors
-    /// The system refuses. Damage is no error: it is what the result tells.
+    /// [`Invalid`](Error::Invalid): it never was a Situ disk, for all that can be seen; or the system refuses. Damage is no
+    /// error: it is what the result tells.
     pub fn check(device: Arc<dyn Device>, env: Env) -> Result<RawCheck> {
         prepare::check(&Transfers::new(device, env)?)
     }

@@ -2,7 +2,7 @@
 
 use super::frame;
 use super::journal::{self, Replayed};
-use super::layout::{Copy, DiskId, PAGE, Superblock};
+use super::layout::{Copy, DiskId, MAGIC, PAGE, Superblock};
 use super::room::Extent;
 use super::shared::{Loaded, write_copy};
 use super::transfer::{PIECE_BYTES, Transfers, places};
@@ -53,17 +53,13 @@ fn read_pages(transfers: &Transfers, place: Extent) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// Both copies of the superblock, the second from where the first says that it is, or from the device's end.
+/// Both copies of the superblock of a device with a page at least, the second from where the first says that it is, or from the device's end.
 fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
     let pages = device_pages(transfers);
     let read = |copy, page| {
         let bytes = read_pages(transfers, Extent { first: page, pages: 1 })?;
         Ok::<_, Error>(Superblock::decode(copy, &bytes))
     };
-    if pages == 0 {
-        let none = || Copy::Damaged("a device without a page".to_owned());
-        return Ok([none(), none()]);
-    }
     let first = read(0, 0)?;
     let end = match &first {
         Copy::Sound(block) if block.device_pages <= pages => block.device_pages,
@@ -74,8 +70,12 @@ fn read_copies(transfers: &Transfers) -> Result<[Copy; 2]> {
 
 /// The superblock that counts, and the copies that have to be written again.
 pub(super) fn choose(transfers: &Transfers) -> Result<(Superblock, Vec<(u32, String)>)> {
-    let copies = read_copies(transfers)?;
     let location = &transfers.location;
+    if device_pages(transfers) == 0 {
+        let text = format!("{location} is not a Situ disk: it is shorter than a page, which has {PAGE} bytes");
+        return Err(Error::Invalid(text));
+    }
+    let copies = read_copies(transfers)?;
     let mut sound: Vec<(u32, Superblock)> = Vec::new();
     let mut damaged = Vec::new();
     for (number, copy) in (0..).zip(copies) {
@@ -164,7 +164,7 @@ fn foreign(transfers: &Transfers) -> Result<Option<String>> {
 /// A name for what begins with these bytes, if it is something well known.
 fn signature(front: &[u8]) -> Option<&'static str> {
     let known: [(usize, &[u8], &str); 13] = [
-        (0, &super::layout::MAGIC, "a Situ disk"),
+        (0, &MAGIC, "a Situ disk"),
         (1080, &[0x53, 0xef], "an ext2, ext3 or ext4 file system"),
         (0, b"XFSB", "an XFS file system"),
         (0x1_0040, b"_BHRfS_M", "a Btrfs file system"),
@@ -187,6 +187,11 @@ fn signature(front: &[u8]) -> Option<&'static str> {
 pub(super) fn format(transfers: &Transfers, options: &FormatOptions) -> Result<Superblock> {
     let location = &transfers.location;
     let bytes = device_pages(transfers) * PAGE;
+    if bytes == 0 {
+        let text =
+            format!("{location} is shorter than a page, which has {PAGE} bytes, and has no room for a Situ disk");
+        return Err(Error::Invalid(text));
+    }
     let id = match options.id {
         Some(id) => id,
         None => random_id()?,
@@ -202,6 +207,10 @@ pub(super) fn format(transfers: &Transfers, options: &FormatOptions) -> Result<S
             "{location} holds {what}; formatting would destroy it. If it is not needed, format with --force"
         )));
     }
+    transfers.device.reserve().map_err(|error| match error.kind() {
+        io::ErrorKind::StorageFull => Error::Invalid(error.to_string()),
+        _ => transfers.fail("reserve", error),
+    })?;
     for copy in read_copies(transfers)? {
         if let Copy::Sound(old) = copy {
             layout.generation = layout.generation.max(old.generation.saturating_add(1));
@@ -229,6 +238,16 @@ fn write_layout(transfers: &Transfers, layout: &Superblock) -> io::Result<()> {
     write_copy(transfers, layout, 0)
 }
 
+/// Whether a first or a last page begins as a superblock does, sound or not.
+fn was_ever_formatted(transfers: &Transfers) -> Result<bool> {
+    for page in [0, device_pages(transfers).saturating_sub(1)] {
+        if device_pages(transfers) > 0 && read_pages(transfers, Extent { first: page, pages: 1 })?.starts_with(&MAGIC) {
+            return Ok(true);
+        }
+    }
+    Ok(false)
+}
+
 /// What [`RawVolume::check`](super::RawVolume::check) found.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RawCheck {
@@ -250,6 +269,7 @@ pub(super) fn check(transfers: &Transfers) -> Result<RawCheck> {
     let (layout, damaged) = match choose(transfers) {
         Ok(chosen) => chosen,
         Err(error @ (Error::Io { .. } | Error::NotFound { .. })) => return Err(error),
+        Err(error) if !was_ever_formatted(transfers)? => return Err(error),
         Err(error) => {
             found.problems.push(error.to_string());
             return Ok(found);
