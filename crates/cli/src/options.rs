@@ -471,9 +471,17 @@ pub(crate) struct DiskDrainOptions {
 ///
 /// A device that is mounted or that a store has open is refused, and so is one with anything but zeros in its first 1 MiB or
 /// its last 64 KiB, where file systems and partition tables have their marks. Data that lies only between the two is not noticed. In
-/// place of a device a file can be given that has its size already; `fallocate -l 20G FILE` makes one.
+/// place of a device a file can be given that has its size already; `fallocate -l 20G FILE` makes one. What of the file has no
+/// room on its file system yet gets that, or the file is refused.
+///
+/// An NVMe namespace has two names: /dev/nvme1n1 is reached through the kernel's block layer, /dev/ng1n1 by commands that are
+/// passed through to the drive. Which one is used is which one is named, here and to `situ disk add`; a mounted one is refused by
+/// either.
 #[derive(Debug, Args)]
-#[command(after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force")]
+#[command(
+    after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force\n  \
+                        situ disk format /dev/ng1n1"
+)]
 pub(crate) struct DiskFormatOptions {
     /// Block device, or file
     #[arg(value_name = "DEVICE")]
@@ -486,7 +494,7 @@ pub(crate) struct DiskFormatOptions {
     pub(crate) force: bool,
 }
 
-/// Show how a Situ disk is divided, what lies on it, and how much is free.
+/// Show what a Situ disk is made of and how it is divided, what lies on it, and how much is free.
 ///
 /// Can be used beside a running store; then it shows a moment between two of its changes.
 #[derive(Debug, Args)]
@@ -501,7 +509,8 @@ pub(crate) struct DiskShowOptions {
 
 /// Read and check all metadata of a Situ disk.
 ///
-/// Nothing is changed. What the files hold is checked by `situ verify`. Exit code 4 if anything is damaged.
+/// Nothing is changed. What the files hold is checked by `situ verify`. Exit code 4 if anything is damaged, 1 if it is no Situ
+/// disk.
 #[derive(Debug, Args)]
 pub(crate) struct DiskCheckOptions {
     /// Block device, or file

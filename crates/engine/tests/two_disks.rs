@@ -4,13 +4,13 @@
 mod common;
 
 use common::fast::{builder, fill, holds, small};
-use situ_device::Env;
+use situ_device::{Backend, Env, OpenOptions};
 use situ_engine::{
     Durability, Error, Listener, Options, RepairOptions, Store, StoreBuilder, StoreEvent, repair_directory,
     verify_directory, verify_volumes,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
-use situ_storage::{FileName, FormatOptions, RawOptions, RawVolume, Volume};
+use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -226,6 +226,30 @@ fn a_drained_disk_is_not_needed_any_more_and_can_be_added_again() {
     fill(&store, count, 1000);
     holds(&store, count + 1000);
     assert!(has(fast, is_log));
+    store.close().unwrap();
+}
+
+/// No store chooses a thread that polls for submissions; a program that has a core for it brings its own volume.
+#[test]
+fn a_program_may_bring_a_fast_disk_with_a_submission_thread() {
+    let Places { home, fast, .. } = &places();
+    std::fs::File::create(fast).unwrap().set_len(64 << 20).unwrap();
+    std::fs::create_dir(home).unwrap();
+    let how = OpenOptions { backend: Backend::RingWithThread, ..OpenOptions::default() };
+    let device = match situ_device::open(fast, how) {
+        Ok(device) => device,
+        Err(error) => return eprintln!("SKIPPED: no ring with a submission thread: {error}"),
+    };
+    RawVolume::format(Arc::clone(&device), Env::system(), &FormatOptions::default()).unwrap();
+    let volume: Arc<dyn Volume> = Arc::new(RawVolume::open(device, Env::system(), RawOptions::default()).unwrap());
+    let capacity: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(home).unwrap());
+    let store = builder(None).open_volumes(Arc::clone(&capacity), Some(volume)).unwrap();
+    store.default_keyspace().put_with(b"synced", b"1", Durability::Synced).unwrap();
+    fill(&store, 0, 500);
+    store.wait_idle().unwrap();
+    holds(&store, 500);
+    let location = store.properties().placement.unwrap().fast_location;
+    assert!(location.contains("with a submission thread"), "{location}");
     store.close().unwrap();
 }
 
