@@ -25,9 +25,19 @@ const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
 #[derive(Debug)]
 struct FileLock {
-    _file: File,
+    file: File,
     /// What lies below a loop device, of which others have a share at most.
-    _below: Option<File>,
+    below: Option<File>,
+}
+
+/// Closing is not enough: a process that is being started has copies of all descriptors for a moment.
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        for file in [Some(&self.file), self.below.as_ref()].into_iter().flatten() {
+            // What cannot be unlocked goes with the last descriptor.
+            let _ = flock(file, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl DeviceLock for FileLock {}
@@ -38,6 +48,10 @@ pub(crate) fn lock(target: &Target) -> io::Result<Box<dyn DeviceLock>> {
 
 /// Takes the lock of the path, if it is still the path of `opened`. None: of a device that has another node for it.
 pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<Box<dyn DeviceLock>> {
+    Ok(Box::new(take(path, is_block_device, opened)?))
+}
+
+fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result<FileLock> {
     let shown = path.display();
     let refused = |why: String| Err(io::Error::new(io::ErrorKind::WouldBlock, why));
     let exclusive = if is_block_device { OFlags::EXCL.bits() as i32 } else { 0 };
@@ -76,7 +90,7 @@ pub(crate) fn lock_path(path: &Path, is_block_device: bool, opened: Option<&File
     }
     let below = if is_block_device { loops::share_below(&file) } else { Ok(None) };
     match below {
-        Ok(below) => Ok(Box::new(FileLock { _file: file, _below: below })),
+        Ok(below) => Ok(FileLock { file, below }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused(format!("{shown} is in use: {error}")),
         Err(error) => Err(error),
     }
@@ -95,6 +109,18 @@ fn identity_of(stat: &Stat) -> (u64, u64) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// While another thread starts a process, the lock that was given back was still held.
+    #[test]
+    fn a_lock_that_is_given_back_is_free_although_a_new_process_has_a_copy_of_its_descriptor() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = take(file.path(), false, None).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        assert!(take(file.path(), false, None).is_err());
+        drop(lock);
+        take(file.path(), false, None).unwrap();
+        drop(copy);
+    }
 
     #[test]
     fn the_lock_of_a_file_that_has_taken_the_place_of_the_device_is_not_given() {
