@@ -7,8 +7,9 @@ use common::prefix::{self, Told};
 use common::*;
 use situ_device::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, WriteBatch};
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed, wait};
 use situ_storage::{FileName, Volume};
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -17,7 +18,7 @@ fn open(env: &Env, volume: &SimVolume, seed: u64) -> Result<Store, Error> {
 }
 
 fn workload(env: &Env, volume: &SimVolume, seed: u64, steps: usize) -> Told {
-    prefix::workload(&|seed| open(env, volume, seed), seed, steps)
+    prefix::workload(env, &|seed| open(env, volume, seed), seed, steps)
 }
 
 fn check(env: &Env, volume: &SimVolume, told: &Told, least: usize, seed: u64) {
@@ -103,8 +104,8 @@ fn promise_1_2_no_write_survives_without_those_acknowledged_before_it_began() {
                 let Ok(store) = open(env, volume, seed) else { return threads };
                 let jobs: Vec<_> = (0..WRITERS)
                     .map(|writer| {
-                        let (store, threads) = (store.clone(), Arc::clone(&threads));
-                        let job = move || write_thread(&store, &threads, writer, seed);
+                        let (env_of_job, store, threads) = (env.clone(), store.clone(), Arc::clone(&threads));
+                        let job = move || write_thread(&env_of_job, &store, &threads, writer, seed);
                         env.executor.spawn(&format!("writer {writer}"), Box::new(job)).unwrap()
                     })
                     .collect();
@@ -145,8 +146,16 @@ fn promise_1_2_no_write_survives_without_those_acknowledged_before_it_began() {
     });
 }
 
-fn write_thread(store: &Store, threads: &Threads, writer: usize, seed: u64) {
+/// Every other thread writes asynchronously, with several of its writes under way.
+fn write_thread(env: &Env, store: &Store, threads: &Threads, writer: usize, seed: u64) {
     let mut rng = Rng::new(seed + 1000 * writer as u64);
+    let acknowledge = |n: u64, synced: bool| {
+        threads.acknowledged[writer].store(n, Ordering::SeqCst);
+        if synced {
+            threads.synced[writer].store(n, Ordering::SeqCst);
+        }
+    };
+    let mut under_way = VecDeque::new();
     for n in 1..=25 {
         let knew: Vec<String> = threads.acknowledged.iter().map(|n| n.load(Ordering::SeqCst).to_string()).collect();
         let mut batch = WriteBatch::new();
@@ -156,13 +165,29 @@ fn write_thread(store: &Store, threads: &Threads, writer: usize, seed: u64) {
         batch.put(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
-        if store.write_with(batch, durability).is_err() {
+        if writer % 2 == 0 {
+            if store.write_with(batch, durability).is_err() {
+                return;
+            }
+            acknowledge(n, synced);
+            continue;
+        }
+        let Ok(write) = store.write_async(batch, durability) else { break };
+        under_way.push_back((n, synced, write));
+        let may_stay = rng.index(5);
+        while under_way.len() > may_stay {
+            let Some((n, synced, write)) = under_way.pop_front() else { break };
+            if wait(env, write).is_err() {
+                return;
+            }
+            acknowledge(n, synced);
+        }
+    }
+    for (n, synced, write) in under_way {
+        if wait(env, write).is_err() {
             return;
         }
-        threads.acknowledged[writer].store(n, Ordering::SeqCst);
-        if synced {
-            threads.synced[writer].store(n, Ordering::SeqCst);
-        }
+        acknowledge(n, synced);
     }
 }
 

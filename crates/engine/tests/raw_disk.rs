@@ -17,7 +17,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 fn live(env: &Env, home: &SimVolume, device: &SimDevice, seed: u64) -> Told {
-    workload(&|seed| open(env, home, device, seed), seed, 60)
+    workload(env, &|seed| open(env, home, device, seed), seed, 60)
 }
 
 fn check_image(env: &Env, home: &SimVolume, device: &SimDevice, told: &Told, seed: u64) {

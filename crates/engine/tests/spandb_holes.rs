@@ -13,6 +13,7 @@ use situ_sim::{
     crash_volume_and_device_everywhere, for_each_seed, wait,
 };
 use situ_storage::{FileName, Volume};
+use std::collections::VecDeque;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -66,11 +67,39 @@ fn acknowledged_writes_behind_a_hole_in_the_log() {
                 let jobs: Vec<_> = (0..WRITERS)
                     .map(|writer| {
                         let (store, told) = (store.clone(), Arc::clone(&told));
-                        // Longer than a page: each is written on its own, beside the others.
-                        let write = move |n: u64| put(&store, writer, &n.to_be_bytes().repeat(700));
+                        let env_of_job = env.clone();
+                        // Longer than a page: each is written on its own, beside the others. Half of the writers wait for
+                        // each write themselves; of the others' the loggers take care, and several are under way.
+                        let write = move |n: u64| {
+                            let value = n.to_be_bytes().repeat(700);
+                            if writer % 2 == 0 {
+                                return put(&store, writer, &value).map(|()| None);
+                            }
+                            let keyspace = store.default_keyspace();
+                            keyspace.put_async(&writer.to_be_bytes(), &value, Durability::Synced).map(Some)
+                        };
                         let job = move || {
-                            for n in (1..=12).take_while(|n| write(*n).is_ok()) {
-                                told[writer as usize].store(n, Ordering::SeqCst);
+                            let acknowledge = |n: u64| told[writer as usize].store(n, Ordering::SeqCst);
+                            let mut under_way = VecDeque::new();
+                            for n in 1..=12 {
+                                match write(n) {
+                                    Err(_) => break,
+                                    Ok(None) => acknowledge(n),
+                                    Ok(Some(future)) => under_way.push_back((n, future)),
+                                }
+                                if under_way.len() > 3 {
+                                    let (n, future) = under_way.pop_front().unwrap();
+                                    if wait(&env_of_job, future).is_err() {
+                                        return;
+                                    }
+                                    acknowledge(n);
+                                }
+                            }
+                            for (n, future) in under_way {
+                                if wait(&env_of_job, future).is_err() {
+                                    return;
+                                }
+                                acknowledge(n);
                             }
                         };
                         env.executor.spawn(&format!("writer {writer}"), Box::new(job)).unwrap()

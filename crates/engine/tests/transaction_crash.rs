@@ -5,7 +5,7 @@ use situ_device::Env;
 use situ_engine::{
     Durability, Error, Keyspace, LockMode, Options, Store, StoreBuilder, TransactionKind, TransactionOptions,
 };
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{CrashPoints, FaultPlan, Rng, SimVolume, crash_everywhere, for_each_seed, wait};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -32,7 +32,14 @@ fn number(keyspace: &Keyspace, key: &[u8]) -> Option<u64> {
 }
 
 /// Moves money between two accounts, which lie in two keyspaces, and counts the transfer.
-fn transfer(store: &Store, accounts: &[Keyspace; 2], thread: u64, n: u64, rng: &mut Rng) -> Result<Durability, Error> {
+fn transfer(
+    env: &Env,
+    store: &Store,
+    accounts: &[Keyspace; 2],
+    thread: u64,
+    n: u64,
+    rng: &mut Rng,
+) -> Result<Durability, Error> {
     let durability = if rng.chance(0.4) { Durability::Synced } else { Durability::Buffered };
     let mut options = TransactionOptions::default().lock_timeout_ms(60_000).durability(durability);
     if rng.chance(0.4) {
@@ -54,7 +61,9 @@ fn transfer(store: &Store, accounts: &[Keyspace; 2], thread: u64, n: u64, rng: &
         let value = [&after.to_le_bytes()[..], &[0; 100]].concat();
         transaction.put(keyspace, &[account], &value)?;
     }
-    transaction.commit().map(|_| durability)
+    // Half of them are committed by the loggers.
+    let committed = if rng.chance(0.5) { wait(env, transaction.commit_async()?) } else { transaction.commit() };
+    committed.map(|_| durability)
 }
 
 fn workload(env: &Env, volume: &SimVolume, seed: u64, told: &Arc<Told>) -> Result<(), Error> {
@@ -68,12 +77,13 @@ fn workload(env: &Env, volume: &SimVolume, seed: u64, told: &Arc<Told>) -> Resul
     told.is_set_up.store(true, Ordering::SeqCst);
     let jobs: Vec<_> = (0..THREADS)
         .map(|thread| {
-            let (store, accounts, told) = (store.clone(), accounts.clone(), Arc::clone(told));
+            let (env_of_job, store) = (env.clone(), store.clone());
+            let (accounts, told) = (accounts.clone(), Arc::clone(told));
             let job = move || {
                 let mut rng = Rng::new(seed * 10 + thread);
                 for n in 1..=25 {
                     let done = loop {
-                        match transfer(&store, &accounts, thread, n, &mut rng) {
+                        match transfer(&env_of_job, &store, &accounts, thread, n, &mut rng) {
                             Err(error) if error.is_retryable() => {}
                             done => break done,
                         }
@@ -124,7 +134,7 @@ fn promise_3_a_crash_leaves_every_transaction_whole_or_absent() {
                 // And it goes on from there.
                 if is_there {
                     let mut rng = Rng::new(seed);
-                    transfer(&store, &accounts, 0, 1000, &mut rng).unwrap();
+                    transfer(env, &store, &accounts, 0, 1000, &mut rng).unwrap();
                 }
                 store.close().unwrap();
             },

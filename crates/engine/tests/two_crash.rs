@@ -27,7 +27,7 @@ fn promise_1_3_4_two_disks_that_lose_power_together_leave_a_whole_prefix_with_al
             seed,
             &points,
             PLACES,
-            |env, disks| workload(&|seed| open(env, disks, seed), seed, 60),
+            |env, disks| workload(env, &|seed| open(env, disks, seed), seed, 60),
             |env, disks, told| check(&|seed| open(env, &disks, seed), told, told.synced, seed),
         );
         assert!(images > 100, "only {images} images");
@@ -46,7 +46,7 @@ fn promise_1_3_4_a_power_failure_while_the_fast_disk_is_full() {
             PLACES,
             |env, disks| {
                 disks[1].set_faults(FaultPlan::none().capacity(room));
-                workload(&|seed| open(env, disks, seed), seed, 60)
+                workload(env, &|seed| open(env, disks, seed), seed, 60)
             },
             |env, disks, told| check(&|seed| open(env, &disks, seed), told, told.synced, seed),
         );
@@ -63,7 +63,7 @@ fn promise_1_3_7_a_disk_that_disappears_takes_nothing_that_was_synced() {
         let executor = SimExecutor::new(seed);
         let disks = PLACES.map(|place| SimVolume::named(&executor.env(), place, FaultPlan::none(), seed));
         disks[which].set_faults(FaultPlan::none().with(Rule::new(fault).from(from)));
-        let told = executor.run(|| workload(&|seed| open(&executor.env(), &disks, seed), seed, 60));
+        let told = executor.run(|| workload(&executor.env(), &|seed| open(&executor.env(), &disks, seed), seed, 60));
         let executor = SimExecutor::new(seed + 1);
         let after = disks.map(|disk| disk.crash(rng.next_u64()).on(&executor.env()));
         executor.run(|| check(&|seed| open(&executor.env(), &after, seed), &told, told.synced, seed));
