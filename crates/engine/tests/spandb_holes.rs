@@ -50,8 +50,9 @@ fn prefix(store: &Store, count: u64, value: impl Fn(u64) -> Vec<u8>) -> u64 {
     found
 }
 
-/// Requests of several loggers complete in any order. One that is acknowledged when its own pages are written is lost by
-/// the recovery that stops at the page before, which was still in flight.
+/// Several log requests are in flight and complete in any order: those of threads that write themselves beside those of the
+/// loggers. One that is acknowledged when its own pages are written is lost by the recovery that stops at the page before,
+/// which was still in flight.
 #[test]
 fn acknowledged_writes_behind_a_hole_in_the_log() {
     const WRITERS: u64 = 4;

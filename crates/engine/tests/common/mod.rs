@@ -4,6 +4,7 @@
 pub mod fast;
 pub mod prefix;
 pub mod raw;
+pub mod watched;
 
 use situ_engine::{Compression, Iter, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
 use situ_sim::Rng;
