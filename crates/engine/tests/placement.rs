@@ -1,10 +1,13 @@
 //! Placement at work on simulated disks with latencies; and the recorder of traces for `testdata/placement`.
 
-use situ_engine::{Ablation, Listener, Options, PlacementProperties, Store, StoreBuilder, StoreEvent};
+use situ_engine::{
+    Ablation, Listener, Options, PlacementDecision, PlacementProperties, Store, StoreBuilder, StoreEvent,
+};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use situ_storage::Volume;
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -38,6 +41,8 @@ struct World {
 
 /// Room on the fast disk.
 const ROOM: u64 = 1 << 20;
+/// Enough to keep the capacity disk measurably at work beside a fast disk for which all of them wait now and then.
+const READERS: u64 = 16;
 
 impl World {
     fn new(fast: FaultPlan) -> World {
@@ -52,7 +57,12 @@ impl World {
     }
 
     fn open_with(&self, ablation: Ablation) -> Store {
+        self.open_caching(Options::default().cache_bytes, ablation)
+    }
+
+    fn open_caching(&self, cache_bytes: u64, ablation: Ablation) -> Store {
         let mut options = Options::default();
+        options.cache_bytes = cache_bytes;
         options.keyspace.memtable_bytes = 64 << 10;
         options.keyspace.table_bytes = 32 << 10;
         options.keyspace.level_base_bytes = 128 << 10;
@@ -76,6 +86,27 @@ impl World {
             }
             clock.sleep(Duration::from_millis(5));
         }
+    }
+
+    /// The same, while many threads read all over the store.
+    fn write_beside_reads(&self, store: &Store, seconds: u64) {
+        let ends = Arc::new(AtomicBool::new(false));
+        let begin = |reader: u64| {
+            let (store, ends, env) = (store.clone(), Arc::clone(&ends), self.executor.env());
+            let read = move || {
+                let mut n = reader;
+                while !ends.load(Ordering::SeqCst) {
+                    n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    store.get(&((n >> 33) % 50_000).to_be_bytes()).unwrap();
+                    env.clock.sleep(Duration::from_millis(1));
+                }
+            };
+            self.executor.env().executor.spawn("reader", Box::new(read)).unwrap()
+        };
+        let readers: Vec<_> = (0..READERS).map(begin).collect();
+        self.write(store, seconds);
+        ends.store(true, Ordering::SeqCst);
+        readers.iter().for_each(|reader| reader.join().unwrap());
     }
 }
 
@@ -152,15 +183,31 @@ fn a_pinned_pointer_stays() {
     });
 }
 
-/// A fast disk a thousand times slower than it was: writers wait for it, and nothing fails.
+/// A fast disk a thousand times slower than it was, and two hundred times slower than the capacity disk, on which a part of
+/// the store is read: writers wait for it, and nothing fails. The next level leaves it for what the disks move, while there is
+/// room for it.
 #[test]
 fn promise_7_a_fast_disk_that_has_become_slow_slows_the_store_and_fails_nothing() {
     let world = World::new(latency(20).capacity(ROOM));
     world.executor.run(|| {
-        let store = world.open();
-        world.write(&store, 5);
-        world.fast.set_faults(latency(20_000).capacity(ROOM));
+        // What is read comes from the disks.
+        let store = world.open_caching(64 << 10, Ablation::default());
         world.write(&store, 20);
+        let sound = placement(&store);
+        assert_eq!((sound.pointer, sound.decisions.len()), (6, 1), "{:?}", sound.decisions);
+        world.fast.set_faults(latency(20_000).capacity(ROOM));
+        world.write_beside_reads(&store, 20);
+        let slow = placement(&store);
+        assert_eq!(slow.decisions.len(), 2, "{:?}", slow.decisions);
+        let PlacementDecision { before, after, reason, .. } = &slow.decisions[1];
+        assert_eq!((*before, *after, slow.pointer), (6, 5, 5), "{reason}");
+        assert!(
+            reason.starts_with("the fast disk moves ") && reason.contains(" in a busy second, the capacity disk "),
+            "{reason}"
+        );
+        assert_eq!(*world.heard.changes.lock().unwrap(), [(7, 6), (6, 5)]);
+        let tables = store.default_keyspace().tables();
+        assert!(tables.iter().any(|table| table.level == 5 && !table.on_fast_disk), "new ones of level 5 lie at home");
         world.fast.set_faults(latency(20).capacity(ROOM));
         world.write(&store, 5);
         let properties = store.properties();

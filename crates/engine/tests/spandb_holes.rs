@@ -521,19 +521,41 @@ fn a_write_longer_than_a_group_of_log_pages() {
     );
 }
 
-/// When the fast disk has no room for the log, nor for tables, both go on at home, without an error.
+/// When the fast disk has no room for tables they go on at home, without an error. So does the log, where its area is too small
+/// for as many files as memtables need; where it is not, writers wait for the flushes that give its files back, and it stays.
 #[test]
 fn a_fast_disk_that_is_full() {
+    for (area_pages, goes_home) in [(40, false), (20, true), (10, true)] {
+        full_with_log_area(area_pages, goes_home);
+    }
+}
+
+fn full_with_log_area(area_pages: u64, goes_home: bool) {
     let value = |n: u64| n.to_be_bytes().repeat(100);
     let sim = SimExecutor::new(12);
     let env = sim.env();
     let home = SimVolume::new(&env, FaultPlan::none(), 12);
-    let device = formatted(&env, FaultPlan::none(), 130, 40);
+    let device = formatted(&env, FaultPlan::none(), 90 + area_pages, area_pages);
     sim.run(|| {
         let store = open_with(&env, &home, &device, options()).unwrap();
-        (0..2000).for_each(|n| put(&store, n, &value(n)).unwrap());
+        let mut with_log_at_home = 0;
+        for n in 0..2000 {
+            put(&store, n, &value(n)).unwrap();
+            let is_log = |name| matches!(name, FileName::Log(_));
+            with_log_at_home += u64::from(home.list().unwrap().iter().any(|file| is_log(file.name)));
+            // What is acknowledged survives on whichever disk its log file is, also while it is the only place.
+            if n % 400 == 399 {
+                let (home, device) = (home.crash(n), device.crash(n));
+                let store = open_with(&env, &home, &device, options()).unwrap();
+                assert_eq!(prefix(&store, 2000, value), n + 1);
+            }
+        }
         store.wait_idle().unwrap();
         assert!(store.default_keyspace().tables().iter().any(|table| !table.on_fast_disk));
+        let spilled = store.properties().placement.unwrap().log_files_spilled;
+        let at_home =
+            format!("{spilled} log files went home from {area_pages} pages, {with_log_at_home} of 2000 writes saw one");
+        assert_eq!((spilled > 0, with_log_at_home > 0), (goes_home, goes_home), "{at_home}");
         for image in 0..5 {
             let (home, device) = (home.crash(image), device.crash(image));
             let store = open_with(&env, &home, &device, options()).unwrap();
