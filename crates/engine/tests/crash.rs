@@ -165,7 +165,7 @@ fn write_thread(env: &Env, store: &Store, threads: &Threads, writer: usize, seed
         batch.put(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
-        if writer % 2 == 0 {
+        if writer.is_multiple_of(2) {
             if store.write_with(batch, durability).is_err() {
                 return;
             }

@@ -69,6 +69,38 @@ fn promise_1_3_7_a_raw_disk_that_fails_takes_nothing_that_was_synced() {
     });
 }
 
+/// The end of the process, at any change of either disk, takes nothing that was acknowledged, synced or not: what the device
+/// was given is there.
+#[test]
+fn promise_1_process_death_takes_nothing_acknowledged_from_a_raw_disk_and_a_home() {
+    for_each_seed(300, 6, |seed| {
+        let start = |crash_at: Option<(bool, u64)>| {
+            World::run(seed, 1200, 400, |world| {
+                world.device.share_power(&world.home);
+                match crash_at {
+                    Some((true, at)) => world.device.crash_at(at),
+                    Some((false, at)) => world.home.crash_at(at),
+                    None => {}
+                }
+                let told = live(&world.env, &world.home, &world.device, seed);
+                (told, world.killed(), [world.home.changes(), world.device.changes()])
+            })
+        };
+        let changes = start(None).2;
+        let mut rng = Rng::new(seed);
+        for n in 0..20 {
+            let which = n % 2;
+            let (told, left, _) = start(Some((which == 1, rng.below(changes[which]))));
+            let sim = SimExecutor::new(seed + 1);
+            let (home, device) = (left.home.on(&sim.env()), left.device.on(&sim.env()));
+            sim.run(|| {
+                is_sound(&sim.env(), &device);
+                check(&|seed| open(&sim.env(), &home, &device, seed), &told, told.acknowledged, seed);
+            });
+        }
+    });
+}
+
 /// A raw disk has no page cache. The call once waited for the device, and so did an event loop of the server for each batch of
 /// its writes.
 #[test]

@@ -53,6 +53,30 @@ fn promise_1_3_4_a_power_failure_while_the_fast_disk_is_full() {
     });
 }
 
+/// The end of the process, at any change of either disk, takes nothing that was acknowledged, synced or not.
+#[test]
+fn promise_1_process_death_takes_nothing_acknowledged_from_two_disks() {
+    for_each_seed(300, 8, |seed| {
+        let start = |crash_at: Option<(usize, u64)>| {
+            let sim = SimExecutor::new(seed);
+            let disks = PLACES.map(|place| SimVolume::named(&sim.env(), place, FaultPlan::none(), seed));
+            disks[1].share_power(&disks[0]);
+            crash_at.into_iter().for_each(|(which, at)| disks[which].crash_at(at));
+            let told = sim.run(|| workload(&sim.env(), &|seed| open(&sim.env(), &disks, seed), seed, 50));
+            (disks, told)
+        };
+        let changes = start(None).0.map(|disk| disk.changes());
+        let mut rng = Rng::new(seed);
+        for n in 0..40 {
+            let which = n % 2;
+            let (disks, told) = start(Some((which, rng.below(changes[which]))));
+            let sim = SimExecutor::new(seed + 1);
+            let after = disks.map(|disk| disk.crash_keep_all().on(&sim.env()));
+            sim.run(|| check(&|seed| open(&sim.env(), &after, seed), &told, told.acknowledged, seed));
+        }
+    });
+}
+
 /// One disk is gone from some moment on, whatever it is asked for; then the power fails, and the disk is there again.
 #[test]
 fn promise_1_3_7_a_disk_that_disappears_takes_nothing_that_was_synced() {
