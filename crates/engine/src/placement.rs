@@ -41,6 +41,8 @@ const HOLD_S_MIN: f64 = 10.0;
 const HOLD_S_MAX: f64 = 600.0;
 /// After a failure to write, the disk is left alone for so long.
 const FAILURE_HOLD_S: f64 = 60.0;
+/// So long nothing is promoted to a disk that was found to be too slow for what it had.
+const RELIEF_S: f64 = 60.0;
 /// After so long without a change, earlier changes of direction are forgotten.
 const QUIET_S: f64 = 1200.0;
 
@@ -207,6 +209,7 @@ pub(crate) struct Judge {
     agreeing: u32,
     last_wish: Option<Direction>,
     last_change: Option<Direction>,
+    last_rule: Option<PlacementRule>,
     since_change_s: f64,
     hold_s: f64,
 }
@@ -230,6 +233,7 @@ impl Judge {
             agreeing: 0,
             last_wish: None,
             last_change: None,
+            last_rule: None,
             since_change_s: 0.0,
             hold_s: HOLD_S_MIN,
         }
@@ -270,10 +274,16 @@ impl Judge {
             self.hold_s = self.hold_s.max(FAILURE_HOLD_S);
         }
         self.last_change = Some(direction);
+        self.last_rule = Some(wish.rule);
         self.since_change_s = 0.0;
         self.agreeing = 0;
         let before = std::mem::replace(&mut self.pointer, wish.pointer);
         Some(Change { before, after: wish.pointer, rule: wish.rule, reason: wish.reason })
+    }
+
+    /// Whether the fast disk was found to be at its limit a short while ago, and is to get nothing that it need not have.
+    pub(crate) fn relieves(&self) -> bool {
+        self.last_rule == Some(PlacementRule::Bandwidth) && self.since_change_s < RELIEF_S
     }
 
     fn wish(&self, sample: &Sample) -> Option<Wish> {

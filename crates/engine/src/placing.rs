@@ -253,6 +253,11 @@ impl Placing {
         bytes <= self.free_bytes()
     }
 
+    /// See [`Judge::relieves`].
+    pub(crate) fn relieves_fast_disk(&self) -> bool {
+        lock(&self.judging).judge.relieves()
+    }
+
     /// Whether there is anything to decide.
     fn judges(&self) -> bool {
         !self.pinned && !self.is_drained()

@@ -64,8 +64,8 @@ impl Core {
                 places.push((Arc::clone(&keyspace), level, Arc::clone(file)));
             }
         }
-        let moves =
-            if placing.is_draining() || pointer == 0 { Vec::new() } else { choose(&candidates, placing.room()) };
+        let takes_none = placing.is_draining() || pointer == 0 || placing.relieves_fast_disk();
+        let moves = if takes_none { Vec::new() } else { choose(&candidates, placing.room()) };
         if moves.is_empty() {
             lock(&placing.promoting).wanted.clear();
             return;

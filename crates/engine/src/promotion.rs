@@ -13,6 +13,8 @@
 //!    belong there.
 //! 3. If there is no room, a promoted table that is four times colder makes place first.
 //!
+//! While the pointer has just gone down because the fast disk was at its limit, there are no rounds.
+//!
 //! One round copies [`ROUND_BYTES`] at most, so promotion costs some 6 MiB/s of both disks at the worst.
 //!
 //! # Why whole tables

@@ -11,7 +11,7 @@
 //! 3. If DISKS is not there at all, the home alone lacks a file: one that has all it needs may never have had a fast disk.
 //!
 //! **Limits.** Two stores without a table on their fast disks, whose logs have the same numbers and the same count of writes,
-//! are not told apart.
+//! are not told apart; nor are two with a table of the same number, entries, length and second.
 
 use super::missing::home_lacks_a_file;
 use crate::batch::Record;
