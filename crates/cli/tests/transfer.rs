@@ -390,9 +390,11 @@ fn a_load_that_fails_says_how_to_go_on() {
     const LINES: usize = 120_000;
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
-    let contents: String = (0..LINES).map(|n| format!("{n:07},{:0100}\n", n)).collect();
+    let value = |n: usize| "x".repeat(if n == LINES / 2 { 9 << 20 } else { 100 });
+    let contents: String = (0..LINES).map(|n| format!("{n:07},{}\n", value(n))).collect();
     fs::write(at.join("many.csv"), &contents).unwrap();
-    // No file may grow beyond 8 MiB: a disk that is full, to a program that outlives the signal.
+    // No file may grow beyond 8 MiB, and the one long record needs a longer one: a disk that is full, to a program that outlives the
+    // signal.
     let limited = "ulimit -f 16384; exec \"$0\" load many.csv --json";
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", limited, env!("CARGO_BIN_EXE_situ")]).current_dir(at);
