@@ -86,7 +86,7 @@ test: packages form locks
 	awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
 	  END { for (i = 1; i <= count; i++) print skipped[i]; \
-	    printf "%d passed, %d failed, %d times something was skipped\n", passed, failed, count }' "$$log"; \
+	    printf "%d passed, %d failed, %d kinds of things skipped\n", passed, failed, count }' "$$log"; \
 	rm -f "$$log"; exit $$code
 
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is

@@ -1,6 +1,8 @@
 //! `disk format`, `disk show`, `disk check`.
 
 mod common;
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 use common::situ;
 use std::fs::File;
@@ -103,7 +105,7 @@ fn a_file_gets_all_of_its_room_or_is_refused() {
     std::fs::remove_file(at.join("disk")).unwrap();
     let file = File::create(at.join("disk")).unwrap();
     if file.set_len(whole + (1 << 30)).is_err() {
-        return eprintln!("SKIPPED: the file system takes no file that is longer than itself");
+        return skipped::skipped("the file system takes no file that is longer than itself");
     }
     let refused = situ(at, &["disk", "format", "disk", "--log", "16M"]);
     assert!(refused.code == 1 && refused.stderr.contains("has not given"), "{refused:?}");
@@ -123,9 +125,7 @@ fn the_file_below_a_loop_device_is_not_formatted() {
     blank(at, 64 << 20);
     let made = std::process::Command::new("losetup").args(["--find", "--show"]).arg(at.join("disk")).output();
     let Some(made) = made.ok().filter(|made| made.status.success()) else {
-        return eprintln!(
-            "SKIPPED: the_file_below_a_loop_device_is_not_formatted: losetup gives no loop device (root only)"
-        );
+        return skipped::skipped("losetup gives no loop device (root only)");
     };
     let device = String::from_utf8(made.stdout).unwrap().trim().to_owned();
     let detach = || std::process::Command::new("losetup").args(["--detach", &device]).status().unwrap();

@@ -70,7 +70,7 @@ fn a_loop_device_below_another_is_not_locked() {
     let Some(below) = Loop::new(BYTES) else { return };
     let made = Command::new("losetup").args(["--find", "--show"]).arg(&below.path).output().unwrap();
     if !made.status.success() {
-        return eprintln!("SKIPPED: no loop device over another: {}", String::from_utf8_lossy(&made.stderr));
+        return common::skipped(format_args!("no loop device over another: {}", String::from_utf8_lossy(&made.stderr)));
     }
     let path: std::path::PathBuf = String::from_utf8(made.stdout).unwrap().trim().into();
     let file = tempfile::NamedTempFile::new().unwrap();

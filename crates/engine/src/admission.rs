@@ -343,8 +343,9 @@ impl Core {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
             Obstacle::NoLogFile { bytes } => {
+                let file = self.writable()?.file();
                 let ready = match self.prepare_log(bytes) {
-                    Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, error),
+                    Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),
                     ready => ready?,
                 };
                 if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
@@ -385,14 +386,24 @@ impl Core {
 
     /// The disk has no room for a log file of the ordinary length, which is what `error` says: a flush may give some back that is
     /// due, or for which a memtable can be sealed; or a short file is enough. True and false as
-    /// [`clear_way`](Core::clear_way) says.
-    fn make_room_for_log(&self, bytes: u64, error: Error) -> Result<bool> {
-        if self.a_flush_is_due_that_frees_log() {
-            return Ok(false);
+    /// [`clear_way`](Core::clear_way) says. `file` is the log's file of before.
+    fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
+        let log = self.writable()?;
+        // Others come to the end of a file at the same time.
+        let others = || match (log.file() != file, self.a_flush_is_due_that_frees_log()) {
+            (true, _) => Some(true),
+            (false, true) => Some(false),
+            (false, false) => None,
+        };
+        if let Some(way) = others() {
+            return Ok(way);
         }
-        // One may have ended since.
+        // A flush may have ended since.
         if self.prepare_log(bytes).is_ok_and(|ready| ready) {
             return Ok(true);
+        }
+        if let Some(way) = others() {
+            return Ok(way);
         }
         self.check_flushes().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
         let made = match self.goes_on_in_a_short_log(bytes) {
@@ -406,6 +417,9 @@ impl Core {
             }
             Err(other) if !other.is_no_space() => Err(other),
             Ok(false) | Err(_) => {
+                if let Some(way) = others() {
+                    return Ok(way);
+                }
                 // A log that has only begun has not asked the flusher for its next file yet, and it is the flusher that goes on trying.
                 self.log_wanted.store(true, Ordering::Release);
                 self.work.notify();
@@ -414,7 +428,8 @@ impl Core {
         }
     }
 
-    /// False if what memtables have, and this write, would then perhaps find no room for its table.
+    /// False if what memtables have, and this write, would then perhaps find no room for its table; or if nobody knows what room
+    /// there is, as under a quota.
     pub(crate) fn goes_on_in_a_short_log(&self, bytes: u64) -> Result<bool> {
         let space = self.volume.space();
         let free = space.logical_total.saturating_sub(space.logical_used);
@@ -422,7 +437,8 @@ impl Core {
             |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().slots().map(|slot| slot.bytes()).sum::<u64>();
         let unflushed: u64 = self.keyspaces().iter().map(in_memory).sum();
         let file = LogOptions::default().first_file_bytes.max(bytes);
-        if free < file.saturating_add(bytes).saturating_add(unflushed) {
+        let is_limited = free >= self.writable()?.file_bytes_for(bytes);
+        if is_limited || free < file.saturating_add(bytes).saturating_add(unflushed) || self.check_flushes().is_err() {
             return Ok(false);
         }
         self.prepare_short_log(bytes, u64::MAX).map(|()| true)

@@ -43,6 +43,8 @@ impl Background {
             core.begin_closing();
             core.wake_all();
             background.join(core);
+            // As in closing: the thread of a compaction is a little longer there than the compaction.
+            core.scheduler.close();
         })?;
         Ok(background)
     }
@@ -219,9 +221,15 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
         return Ok(true);
     }
     if let Err(error) = prepared {
-        if error.is_no_space() && core.goes_on_in_a_short_log(0)? {
+        if error.is_no_space() {
+            // Before the file is there: who rotates to it may want the next one.
             core.log_wanted.store(false, Ordering::Release);
-            return Ok(true);
+            let short = core.goes_on_in_a_short_log(0);
+            if matches!(short, Ok(true)) {
+                return Ok(true);
+            }
+            core.log_wanted.store(true, Ordering::Release);
+            short?;
         }
         return if error.is_no_space() && core.seal_for_room()? { Ok(true) } else { Err(error) };
     }
@@ -252,7 +260,7 @@ impl Core {
         self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
     }
 
-    /// When nothing is to be flushed and the disk has no room for another log file: seals the memtable that holds back the
+    /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable that holds back the
     /// oldest one, with the shortest file for what comes next, so that a flush gives log files back. A table takes less room than
     /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
     /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,

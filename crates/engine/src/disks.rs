@@ -15,7 +15,7 @@
 //!
 //! Each disk has a [`Meter`] that counts what goes in and out, from which placement draws its conclusions.
 //!
-//! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK, as of opening and of all
+//! **Invariants.** `on_fast` has all names of the fast disk, apart from its own MEMBER and LOCK and from what belongs at home, as of opening and of all
 //! changes through this volume since, and no name of the other disk; a reader's, which may be beside a writer, as of the last
 //! listing. A listing of a writer adds no names: it may have that of a log file which could not be made and is
 //! about to begin at home. No name is on both disks: where a log file could

@@ -199,6 +199,8 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let mut locks = Locks::default();
     if access.writes() {
         locks.take(&**capacity)?;
+        // Now it can become one no more.
+        refuse_fast_disk_as_home(&**capacity)?;
     }
     let known = Home::read(&**capacity);
     let mut damages = Vec::new();
@@ -313,7 +315,7 @@ fn unknown(given: &Given, at: &str, damage: &Corruption, why: &str) -> Error {
     Error::Disks(format!(
         "{damage}; and nothing else says that {at} is the fast disk of the store in {home}: {why}. It may be the disk of \
          another store, whose data would be taken for this one's. Nothing was changed. Give the store its own disk. If this is \
-         the one, copy its files with numbers into the home, where they are found as well; then, or if the disk is lost for \
+         the one, copy its files with numbers into the home (MEMBER stays), where they are found as well; then, or if the disk is lost for \
          good, repair the store without it (`situ repair --without-fast-disk`; with `--dry-run` that says what would be lost)"
     ))
 }
@@ -331,10 +333,16 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
         Ok(Some(member)) => format!("the store {}", member.store),
         _ => "a store".to_owned(),
     };
+    let has = |name| home.list().map(|files| files.iter().any(|file| file.name == name));
+    let cure = if has(FileName::Current)? || has(FileName::Disks)? {
+        "It has files that only a home has, too (CURRENT, DISKS): if it is the home of a store, into which the files of its fast disk \
+         were copied, MEMBER alone does not belong here. Remove that file, and no other"
+    } else {
+        "Name the directory that has that store's DISKS and CURRENT. Only if that store is gone for good, or does not have this disk any \
+         more, is what lies here a left-over"
+    };
     Err(Error::Disks(format!(
-        "{home_shown} is the fast disk of {whose}, as the file MEMBER there says, and not the home of one. Nothing was changed. Name \
-         the directory that has that store's DISKS and CURRENT. Only if that store is gone for good, or does not have this disk any \
-         more, is MEMBER a left-over, to be removed together with the files that have numbers"
+        "{home_shown} is the fast disk of {whose}, as the file MEMBER there says, and not the home of one. Nothing was changed. {cure}"
     )))
 }
 

@@ -443,6 +443,7 @@ impl Core {
         let placing = self.placing.as_ref().filter(|placing| !placing.is_drained())?;
         let disks = &placing.disks;
         let (fast, capacity) = (disks.fast.meter().totals(), disks.capacity.meter().totals());
+        let decisions_made = lock(&placing.judging).made;
         Some(PlacementProperties {
             fast_location: disks.fast.volume.location(),
             fast_space: disks.fast.volume.space(),
@@ -450,7 +451,7 @@ impl Core {
             pointer: placing.pointer(),
             is_draining: placing.is_draining(),
             decisions: placing.decisions(),
-            decisions_made: lock(&placing.judging).made,
+            decisions_made,
             fast_table_bytes: levels_of(self.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
             fast_bytes_read: fast.bytes_read,
             fast_bytes_written: fast.bytes_written,

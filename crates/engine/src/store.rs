@@ -217,6 +217,7 @@ impl Store {
         let volume = DirectoryVolume::open(directory)?;
         refuse_fast_disk_as_home(&volume)?;
         let lock = volume.lock()?;
+        refuse_fast_disk_as_home(&volume)?;
         clear_fast_disk(&volume)?;
         let mut files = volume.list()?;
         // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.

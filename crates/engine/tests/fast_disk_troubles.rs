@@ -448,6 +448,23 @@ fn promise_6_the_directory_of_a_fast_disk_is_no_store() {
     }
 }
 
+/// Whoever copies the files of a fast disk home, as a repair advises, and MEMBER with them, has the home of a store still.
+#[test]
+fn promise_6_a_home_with_a_member_file_is_not_given_up() {
+    let root = tempfile::tempdir().unwrap();
+    let (home, fast) = (&root.path().join("home"), &root.path().join("fast"));
+    let store = builder(Some(fast)).open(home).unwrap();
+    fill(&store, 0, 300);
+    store.close().unwrap();
+    std::fs::copy(fast.join("MEMBER"), home.join("MEMBER")).unwrap();
+    let Err(Error::Disks(text)) = builder(None).open(home).map(drop) else { panic!("it opens") };
+    assert!(text.contains("Remove that file, and no other") && !text.contains("left-over"), "{text}");
+    std::fs::remove_file(home.join("MEMBER")).unwrap();
+    let store = builder(None).open(home).unwrap();
+    holds(&store, 300);
+    store.close().unwrap();
+}
+
 /// Nor is what somebody has copied there read in place of the home's own.
 #[test]
 fn promise_6_files_that_belong_at_home_are_not_read_from_the_fast_disk() {

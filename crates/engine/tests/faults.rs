@@ -232,11 +232,22 @@ fn promise_7_an_idle_keyspace_does_not_keep_the_disk_full() {
             let store = StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap();
             let idle = store.create_keyspace("idle", Default::default()).unwrap();
             idle.put(b"once", b"and never again").unwrap();
-            for number in 0..2500u32 {
-                let (key, value) = ((number % 20).to_be_bytes(), vec![number as u8; 8 << 10]);
-                // Later, a write was refused whenever the flush that makes room had not ended yet, or not begun.
-                store.put(&key, &value).unwrap_or_else(|error| panic!("write {number}: {error}"));
-            }
+            // Later, a write was refused whenever the flush that makes room had not ended yet, or not begun. Several come to the
+            // end of a log file at the same time.
+            let write = |numbers: std::ops::Range<u32>| {
+                let store = store.clone();
+                move || {
+                    for number in numbers {
+                        let (key, value) = ((number % 20).to_be_bytes(), vec![number as u8; 8 << 10]);
+                        store.put(&key, &value).unwrap_or_else(|error| panic!("write {number}: {error}"));
+                    }
+                }
+            };
+            write(0..1000)();
+            let writers =
+                (1..4).map(|n| env.executor.spawn("writer", Box::new(write(n * 1000..n * 1000 + 1000))).unwrap());
+            let writers: Vec<_> = writers.collect();
+            writers.into_iter().for_each(|writer| writer.join().unwrap());
             assert_eq!(idle.get(b"once").unwrap().as_deref(), Some(&b"and never again"[..]));
             store.close().unwrap();
         });

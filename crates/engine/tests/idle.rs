@@ -2,6 +2,9 @@
 //! process.
 #![cfg(target_os = "linux")]
 
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
+
 use situ_device::Env;
 use situ_engine::{Durability, Options, ReadOptions, StoreBuilder};
 use situ_storage::{FormatOptions, RawVolume};
@@ -63,7 +66,7 @@ fn idles(fast_disk: FastDisk) {
     if fast_disk == FastDisk::Raw {
         let location = store.properties().placement.unwrap().fast_location;
         if !location.contains("io_uring") {
-            eprintln!("SKIPPED: rings, which {location} has no use for; it idles without");
+            skipped::skipped(format_args!("rings, which {location} has no use for; it idles without"));
         }
     }
     // Every kind of thread has had something to do.

@@ -2,6 +2,8 @@
 //! is gone.
 
 mod common;
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 use common::fast::{builder, fill, holds, small};
 use situ_device::{Backend, Env, OpenOptions};
@@ -238,7 +240,7 @@ fn a_program_may_bring_a_fast_disk_with_a_submission_thread() {
     let how = OpenOptions { backend: Backend::RingWithThread, ..OpenOptions::default() };
     let device = match situ_device::open(fast, how) {
         Ok(device) => device,
-        Err(error) => return eprintln!("SKIPPED: no ring with a submission thread: {error}"),
+        Err(error) => return skipped::skipped(format_args!("no ring with a submission thread: {error}")),
     };
     RawVolume::format(Arc::clone(&device), Env::system(), &FormatOptions::default()).unwrap();
     let volume: Arc<dyn Volume> = Arc::new(RawVolume::open(device, Env::system(), RawOptions::default()).unwrap());

@@ -325,32 +325,30 @@ impl Log {
         make: impl FnOnce() -> Result<Arc<dyn PageFile>>,
     ) -> Result<bool> {
         self.files.preparing(|| {
-            let is_given_up = || file_number <= self.number_given_up.load(Ordering::Relaxed);
             let mut state = self.lock();
             state.distance(file_number)?;
-            if is_given_up() {
-                return Ok(false);
-            }
             let next = state.next();
             let fits = |next: &Next| next.number == file_number && fits(&*next.pages);
             if next.as_ref().is_some_and(fits) {
                 return Ok(true);
             }
-            let unfit = next.take();
-            drop(state);
-            if let Some(next) = unfit {
+            if let Some(next) = next {
                 self.number_given_up.fetch_max(next.number, Ordering::Relaxed);
-                self.files.add_old(next.number, next.pages.pages(), 0);
-                self.files.release_unused(next.number)?;
             }
-            if is_given_up() {
+            drop(state);
+            if file_number <= self.number_given_up.load(Ordering::Relaxed) {
                 return Ok(false);
             }
+            // What is there is better than nothing, if this fails.
             let made = make().and_then(|pages| self.lock().set_next(file_number, pages));
             if made.is_err() {
                 self.number_given_up.fetch_max(file_number, Ordering::Relaxed);
             }
-            made.map(|()| true)
+            if let Some(unfit) = made? {
+                self.files.add_old(unfit.number, unfit.pages.pages(), 0);
+                self.files.release_unused(unfit.number)?;
+            }
+            Ok(true)
         })
     }
 

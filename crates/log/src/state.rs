@@ -303,11 +303,10 @@ impl State {
         &mut self.next
     }
 
-    /// Makes a file the one to rotate to.
-    pub(crate) fn set_next(&mut self, number: u64, pages: Arc<dyn PageFile>) -> Result<()> {
+    /// Makes a file the one to rotate to; returns the one that was.
+    pub(crate) fn set_next(&mut self, number: u64, pages: Arc<dyn PageFile>) -> Result<Option<Next>> {
         let (page_count, distance) = (page_count(&*pages)?, self.distance(number)?);
-        self.next = Some(Next { number, pages, page_count, distance });
-        Ok(())
+        Ok(self.next.replace(Next { number, pages, page_count, distance }))
     }
 
     /// Takes no more records. True the first time.

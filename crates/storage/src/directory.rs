@@ -185,8 +185,12 @@ impl Volume for DirectoryVolume {
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let path = self.path(name);
         let fail = |op, e| Error::io(op, path.display(), e);
-        let file = self.open_file(name, OFlags::RDWR | NEW).map_err(|e| fail("create", e))?;
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
+        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile.
+        if fstatvfs(&self.handle).is_ok_and(|s| s.f_bfree.saturating_mul(s.f_frsize) < bytes) {
+            return Err(Error::NoSpace { op: "reserve room for", path: shown(&path) });
+        }
+        let file = self.open_file(name, OFlags::RDWR | NEW).map_err(|e| fail("create", e))?;
         let finish = || {
             let is_reserved = reserve(&file, bytes).map_err(|e| fail("reserve room for", e))?;
             self.sync_names()?;

@@ -123,7 +123,7 @@ impl Core {
                 Ok(()) => return Ok(None),
                 Err(Obstacle::Refused(error)) => return Err(*error),
                 Err(Obstacle::NoLogFile { bytes }) => {
-                    if !self.prepare_log(bytes)? {
+                    if !self.clear_way(Obstacle::NoLogFile { bytes })? {
                         return Ok(Some(Obstacle::NoLogFile { bytes }));
                     }
                 }

@@ -126,9 +126,13 @@ fn a_prepared_file_that_does_not_fit_is_given_up() {
     assert_eq!(shadow.log_files(), [1, 3]);
     // No second file of a number: the name of the first may come back in a crash, on another disk.
     assert!(!log.prepare_next(3, 200_000).unwrap());
-    assert!(!log.prepare_next(3, 0).unwrap());
-    assert_eq!(shadow.log_files(), [1]);
-    assert!(log.prepare_next(4, 100_000).unwrap());
+    assert!(log.prepare_next(4, 200_000).unwrap());
+    assert_eq!(shadow.log_files(), [1, 4]);
+    // It is kept where the disk has no room for another.
+    shadow.faults(Faults { room_bytes: Some(0), ..Faults::default() });
+    assert!(!log.prepare_next(4, 400_000).unwrap());
+    assert!(log.prepare_next(5, 400_000).unwrap_err().is_no_space());
+    shadow.faults(Faults::default());
     // A call that comes late takes nothing away.
     assert!(!log.prepare_next(3, 0).unwrap());
     assert_eq!(log.rotate().unwrap(), 4);

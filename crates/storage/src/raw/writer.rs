@@ -172,7 +172,7 @@ impl RawWriter {
         slot.drain(&mut |_, _| ()).map_err(|error| self.shared.fail("write", self.name, error))
     }
 
-    /// Hands all to the device, and tells the journal of it once it is durable, or at once.
+    /// Hands all to the device, and tells the journal of it once it is durable.
     fn publish(&mut self) -> Result<()> {
         self.submit()?;
         self.drain()?;
