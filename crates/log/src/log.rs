@@ -290,9 +290,10 @@ impl Log {
     /// Makes log file `file_number` ready to rotate to, with room for a record of `min_bytes`. Returns at once if it is
     /// ready. Renames a spare, or creates a file and reserves its room, on the calling thread.
     ///
-    /// The number must be higher than the current file's and unused; a prepared file of another number is given up. False, and
-    /// nothing is ready, if the number was used for a file that has been given up, or that could not be made: its name may come
-    /// back in a crash, beside a second file of that name on another disk. The call is to be made again with another number.
+    /// The number must be higher than the current file's and unused; a prepared file of another number, or one that does not fit, is given
+    /// up as soon as there is this one. False, and no file is made, if the number is that of a file that does not fit, was given
+    /// up or could not be made: its name may come back in a crash, beside a second file of that name on another disk. The call is to
+    /// be made again with another number.
     ///
     /// # Errors
     /// The volume refuses, for example with [`NoSpace`](Error::NoSpace). The log goes on in its current file, and the call
