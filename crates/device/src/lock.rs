@@ -28,11 +28,17 @@ struct FileLock {
     file: File,
     /// What lies below a loop device, of which others have a share at most.
     below: Option<File>,
+    /// The process that took it.
+    holder: u32,
 }
 
-/// Closing is not enough: a process that is being started has copies of all descriptors for a moment.
+/// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
+/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too.
 impl Drop for FileLock {
     fn drop(&mut self) {
+        if std::process::id() != self.holder {
+            return;
+        }
         for file in [Some(&self.file), self.below.as_ref()].into_iter().flatten() {
             // What cannot be unlocked goes with the last descriptor.
             let _ = flock(file, FlockOperation::Unlock);
@@ -90,7 +96,7 @@ fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result
     }
     let below = if is_block_device { loops::share_below(&file) } else { Ok(None) };
     match below {
-        Ok(below) => Ok(FileLock { file, below }),
+        Ok(below) => Ok(FileLock { file, below, holder: std::process::id() }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused(format!("{shown} is in use: {error}")),
         Err(error) => Err(error),
     }
@@ -120,6 +126,19 @@ mod tests {
         drop(lock);
         take(file.path(), false, None).unwrap();
         drop(copy);
+    }
+
+    #[test]
+    fn a_forked_child_does_not_give_its_parents_lock_away() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let lock = take(file.path(), false, None).unwrap();
+        let parent = FileLock { file: lock.file.try_clone().unwrap(), below: None, holder: lock.holder };
+        let mut child = lock;
+        child.holder += 1;
+        drop(child);
+        assert!(take(file.path(), false, None).is_err());
+        drop(parent);
+        take(file.path(), false, None).unwrap();
     }
 
     #[test]

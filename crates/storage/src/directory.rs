@@ -129,6 +129,18 @@ impl DirectoryVolume {
     fn rename_file(&self, from: FileName, to: FileName) -> io::Result<()> {
         Ok(renameat(&self.handle, from.to_string(), &self.handle, to.to_string())?)
     }
+
+    fn take_lock(&self) -> Result<FileLock> {
+        let path = self.path(FileName::Lock);
+        let file = self.open_file(FileName::Lock, OFlags::WRONLY | OFlags::CREATE);
+        let file = file.map_err(|e| Error::io("create", path.display(), e))?;
+        // flock, unlike fcntl locks, also keeps out a second opener in this process.
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(FileLock { file, holder: std::process::id() }),
+            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path), why: None }),
+            Err(e) => Err(Error::io("lock", path.display(), e.into())),
+        }
+    }
 }
 
 /// Makes a directory and those above it, unless they exist.
@@ -281,20 +293,25 @@ impl Volume for DirectoryVolume {
     }
 
     fn lock(&self) -> Result<Box<dyn Lock>> {
-        let path = self.path(FileName::Lock);
-        let file = self.open_file(FileName::Lock, OFlags::WRONLY | OFlags::CREATE);
-        let file = file.map_err(|e| Error::io("create", path.display(), e))?;
-        // flock, unlike fcntl locks, also keeps out a second opener in this process.
-        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Box::new(FileLock { _file: file })),
-            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path), why: None }),
-            Err(e) => Err(Error::io("lock", path.display(), e.into())),
-        }
+        Ok(Box::new(self.take_lock()?))
     }
 }
 
 struct FileLock {
-    _file: File,
+    file: File,
+    /// The process that took it.
+    holder: u32,
+}
+
+/// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
+/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too.
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if std::process::id() == self.holder {
+            // What cannot be unlocked goes with the last descriptor.
+            let _ = flock(&self.file, FlockOperation::Unlock);
+        }
+    }
 }
 
 impl Lock for FileLock {}
