@@ -145,8 +145,9 @@ impl Target {
         let missing = self.bytes.saturating_sub((fstat(&*self.file)?.st_blocks as u64).saturating_mul(512));
         let room = fstatvfs(&*self.file)?;
         let free = room.f_bavail.saturating_mul(room.f_frsize);
-        // Asked for before: of a reservation that fails, what it has taken by then is not given back.
-        if free < missing {
+        // Asked for before: of a reservation that fails, what it has taken by then is not given back. A file system that does not
+        // tell its size has no blocks at all.
+        if room.f_blocks > 0 && free < missing {
             let why = format!(
                 "{} has {} bytes, {missing} of which its file system has not given it yet; there are {free} left, so make \
                  room there, or the file shorter",

@@ -21,8 +21,8 @@
 
 use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use rustix::fs::{
-    Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, fadvise, fallocate, flock, fstatvfs,
-    openat, renameat, statat, unlinkat,
+    Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatVfs, fadvise, fallocate, flock,
+    fstatvfs, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_device::{Buffer, PAGE_BYTES, Space};
@@ -198,8 +198,10 @@ impl Volume for DirectoryVolume {
         let path = self.path(name);
         let fail = |op, e| Error::io(op, path.display(), e);
         let bytes = bytes.next_multiple_of(PAGE_BYTES as u64);
-        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile.
-        if fstatvfs(&self.handle).is_ok_and(|s| s.f_bfree.saturating_mul(s.f_frsize) < bytes) {
+        // A reservation that fails may hold all that is left until it is taken back, and others write meanwhile. A file system
+        // that does not tell its size has no blocks at all.
+        let is_full = |s: StatVfs| s.f_blocks > 0 && s.f_bfree.saturating_mul(s.f_frsize) < bytes;
+        if fstatvfs(&self.handle).is_ok_and(is_full) {
             return Err(Error::NoSpace { op: "reserve room for", path: shown(&path) });
         }
         let file = self.open_file(name, OFlags::RDWR | NEW).map_err(|e| fail("create", e))?;

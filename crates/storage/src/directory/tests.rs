@@ -260,3 +260,20 @@ fn a_directory_may_be_renamed_while_it_is_open() {
     assert_eq!(fs::read(moved.join(FileName::Table(1).to_string())).unwrap(), b"table");
     assert!(moved.join(FileName::Log(3).to_string()).exists());
 }
+
+/// A ramfs says that it has no blocks, as some FUSE file systems do, and was taken for full.
+#[test]
+fn a_file_system_that_does_not_tell_its_size_is_not_full() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = |program: &str, arguments: &[&str]| {
+        let status = std::process::Command::new(program).args(arguments).arg(directory.path()).status();
+        status.is_ok_and(|status| status.success())
+    };
+    if !rustix::process::geteuid().is_root() || !run("mount", &["-t", "ramfs", "situ-test"]) {
+        eprintln!("SKIPPED: a file system that does not tell its size (a ramfs cannot be mounted here)");
+        return;
+    }
+    let made = DirectoryVolume::open(directory.path()).unwrap().create_pages(FileName::Log(1), 64 << 10).map(|_| ());
+    assert!(run("umount", &[]));
+    made.unwrap();
+}
