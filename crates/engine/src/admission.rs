@@ -342,8 +342,7 @@ impl Core {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
-            Obstacle::NoLogFile { bytes } => {
-                let file = self.writable()?.file();
+            Obstacle::NoLogFile { bytes, file } => {
                 let ready = match self.prepare_log(bytes) {
                     Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),
                     ready => ready?,

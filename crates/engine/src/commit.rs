@@ -187,8 +187,8 @@ pub(crate) enum Obstacle {
     MemtablesFull { keyspace: Arc<KeyspaceCore> },
     /// The memtable is full, and so is the level that it would become a table of.
     Level0Full { keyspace: Arc<KeyspaceCore> },
-    /// No log file with room for this record is ready.
-    NoLogFile { bytes: u64 },
+    /// No log file with room for this record of `bytes` is ready behind `file`, the current one.
+    NoLogFile { bytes: u64, file: u64 },
     /// The log's page buffer is full.
     LogBufferFull,
     /// Other writes have come in between that a transaction has to look at first.
@@ -453,7 +453,7 @@ impl Core {
             AppendError::BufferFull => Obstacle::LogBufferFull,
             // Even a fresh file is too short: this one needs a longer one.
             AppendError::FileFull | AppendError::NotPrepared => {
-                Obstacle::NoLogFile { bytes: (header.len() + batch.bytes()) as u64 }
+                Obstacle::NoLogFile { bytes: (header.len() + batch.bytes()) as u64, file: log.file() }
             }
             AppendError::Failed(error) => Obstacle::refused(Error::Failed { cause: Box::new(error) }),
             other => Obstacle::refused(Error::Invalid(other.to_string())),

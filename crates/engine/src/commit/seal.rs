@@ -49,7 +49,7 @@ impl Core {
                 Ok(())
             }
             Err(AppendError::Failed(error)) => Err(Obstacle::refused(Error::Failed { cause: Box::new(error) })),
-            Err(_) => Err(Obstacle::NoLogFile { bytes: 0 }),
+            Err(_) => Err(Obstacle::NoLogFile { bytes: 0, file: log.file() }),
         }
     }
 
@@ -122,9 +122,9 @@ impl Core {
             match outcome {
                 Ok(()) => return Ok(None),
                 Err(Obstacle::Refused(error)) => return Err(*error),
-                Err(Obstacle::NoLogFile { bytes }) => {
-                    if !self.clear_way(Obstacle::NoLogFile { bytes })? {
-                        return Ok(Some(Obstacle::NoLogFile { bytes }));
+                Err(Obstacle::NoLogFile { bytes, file }) => {
+                    if !self.clear_way(Obstacle::NoLogFile { bytes, file })? {
+                        return Ok(Some(Obstacle::NoLogFile { bytes, file }));
                     }
                 }
                 Err(obstacle) => return Ok(Some(obstacle)),
