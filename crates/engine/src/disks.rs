@@ -30,6 +30,7 @@
 
 use crate::core::lock;
 use crate::locks::Locks;
+use crate::manifest::Unfinished;
 use crate::members::{Fast, Home};
 use crate::meter::{Meter, Metered};
 use crate::placing::PlacementDecision;
@@ -199,11 +200,18 @@ impl Disks {
     }
 
     /// Notes durably that the store has no fast disk any more.
-    pub(crate) fn let_go_of_fast(&self) -> crate::Result<()> {
+    ///
+    /// # Errors
+    /// DISKS still says that it has one; or that is in doubt, and nothing may be acknowledged any more that lies there.
+    pub(crate) fn let_go_of_fast(&self) -> std::result::Result<(), Unfinished> {
         let Some(home) = lock(&self.home).clone() else { return Ok(()) };
-        let home = Home { fast: Fast::None, at: None, ..home };
-        home.write(&self.capacity.volume)?;
-        self.set_home(home);
+        let without = Home { fast: Fast::None, at: None, ..home.clone() };
+        if let Err(error) = without.write(&self.capacity.volume) {
+            // It may have taken effect all the same, and the store goes on with the disk.
+            let in_doubt = home.write(&self.capacity.volume).is_err();
+            return Err(Unfinished { error, in_doubt });
+        }
+        self.set_home(without);
         Ok(())
     }
 
@@ -313,7 +321,7 @@ impl Disks {
             self.left_at_home.store(true, Ordering::Release);
             return Err(error);
         }
-        self.fast.volume.create_pages(name, bytes)
+        self.fast.volume.create_pages(name, bytes).map_err(on_fast_disk)
     }
 
     fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
@@ -324,7 +332,7 @@ impl Disks {
         };
         let taken_back = self.take_back(name);
         if !error.is_no_space() {
-            return Err(on_fast_disk(error));
+            return Err(error);
         }
         // Two files of one name would be worse than a log that waits for room.
         taken_back.map_err(|_| error)?;
@@ -379,7 +387,7 @@ impl Disks {
         let Some(_beginning) = self.begins_on_fast(log) else { return Ok(false) };
         if let Err(error) = self.create_log_on_fast(log, bytes) {
             let taken_back = self.take_back(log);
-            return if error.is_no_space() { taken_back.map(|()| false) } else { Err(on_fast_disk(error)) };
+            return if error.is_no_space() { taken_back.map(|()| false) } else { Err(error) };
         }
         self.capacity.renamed(self.capacity.volume.remove(spare)).or_else(|error| {
             // As above.

@@ -106,7 +106,12 @@ impl Core {
         disks.sync_names()?;
         {
             let _baton = self.take_manifest()?;
-            disks.let_go_of_fast()?;
+            disks.let_go_of_fast().map_err(|unfinished| {
+                if unfinished.in_doubt {
+                    self.fail(unfinished.error.clone());
+                }
+                Error::from(unfinished)
+            })?;
         }
         // Nothing begins there any more, and nobody asks for it.
         placing.drained.store(true, Ordering::Release);
@@ -136,9 +141,11 @@ impl Core {
         )))
     }
 
-    /// Whether records go to the fast disk, or will with the next file.
+    /// Whether records go to the fast disk, or will with the next file. The one that is ready is kept for as long as no other could
+    /// be made.
     fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
-        [log.file(), self.prepared_log()].into_iter().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
+        let numbers = [Some(log.file()), Some(self.prepared_log()), log.next_file()];
+        numbers.into_iter().flatten().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
     }
 
     /// Step 2.

@@ -140,7 +140,7 @@ impl Joined {
 
     /// Notes that there is no fast disk any more, when the manifest needs none.
     pub(crate) fn give_up(&self) -> Result<()> {
-        self.given_up.as_ref().map_or(Ok(()), |home| home.write(&*self.volume))
+        self.given_up.as_ref().map_or(Ok(()), |home| Ok(home.write(&*self.volume)?))
     }
 
     /// Makes both disks know of each other, durably.

@@ -131,8 +131,9 @@ impl Home {
         read(volume, FileName::Disks, Home::decode, "the store's fast disk and a checksum")
     }
 
-    pub(crate) fn write(&self, volume: &dyn Volume) -> Result<()> {
-        Ok(volume.replace(FileName::Disks, self.encode().as_bytes())?)
+    /// After an error either contents may stand, the old or these.
+    pub(crate) fn write(&self, volume: &dyn Volume) -> situ_storage::Result<()> {
+        volume.replace(FileName::Disks, self.encode().as_bytes())
     }
 }
 

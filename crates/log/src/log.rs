@@ -433,6 +433,11 @@ impl Log {
         self.files.old_bytes() + written
     }
 
+    /// The number of the file that is ready to rotate to, which may be an older one than was asked for last.
+    pub fn next_file(&self) -> Option<u64> {
+        self.lock().next().as_ref().map(|next| next.number)
+    }
+
     /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is prepared, or
     /// there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
