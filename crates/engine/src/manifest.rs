@@ -20,7 +20,7 @@
 
 use crate::edit::Edit;
 use crate::varint::Decoder;
-use situ_storage::{Error, FileName, Result, Volume, Writer};
+use situ_storage::{Error, FileMeta, FileName, Result, Volume, Writer};
 use std::sync::Arc;
 
 pub(crate) const MAGIC: &[u8; 8] = b"SITUMANI";
@@ -202,6 +202,15 @@ pub(crate) fn readable_edits(volume: &dyn Volume, number: u64) -> Result<Vec<Edi
         }
     }
     Ok(edits)
+}
+
+/// What can be read of the youngest manifest of which anything can, whether it is in force or not; nothing if there is none.
+pub(crate) fn readable_of_youngest(volume: &dyn Volume, files: &[FileMeta]) -> Vec<Edit> {
+    let is_manifest = |file: &FileMeta| if let FileName::Manifest(number) = file.name { Some(number) } else { None };
+    let mut numbers: Vec<u64> = files.iter().filter_map(is_manifest).collect();
+    numbers.sort_unstable();
+    let readable = |number| readable_edits(volume, number).unwrap_or_default();
+    numbers.into_iter().rev().map(readable).find(|edits| !edits.is_empty()).unwrap_or_default()
 }
 
 /// Takes a manifest's bytes apart: its edits, and where the last whole one ends.

@@ -465,6 +465,15 @@ pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) 
     logs
 }
 
+/// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet, and is
+/// short. What it names may lie on a fast disk of which nothing is known any more.
+fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
+    const UNBORN_BYTES_MAX: u64 = 256;
+    let FileName::Manifest(number) = file.name else { return Ok(false) };
+    let names_tables = |edits: Vec<Edit>| edits.iter().any(|edit| !edit.added.is_empty());
+    Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
+}
+
 /// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
 /// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is somebody's data.
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<State> {
@@ -479,7 +488,11 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
             Ok(())
         })?;
     }
-    if tables || records > 0 {
+    let mut is_damaged = tables || records > 0;
+    for file in &files {
+        is_damaged = is_damaged || is_of_a_store(&**volume, file)?;
+    }
+    if is_damaged {
         let text =
             format!("{location} holds data but no CURRENT file, so it is a damaged store; run `situ repair` on it");
         return Err(Error::Existence(text));

@@ -101,6 +101,73 @@ fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
     }
 }
 
+/// A home that had lost CURRENT, too, was taken for one without a store: the next put made one and removed the manifest, and a
+/// repair that was told of no disk gave up all that lay there, as it did beside a manifest that is damaged.
+#[test]
+fn a_store_whose_disks_is_gone_and_whose_manifest_is_not_in_force_is_led_there_as_well() {
+    let manifest = |home: &Path| {
+        let names = std::fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
+        names.into_iter().find(|path| path.file_name().unwrap().to_string_lossy().starts_with("MANIFEST")).unwrap()
+    };
+    let ways: [&dyn Fn(&Path); 3] = [
+        &|home| std::fs::remove_file(home.join("CURRENT")).unwrap(),
+        &|home| std::fs::write(home.join("CURRENT"), "situ? no").unwrap(),
+        &|home| {
+            let path = manifest(home);
+            let mut bytes = std::fs::read(&path).unwrap();
+            *bytes.last_mut().unwrap() ^= 1;
+            std::fs::write(path, bytes).unwrap();
+        },
+    ];
+    for way in ways {
+        let Places { home, fast, root: _root } = &places();
+        closed_store(home, Some(fast), 0, 500);
+        // A manifest that was rewritten at an opening, and has more than one edit.
+        closed_store(home, Some(fast), 500, 500);
+        std::fs::remove_file(home.join("DISKS")).unwrap();
+        way(home);
+        let before = contents(&[home, fast]);
+        for error in [builder(None).open(home).err().unwrap(), builder(None).read_only().open(home).err().unwrap()] {
+            assert!(!error.to_string().contains("there is no store"), "{error}");
+        }
+        for how in [repair_with(None), dry(repair_with(None))] {
+            let text = refused(repair_directory(home, how));
+            assert!(text.contains(&format!("`situ repair --fast-disk PATH {}`", home.display())), "{text}");
+        }
+        let unlocked = |mut all: Vec<BTreeMap<OsString, Vec<u8>>>| {
+            all.iter_mut().for_each(|files| drop(files.remove(std::ffi::OsStr::new("LOCK"))));
+            all
+        };
+        assert!(unlocked(contents(&[home, fast])) == unlocked(before), "something was changed");
+        let report = repair_directory(home, repair_with(Some(fast))).unwrap();
+        assert!(report.nothing_lost() && !report.was_sound, "{report}");
+        opens(home, 1000);
+    }
+}
+
+/// An older copy of DISKS, of before the store had its fast disk, was believed, and a repair gave up what lay on that.
+#[test]
+fn a_disks_that_knows_of_no_fast_disk_is_not_believed_against_the_manifest() {
+    let Places { home, fast, root } = &places();
+    closed_store(home, Some(fast), 0, 500);
+    let store = builder(Some(fast)).open(home).unwrap();
+    store.drain_fast_disk().unwrap();
+    store.close().unwrap();
+    let older = std::fs::read(home.join("DISKS")).unwrap();
+    let again = root.path().join("again");
+    closed_store(home, Some(&again), 500, 500);
+    std::fs::write(home.join("DISKS"), older).unwrap();
+    let before = contents(&[home, &again]);
+    for text in [refused(builder(None).open(home)), refused(repair_directory(home, repair_with(None)))] {
+        assert!(text.contains("move it away first") && text.contains("situ repair --fast-disk PATH"), "{text}");
+    }
+    assert!(contents(&[home, &again]) == before, "something was changed");
+    std::fs::rename(home.join("DISKS"), root.path().join("moved away")).unwrap();
+    let report = repair_directory(home, repair_with(Some(&again))).unwrap();
+    assert!(report.nothing_lost() && !report.was_sound, "{report}");
+    opens(home, 1000);
+}
+
 /// The repair that was told the disk refused it when MEMBER was gone as well, and only the one that loses was left.
 #[test]
 fn a_store_both_of_whose_disks_have_forgotten_each_other_is_repaired_without_a_loss() {

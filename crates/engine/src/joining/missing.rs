@@ -11,14 +11,14 @@
 
 use super::{Given, Joined};
 use crate::disks::FAST;
-use crate::members::{Home, last_seen};
+use crate::members::{Fast, Home, last_seen};
 use crate::open::{State, needed_logs};
 use crate::version::TableSource;
 use crate::{Error, Result, manifest};
 use situ_device::Env;
 use situ_storage::{Corruption, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::BlockCache;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// Why a store does not open without its fast disk.
@@ -88,12 +88,33 @@ pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &State) -> situ_storag
 }
 
 /// # Errors
-/// As [`refuse_unnamed`]. Where no manifest can be read, nothing is known, and it is the repair that tells of that.
+/// As [`refuse_unnamed`]. Of damaged manifests, what can be read counts.
 pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
+    let files = given.capacity.list()?;
     match in_force(given, env) {
-        Ok(Some(state)) => refuse_unnamed(given, &state, &given.capacity.list()?),
+        Ok(Some(state)) => refuse_unnamed(given, &state, &files),
+        Ok(None) | Err(_) if Home::read(&*given.capacity)?.is_none() => {
+            match remembered_on_fast(&*given.capacity, &files) {
+                Some(name) => Err(refusal(given, Lost::Table(name), None)),
+                None => Ok(()),
+            }
+        }
         Ok(None) | Err(_) => Ok(()),
     }
+}
+
+/// A table that the youngest manifest of which something can be read has on a fast disk, and that is not at home.
+fn remembered_on_fast(home: &dyn Volume, files: &[FileMeta]) -> Option<FileName> {
+    let mut on_fast = BTreeSet::new();
+    for edit in manifest::readable_of_youngest(home, files) {
+        for (_, removed) in &edit.removed {
+            on_fast.remove(&removed.number);
+        }
+        let added = edit.added.iter().map(|(_, added)| &added.meta).filter(|meta| meta.volume == FAST);
+        on_fast.extend(added.map(|meta| meta.number));
+    }
+    let is_at_home = |number: &u64| files.iter().any(|file| file.name == FileName::Table(*number));
+    on_fast.into_iter().find(|number| !is_at_home(number)).map(FileName::Table)
 }
 
 impl Joined {
@@ -104,40 +125,63 @@ impl Joined {
     }
 }
 
+/// What shows that a store has a fast disk, or may have one.
+enum Lost {
+    Table(FileName),
+    Log(FileName),
+}
+
 /// `files` are all that the home has.
 ///
 /// # Errors
-/// The home has no DISKS, and not all that `state` needs: what is missing is, or may be, on a fast disk.
+/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs: what is missing is, or may be, on a fast
+/// disk.
 fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()> {
-    if Home::read(&*given.capacity)?.is_some() {
+    let known = Home::read(&*given.capacity)?;
+    if known.as_ref().is_some_and(|home| home.fast != Fast::None) {
         return Ok(());
     }
     let missing = state.missing_files(files);
     let gone = |is: fn(&FileName) -> bool| {
         missing.iter().find(|missing| missing.on_fast_disk && missing.is_gone() && is(&missing.name))
     };
-    let home = given.capacity.location();
-    let is_log = |name: &FileName| matches!(name, FileName::Log(_));
-    let (what, if_not) = if let Some(table) = gone(|name| matches!(name, FileName::Table(_))) {
-        let what = format!(
-            "the store in {home} has a fast disk, on which the manifest has {} for one, and the file DISKS, which says where that \
-             disk is, is not at home any more",
-            table.name
-        );
-        (what, "the disk is lost for good")
-    } else if let Some(log) = gone(is_log).filter(|_| given.place.is_some()) {
-        let what = format!(
-            "the store in {home} needs {}, which is not at home. If the store has a fast disk, that log file may be there, and \
-             the file DISKS, which says where that disk is, is not at home any more",
-            log.name
-        );
-        (what, "the store has no fast disk, or it is lost for good,")
+    let lost = if let Some(table) = gone(|name| matches!(name, FileName::Table(_))) {
+        Lost::Table(table.name)
+    } else if let Some(log) =
+        gone(|name| matches!(name, FileName::Log(_))).filter(|_| given.place.is_some() && known.is_none())
+    {
+        Lost::Log(log.name)
     } else {
         return Ok(());
     };
-    Err(Error::Disks(format!(
+    Err(refusal(given, lost, known.as_ref()))
+}
+
+fn refusal(given: &Given, lost: Lost, known: Option<&Home>) -> Error {
+    let home = given.capacity.location();
+    let disks = match known {
+        None => "the file DISKS, which says where that disk is, is not at home any more",
+        Some(_) => {
+            "the file DISKS says that it has none: it is an older one, or was written by a drain that failed; move it away first"
+        }
+    };
+    let (what, if_not) = match lost {
+        Lost::Table(table) => {
+            let what =
+                format!("the store in {home} has a fast disk, on which the manifest has {table} for one, and {disks}");
+            (what, "the disk is lost for good")
+        }
+        Lost::Log(log) => {
+            let what = format!(
+                "the store in {home} needs {log}, which is not at home. If the store has a fast disk, that log file may be \
+                 there, and {disks}"
+            );
+            (what, "the store has no fast disk, or it is lost for good,")
+        }
+    };
+    Error::Disks(format!(
         "{what}. Nothing was changed. Name the disk to a repair, `situ repair --fast-disk PATH {home}`: it writes DISKS again, and \
          nothing is lost. Only if {if_not} repair without it (`situ repair --without-fast-disk {home}`; with `--dry-run` that \
          says what would be lost)"
-    )))
+    ))
 }

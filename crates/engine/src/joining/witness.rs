@@ -10,12 +10,16 @@
 //!    was made. If the manifest names none there, none is there, and the log goes on where the manifest ends.
 //! 3. If DISKS is not there at all, the home alone lacks a file: one that has all it needs may never have had a fast disk.
 //!
+//! Where CURRENT or the manifest is damaged as well, the youngest manifest of which something can be read speaks for it; then a table
+//! on the disk that it describes is what counts, as it may know less, or of more, than the store had at last.
+//!
 //! **Limits.** Two stores without a table on their fast disks, whose logs have the same numbers and the same count of writes,
 //! are not told apart; nor are two with a table of the same number, entries, length and second.
 
 use super::missing::home_lacks_a_file;
 use crate::batch::Record;
 use crate::disks::{Disks, FAST};
+use crate::edit::Edit;
 use crate::manifest;
 use crate::open::{State, needed_logs};
 use crate::replay::check_closed;
@@ -35,9 +39,7 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     let text = |error: situ_storage::Error| error.to_string();
     // Not through both disks: what a home has may lie on the other store's disk as well.
     let home: &dyn Volume = &disks.capacity.volume;
-    let number =
-        manifest::current(home).map_err(text)?.ok_or("there is no CURRENT at home, which names the manifest")?;
-    let edits = manifest::read(home, number).map_err(text)?.edits;
+    let (edits, is_whole) = edits_known(home)?;
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
     let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);
     let state = State::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
@@ -45,7 +47,7 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
         return Err("the home has all that the store needs, and no file DISKS".to_owned());
     }
     let files = volume.list().map_err(text)?;
-    if let Some(missing) = state.missing_files(&files).first() {
+    if is_whole && let Some(missing) = state.missing_files(&files).first() {
         let (name, expected, found) = (missing.name, &missing.expected, &missing.found);
         return Err(format!("the store needs {name} ({expected}), and on the disk and at home there is {found}"));
     }
@@ -58,6 +60,9 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
             .map(drop)
             .ok_or_else(|| "none of the tables on it is one that the manifest describes".to_owned());
     }
+    if !is_whole {
+        return Err("what can be read of the manifest names no table on it".to_owned());
+    }
     let is_table = |name: &FileName| matches!(name, FileName::Table(_));
     if let Some(name) = files.iter().map(|file| file.name).filter(is_table).find(|name| disks.disk_of(*name) == FAST) {
         return Err(format!("the manifest names no table on it, and {name} is there"));
@@ -67,6 +72,18 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
         return Err("nothing that the store needs is on it".to_owned());
     }
     log_goes_on(&volume, &logs, &state)
+}
+
+/// The edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
+fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
+    let why = match manifest::current(home).and_then(|number| number.map(|n| manifest::read(home, n)).transpose()) {
+        Ok(Some(found)) => return Ok((found.edits, true)),
+        Ok(None) => "there is no CURRENT at home, which names the manifest".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    let files = home.list().map_err(|error| error.to_string())?;
+    let edits = manifest::readable_of_youngest(home, &files);
+    if edits.is_empty() { Err(why) } else { Ok((edits, false)) }
 }
 
 /// Whether the sequence numbers of the log fit those of the manifest.
