@@ -277,13 +277,20 @@ impl Core {
         let tasks: Vec<Task> = ranges
             .into_iter()
             .zip(&levels)
-            .map(|(range, level)| Task {
-                id: self.new_task_id(),
-                keyspace: keyspace.id,
-                level: job.level() as u32,
-                // Outside of what goes through, nothing of the level below takes part.
-                inputs: inputs.clone(),
-                rules: self.merge_rules(keyspace, job, *level, range),
+            .map(|(range, level)| {
+                let mut rules = self.merge_rules(keyspace, job, *level, range);
+                // Of level 0 a table is one run, however long.
+                if *level > 0 {
+                    rules.output.target_file_bytes = rules.output.target_file_bytes.min(host.target_bytes());
+                }
+                Task {
+                    id: self.new_task_id(),
+                    keyspace: keyspace.id,
+                    level: job.level() as u32,
+                    // Outside of what goes through, nothing of the level below takes part.
+                    inputs: inputs.clone(),
+                    rules,
+                }
             })
             .collect();
         let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;

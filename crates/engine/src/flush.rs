@@ -17,6 +17,7 @@ use crate::disks::{CAPACITY, FAST};
 use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
+use crate::placing::Placing;
 use crate::version::{Added, TableMeta, TableSource};
 use crate::view::Slot;
 use crate::{Error, Result};
@@ -29,6 +30,20 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Where the tables of a merge go.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum WhereTo {
+    /// By their level, and by what is read.
+    Placed,
+    /// To the capacity disk, whatever their level: the fast one has refused.
+    Home,
+    /// Wherever there is room, to the fast disk first: the capacity disk is full.
+    AnyRoom,
+}
+
+/// Tables are not cut shorter than this to fit into what room there is.
+const SHORT_TABLE_BYTES: u64 = 1 << 20;
+
 /// What a running merge asks of the store, and the files it has begun.
 pub(crate) struct Host {
     core: Arc<Core>,
@@ -37,8 +52,7 @@ pub(crate) struct Host {
     target_bytes: u64,
     /// The output belongs on the fast disk, whatever its level.
     hot: bool,
-    /// Everything goes to the capacity disk, whatever its level.
-    on_capacity: bool,
+    where_to: WhereTo,
     /// Why the fast disk refused to take what was to be written to it.
     fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
@@ -53,7 +67,7 @@ impl Host {
             paced,
             target_bytes,
             hot: false,
-            on_capacity: false,
+            where_to: WhereTo::Placed,
             fast_failure: Arc::default(),
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache)))),
         }
@@ -66,7 +80,20 @@ impl Host {
 
     /// For the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
-        Host { on_capacity: true, ..Host::new(&self.core, self.paced, self.target_bytes) }
+        Host { where_to: WhereTo::Home, ..Host::new(&self.core, self.paced, self.target_bytes) }
+    }
+
+    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
+    /// makes one.
+    pub(crate) fn on_any_disk(&self, placing: &Placing) -> Host {
+        let short = (placing.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
+        let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
+        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.core, self.paced, target_bytes) }
+    }
+
+    /// What a table of this work is to have at most.
+    pub(crate) fn target_bytes(&self) -> u64 {
+        self.target_bytes
     }
 
     /// Why the fast disk could not take a table that had been begun on it.
@@ -82,10 +109,15 @@ impl Host {
 
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
-        let disks = self.core.source.disks.as_ref().filter(|_| !self.on_capacity)?;
+        let disks = self.core.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
         let placing = self.core.placing.as_ref().filter(|placing| !placing.is_draining());
         let stays = || placing.is_some_and(|placing| self.target_bytes < placing.free_bytes());
-        if self.core.disk_for(level, self.target_bytes) != FAST && !(self.hot && stays()) {
+        let goes = if self.where_to == WhereTo::AnyRoom {
+            placing.is_some_and(|placing| self.target_bytes < placing.any_room_bytes())
+        } else {
+            self.core.disk_for(level, self.target_bytes) == FAST || (self.hot && stays())
+        };
+        if !goes {
             return None;
         }
         let number = self.number();

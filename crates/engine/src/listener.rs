@@ -136,6 +136,11 @@ pub enum StoreEvent {
         /// Why.
         reason: String,
     },
+    /// A flush or a compaction for which the capacity disk has no room is done again, wherever there is some.
+    HomeFull {
+        /// What it said.
+        reason: String,
+    },
     /// A table that was meant for the fast disk goes to the capacity disk.
     TableSpilled {
         /// Its level.
@@ -217,6 +222,9 @@ impl fmt::Display for StoreEvent {
             ),
             StoreEvent::PlacementChanged { before, after, reason } => {
                 write!(f, "new tables of levels below {after} go to the fast disk (before, below {before}): {reason}")
+            }
+            StoreEvent::HomeFull { reason } => {
+                write!(f, "tables go to whichever disk has room: {reason}")
             }
             StoreEvent::TableSpilled { level, reason } => {
                 write!(f, "a new table of level {level} goes to the capacity disk: {reason}")

@@ -6,7 +6,8 @@
 //!
 //! Beside the pointer there is the room at the moment: a table for which the fast disk has none goes to the capacity disk
 //! without an error. So does the work of a job whose table could not be written to the fast disk for another reason; it
-//! is done again from the beginning ([`Core::with_spill`]).
+//! is done again from the beginning ([`Core::with_spill`]), as is the work of a job for which the capacity disk has no room:
+//! on whichever disk has some.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
 
@@ -249,6 +250,12 @@ impl Placing {
         space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
     }
 
+    /// As [`free_bytes`](Placing::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
+    pub(crate) fn any_room_bytes(&self) -> u64 {
+        let space = self.disks.fast.volume.space();
+        space.logical_total.saturating_sub(space.logical_used)
+    }
+
     fn has_room(&self, bytes: u64) -> bool {
         bytes <= self.free_bytes()
     }
@@ -330,8 +337,8 @@ impl Core {
         self.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
     }
 
-    /// Has `run` write tables of `level`; if the fast disk refuses one in the middle, once more on the capacity disk. What a
-    /// run has written and did not return is removed.
+    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
+    /// once more wherever there is room. What a run has written and did not return is removed.
     pub(crate) fn with_spill<T>(
         self: &Arc<Self>,
         host: Host,
@@ -348,6 +355,13 @@ impl Core {
         match (result, host.fast_failure()) {
             (Err(error), Some(_)) if !self.is_closing() && self.failure().is_none() && is_of_a_disk(&error) => {
                 once(host.on_capacity()).0
+            }
+            (Err(error), None) if error.is_no_space() && !self.is_closing() && self.failure().is_none() => {
+                let placing = self.placing.as_ref().filter(|placing| !placing.is_draining() && !placing.is_drained());
+                let Some(placing) = placing else { return Err(error) };
+                let reason = error.to_string();
+                self.tell(|| StoreEvent::HomeFull { reason });
+                once(host.on_any_disk(placing)).0
             }
             (result, _) => result,
         }
