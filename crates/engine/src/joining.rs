@@ -298,7 +298,16 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         }
         Verdict::Add { .. } if access != Access::Write => {
             let home = capacity.location();
-            return Err(Error::Disks(format!("{at} is not the fast disk of the store in {home}, which has none")));
+            let text = if damages.is_empty() {
+                format!("{at} is not the fast disk of the store in {home}, which has none")
+            } else {
+                format!(
+                    "{at} is not the fast disk of the store in {home}: there is no store's file on it. Name the disk that the store \
+                     has; only if it has none, or that is lost for good, repair it without (`situ repair --without-fast-disk {home}`; \
+                     with `--dry-run` that says what would be lost)"
+                )
+            };
+            return Err(Error::Disks(text));
         }
         Verdict::Add { store, disk } => {
             Some(Pending::Add { member: Member { store, disk }, at: at.clone(), place: given.place.clone() })

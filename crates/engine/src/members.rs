@@ -253,8 +253,11 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
         let other = member.store;
         let whose = match ours {
             Some(ours) => format!(
-                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}. Give this \
-                 store a disk of its own"
+                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}.{}",
+                match &home {
+                    Some(home @ Home { fast: Fast::Used(_), .. }) => has_another(home, at_home),
+                    _ => " Give this store a disk of its own".to_owned(),
+                }
             ),
             None => format!(
                 "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
@@ -277,7 +280,7 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
         (Some(home @ Home { fast: Fast::Used(used), .. }), Some(member)) if used != member.disk => refuse(format!(
             "{at} was a fast disk of the store in {at_home} once, but the store has another one now ({used}), and can \
              have one at a time.{}",
-            last_seen(&home)
+            has_another(&home, at_home)
         )),
         (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(Verdict::Member(home)),
         (home, member) => Ok(Verdict::Add {
@@ -286,6 +289,16 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
             disk: member.map_or_else(Id::random, |member| member.disk),
         }),
     }
+}
+
+/// What to do where a disk is not the one that the store has, as sentences with a space before them.
+fn has_another(home: &Home, at_home: &str) -> String {
+    format!(
+        "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
+         where it is); only if it is lost for good, repair the store without it (`situ repair --without-fast-disk {at_home}`; with \
+         `--dry-run` that says what would be lost)",
+        last_seen(home)
+    )
 }
 
 /// Where the disk was last, as a sentence with a space before it.

@@ -145,6 +145,32 @@ fn a_store_whose_disks_is_gone_and_whose_manifest_is_not_in_force_is_led_there_a
     }
 }
 
+/// Device names that change places at a start led to nothing but the advice to empty the disks.
+#[test]
+fn disks_that_have_changed_places_are_told_what_to_do() {
+    let Places { home, fast, root } = &places();
+    let (other, others) = (&root.path().join("other"), &root.path().join("other fast"));
+    closed_store(home, Some(fast), 0, 500);
+    closed_store(other, Some(others), 0, 500);
+    let between = root.path().join("between");
+    for (from, to) in [(fast, &between), (others, fast), (&between, others)] {
+        std::fs::rename(from, to).unwrap();
+    }
+    for text in [refused(builder(None).open(home)), refused(builder(Some(fast)).open(home))] {
+        let add = text.find(&format!("`situ disk add {} PATH`", home.display()));
+        assert!(add.is_some() && add < text.find("--without-fast-disk") && add < text.find("--force"), "{text}");
+    }
+    let store = builder(Some(others)).open(home).unwrap();
+    holds(&store, 500);
+    store.close().unwrap();
+    // And a disk that is nobody's, for a store whose DISKS cannot be read.
+    let blank = root.path().join("blank");
+    std::fs::create_dir(&blank).unwrap();
+    std::fs::write(home.join("DISKS"), "situ? no").unwrap();
+    let text = refused(repair_directory(home, repair_with(Some(&blank))));
+    assert!(!text.contains("which has none") && text.contains("Name the disk that the store has"), "{text}");
+}
+
 /// An older copy of DISKS, of before the store had its fast disk, was believed, and a repair gave up what lay on that.
 #[test]
 fn a_disks_that_knows_of_no_fast_disk_is_not_believed_against_the_manifest() {
