@@ -207,8 +207,10 @@ impl Disks {
         let Some(home) = lock(&self.home).clone() else { return Ok(()) };
         let without = Home { fast: Fast::None, at: None, ..home.clone() };
         if let Err(error) = without.write(&self.capacity.volume) {
-            // It may have taken effect all the same, and the store goes on with the disk.
-            let in_doubt = home.write(&self.capacity.volume).is_err();
+            // It may have taken effect all the same, and the store goes on with the disk. Where it has not, there is nothing to
+            // take back, and a full disk would not let it.
+            let stands = matches!(Home::read(&self.capacity.volume), Ok(Some(said)) if said.fast == home.fast);
+            let in_doubt = !stands && home.write(&self.capacity.volume).is_err();
             return Err(Unfinished { error, in_doubt });
         }
         self.set_home(without);

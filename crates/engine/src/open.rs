@@ -466,9 +466,9 @@ pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) 
 }
 
 /// Whether a manifest says more than one that a crash left while a store was being made: that one has no tables yet, and is
-/// short. What it names may lie on a fast disk of which nothing is known any more.
+/// no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any more.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
-    const UNBORN_BYTES_MAX: u64 = 256;
+    const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
     let FileName::Manifest(number) = file.name else { return Ok(false) };
     let names_tables = |edits: Vec<Edit>| edits.iter().any(|edit| !edit.added.is_empty());
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
