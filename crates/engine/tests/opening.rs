@@ -220,3 +220,34 @@ fn promise_8_what_is_more_than_memtables_may_take_becomes_tables_before_the_stor
         });
     });
 }
+
+/// A file that could not be made was back after a power failure, empty, between two that were: the log looked cut, and the store
+/// did not open.
+#[test]
+fn a_log_file_that_could_not_be_made_does_not_come_back_between_two_others() {
+    for fault in [Fault::Io, Fault::NoSpace] {
+        let sim = SimExecutor::new(1);
+        let env = sim.env();
+        sim.run(|| {
+            let home = SimVolume::new(&env, FaultPlan::none(), 1);
+            let store = open(&env, &home, options(64 << 10)).unwrap();
+            // No flush, so that all log files stay; making one of them fails, once.
+            home.set_faults(no_tables().with(Rule::new(fault).on(&[Operation::CreatePages]).nth(0)));
+            let mut acknowledged = Vec::new();
+            let mut keys = 0..2000u32;
+            while files(&home, |name| matches!(name, FileName::Log(_))) < 3 {
+                let key = keys.next().expect("a third log file").to_be_bytes();
+                if store.default_keyspace().put_with(&key, &[1; 1000], Durability::Synced).is_ok() {
+                    acknowledged.push(key);
+                }
+            }
+            for seed in 0..100 {
+                let store = open(&env, &home.crash(seed), options(64 << 10)).unwrap();
+                for key in &acknowledged {
+                    assert!(store.get(key).unwrap().is_some(), "{fault:?}, power failure {seed}: {key:?}");
+                }
+                store.close().unwrap();
+            }
+        });
+    }
+}

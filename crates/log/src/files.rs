@@ -16,6 +16,7 @@ use crate::page::{PAYLOAD_BYTES, RECORD_HEADER_BYTES};
 use situ_device::{Event, PAGE_BYTES};
 use situ_storage::{Error, FileName, PageFile, Result, Volume};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 /// A log file that takes no more records.
@@ -73,6 +74,8 @@ pub(crate) struct Files {
     spare_files_max: usize,
     list: Mutex<List>,
     prepared: Arc<dyn Event>,
+    /// A file could not be made, and a crash may bring it back until the names are made durable.
+    has_failed: AtomicBool,
 }
 
 impl Files {
@@ -96,7 +99,8 @@ impl Files {
                 _ => {}
             }
         }
-        Ok(Files { volume, file_bytes, spare_files_max, list: Mutex::new(list), prepared })
+        let has_failed = AtomicBool::new(false);
+        Ok(Files { volume, file_bytes, spare_files_max, list: Mutex::new(list), prepared, has_failed })
     }
 
     fn list(&self) -> MutexGuard<'_, List> {
@@ -146,7 +150,17 @@ impl Files {
 
     /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for that.
     pub(crate) fn make_new(&self, number: u64, bytes: u64, least: u64) -> Result<Arc<dyn PageFile>> {
-        shorter_if_full(bytes, least, |bytes| self.volume.create_pages(FileName::Log(number), bytes))
+        shorter_if_full(bytes, least, |bytes| self.create(number, bytes))
+    }
+
+    /// A file that came back empty between two others, after a crash, would look like one that was cut.
+    fn create(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        if self.has_failed.load(Ordering::Relaxed) {
+            self.volume.sync_names()?;
+        }
+        let created = self.volume.create_pages(FileName::Log(number), bytes);
+        self.has_failed.store(created.is_err(), Ordering::Relaxed);
+        created
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
@@ -157,7 +171,7 @@ impl Files {
                 return Ok(pages);
             }
         }
-        self.volume.create_pages(FileName::Log(number), bytes)
+        self.create(number, bytes)
     }
 
     /// Bytes of files that take no more records and are not released.

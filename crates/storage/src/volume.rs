@@ -26,7 +26,8 @@ pub trait Volume: Send + Sync {
     ///
     /// # Errors
     /// The name is taken, [`NoSpace`](crate::Error::NoSpace), or the system refuses. Unless the name was taken, there is
-    /// no file of this name then, as far as the system lets it be removed.
+    /// no file of this name then, as far as the system lets it be removed; a crash may bring it back until the next
+    /// [`sync_names`](Volume::sync_names).
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>>;
 
     /// Opens a page file as it is.
