@@ -117,6 +117,8 @@ pub(crate) struct Joined {
     pending: Option<Pending>,
     /// A fast disk was there and is given up: what DISKS is to say then.
     pub(crate) given_up: Option<Home>,
+    /// The home says that there was a fast disk which is given up: the log may have gone on there.
+    pub(crate) gives_up_log: bool,
     /// What is damaged of DISKS and MEMBER, and taken from elsewhere.
     pub(crate) damages: Vec<Corruption>,
 }
@@ -128,7 +130,15 @@ enum Pending {
 
 impl Joined {
     fn alone(volume: &Arc<dyn Volume>, locks: Locks) -> Joined {
-        Joined { volume: Arc::clone(volume), disks: None, locks, pending: None, given_up: None, damages: Vec::new() }
+        Joined {
+            volume: Arc::clone(volume),
+            disks: None,
+            locks,
+            pending: None,
+            given_up: None,
+            gives_up_log: false,
+            damages: Vec::new(),
+        }
     }
 
     /// Where tables come from.
@@ -211,8 +221,9 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             return Err(Error::Invalid(text));
         }
         let known = if damages.is_empty() { known } else { known.or_else(|| Some(Home::fresh())) };
+        let gives_up_log = known.as_ref().is_some_and(|known| matches!(known.fast, Fast::Used(_)));
         let given_up = known.map(|known| Home { fast: Fast::None, at: None, ..known });
-        return Ok(Joined { given_up, damages, ..Joined::alone(capacity, locks) });
+        return Ok(Joined { given_up, gives_up_log, damages, ..Joined::alone(capacity, locks) });
     }
     let wanted = given.fast.as_ref().filter(|fast| fast.is_wanted(&known));
     let Some(FastDisk { volume: fast, at, cache_bytes, .. }) = wanted else {
@@ -315,7 +326,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         Verdict::Alone | Verdict::Missing(_) => None,
     };
     let volume = Arc::clone(&disks) as Arc<dyn Volume>;
-    Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, damages })
+    Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, gives_up_log: false, damages })
 }
 
 /// Why a repair does not take a disk that may be another store's.

@@ -43,7 +43,8 @@ use crate::options::Options;
 use crate::verify::{Damage, damage_of, differences, is_known};
 use crate::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result, manifest};
-use logs::LogSurvey;
+use logs::{LogSurvey, MissingLogs};
+use situ_compaction::KeySpan;
 use situ_device::Env;
 use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
@@ -141,6 +142,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
         aside: BTreeSet::new(),
         without_fast_disk,
+        gives_up_log: joined.gives_up_log,
     };
     repair.disks(&joined);
     let state = repair.state()?;
@@ -182,6 +184,17 @@ struct Fragments {
     unfit: Option<State>,
 }
 
+impl Fragments {
+    /// The keyspace and the span of a table, if a manifest that does not fit describes it.
+    fn described(&self, number: u64) -> Option<(u32, KeySpan)> {
+        let mut keyspaces = self.unfit.iter().flat_map(|unfit| &unfit.keyspaces);
+        keyspaces.find_map(|(id, keyspace)| {
+            let file = keyspace.version.files().map(|(_, file)| file).find(|file| file.meta.number == number)?;
+            Some((*id, file.meta.span.clone()))
+        })
+    }
+}
+
 /// The state of a manifest, and how many files it misses.
 struct Ranked {
     missing: usize,
@@ -212,6 +225,8 @@ struct Repair {
     aside: BTreeSet<FileName>,
     /// What was on the fast disk is expected to be missing.
     without_fast_disk: bool,
+    /// The log may have gone on where nobody can look any more.
+    gives_up_log: bool,
 }
 
 /// Whether a failure is about what lies on the disk, and not about who asks or with what program.
@@ -332,12 +347,24 @@ impl Repair {
         Ok((Ranked { missing, state }, unfit))
     }
 
-    /// Tells what an unfit manifest names and is not there as lost. True if a log file is among it.
-    fn tell_missing(&mut self, unfit: &State, names: &BTreeMap<u32, String>) -> Result<bool> {
-        let mut head_missing = false;
+    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
+    fn tell_missing(&mut self, unfit: &State, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
+        let mut gone = MissingLogs::default();
         for missing in unfit.missing_files(&self.files) {
-            head_missing |= matches!(missing.name, FileName::Log(_)) && unfit.closed != missing.name.number();
+            if let FileName::Log(number) = missing.name {
+                // Older files than the first one needed are no part of the log any more.
+                let goes_on = logs.iter().any(|found| *found > number);
+                gone.head |= goes_on;
+                gone.tail |= !goes_on;
+            }
             self.damage(missing.name, missing.error(&*self.volume))?;
+            if let FileName::Table(number) = missing.name
+                && !missing.is_gone()
+                && self.open_table(number).is_err()
+            {
+                // It is there, and its rescue tells what of it is not.
+                continue;
+            }
             for (id, keyspace) in &unfit.keyspaces {
                 let is_missing = |meta: &TableMeta| FileName::Table(meta.number) == missing.name;
                 for (_, file) in keyspace.version.files().filter(|(_, file)| is_missing(&file.meta)) {
@@ -348,7 +375,7 @@ impl Repair {
                 }
             }
         }
-        Ok(head_missing)
+        Ok(gone)
     }
 
     /// Steps 1 to 4 for tables and logs.
@@ -364,9 +391,10 @@ impl Repair {
                 (state, Some(fragments))
             }
         };
-        let mut head_missing = false;
+        // A log that nobody closed may have gone on.
+        let mut gone = MissingLogs { head: false, tail: self.gives_up_log && state.closed.is_none() };
         for missing in state.missing_files(&self.files) {
-            head_missing |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
+            gone.head |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
             let error = missing.error(&*self.volume);
             self.damage(missing.name, error)?;
         }
@@ -374,9 +402,11 @@ impl Repair {
         self.yard.next_file.store(state.next_file, Ordering::Relaxed);
         let logs = needed_logs(&state, self.files.iter().map(|f| f.name));
         if let Some(Fragments { unfit: Some(unfit), names, .. }) = &known {
-            head_missing |= self.tell_missing(unfit, names)?;
+            let missing = self.tell_missing(unfit, names, &logs)?;
+            (gone.head, gone.tail) = (gone.head | missing.head, gone.tail | missing.tail);
         }
-        let log = self.logs(&state, &logs, head_missing || (known.is_some() && logs.is_empty()))?;
+        gone.head |= known.is_some() && logs.is_empty();
+        let log = self.logs(&state, &logs, gone)?;
         match known {
             None => self.tables(&mut state)?,
             Some(fragments) => self.rebuild(&mut state, &fragments, &log)?,
@@ -390,8 +420,8 @@ impl Repair {
         Ok(Plan { state, logs, keep_logs })
     }
 
-    fn logs(&mut self, state: &State, logs: &[u64], head_missing: bool) -> Result<LogSurvey> {
-        let mut survey = logs::survey(&self.volume, logs, state.closed, head_missing)?;
+    fn logs(&mut self, state: &State, logs: &[u64], gone: MissingLogs) -> Result<LogSurvey> {
+        let mut survey = logs::survey(&self.volume, logs, state.closed, gone)?;
         self.report.log_records = survey.records;
         for (file, error) in std::mem::take(&mut survey.damages) {
             self.damage(FileName::Log(file), error)?;
@@ -484,9 +514,13 @@ impl Repair {
                 continue;
             }
             let sound = self.open_table(number);
+            let described = known.described(number);
             let id = match &sound {
                 Ok(table) => Some(table.properties().keyspace_id),
-                Err(_) => self.yard.properties(number)?.map(|properties| properties.keyspace_id),
+                Err(_) => {
+                    let properties = self.yard.properties(number)?.map(|properties| properties.keyspace_id);
+                    properties.or(described.as_ref().map(|(id, _)| *id))
+                }
             };
             if id.is_some_and(|id| known.dropped.contains(&id)) {
                 self.report.notes.push(format!("{name} belonged to a keyspace that was dropped and was not used"));
@@ -500,7 +534,11 @@ impl Repair {
                 (Err(error), id) => {
                     self.damage(name, error)?;
                     match id {
-                        Some(id) => found.extend(self.rescue(number, id, &name_of(id, &names))?.map(|meta| (id, meta))),
+                        Some(id) => {
+                            let span = described.filter(|(of, _)| *of == id).map(|(_, span)| span);
+                            let rescued = self.rescue(number, id, &name_of(id, &names), span.as_ref())?;
+                            found.extend(rescued.map(|meta| (id, meta)));
+                        }
                         None => nameless.push(number),
                     }
                 }
@@ -519,7 +557,7 @@ impl Repair {
                 let lost = LostRange::of(&name_of(*other, &names), number, LossKind::Entries, None);
                 self.report.lost_ranges.push(lost);
             }
-            if let Some(meta) = self.rescue(number, id, &name)? {
+            if let Some(meta) = self.rescue(number, id, &name, None)? {
                 let note = format!("table {number} does not say which keyspace it is of; what is left is in {name:?}");
                 self.report.notes.push(note);
                 names.insert(id, name);
@@ -549,6 +587,16 @@ impl Repair {
             state.keyspaces.insert(id, KeyspaceState { name, version, log_number: 0 });
             state.next_keyspace = state.next_keyspace.max(id.saturating_add(1));
         }
+        if known.unfit.is_none() {
+            let text =
+                "no manifest says which tables there were: of those that are not there any more, nothing is known";
+            self.report.notes.push(text.to_owned());
+            // A log goes on where the tables end.
+            let newest = found.iter().map(|(_, meta)| meta.largest_sequence).max().unwrap_or(0);
+            if let Some(first) = log.first.filter(|first| *first > newest + 1) {
+                self.report.lost_writes.push(LostWrites { first: Some(newest + 1), last: Some(first - 1) });
+            }
+        }
         temporary.into_iter().try_for_each(|number| self.yard.discard(number))
     }
 
@@ -561,9 +609,9 @@ impl Repair {
         Ok(table)
     }
 
-    /// What is left of a damaged table that no manifest describes.
-    fn rescue(&mut self, number: u64, id: u32, keyspace: &str) -> Result<Option<TableMeta>> {
-        let remains = self.yard.salvage(number, &Place { keyspace, id, level: 0, span: None })?;
+    /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
+    fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
+        let remains = self.yard.salvage(number, &Place { keyspace, id, level: 0, span })?;
         self.report.lost_ranges.extend(remains.lost);
         self.count(remains.usable);
         for error in remains.damages {

@@ -12,6 +12,8 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct LogSurvey {
     pub(super) records: u64,
+    /// The sequence number of the first write.
+    pub(super) first: Option<u64>,
     /// Keyspaces that have records.
     pub(super) keyspaces: BTreeSet<u32>,
     pub(super) damages: Vec<(u64, StorageError)>,
@@ -21,13 +23,21 @@ pub(super) struct LogSurvey {
 /// Where something is in the logs: file and page.
 type Place = (u64, u32);
 
-/// Reads all of `logs` without applying them. `closed` is the last log file of a store that was closed in order;
-/// `head_missing` says that files before the first are missing.
+/// Which log files are known to be missing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct MissingLogs {
+    /// Some before the first that was found.
+    pub(super) head: bool,
+    /// Some behind the last one.
+    pub(super) tail: bool,
+}
+
+/// Reads all of `logs` without applying them. `closed` is the last log file of a store that was closed in order.
 pub(super) fn survey(
     volume: &Arc<dyn Volume>,
     logs: &[u64],
     closed: Option<u64>,
-    head_missing: bool,
+    gone: MissingLogs,
 ) -> Result<LogSurvey> {
     let mut survey = LogSurvey::default();
     let mut first: Option<(Place, u64)> = None;
@@ -61,10 +71,10 @@ pub(super) fn survey(
         survey.damages.push((loss.file, loss.error.clone()));
     }
     let head = check_head(&report, logs, first.map(|(place, _)| place.0)).err().filter(|_| report.lost.is_empty());
-    let head_missing = head_missing || head.is_some();
+    let head_missing = gone.head || head.is_some();
     survey.damages.extend(head.zip(logs.first()).map(|(error, oldest)| (*oldest, error)));
     let cut = closed.and_then(|closed| check_closed(&report, closed).err().map(|error| (closed, error)));
-    let tail_lost = cut.is_some();
+    let tail_lost = cut.is_some() || gone.tail;
     survey.damages.extend(cut);
     let Some(((first_place, first), (last_place, last))) = first.zip(last) else {
         if !places.is_empty() || tail_lost || head_missing {
@@ -72,6 +82,7 @@ pub(super) fn survey(
         }
         return Ok(survey);
     };
+    survey.first = Some(first);
     if head_missing || places.iter().any(|place| *place <= first_place) {
         survey.lost.push(LostWrites { first: None, last: Some(first.saturating_sub(1)) });
     }
