@@ -20,7 +20,7 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again (unfinished tables have temporary names); after it the store is repaired, and a crash only costs what
+//! tried again (unfinished tables have temporary names; finished ones of a rebuild are found by the next try, as copies); after it the store is repaired, and a crash only costs what
 //! was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when

@@ -1,8 +1,9 @@
 //! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
 //!
 //! As a rule DISKS at home says that there is one. If DISKS is gone, the manifest says it as long as it names tables there that
-//! are not at home. And where the first log file that it needs is not at home, the log may be on a fast disk that nobody knows of
-//! any more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
+//! are not at home; of damaged manifests, and of those of which nobody knows the one in force, what can be read of the youngest counts.
+//! A DISKS that knows of no fast disk is not believed against the manifest in force. And where the first log file that it needs is
+//! not at home, the log may be on a fast disk that nobody knows of any more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
 //! there is none: a repair that is told nothing would give up what lies there.
 //!
 //! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store
