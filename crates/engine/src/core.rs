@@ -271,7 +271,10 @@ impl Core {
             match prepared {
                 // Another thread has rotated to it in the meantime: what was wanted has happened.
                 Err(_) if rotated => return Ok(()),
-                Err(error) => return Err(error.into()),
+                Err(error) => {
+                    self.fail_if_a_disk_has();
+                    return Err(error.into());
+                }
                 // Under another number, then.
                 Ok(_) => {}
             }
@@ -311,6 +314,14 @@ impl Core {
             self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
         }
         self.wake_all();
+    }
+
+    /// Makes the store read-only if one of its disks takes no changes any more until it is opened again: all that is to be written
+    /// there would fail for ever, and nobody would know why the store does not recover.
+    pub(crate) fn fail_if_a_disk_has(&self) {
+        if let Some(cause) = self.volume.failure() {
+            self.fail(cause);
+        }
     }
 
     /// Makes the store read-only because a thread panicked at `job`, which leaves the store's memory in doubt.
@@ -533,6 +544,7 @@ impl Core {
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
         self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
+        self.fail_if_a_disk_has();
     }
 }
 

@@ -491,6 +491,10 @@ impl Volume for Disks {
         self.capacity.volume.space()
     }
 
+    fn failure(&self) -> Option<Error> {
+        self.fast.volume.failure().map(on_fast_disk).or_else(|| self.capacity.volume.failure())
+    }
+
     fn tidy(&self) -> bool {
         self.fast.volume.tidy() | self.capacity.volume.tidy()
     }

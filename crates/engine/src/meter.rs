@@ -9,7 +9,7 @@
 
 use crate::core::lock;
 use situ_device::{Buffer, Clock, Env, Event};
-use situ_storage::{FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
+use situ_storage::{Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -187,6 +187,10 @@ impl Volume for Metered {
 
     fn troubles(&self) -> Vec<String> {
         self.inner.troubles()
+    }
+
+    fn failure(&self) -> Option<Error> {
+        self.inner.failure()
     }
 
     fn tidy(&self) -> bool {

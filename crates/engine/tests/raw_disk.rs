@@ -367,3 +367,48 @@ fn a_raw_disk_that_takes_no_changes_ends_a_drain_with_its_error() {
     });
     assert!(ends[0] > 5, "{ends:?}");
 }
+
+/// One write of the journal that fails leaves the disk without changes until it is opened again. The store found that with each
+/// write that wanted a log file, and said of none of them that it would not end.
+#[test]
+fn a_fast_disk_whose_journal_could_not_be_written_makes_the_store_read_only_and_it_says_so() {
+    struct Heard(Mutex<u32>);
+    impl Listener for Heard {
+        fn event(&self, event: &StoreEvent) {
+            *self.0.lock().unwrap() += u32::from(matches!(event, StoreEvent::Failed { .. }));
+        }
+    }
+    let mut failures = 0;
+    for_each_seed(500, 24, |seed| {
+        failures += World::run(seed, 1200, 400, |world| {
+            let heard = Arc::new(Heard(Mutex::default()));
+            let mut options = small_options(&mut Rng::new(seed));
+            options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
+            let store = world.open(options).unwrap();
+            let keyspace = store.default_keyspace();
+            let put = |key: u64| keyspace.put_with(&key.to_be_bytes(), &[1; 50], Durability::Synced);
+            (0..150).for_each(|key| put(key).unwrap());
+            let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).nth(seed % 8);
+            world.device.set_faults(FaultPlan::none().with(fault));
+            let kept: Vec<u64> = (150..450).filter(|key| put(*key).is_ok()).collect();
+            world.device.set_faults(FaultPlan::none());
+            world.env.clock.sleep(Duration::from_secs(60));
+            let failure = store.properties().failure;
+            assert_eq!(put(450).is_ok(), failure.is_none(), "{failure:?}");
+            assert_eq!(u32::from(failure.is_some()), *heard.0.lock().unwrap());
+            if let Some(failure) = &failure {
+                let text = failure.to_string();
+                assert!(text.contains("journal") && text.contains("open the store again"), "{text}");
+            }
+            let _ = store.close();
+            let store = world.open_small(seed).unwrap();
+            for key in (0..150).chain(kept) {
+                assert!(store.get(&key.to_be_bytes()).unwrap().is_some(), "key {key}");
+            }
+            (450..700u64).for_each(|key| store.put(&key.to_be_bytes(), &[1; 50]).unwrap());
+            store.close().unwrap();
+            u32::from(failure.is_some())
+        });
+    });
+    assert!(failures > 5, "{failures} of 24");
+}

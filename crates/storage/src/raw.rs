@@ -285,6 +285,10 @@ impl Volume for RawVolume {
         self.list_troubles()
     }
 
+    fn failure(&self) -> Option<Error> {
+        self.shared.lock().journal.failed.clone()
+    }
+
     fn tidy(&self) -> bool {
         self.shared.discard()
     }

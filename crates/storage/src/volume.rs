@@ -1,6 +1,6 @@
 //! The traits; the module page of the crate has the promises.
 
-use crate::{FileMeta, FileName, Result};
+use crate::{Error, FileMeta, FileName, Result};
 use situ_device::{Buffer, Geometry, Space};
 use std::sync::Arc;
 
@@ -87,6 +87,11 @@ pub trait Volume: Send + Sync {
     /// as an error need not be among it.
     fn troubles(&self) -> Vec<String> {
         Vec::new()
+    }
+
+    /// Why it takes no changes any more until it is opened again; `None` while it does. What lies on it can be read.
+    fn failure(&self) -> Option<Error> {
+        None
     }
 
     /// Does a part of what was put off because nobody waits for it, such as telling a device of free room; true if there is
