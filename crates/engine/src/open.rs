@@ -218,7 +218,9 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     state.pass_numbers_of(&files);
     let logs = needed_logs(&state, files.iter().map(|f| f.name));
     let tables = state.tables();
-    let ground = Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict };
+    let before_manifest = &|| Ok(());
+    let ground =
+        Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
     if read_only {
         let core = ground.read_only()?;
         core.hold_tables(mode == Mode::Read { all: true })?;
@@ -339,6 +341,8 @@ pub(crate) struct Ground<'a> {
     pub(crate) logs: Vec<u64>,
     /// In repair, damaged records are left out.
     pub(crate) mode: RecoveryMode,
+    /// Called when all is written but the manifest. The names of the tables in `state` are to be durable then.
+    pub(crate) before_manifest: &'a dyn Fn() -> Result<()>,
 }
 
 /// A running core, and what the files were for that it does not need.
@@ -432,6 +436,7 @@ impl Ground<'_> {
                 snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
             }
         }
+        (self.before_manifest)()?;
         let manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
         let parts = Parts {
             log: Some(log),

@@ -20,7 +20,8 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again (unfinished tables have temporary names; finished ones of a rebuild are found by the next try, as copies); after it the store is repaired, and a crash only costs what
+//! tried again (new tables have temporary names until just before, but those that the log is replayed into: one that is left
+//! while others are missing makes the next try a rebuild); after it the store is repaired, and a crash only costs what
 //! was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
@@ -51,8 +52,8 @@ use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, V
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use tables::{Place, Yard, meta_of};
 
 pub use report::{LossKind, LostRange, LostWrites, RepairReport};
@@ -134,6 +135,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         next_file: AtomicU64::new(0),
         options: store_options.keyspace.clone(),
         dry_run: options.dry_run,
+        unnamed: Mutex::default(),
     };
     let mut repair = Repair {
         volume: Arc::clone(volume),
@@ -557,11 +559,13 @@ impl Repair {
                 let lost = LostRange::of(&name_of(*other, &names), number, LossKind::Entries, None);
                 self.report.lost_ranges.push(lost);
             }
-            if let Some(meta) = self.rescue(number, id, &name, None)? {
+            let salvaged = self.report.tables_salvaged;
+            let rescued = self.rescue(number, id, &name, None)?;
+            if self.report.tables_salvaged > salvaged {
                 let note = format!("table {number} does not say which keyspace it is of; what is left is in {name:?}");
                 self.report.notes.push(note);
                 names.insert(id, name);
-                found.push((id, meta));
+                found.extend(rescued.map(|meta| (id, meta)));
                 ids.insert(id);
             }
         }
@@ -631,8 +635,6 @@ impl Repair {
         let tables = state.tables();
         let strangers: Vec<u64> = self.tables_found().into_iter().filter(|n| !tables.contains(n)).collect();
         self.aside.extend(strangers.into_iter().map(FileName::Table));
-        // The names of new tables, before a manifest relies on them.
-        self.volume.sync_names()?;
         let keyspaces = KeyspaceChoices::new();
         let ground = Ground {
             volume: Arc::clone(&self.volume),
@@ -643,6 +645,7 @@ impl Repair {
             state,
             logs: logs.clone(),
             mode: RecoveryMode::Repair,
+            before_manifest: &|| Ok(self.yard.name()?),
         };
         let Built { core, manifest_number, .. } = ground.build()?;
         self.set_aside(|| core.new_number())?;

@@ -1,5 +1,6 @@
 //! Tables in a repair: judged, rewritten from what is sound of them, merged when nobody knows their order.
 
+use crate::core::lock;
 use crate::flush::describe;
 use crate::options::{KeyspaceOptions, LEVELS};
 use crate::repair::report::{LossKind, LostRange};
@@ -11,10 +12,11 @@ use situ_compaction::{
 use situ_device::Env;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{KeyRef, Properties, Table, TableCursor, TableWriter, salvage};
+use situ_table::{BlockCache, KeyRef, Properties, Table, TableCursor, TableWriter, salvage};
 use std::borrow::Borrow;
-use std::sync::Arc;
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Tables are read in pieces of this size.
@@ -30,6 +32,8 @@ pub(super) struct Yard {
     pub(super) options: KeyspaceOptions,
     /// Nothing is written then.
     pub(super) dry_run: bool,
+    /// Tables that are finished, under temporary names.
+    pub(super) unnamed: Mutex<BTreeSet<u64>>,
 }
 
 /// What came of a table that is not sound.
@@ -70,15 +74,33 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
 }
 
 impl Yard {
-    /// Begins a table under a name that no later repair takes for a table; [`keep`](Yard::keep) gives it its own.
+    /// Begins a table under a name that no later repair takes for a table, until [`name`](Yard::name) gives it its own: one that is
+    /// left by a repair that was stopped would be taken for a table that the manifest has lost, or for a keyspace that never was.
     fn create(&self, bound: u64) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
         Ok((number, self.volume.create(FileName::Temporary(number), bound)?))
     }
 
-    /// The table is finished. The name is durable after the next `sync_names`.
-    fn keep(&self, number: u64) -> situ_storage::Result<()> {
-        self.volume.rename(FileName::Temporary(number), FileName::Table(number))
+    /// Notes that a table is finished.
+    fn keep(&self, number: u64) {
+        lock(&self.unnamed).insert(number);
+    }
+
+    /// Gives all finished tables their own names, durably.
+    pub(super) fn name(&self) -> situ_storage::Result<()> {
+        for number in std::mem::take(&mut *lock(&self.unnamed)) {
+            self.volume.rename(FileName::Temporary(number), FileName::Table(number))?;
+        }
+        self.volume.sync_names()
+    }
+
+    /// The table, be it an old one or one of this repair.
+    fn open(&self, meta: TableMeta) -> situ_storage::Result<Arc<Table>> {
+        if !lock(&self.unnamed).contains(&meta.number) {
+            return Ok(Arc::clone(&*TableFile::new(meta, &self.source).table()?));
+        }
+        let reader = self.volume.open(FileName::Temporary(meta.number))?;
+        Table::open(reader, meta.number, BlockCache::new(0))
     }
 
     /// Rewrites what is sound of table `number`.
@@ -120,7 +142,7 @@ impl Yard {
                 writer.add_range_tombstone(&t.begin, t.sequence, &t.end)?;
             }
             let summary = writer.finish()?;
-            self.keep(number)?;
+            self.keep(number);
             table = span_of(&summary.properties, &tombstones)
                 .map(|span| describe(&OutputTable { number, summary, span }, &self.source));
         }
@@ -140,8 +162,7 @@ impl Yard {
         let mut sources = Vec::with_capacity(metas.len());
         let mut tombstones = Vec::new();
         for meta in metas {
-            let file = TableFile::new(meta, &self.source);
-            let table = file.table()?;
+            let table = self.open(meta)?;
             let mut cursor = table.sequential_cursor(READ_BYTES);
             cursor.first()?;
             tombstones.extend_from_slice(table.range_tombstones());
@@ -166,13 +187,14 @@ impl Yard {
         };
         let once = Once { merge: Merge::new(sources, 0), last: Vec::new() };
         let output = merge_sources(vec![once], &tombstones, 0, &rules, self).map_err(crate::flush::task_error)?;
-        output.tables.iter().try_for_each(|table| self.keep(table.number))?;
+        output.tables.iter().for_each(|table| self.keep(table.number));
         Ok(output.tables.iter().map(|table| Added { level, meta: describe(table, &self.source) }).collect())
     }
 
     /// Removes a table that this repair has written and does not need any more.
     pub(super) fn discard(&self, number: u64) -> Result<()> {
-        self.volume.remove(FileName::Table(number)).map_err(Error::from)
+        lock(&self.unnamed).remove(&number);
+        self.volume.remove(FileName::Temporary(number)).map_err(Error::from)
     }
 }
 
