@@ -20,8 +20,8 @@
 //! listing. A listing of a writer adds no names: it may have that of a log file which could not be made and is
 //! about to begin at home. No name is on both disks: where a log file could
 //! not be begun on the fast disk, it is made sure that nothing of it is left there, durably, before it begins at home. The
-//! other way round, the name of a file that could not be begun at home may come back with a crash, empty, until the next log file
-//! begins; opening passes over a log file without contents that is on both disks (`disks/twins.rs`).
+//! other way round, the name of a file that could not be begun at home may come back with a crash, empty, until the log, which
+//! makes names durable before it tries again, begins the next one; opening passes over a log file without contents that is on both disks (`disks/twins.rs`).
 //!
 //! **Threads.** Everything from any thread; the set's lock is never held across a call to a volume.
 //!
@@ -37,7 +37,7 @@ use crate::placing::PlacementDecision;
 use situ_device::{Buffer, Env, Event};
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use strangers::belongs_at_home;
 
@@ -81,6 +81,15 @@ impl Side {
         // Even after an error: who knows.
         self.changes.fetch_add(1, Ordering::AcqRel);
         result
+    }
+
+    fn create_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        let made = self.volume.create_pages(name, bytes);
+        if made.is_err() {
+            // A crash may bring it back.
+            self.changes.fetch_add(1, Ordering::AcqRel);
+        }
+        made
     }
 
     /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
@@ -128,8 +137,6 @@ pub(crate) struct Disks {
     on_fast: Mutex<OnFast>,
     /// Log files that began on the capacity disk for want of room on the fast one.
     pub(crate) log_files_spilled: AtomicU64,
-    /// The name of a log file that could not be begun at home may come back with a crash.
-    left_at_home: AtomicBool,
     /// Bytes of memory that the fast disk's own cache may take.
     pub(crate) fast_cache_bytes: AtomicU64,
     /// What DISKS says, once it names this fast disk.
@@ -172,7 +179,6 @@ impl Disks {
             fast: Side::new(fast, env),
             on_fast: Mutex::default(),
             log_files_spilled: AtomicU64::new(0),
-            left_at_home: AtomicBool::new(false),
             fast_cache_bytes: AtomicU64::new(0),
             home: Mutex::default(),
         };
@@ -307,28 +313,12 @@ impl Disks {
     /// Begins a log file at home. A file of its name that could not be made on the fast disk must not come back there.
     fn begin_log_at_home(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         self.fast.sync_names().map_err(on_fast_disk)?;
-        let made = self.capacity.volume.create_pages(name, bytes);
-        if made.is_err() {
-            self.left_at_home.store(true, Ordering::Release);
-        }
-        made
-    }
-
-    /// Begins a log file on the fast disk. One that could not be begun at home must not come back there: between two files of the
-    /// log it would seem to have been cut. At home, the making of the next one sees to that.
-    fn create_log_on_fast(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        if self.left_at_home.swap(false, Ordering::AcqRel)
-            && let Err(error) = self.capacity.volume.sync_names()
-        {
-            self.left_at_home.store(true, Ordering::Release);
-            return Err(error);
-        }
-        self.fast.volume.create_pages(name, bytes).map_err(on_fast_disk)
+        self.capacity.create_log(name, bytes)
     }
 
     fn begin_log(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let Some(_beginning) = self.begins_on_fast(name) else { return self.begin_log_at_home(name, bytes) };
-        let error = match self.create_log_on_fast(name, bytes) {
+        let error = match self.fast.create_log(name, bytes).map_err(on_fast_disk) {
             Ok(file) => return Ok(FastPages::over(file)),
             Err(error) => error,
         };
@@ -387,7 +377,7 @@ impl Disks {
             return Ok(false);
         }
         let Some(_beginning) = self.begins_on_fast(log) else { return Ok(false) };
-        if let Err(error) = self.create_log_on_fast(log, bytes) {
+        if let Err(error) = self.fast.create_log(log, bytes).map_err(on_fast_disk) {
             let taken_back = self.take_back(log);
             return if error.is_no_space() { taken_back.map(|()| false) } else { Err(error) };
         }

@@ -150,28 +150,35 @@ impl Files {
 
     /// Makes a log file of `bytes`, whatever spares there are; shorter, down to `least`, if the disk has no room for that.
     pub(crate) fn make_new(&self, number: u64, bytes: u64, least: u64) -> Result<Arc<dyn PageFile>> {
-        shorter_if_full(bytes, least, |bytes| self.create(number, bytes))
+        self.making(|| shorter_if_full(bytes, least, |bytes| self.create(number, bytes)))
     }
 
-    /// A file that came back empty between two others, after a crash, would look like one that was cut.
-    fn create(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+    /// Makes a file, which begins when it is certain that none comes back which could not be made: after a crash it would be empty,
+    /// and between two others look like one that was cut.
+    fn making(&self, make: impl FnOnce() -> Result<Arc<dyn PageFile>>) -> Result<Arc<dyn PageFile>> {
         if self.has_failed.load(Ordering::Relaxed) {
             self.volume.sync_names()?;
         }
-        let created = self.volume.create_pages(FileName::Log(number), bytes);
-        self.has_failed.store(created.is_err(), Ordering::Relaxed);
-        created
+        let made = make();
+        self.has_failed.store(made.is_err(), Ordering::Relaxed);
+        made
+    }
+
+    fn create(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        self.volume.create_pages(FileName::Log(number), bytes)
     }
 
     fn make_of(&self, number: u64, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        // An earlier try may have left a file of this name.
-        self.release_unused(number)?;
-        while let Some(spare) = self.take_spare(bytes) {
-            if let Some(pages) = self.recycle(spare, number)? {
-                return Ok(pages);
+        self.making(|| {
+            // An earlier try may have left a file of this name.
+            self.release_unused(number)?;
+            while let Some(spare) = self.take_spare(bytes) {
+                if let Some(pages) = self.recycle(spare, number)? {
+                    return Ok(pages);
+                }
             }
-        }
-        self.create(number, bytes)
+            self.create(number, bytes)
+        })
     }
 
     /// Bytes of files that take no more records and are not released.
