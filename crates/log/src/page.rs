@@ -168,6 +168,7 @@ impl Header {
 }
 
 const VERSION_FIELD: &str = "format version";
+const FILE_NUMBER_FIELD: &str = "file number";
 
 fn u16_at(page: &[u8; PAGE_BYTES], offset: usize) -> u16 {
     u16::from_le_bytes([page[offset], page[offset + 1]])
@@ -189,6 +190,12 @@ pub struct Damage {
 }
 
 impl Damage {
+    /// Whether the page is sound and was written as one of a later log file: never a torn tail. A file's earlier lives had lower
+    /// numbers, so it is another file that has got this one's name.
+    pub(crate) fn is_of_a_later_file(&self) -> bool {
+        self.what == FILE_NUMBER_FIELD
+    }
+
     /// Whether the page is sound but of a version this crate does not know: never a torn tail.
     pub(crate) fn is_version(&self) -> bool {
         self.what == VERSION_FIELD
@@ -232,8 +239,15 @@ pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: 
         return Ok(None);
     }
     let header = Header::decode(page)?;
-    if header.file_number != file_number {
+    if header.file_number < file_number {
         return Ok(None);
+    }
+    if header.file_number > file_number {
+        return Err(Damage {
+            what: FILE_NUMBER_FIELD,
+            expected: format!("{file_number} or a lower one"),
+            found: header.file_number.to_string(),
+        });
     }
     if header.page_number != page_number {
         return Err(Damage {

@@ -314,7 +314,7 @@ impl Reader<'_> {
     /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.
     fn pass_over_empty(&mut self, scan: &Scan) -> Result<()> {
         match &scan.first_damage {
-            Some((page, damage)) if scan.wholly_durable => {
+            Some((page, damage)) if scan.wholly_durable || damage.is_of_a_later_file() => {
                 let error = scan.rot(*page, damage);
                 self.lose(scan, 0, scan.page_count, error)
             }
@@ -413,7 +413,7 @@ impl Reader<'_> {
             Some((page, damage)) if *page == behind => damage,
             _ => &nothing,
         };
-        if scan.is_known(behind) {
+        if scan.is_known(behind) || damage.is_of_a_later_file() {
             self.lose(scan, behind, 1, scan.rot(behind, damage))?;
             return Ok(End::Ended);
         }
@@ -589,7 +589,7 @@ fn describe(state: &PageState) -> (Damage, bool) {
     let damage =
         |what, expected: &str, found: &str| Damage { what, expected: expected.to_owned(), found: found.to_owned() };
     match state {
-        PageState::Damaged(inner) => (inner.clone(), false),
+        PageState::Damaged(inner) => (inner.clone(), inner.is_of_a_later_file()),
         PageState::Rotten(_, inner) => (inner.clone(), true),
         PageState::Torn(header) => {
             let found = format!("a mix of images, of which {} bytes were durable", header.durable_used);
