@@ -159,6 +159,9 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     verifier.identity();
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
+        if let Err(error @ Error::Disks(_)) = joined.refuse_unnamed(given, &state, &verifier.files) {
+            verifier.report.warnings.push(error.to_string());
+        }
         for (id, keyspace) in &state.keyspaces {
             let unsound = verifier.tables(&state, *id, keyspace);
             verifier.order(keyspace, &unsound);

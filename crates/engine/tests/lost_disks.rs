@@ -75,7 +75,10 @@ fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
         }
         std::fs::remove_file(home.join("DISKS")).unwrap();
         let before = contents(&[home, fast]);
+        let verified = verify_directory(home, &mut |_| {}).unwrap();
+        assert!(!verified.is_sound() && verified.warnings.len() == 1, "{verified}");
         let unnamed = [
+            verified.warnings[0].clone(),
             refused(builder(None).open(home)),
             refused(builder(None).read_only().open(home)),
             refused(repair_directory(home, repair_with(None))),
@@ -91,7 +94,6 @@ fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
         let fast_shown = fast.canonicalize().unwrap();
         let keeps = text.find(&format!("`situ repair --fast-disk {} {}`", fast_shown.display(), home.display()));
         assert!(keeps.is_some() && keeps < text.find("--force"), "{text}");
-        assert!(!verify_directory(home, &mut |_| {}).unwrap().is_sound());
         let plan = repair_directory(home, dry(repair_with(Some(fast)))).unwrap();
         assert!(plan.nothing_lost() && !plan.was_sound, "{plan}");
         assert!(contents(&[home, fast]) == before, "something was changed");

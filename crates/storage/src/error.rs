@@ -116,7 +116,7 @@ impl fmt::Display for Error {
                 write!(
                     f,
                     "cannot {op} {path}: the disk is full, or a quota or a limit on files (`ulimit -f`) is reached; \
-                     free some room and try again"
+                     free some room, or raise the limit, and try again"
                 )
             }
             Error::Corruption(c) => c.fmt(f),
