@@ -34,4 +34,5 @@ pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Tick
 pub use buffer::{Buffer, PAGE_BYTES};
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use file::FileDevice;
+pub use lock::Flocked;
 pub use open::{Backend, OpenOptions, open};

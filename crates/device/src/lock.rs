@@ -23,27 +23,38 @@ use std::time::{Duration, Instant};
 /// look at a device that somebody has just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
 
+/// A file of which this process has taken the `flock`; given back on drop.
+///
+/// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
+/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too. So only the process that
+/// took it gives it back.
 #[derive(Debug)]
-struct FileLock {
+pub struct Flocked {
     file: File,
-    /// What lies below a loop device, of which others have a share at most.
-    below: Option<File>,
-    /// The process that took it.
     holder: u32,
 }
 
-/// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
-/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too.
-impl Drop for FileLock {
+impl Flocked {
+    /// `file`, of which this process has just taken the `flock`, a share or all of it.
+    pub fn new(file: File) -> Flocked {
+        Flocked { file, holder: std::process::id() }
+    }
+}
+
+impl Drop for Flocked {
     fn drop(&mut self) {
-        if std::process::id() != self.holder {
-            return;
-        }
-        for file in [Some(&self.file), self.below.as_ref()].into_iter().flatten() {
+        if std::process::id() == self.holder {
             // What cannot be unlocked goes with the last descriptor.
-            let _ = flock(file, FlockOperation::Unlock);
+            let _ = flock(&self.file, FlockOperation::Unlock);
         }
     }
+}
+
+#[derive(Debug)]
+struct FileLock {
+    _held: Flocked,
+    /// What lies below a loop device, of which others have a share at most.
+    _below: Option<Flocked>,
 }
 
 impl DeviceLock for FileLock {}
@@ -96,7 +107,7 @@ fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result
     }
     let below = if is_block_device { loops::share_below(&file) } else { Ok(None) };
     match below {
-        Ok(below) => Ok(FileLock { file, below, holder: std::process::id() }),
+        Ok(below) => Ok(FileLock { _held: Flocked::new(file), _below: below.map(Flocked::new) }),
         Err(error) if error.kind() == io::ErrorKind::WouldBlock => refused(format!("{shown} is in use: {error}")),
         Err(error) => Err(error),
     }
@@ -121,7 +132,7 @@ mod tests {
     fn a_lock_that_is_given_back_is_free_although_a_new_process_has_a_copy_of_its_descriptor() {
         let file = tempfile::NamedTempFile::new().unwrap();
         let lock = take(file.path(), false, None).unwrap();
-        let copy = lock.file.try_clone().unwrap();
+        let copy = lock._held.file.try_clone().unwrap();
         assert!(take(file.path(), false, None).is_err());
         drop(lock);
         take(file.path(), false, None).unwrap();
@@ -131,10 +142,9 @@ mod tests {
     #[test]
     fn a_forked_child_does_not_give_its_parents_lock_away() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        let lock = take(file.path(), false, None).unwrap();
-        let parent = FileLock { file: lock.file.try_clone().unwrap(), below: None, holder: lock.holder };
-        let mut child = lock;
-        child.holder += 1;
+        let mut child = take(file.path(), false, None).unwrap();
+        let parent = Flocked::new(child._held.file.try_clone().unwrap());
+        child._held.holder += 1;
         drop(child);
         assert!(take(file.path(), false, None).is_err());
         drop(parent);

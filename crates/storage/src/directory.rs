@@ -25,7 +25,7 @@ use rustix::fs::{
     fstatvfs, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
-use situ_device::{Buffer, PAGE_BYTES, Space};
+use situ_device::{Buffer, Flocked, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -136,7 +136,7 @@ impl DirectoryVolume {
         let file = file.map_err(|e| Error::io("create", path.display(), e))?;
         // flock, unlike fcntl locks, also keeps out a second opener in this process.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(FileLock { file, holder: std::process::id() }),
+            Ok(()) => Ok(FileLock { _held: Flocked::new(file) }),
             Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path), why: None }),
             Err(e) => Err(Error::io("lock", path.display(), e.into())),
         }
@@ -300,20 +300,7 @@ impl Volume for DirectoryVolume {
 }
 
 struct FileLock {
-    file: File,
-    /// The process that took it.
-    holder: u32,
-}
-
-/// Closing is not enough: a process that is being started has copies of all descriptors for a moment. A child that was
-/// forked has them for good, and closes its own: what it unlocked would be unlocked for its parent, too.
-impl Drop for FileLock {
-    fn drop(&mut self) {
-        if std::process::id() == self.holder {
-            // What cannot be unlocked goes with the last descriptor.
-            let _ = flock(&self.file, FlockOperation::Unlock);
-        }
-    }
+    _held: Flocked,
 }
 
 impl Lock for FileLock {}

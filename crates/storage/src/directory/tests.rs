@@ -6,30 +6,6 @@ fn volume() -> (tempfile::TempDir, DirectoryVolume) {
     (directory, volume)
 }
 
-/// While another thread starts a process, the lock that was given back was still held.
-#[test]
-fn a_lock_that_is_given_back_is_free_although_a_new_process_has_a_copy_of_its_descriptor() {
-    let (_directory, volume) = volume();
-    let lock = volume.take_lock().unwrap();
-    let copy = lock.file.try_clone().unwrap();
-    assert!(matches!(volume.take_lock(), Err(Error::Locked { .. })));
-    drop(lock);
-    volume.take_lock().unwrap();
-    drop(copy);
-}
-
-#[test]
-fn a_forked_child_does_not_give_its_parents_lock_away() {
-    let (_directory, volume) = volume();
-    let mut child = volume.take_lock().unwrap();
-    let parent = FileLock { file: child.file.try_clone().unwrap(), holder: child.holder };
-    child.holder += 1;
-    drop(child);
-    assert!(matches!(volume.take_lock(), Err(Error::Locked { .. })));
-    drop(parent);
-    volume.take_lock().unwrap();
-}
-
 /// Durable and buffered writers in each other's way, each with pages of its own, across many fills. A fill that reached
 /// into a page which somebody writes would leave zeros there.
 #[test]
