@@ -345,7 +345,13 @@ impl Core {
             Obstacle::NoLogFile { bytes, file } => {
                 let ready = match self.prepare_log(bytes) {
                     Err(error) if error.is_no_space() => return self.make_room_for_log(bytes, file, error),
-                    ready => ready?,
+                    Err(error) => {
+                        // The flusher goes on trying, and tells the listener of that and of its end.
+                        self.log_wanted.store(true, Ordering::Release);
+                        self.work.notify();
+                        return Err(error);
+                    }
+                    Ok(ready) => ready,
                 };
                 if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
                     self.stats.counters.write_stops.add(1);

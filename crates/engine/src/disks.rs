@@ -223,6 +223,15 @@ impl Disks {
         Ok(())
     }
 
+    /// Whether the store has no fast disk any more: what becomes of the one that it had is nothing to it.
+    fn has_let_go(&self) -> bool {
+        lock(&self.home).as_ref().is_some_and(|home| home.fast == Fast::None)
+    }
+
+    fn sync_fast_names(&self) -> Result<()> {
+        if self.has_let_go() { Ok(()) } else { self.fast.sync_names().map_err(on_fast_disk) }
+    }
+
     fn on_fast(&self) -> MutexGuard<'_, OnFast> {
         lock(&self.on_fast)
     }
@@ -312,7 +321,7 @@ impl Disks {
 
     /// Begins a log file at home. A file of its name that could not be made on the fast disk must not come back there.
     fn begin_log_at_home(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.fast.sync_names().map_err(on_fast_disk)?;
+        self.sync_fast_names()?;
         self.capacity.create_log(name, bytes)
     }
 
@@ -364,7 +373,7 @@ impl Disks {
         if self.recycle_on_fast(spare, log)? {
             return Ok(());
         }
-        self.fast.sync_names().map_err(on_fast_disk)?;
+        self.sync_fast_names()?;
         self.capacity.renamed(self.capacity.volume.rename(spare, log))?;
         self.log_files_spilled.fetch_add(1, Ordering::Relaxed);
         Ok(())
@@ -434,7 +443,7 @@ impl Volume for Disks {
             return self.recycle_at_home(from, to);
         }
         self.on_fast().names.insert(to);
-        self.fast.renamed(self.fast.volume.rename(from, to)).inspect_err(|_| {
+        self.fast.renamed(self.fast.volume.rename(from, to)).map_err(on_fast_disk).inspect_err(|_| {
             self.on_fast().names.remove(&to);
         })?;
         self.on_fast().names.remove(&from);
@@ -456,6 +465,7 @@ impl Volume for Disks {
         }
         let side = self.side(name);
         let removed = side.renamed(side.volume.remove(name));
+        let removed = if std::ptr::eq(side, &self.fast) { removed.map_err(on_fast_disk) } else { removed };
         if matches!(removed, Ok(()) | Err(Error::NotFound { .. })) {
             self.on_fast().names.remove(&name);
         }
@@ -463,7 +473,7 @@ impl Volume for Disks {
     }
 
     fn sync_names(&self) -> Result<()> {
-        self.fast.sync_names().and(self.capacity.sync_names())
+        self.sync_fast_names().and(self.capacity.sync_names())
     }
 
     fn list(&self) -> Result<Vec<FileMeta>> {
@@ -482,7 +492,8 @@ impl Volume for Disks {
     }
 
     fn failure(&self) -> Option<Error> {
-        self.fast.volume.failure().map(on_fast_disk).or_else(|| self.capacity.volume.failure())
+        let on_fast = if self.has_let_go() { None } else { self.fast.volume.failure() };
+        on_fast.map(on_fast_disk).or_else(|| self.capacity.volume.failure())
     }
 
     fn tidy(&self) -> bool {

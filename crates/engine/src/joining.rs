@@ -14,6 +14,7 @@
 use crate::disks::Disks;
 use crate::locks::Locks;
 use crate::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen, still_names};
+use crate::places::{line_of, path_of};
 use crate::version::TableSource;
 use crate::{Error, Result};
 use situ_device::{Env, OpenOptions};
@@ -407,9 +408,10 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
         }
         Err(error) => return Err(failed("open", error)),
     };
-    // The home remembers the place, from wherever it was named.
-    let whole = fs::canonicalize(path).map_err(|error| failed("open", error))?;
-    let at = whole.display().to_string();
+    // The home remembers the place, from wherever it was named, by the name that it was given: a link to a device still leads there
+    // when the system has given that another name.
+    let whole = std::path::absolute(path).map_err(|error| failed("open", error))?;
+    let at = line_of(&whole);
     let options = RawOptions::default();
     let cache_bytes = if raw { options.cache_bytes } else { 0 };
     let volume: Arc<dyn Volume> = if raw {
@@ -463,13 +465,20 @@ pub(crate) fn given(
     access: Access,
 ) -> Result<Given> {
     let home = fs::canonicalize(directory.directory()).ok();
-    let place = home.as_ref().map(|home| home.display().to_string());
+    let place = home.as_deref().map(line_of);
     let capacity: Arc<dyn Volume> = Arc::new(directory);
     let Some(path) = fast else {
         let fast = remembered(&*capacity, env, access)?;
         return Ok(Given { capacity, fast, place });
     };
-    let fast = fast_disk(path, env, create, !access.writes())?;
+    let fast = fast_disk(path, env, create, !access.writes()).or_else(|error| {
+        // What is there may be the store's own disk, of which the beginning is gone.
+        let known = Home::read(&*capacity).ok().flatten().filter(|known| matches!(known.fast, Fast::Used(_)));
+        match known.filter(|_| fs::metadata(path).is_ok()) {
+            Some(known) => Err(named_unusable(&capacity.location(), path, error, &known, access)),
+            None => Err(error),
+        }
+    })?;
     if home.is_some() && fs::canonicalize(path).ok() == home {
         let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
         return Err(Error::Disks(text));
@@ -490,7 +499,7 @@ pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
 
 /// Removes everything from the fast disk of a store that is being destroyed.
 pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
-    let place = fs::canonicalize(home.directory()).ok().map(|place| place.display().to_string());
+    let place = fs::canonicalize(home.directory()).ok().as_deref().map(line_of);
     let env = Env::system();
     let Some(known) = Home::read(home)? else { return Ok(()) };
     let fast = match known.fast {
@@ -540,7 +549,7 @@ pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
     while fast.tidy() {}
     drop(lock);
     // Something of somebody else's may be there, too, and its directory then stays.
-    let _ = fs::remove_dir(at);
+    let _ = fs::remove_dir(path_of(&at));
     Ok(())
 }
 
@@ -561,7 +570,7 @@ fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result<Option<Fas
     }) else {
         return Ok(None);
     };
-    let path = Path::new(&at);
+    let path = &*path_of(&at);
     let noted = |disk, found| FastDisk { remembered: Some(disk), ..found };
     match fast {
         Fast::None => Ok(None),
@@ -581,6 +590,19 @@ fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result<Option<Fas
                 .map_err(|error| unusable(&home.location(), &at, error, access)),
         },
     }
+}
+
+/// Why a store that has a fast disk does not open with the one that was named.
+fn named_unusable(home: &str, path: &Path, error: Error, known: &Home, access: Access) -> Error {
+    if error.is_corruption() && !access.repairs() {
+        return error;
+    }
+    Error::Disks(format!(
+        "what is at {} cannot be used as the fast disk of the store in {home}: {error}. If it is the disk that the store has, do not format \
+         it: it may have the newest writes (`situ disk check` reads the metadata of a Situ disk).{}",
+        path.display(),
+        last_seen(known)
+    ))
 }
 
 /// Why a store does not open with a fast disk that is there.

@@ -56,6 +56,7 @@ mod outstanding;
 mod pacer;
 mod picker;
 mod placement;
+mod places;
 mod placing;
 mod postpone;
 mod promoting;

@@ -71,6 +71,11 @@ pub(crate) fn with_checksum(mut text: String) -> String {
     text
 }
 
+/// Places are lines (`places.rs`), but for those of volumes that a program has named itself.
+fn one_line(place: &str) -> String {
+    place.replace('\n', " ")
+}
+
 /// The lines before a checksum that is right.
 fn checked(text: &str) -> Option<impl Iterator<Item = &str>> {
     let at = text.trim_end_matches('\n').rfind('\n')? + 1;
@@ -86,10 +91,10 @@ impl Home {
             Fast::Used(id) => format!("fast used {id}\n"),
         };
         if let Some(at) = &self.at {
-            text += &format!("at {}\n", at.replace('\n', " "));
+            text += &format!("at {}\n", one_line(at));
         }
         if let Some(place) = &self.place {
-            text += &format!("home {}\n", place.replace('\n', " "));
+            text += &format!("home {}\n", one_line(place));
         }
         for decision in &self.decisions {
             text += &format!("placed {decision}\n");

@@ -315,7 +315,14 @@ impl State {
                 None => (FILE, "no such file".to_owned()),
             };
             if !missing.iter().any(|m| m.name == name) {
-                let expected = format!("a log file of {} bytes or more", situ_log::FILE_BYTES_MIN);
+                let is_older = |name: &FileName| matches!(name, FileName::Log(later) if *later > number);
+                let newer = if what == FILE && lengths.keys().any(is_older) {
+                    "; as later ones are there, this may be an older copy of the store in the place of a newer one, which is to be \
+                     brought back then"
+                } else {
+                    ""
+                };
+                let expected = format!("a log file of {} bytes or more{newer}", situ_log::FILE_BYTES_MIN);
                 missing.push(Missing { name, what, expected, found, on_fast_disk: true });
             }
         }

@@ -20,7 +20,7 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again (new tables have temporary names until just before, but those that the log is replayed into: one that is left
+//! tried again (new tables have temporary names until just before, and one that fails takes them back, or the next one does, but those that the log is replayed into: one that is left
 //! while others are missing makes the next try a rebuild); after it the store is repaired, and a crash only costs what
 //! was to be set aside and had not been yet.
 //!
@@ -147,23 +147,15 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
         gives_up_log: joined.gives_up_log,
     };
     repair.disks(&joined);
-    let state = repair.state()?;
-    let plan = repair.survey(state)?;
-    if repair.is_sound() {
-        repair.report.was_sound = true;
-        if !options.dry_run {
-            joined.give_up()?;
-        }
-        return Ok(repair.report);
+    if !options.dry_run {
+        repair.remove_unfinished()?;
     }
-    if options.dry_run {
-        repair.report.set_aside = repair.aside.iter().map(|name| (*name, *name)).collect();
-        return Ok(repair.report);
+    let done = repair.carry_out(&joined, env, store_options);
+    if done.is_err() && !options.dry_run {
+        // It has room of what is to be mended; and if it stays, the next try takes it back.
+        let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
     }
-    joined.settle()?;
-    repair.finish(plan, env, store_options)?;
-    joined.give_up()?;
-    Ok(repair.report)
+    done.map(|()| repair.report)
 }
 
 /// What the rest of the repair begins with.
@@ -243,6 +235,38 @@ fn is_damage(error: &StorageError) -> bool {
 impl Repair {
     fn path(&self, name: FileName) -> String {
         format!("{}/{name}", self.volume.location())
+    }
+
+    /// Steps 1 to 6.
+    fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
+        let state = self.state()?;
+        let plan = self.survey(state)?;
+        if self.is_sound() {
+            self.report.was_sound = true;
+            return if self.report.dry_run { Ok(()) } else { joined.give_up() };
+        }
+        if self.report.dry_run {
+            self.report.set_aside = self.aside.iter().map(|name| (*name, *name)).collect();
+            return Ok(());
+        }
+        joined.settle()?;
+        self.finish(plan, env, options)?;
+        joined.give_up()
+    }
+
+    fn files_again(&mut self) -> Result<()> {
+        self.files = self.volume.list()?;
+        Ok(())
+    }
+
+    /// Takes back the room of what a repair, or a store, had not finished when it was stopped.
+    fn remove_unfinished(&mut self) -> Result<()> {
+        let is_unfinished = |file: &FileMeta| matches!(file.name, FileName::Temporary(_));
+        for file in self.files.iter().filter(|file| is_unfinished(file)) {
+            remove(&*self.volume, file.name)?;
+        }
+        self.files.retain(|file| !is_unfinished(file));
+        Ok(())
     }
 
     /// What is wrong with DISKS or MEMBER, or with there being no fast disk any more.

@@ -9,7 +9,9 @@ use situ_engine::{
     Durability, Error, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder, VerifyReport,
     WriteBatch, repair, repair_directory, verify, verify_directory,
 };
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{
+    CrashPoints, Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
+};
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -570,4 +572,48 @@ fn where_there_is_no_store_nothing_is_left() {
     assert!(matches!(Store::open(directory.path(), options), Err(Error::Existence(_))));
     assert!(matches!(repair_directory(directory.path(), RepairOptions::default()), Err(Error::Existence(_))));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
+}
+
+/// A repair that failed left all that it had written, and the next one, and each one after that, found no room.
+#[test]
+fn a_repair_that_failed_can_be_made_again_in_the_same_room() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let mut options = options(1);
+        options.keyspace.memtable_bytes = 64 << 10;
+        options.keyspace.table_bytes = 64 << 10;
+        let store = StoreBuilder::new(options.clone()).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap();
+        let mut rng = Rng::new(3);
+        for key in 0..4000u64 {
+            let mut value = vec![0; 100];
+            rng.fill(&mut value);
+            store.put(&key.to_be_bytes(), &value).unwrap();
+        }
+        store.close().unwrap();
+        // All is to be rebuilt from the tables.
+        let lost = |name: &FileName| matches!(name, FileName::Current | FileName::Manifest(_));
+        files(&volume).into_iter().filter(|(name, _)| lost(name)).for_each(|(name, _)| volume.remove(name).unwrap());
+        let bytes = |is: fn(&FileName) -> bool| -> u64 {
+            files(&volume).iter().filter(|(name, _)| is(name)).map(|(_, bytes)| bytes).sum()
+        };
+        let (tables, all) = (bytes(|name| matches!(name, FileName::Table(_))), bytes(|_| true));
+        let room = FaultPlan::none().capacity(all + tables * 3 / 2 + (200 << 10));
+        let fix = || {
+            let options = RepairOptions { options: options.clone(), ..RepairOptions::default() };
+            repair(&(Arc::new(volume.clone()) as Arc<dyn Volume>), &env, options)
+        };
+        // Stopped in the middle, and failed at its last step, where the new log begins.
+        volume.set_contents(FileName::Temporary(9_000_000), &vec![1; tables as usize]);
+        for _ in 0..3 {
+            let fails = Rule::new(Fault::Io).on(&[Operation::CreatePages]);
+            volume.set_faults(room.clone().with(fails));
+            fix().unwrap_err();
+            assert_eq!(bytes(|name| matches!(name, FileName::Temporary(_))), 0);
+        }
+        volume.set_faults(room);
+        let report = fix().unwrap();
+        assert!(report.rebuilt && report.lost_ranges.is_empty(), "{report}");
+    });
 }

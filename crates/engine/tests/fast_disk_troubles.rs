@@ -5,12 +5,17 @@ mod common;
 
 use common::fast::{builder, fill, holds, small};
 use situ_device::Env;
-use situ_engine::{Error, RepairOptions, Store, repair_directory, repair_volumes, verify_directory, verify_volumes};
+use situ_engine::{
+    Durability, Error, RepairOptions, Store, StoreBuilder, repair_directory, repair_volumes, verify_directory,
+    verify_volumes,
+};
+use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume};
 use situ_storage::{DirectoryVolume, FileName, FormatOptions, RawOptions, RawVolume, Volume};
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 struct Places {
     _root: tempfile::TempDir,
@@ -490,4 +495,102 @@ fn promise_6_files_that_belong_at_home_are_not_read_from_the_fast_disk() {
         store.close().unwrap();
     }
     assert!(fast.join("CURRENT").exists(), "it is nobody's business to remove it");
+}
+
+/// Writes were refused one by one, each with the error of a disk that was not named, and the store's properties knew of no failure.
+#[test]
+fn promise_7_a_fast_disk_that_takes_no_new_files_is_told_of_and_writes_go_on_when_it_does_again() {
+    let names = [Operation::CreatePages, Operation::SyncNames, Operation::Create, Operation::Rename, Operation::Remove];
+    // With the log at home, for which the fast disk had no room, and on the fast disk.
+    for room in [FaultPlan::none().capacity(20 << 10), FaultPlan::none()] {
+        let executor = SimExecutor::new(1);
+        executor.run(|| {
+            let env = executor.env();
+            let home: Arc<dyn Volume> = Arc::new(SimVolume::named(&env, "home", FaultPlan::none(), 1));
+            let fast = SimVolume::named(&env, "fast", room.clone(), 2);
+            let builder = StoreBuilder::new(small()).env(env.clone());
+            let store = builder.open_volumes(home, Some(Arc::new(fast.clone()))).unwrap();
+            let put = |n: u32| store.default_keyspace().put_with(&n.to_be_bytes(), &[1; 100], Durability::Synced);
+            (0..300).for_each(|n| put(n).unwrap());
+            fast.set_faults(room.clone().with(Rule::new(Fault::Io).on(&names)));
+            let refused = (1000..1600).find_map(|n| put(n).err()).expect("no write was refused").to_string();
+            assert!(refused.contains("fast") && refused.contains("(on the fast disk)"), "{refused}");
+            env.clock.sleep(Duration::from_secs(10));
+            let properties = store.properties();
+            assert!(properties.failure.is_some() || properties.background_failure.is_some(), "nothing tells of it");
+            fast.set_faults(room);
+            env.clock.sleep(Duration::from_secs(60));
+            put(2000).unwrap();
+            assert!(store.properties().background_failure.is_none());
+            store.close().unwrap();
+        });
+    }
+}
+
+/// The name of a disk or a home that is no line of text stood in DISKS as another one. The disk was not found under it, and a copy of
+/// the home was not known as such: what was written into it took the log away from the original.
+#[test]
+fn names_that_are_no_lines_of_text_are_remembered_as_they_are() {
+    use std::os::unix::ffi::OsStrExt;
+    let names: [&[u8]; 4] = [b"x\ny", b"x y", b"h\xff", b"h\xfe"];
+    for name in names {
+        for other in names.into_iter().filter(|other| *other != name) {
+            let root = tempfile::tempdir().unwrap();
+            let path = |name: &[u8]| root.path().join(std::ffi::OsStr::from_bytes(name));
+            let (home, fast, copy) = (&path(name), &path(&[b"fast ", name].concat()), &path(other));
+            closed_store(home, fast, 20);
+            let store = builder(None).open(home).unwrap();
+            holds(&store, 20);
+            store.close().unwrap();
+            std::fs::create_dir(copy).unwrap();
+            for entry in std::fs::read_dir(home).unwrap().flatten() {
+                std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+            }
+            let text = refused(builder(None).open(copy));
+            assert!(text.contains("is a copy of the one in"), "{text}");
+            let store = builder(None).open(home).unwrap();
+            holds(&store, 20);
+            store.close().unwrap();
+        }
+    }
+}
+
+/// A link to a device, such as those in `/dev/disk/by-id`, was followed and forgotten: when the device got another name and the link
+/// went with it, the disk was not found any more.
+#[test]
+fn the_fast_disk_is_remembered_by_the_name_that_it_was_given() {
+    let Places { home, fast, .. } = &places();
+    let (first, second) = (&fast.with_file_name("nvme1n1"), &fast.with_file_name("nvme2n1"));
+    raw_disk(first);
+    std::os::unix::fs::symlink(first, fast).unwrap();
+    closed_store(home, fast, 500);
+    std::fs::rename(first, second).unwrap();
+    std::fs::remove_file(fast).unwrap();
+    std::os::unix::fs::symlink(second, fast).unwrap();
+    let store = builder(None).open(home).unwrap();
+    holds(&store, 500);
+    store.close().unwrap();
+    // Under the other name of the same disk, a copy of the home is one, too.
+    let copy = &home.with_file_name("copy");
+    std::fs::create_dir(copy).unwrap();
+    for entry in std::fs::read_dir(home).unwrap().flatten() {
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+    let text = refused(builder(Some(second)).open(copy));
+    assert!(text.contains("is a copy of the one in"), "{text}");
+}
+
+/// Where the disk was named, the text said to prepare it with `situ disk format`.
+#[test]
+fn a_disk_whose_beginning_is_gone_is_not_to_be_formatted() {
+    let Places { home, fast, .. } = &places();
+    raw_disk(fast);
+    closed_store(home, fast, 500);
+    let mut bytes = std::fs::read(fast).unwrap();
+    bytes.fill(0);
+    std::fs::write(fast, bytes).unwrap();
+    for named in [None, Some(&**fast)] {
+        let text = refused(builder(named).open(home));
+        assert!(text.to_lowercase().contains("do not format it"), "{text}");
+    }
 }

@@ -412,3 +412,39 @@ fn a_fast_disk_whose_journal_could_not_be_written_makes_the_store_read_only_and_
     });
     assert!(failures > 5, "{failures} of 24");
 }
+
+/// The last write to a disk that was let go of failed, and the home was full for a moment, much later: then the store found the
+/// failure of a disk that it did not have any more, and took no more writes.
+#[test]
+fn a_drained_store_outlives_its_former_fast_disk() {
+    let mut cases = 0;
+    for nth in 0..60 {
+        cases += World::run(7, 1200, 400, |world| {
+            let store = world.open_small(7).unwrap();
+            let keyspace = store.default_keyspace();
+            let put = |key: u64| keyspace.put_with(&key.to_be_bytes(), &[1; 50], Durability::Synced);
+            (0..150).for_each(|key| put(key).unwrap());
+            store.flush().unwrap();
+            let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).nth(nth);
+            world.device.set_faults(FaultPlan::none().with(fault));
+            let first = store.drain_fast_disk();
+            world.device.set_faults(FaultPlan::none());
+            let again = store.drain_fast_disk();
+            let was_drained = again.is_err_and(|error| error.to_string().contains("no fast disk"));
+            if first.is_ok() || !was_drained {
+                let _ = store.close();
+                return 0;
+            }
+            let full = Rule::new(Fault::NoSpace).on(&[Operation::Create]);
+            world.home.set_faults(FaultPlan::none().with(full));
+            (1000..1400).for_each(|key| _ = put(key));
+            world.env.clock.sleep(Duration::from_secs(5));
+            world.home.set_faults(FaultPlan::none());
+            world.env.clock.sleep(Duration::from_secs(600));
+            put(2000).unwrap();
+            store.close().unwrap();
+            1
+        });
+    }
+    assert!(cases > 0);
+}

@@ -246,7 +246,7 @@ pub(crate) fn header_of(page: &[u8; PAGE_BYTES], file_number: u64, page_number: 
         return Err(Damage {
             what: FILE_NUMBER_FIELD,
             expected: format!("{file_number} or a lower one"),
-            found: header.file_number.to_string(),
+            found: format!("{0}, so that it may be log file {0} under a wrong name", header.file_number),
         });
     }
     if header.page_number != page_number {

@@ -11,16 +11,9 @@
 //! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not refused.
 
 use crate::members::{Fast, Home, Member};
+use crate::places::{is_one, path_of};
 use crate::{Error, Result};
 use situ_storage::DirectoryVolume;
-use std::fs;
-use std::os::unix::fs::MetadataExt;
-
-/// Whether two paths lead to one directory.
-fn is_one(a: &str, b: &str) -> bool {
-    let identity = |path| fs::metadata(path).map(|meta| (meta.dev(), meta.ino())).ok();
-    a == b || identity(a).is_some_and(|a| Some(a) == identity(b))
-}
 
 /// What the home says that was, or is, where `known` has its own place, if that is another one than `place`.
 fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home)> {
@@ -28,7 +21,7 @@ fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home
     if is_one(place, was) {
         return None;
     }
-    let other = DirectoryVolume::open(was).map_err(Error::from).and_then(|volume| Home::read(&volume));
+    let other = DirectoryVolume::open(path_of(was)).map_err(Error::from).and_then(|volume| Home::read(&volume));
     Some((was, other.ok()??))
 }
 
@@ -37,7 +30,8 @@ fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home
 pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> {
     let (Some(place), Fast::Used(_)) = (place, known.fast) else { return Ok(()) };
     let Some((was, other)) = other_home(Some(place), known) else { return Ok(()) };
-    if (other.store, other.fast, other.at.as_deref()) != (known.store, known.fast, Some(at)) {
+    let has_it = other.at.is_some_and(|other| is_one(&other, at));
+    if (other.store, other.fast) != (known.store, known.fast) || !has_it {
         return Ok(());
     }
     Err(Error::Disks(format!(
