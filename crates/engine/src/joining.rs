@@ -471,12 +471,12 @@ pub(crate) fn given(
         let fast = remembered(&*capacity, env, access)?;
         return Ok(Given { capacity, fast, place });
     };
-    let fast = fast_disk(path, env, create, !access.writes()).or_else(|error| {
+    let fast = fast_disk(path, env, create, !access.writes()).map_err(|error| {
         // What is there may be the store's own disk, of which the beginning is gone.
         let known = Home::read(&*capacity).ok().flatten().filter(|known| matches!(known.fast, Fast::Used(_)));
         match known.filter(|_| fs::metadata(path).is_ok()) {
-            Some(known) => Err(named_unusable(&capacity.location(), path, error, &known, access)),
-            None => Err(error),
+            Some(known) => named_unusable(&capacity.location(), path, error, &known, access),
+            None => error,
         }
     })?;
     if home.is_some() && fs::canonicalize(path).ok() == home {

@@ -272,6 +272,50 @@ impl Recorder {
     }
 }
 
+/// When the pointer moves, tables stay where they are until a compaction replaces them: a level may lie on the fast disk above which
+/// one lies at home, and reads are right.
+#[test]
+fn nothing_is_migrated_and_levels_may_lie_upside_down() {
+    let world = World::new(latency(20));
+    let pinned = |level| Ablation { pinned_level: Some(level), ..Ablation::default() };
+    let tables = |store: &Store| {
+        let tables = store.default_keyspace().tables();
+        tables.iter().map(|table| (table.number, table.level, table.on_fast_disk)).collect::<Vec<_>>()
+    };
+    let bytes_of = |volume: &SimVolume| volume.list().unwrap().iter().map(|file| file.bytes).sum::<u64>();
+    world.executor.run(|| {
+        let store = world.open_with(pinned(7));
+        world.write(&store, 5);
+        store.default_keyspace().compact(None, None).unwrap();
+        store.wait_idle().unwrap();
+        let before = tables(&store);
+        assert!(before.len() > 10 && before.iter().all(|(_, _, on_fast)| *on_fast), "{before:?}");
+        store.close().unwrap();
+        // Level 0 alone goes to the fast disk from now on.
+        let store = world.open_with(pinned(1));
+        world.executor.env().clock.sleep(Duration::from_secs(60));
+        assert_eq!(tables(&store), before, "something was moved without a compaction");
+        let (all_on_fast, _) = (bytes_of(&world.fast), bytes_of(&world.home));
+        // New keys before the others, merged into a level between.
+        for n in (0..3000u32).chain(0..3000) {
+            store.put(&[&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat(), &[7; 100]).unwrap();
+        }
+        store.flush().unwrap();
+        store.wait_idle().unwrap();
+        let after = tables(&store);
+        let deepest = before.iter().map(|(_, level, _)| *level).max().unwrap();
+        let at_home: Vec<_> = after.iter().filter(|(_, level, on_fast)| !on_fast && *level < deepest).collect();
+        let stayed = after.iter().filter(|table| before.contains(table)).count();
+        assert!(!at_home.is_empty() && stayed * 10 >= before.len() * 9, "{stayed} of {}: {after:?}", before.len());
+        assert!(bytes_of(&world.fast) * 10 >= all_on_fast * 9);
+        for n in 0..3000u32 {
+            let found = store.get(&[&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat()).unwrap();
+            assert_eq!(found.as_deref(), Some(&[7; 100][..]), "key {n}");
+        }
+        store.close().unwrap();
+    });
+}
+
 /// Records traces for the golden files, on simulated disks and on the machine's: the home under `SITU_RECORD_HOME`, the fast
 /// disk under `SITU_RECORD_FAST`. The answers are then written by `SITU_BLESS=1` and the test of the golden files.
 #[test]

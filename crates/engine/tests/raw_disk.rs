@@ -448,3 +448,27 @@ fn a_drained_store_outlives_its_former_fast_disk() {
     }
     assert!(cases > 0);
 }
+
+/// What a closed store leaves on the device needs nothing that is not durable: no power failure after that changes anything.
+#[test]
+fn a_raw_disk_is_consistent_when_its_store_is_closed() {
+    for_each_seed(600, 10, |seed| {
+        World::run(seed, 1200, 400, |world| {
+            let store = world.open_small(seed).unwrap();
+            (0..400u64).for_each(|key| store.put(&key.to_be_bytes(), &[seed as u8; 100]).unwrap());
+            store.wait_idle().unwrap();
+            store.close().unwrap();
+            let files = |device: &SimDevice| volume(&world.env, device).unwrap().list().unwrap();
+            let left = files(&world.device);
+            assert!(left.iter().any(|file| matches!(file.name, FileName::Table(_))));
+            for crash in 0..5 {
+                let after = world.crash(seed * 10 + crash);
+                is_sound(&world.env, &after.device);
+                assert_eq!(files(&after.device), left);
+                let store = after.open_small(seed).unwrap();
+                assert!((0..400u64).all(|key| store.get(&key.to_be_bytes()).unwrap().is_some()));
+                store.close().unwrap();
+            }
+        });
+    });
+}
