@@ -156,6 +156,13 @@ fn closed_store(home: &Path, fast: &Path, count: u32) {
     store.close().unwrap();
 }
 
+fn copy_home(home: &Path, copy: &Path) {
+    std::fs::create_dir(copy).unwrap();
+    for entry in std::fs::read_dir(home).unwrap().flatten() {
+        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
+    }
+}
+
 fn repaired_with(fast: &Path) -> RepairOptions {
     RepairOptions { fast_disk: Some(fast.to_owned()), options: small(), ..RepairOptions::default() }
 }
@@ -542,10 +549,7 @@ fn names_that_are_no_lines_of_text_are_remembered_as_they_are() {
             let store = builder(None).open(home).unwrap();
             holds(&store, 20);
             store.close().unwrap();
-            std::fs::create_dir(copy).unwrap();
-            for entry in std::fs::read_dir(home).unwrap().flatten() {
-                std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-            }
+            copy_home(home, copy);
             let text = refused(builder(None).open(copy));
             assert!(text.contains("is a copy of the one in"), "{text}");
             let store = builder(None).open(home).unwrap();
@@ -572,10 +576,7 @@ fn the_fast_disk_is_remembered_by_the_name_that_it_was_given() {
     store.close().unwrap();
     // Under the other name of the same disk, a copy of the home is one, too.
     let copy = &home.with_file_name("copy");
-    std::fs::create_dir(copy).unwrap();
-    for entry in std::fs::read_dir(home).unwrap().flatten() {
-        std::fs::copy(entry.path(), copy.join(entry.file_name())).unwrap();
-    }
+    copy_home(home, copy);
     let text = refused(builder(Some(second)).open(copy));
     assert!(text.contains("is a copy of the one in"), "{text}");
 }
