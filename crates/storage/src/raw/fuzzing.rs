@@ -89,8 +89,9 @@ pub fn disk(data: &[u8]) {
             let (first, second) = both.split_at(HALF_BYTES);
             match replay(&layout, [first, second], "fuzzed", &mut read_long) {
                 Ok(again) => assert_eq!(again.catalogue, catalogue),
-                // What lay behind the end can become rot by the frame before it.
-                Err(error) => assert!(error.is_corruption(), "{error}"),
+                // What lay behind the end can become rot, or a frame of a later version, by the frame before it.
+                Err(Error::Corruption(_) | Error::Invalid(_)) => {}
+                Err(error) => panic!("an error of no kind that bytes can cause: {error}"),
             }
         }
     }
