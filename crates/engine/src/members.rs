@@ -5,6 +5,7 @@
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
+use crate::places::LINE_ENDS;
 use crate::placing::PlacementDecision;
 use crate::{Error, Result};
 use situ_storage::{Error as StorageError, FileName, Volume};
@@ -63,8 +64,8 @@ pub(crate) struct Member {
 
 const HOME_LINE: &str = "situ disks 1";
 const MEMBER_LINE: &str = "situ member 1";
-/// Longer files are not ours.
-const BYTES_MAX: u64 = 16 << 10;
+/// Longer files are not ours. Two paths are in one, of up to 4 KiB each, or three times that where they are escaped.
+const BYTES_MAX: u64 = 64 << 10;
 
 pub(crate) fn with_checksum(mut text: String) -> String {
     text += &format!("checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
@@ -73,7 +74,7 @@ pub(crate) fn with_checksum(mut text: String) -> String {
 
 /// Places are lines (`places.rs`), but for those of volumes that a program has named itself.
 fn one_line(place: &str) -> String {
-    place.replace('\n', " ")
+    place.replace(LINE_ENDS, " ")
 }
 
 /// The lines before a checksum that is right.

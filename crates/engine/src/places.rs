@@ -1,6 +1,6 @@
 //! Paths as lines of text, for DISKS and for messages.
 //!
-//! A path is written as it is if it is UTF-8 without a newline; otherwise as `escaped:` and the path with each byte that is not
+//! A path is written as it is if it is UTF-8 without a newline or a carriage return; otherwise as `escaped:` and the path with each byte that is not
 //! a printable ASCII character, and `%`, as `%` and two hexadecimal digits. An absolute path begins with `/`, so no two paths give one
 //! text, and each text gives its path back.
 
@@ -12,11 +12,13 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 const ESCAPED: &str = "escaped:";
+/// A line that ends with a carriage return is read without it.
+pub(crate) const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// An absolute path as a line.
 pub(crate) fn line_of(path: &Path) -> String {
     if let Some(text) = path.to_str()
-        && !text.contains('\n')
+        && !text.contains(LINE_ENDS)
         && !text.starts_with(ESCAPED)
     {
         return text.to_owned();
@@ -71,10 +73,11 @@ mod tests {
 
     #[test]
     fn a_path_comes_back_from_its_line_and_no_two_have_the_same() {
-        let names: [&[u8]; 9] = [
+        let names: [&[u8]; 10] = [
             b"/mnt/fast",
             b"/a b%41",
             b"/x\ny",
+            b"/x\r",
             b"/x y",
             b"/h\xff",
             b"/h\xfe",

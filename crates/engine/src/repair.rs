@@ -20,8 +20,8 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again (new tables have temporary names until just before, and one that fails takes them back, or the next one does, but those that the log is replayed into: one that is left
-//! while others are missing makes the next try a rebuild); after it the store is repaired, and a crash only costs what
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Those
+//! that the log is replayed into have their own names, and one that is left while others are missing makes the next try a rebuild. After it the store is repaired, and a crash only costs what
 //! was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
@@ -93,7 +93,7 @@ pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> 
 }
 
 /// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
-/// lost. A sound store is left as it is. See `repair.rs` for what is done and what it costs.
+/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and what it costs.
 ///
 /// # Errors
 /// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.

@@ -539,7 +539,7 @@ fn promise_7_a_fast_disk_that_takes_no_new_files_is_told_of_and_writes_go_on_whe
 #[test]
 fn names_that_are_no_lines_of_text_are_remembered_as_they_are() {
     use std::os::unix::ffi::OsStrExt;
-    let names: [&[u8]; 4] = [b"x\ny", b"x y", b"h\xff", b"h\xfe"];
+    let names: [&[u8]; 5] = [b"x\ny", b"x y", b"x y\r", b"h\xff", b"h\xfe"];
     for name in names {
         for other in names.into_iter().filter(|other| *other != name) {
             let root = tempfile::tempdir().unwrap();

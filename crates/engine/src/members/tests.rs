@@ -1,4 +1,9 @@
 use super::*;
+use crate::places::line_of;
+use situ_sim::{FaultPlan, SimExecutor, SimVolume};
+use std::ffi::OsString;
+use std::os::unix::ffi::OsStringExt;
+use std::path::{Path, PathBuf};
 
 const PAGE: &str = include_str!("../../../../docs/formats/members.md");
 
@@ -32,7 +37,7 @@ fn the_format_page_shows_what_is_written() {
 #[test]
 fn what_is_written_is_read_again_and_nothing_else_is() {
     for fast in [Fast::None, Fast::Adding(DISK), Fast::Used(DISK)] {
-        for at in [None, Some("a place with spaces".to_owned())] {
+        for at in [None, Some("a place with spaces".to_owned()), Some(line_of(Path::new("/a carriage return\r")))] {
             let place = at.clone().map(|at| format!("not {at}"));
             let home = Home { at, place, ..home(fast) };
             let text = home.encode();
@@ -50,6 +55,20 @@ fn what_is_written_is_read_again_and_nothing_else_is() {
     assert_eq!(Member::decode(&member.encode()), Some(member));
     assert_eq!(Member::decode(&home(Fast::None).encode()), None);
     assert_eq!(Home::decode(""), None);
+}
+
+/// A home was written that could not be read any more.
+#[test]
+fn the_longest_paths_are_read_again() {
+    let sim = SimExecutor::new(1);
+    let volume = SimVolume::new(&sim.env(), FaultPlan::none(), 1);
+    let longest = Some(line_of(&PathBuf::from(OsString::from_vec(vec![0xff; 4095]))));
+    let decision = PlacementDecision::parse(&format!("1795000000 7 6 {}", "why ".repeat(50).trim_end())).unwrap();
+    let home = Home { at: longest.clone(), place: longest, decisions: vec![decision; 32], ..home(Fast::Used(DISK)) };
+    sim.run(|| {
+        home.write(&volume).unwrap();
+        assert_eq!(Home::read(&volume).unwrap(), Some(home));
+    });
 }
 
 #[test]
