@@ -194,7 +194,7 @@ impl<'a> Subject<'a> {
             for name in ["workloads", "seed", "existing", "keep"] {
                 told.remove(name);
             }
-            told.extend(run.store_settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+            told.extend(run.store_settings.clone());
             told
         };
         let first = told(self.runs[0]);

@@ -2,6 +2,7 @@
 
 use crate::message::Message;
 use situ::storage;
+use situ_server::StopSignal;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -19,6 +20,10 @@ pub(crate) enum Exit {
     NotFound = 3,
     /// The store is damaged.
     Damage = 4,
+    /// SIGINT ended it: 128 and the number of the signal, as a shell has it.
+    Interrupted = 130,
+    /// SIGTERM ended it.
+    Terminated = 143,
 }
 
 /// How every command ends.
@@ -67,6 +72,15 @@ impl Failure {
         let why = paragraphs.next().unwrap_or_default();
         let cure: Vec<String> = paragraphs.filter(|text| !text.is_empty()).collect();
         Failure::usage(why.strip_prefix("error: ").unwrap_or(&why)).cure(cure.join("; "))
+    }
+
+    /// A signal ended the command.
+    pub(crate) fn interrupted(signal: StopSignal) -> Failure {
+        let (why, exit) = match signal {
+            StopSignal::Interrupt => ("interrupted by SIGINT", Exit::Interrupted),
+            StopSignal::Terminate => ("ended by SIGTERM", Exit::Terminated),
+        };
+        Failure { what: None, why: Some(why.to_owned()), cure: None, exit }
     }
 
     /// A write to stdout failed.

@@ -6,6 +6,8 @@ use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::Write as _;
 
+pub(crate) use situ_bench::parse_bytes;
+
 /// How keys and values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Encoding {
@@ -188,27 +190,6 @@ impl Serialize for JsonEntry<'_> {
     }
 }
 
-/// Reads a size such as `4096`, `64k`, `256MiB` or `1.5G`; units are powers of 1024.
-///
-/// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        other => return Err(format!("{other:?} is no unit of size; use k, M, G or T, as in 256M")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no size; write for example 256M"))?;
-    let bytes = number * (1u64 << shift) as f64;
-    if (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
-}
-
 /// `1.20 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     situ_bench::table::bytes(count as f64)
@@ -284,14 +265,6 @@ mod tests {
         assert_eq!(on_one_line("a\tb\n\\x00 \u{1b}[31m\u{9b}é"), "a\\tb\\n\\x00 \\u{1b}[31m\\u{9b}é");
         assert_eq!(shorten("äöüß".as_bytes(), 3), "äö…");
         assert_eq!(shorten(b"abc", 3), "abc");
-    }
-
-    #[test]
-    fn sizes_have_units() {
-        assert_eq!(parse_bytes("4096"), Ok(4096));
-        assert_eq!(parse_bytes("1.5k"), Ok(1536));
-        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
-        assert!(parse_bytes("12x").is_err() && parse_bytes("").is_err() && parse_bytes("-1").is_err());
     }
 
     #[test]

@@ -61,7 +61,7 @@ fn run_on(workload: Workload, options: &BenchOptions, store: &dyn Store) -> Resu
     let worker = |seed| Worker::new(workload, options, &dataset, None, seed);
     let workers: Vec<_> = (0..u64::from(options.threads)).map(worker).collect();
     let background = (workload == Workload::ReadWhileWriting).then(|| worker(99));
-    let control = Control::new(workers.len());
+    let control = Control::new(workers.len(), Stop::default());
     drive(workload, options, store, &control, workers, background)
 }
 
