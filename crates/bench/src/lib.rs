@@ -51,5 +51,7 @@ pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use run::{run, run_observed, run_until};
 pub use situ_store::{BlockCompression, SituFactory, SituSettings, SituStore};
 pub use stop::Stop;
-pub use store::{AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
+pub use store::{
+    AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
+};
 pub use workload::Workload;

@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::store::{AsyncStore, Change, Completions, EachEntry, Settings, Store, StoreFactory, StoreFailure, StoreStats};
+use crate::store::{
+    AsyncStore, Change, Completions, EachEntry, Settings, Store, StoreFactory, StoreFailure, StoreStats,
+};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 

@@ -188,8 +188,9 @@ impl BenchResult {
             RESULT_FORMAT => {}
             RESULT_FORMAT_1 => result.bring_up(),
             format => {
-                let why =
-                    format!("its layout is {format:?}, and this program reads {RESULT_FORMAT:?} and {RESULT_FORMAT_1:?}");
+                let why = format!(
+                    "its layout is {format:?}, and this program reads {RESULT_FORMAT:?} and {RESULT_FORMAT_1:?}"
+                );
                 return Err(other(serde::de::Error::custom(why)));
             }
         }

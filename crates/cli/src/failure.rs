@@ -129,6 +129,11 @@ impl Failure {
         Some(Message::Error { what: self.what.as_deref(), why, cure: self.cure.as_deref(), exit_code: self.exit as u8 })
     }
 
+    /// Whether there is nobody to tell of it: the reader of stdout went away.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.why.is_none()
+    }
+
     pub(crate) fn exit(&self) -> Exit {
         self.exit
     }

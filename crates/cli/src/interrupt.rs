@@ -11,7 +11,7 @@
 
 use crate::failure::Failure;
 use situ_server::{CaughtSignals, StopSignal};
-use std::io;
+use std::io::{self, IsTerminal, Write};
 use std::sync::{Arc, OnceLock};
 
 /// From now on a signal runs `clean_up` and ends the program; `cure` says what is left and what to do next.
@@ -24,6 +24,10 @@ pub(crate) fn on_interrupt(json: bool, cure: String, clean_up: impl FnOnce() + S
         let signal = signals.wait(|| {});
         clean_up();
         let failure = Failure::interrupted(signal).cure(cure);
+        if !json && io::stderr().is_terminal() {
+            // The message takes the place of the progress bar.
+            let _ = io::stderr().write_all(b"\r\x1b[K");
+        }
         if let Some(message) = failure.message() {
             message.tell(json);
         }

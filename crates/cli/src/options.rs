@@ -11,7 +11,15 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 get found nothing, 4 damage was found.";
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    the command did what was asked; also when the reader of standard output went away
+  1    the command failed
+  2    the command line makes no sense
+  3    get found no such key
+  4    the store or the disk is damaged
+  130  SIGINT (Ctrl-C) ended the command
+  143  SIGTERM ended the command";
 
 /// An ordered, durable key-value store.
 #[derive(Debug, Parser)]

@@ -195,17 +195,25 @@ pub(crate) fn bytes(count: u64) -> String {
     situ_bench::table::bytes(count as f64)
 }
 
-/// `1.20 M`.
+/// Exact, with a comma between thousands: `1,234,567`.
 pub(crate) fn count(count: u64) -> String {
-    situ_bench::table::count(count as f64)
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
-/// "1 table", "2 tables".
+/// "1 table", "2,000 tables".
 pub(crate) fn plural(number: u64, one: &str) -> String {
     plural_of(number, one, &format!("{one}s"))
 }
 
-/// "1 entry", "2 entries".
+/// "1 entry", "2,000 entries".
 pub(crate) fn plural_of(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
@@ -265,6 +273,17 @@ mod tests {
         assert_eq!(on_one_line("a\tb\n\\x00 \u{1b}[31m\u{9b}é"), "a\\tb\\n\\x00 \\u{1b}[31m\\u{9b}é");
         assert_eq!(shorten("äöüß".as_bytes(), 3), "äö…");
         assert_eq!(shorten(b"abc", 3), "abc");
+    }
+
+    /// Errors and results rounded: "2.00 k lines".
+    #[test]
+    fn counts_are_exact() {
+        assert_eq!(plural(0, "line"), "0 lines");
+        assert_eq!(plural(1, "line"), "1 line");
+        assert_eq!(plural(999, "line"), "999 lines");
+        assert_eq!(plural(2000, "line"), "2,000 lines");
+        assert_eq!(plural_of(1_234_567, "entry", "entries"), "1,234,567 entries");
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
     }
 
     #[test]

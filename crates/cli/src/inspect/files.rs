@@ -47,8 +47,8 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
                 let properties = table.properties();
                 let keys = [properties.smallest_key(), properties.largest_key()];
                 let [first, last] = keys.map(|key| key.map_or(String::new(), |key| text::shorten(key.user, 16)));
-                let entries = text::count(properties.entries);
-                (true, format!("{entries} entries of keyspace number {}, {first}…{last}", properties.keyspace_id))
+                let entries = text::plural_of(properties.entries, "entry", "entries");
+                (true, format!("{entries} of keyspace number {}, {first}…{last}", properties.keyspace_id))
             }
             Err(error) => (false, error.to_string()),
         },

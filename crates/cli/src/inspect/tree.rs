@@ -376,7 +376,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
 fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> String {
     let age = text::age(text::now_unix_s().saturating_sub(table.created_unix_s));
     let fixed = format!(
-        "{stem}{}{:06} {:>9} {:>15} {age:>7}  {}  ",
+        "{stem}{}{:06} {:>9} {:>17} {age:>7}  {}  ",
         if table.on_fast_disk { '▲' } else { ' ' },
         table.number,
         text::bytes(table.bytes),

@@ -16,9 +16,10 @@ use crate::interrupt::on_interrupt;
 use crate::message::Message;
 use crate::options::LoadOptions;
 use crate::output::Output;
+use crate::progress;
 use crate::store::{Writable, durability};
 use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use situ::{Keyspace, WriteBatch};
 use situ_server::ItemWriter;
@@ -71,6 +72,11 @@ struct Summary<'a> {
     resumed_at_line: Option<u64>,
     /// Entries of all runs.
     loaded_in_all: u64,
+    /// Lines that all runs skipped.
+    skipped_in_all: u64,
+    /// An earlier run had reached the end of the file.
+    #[serde(skip)]
+    was_done: bool,
     seconds: f64,
 }
 
@@ -101,7 +107,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     let mut load = Load {
         options,
         json: out.is_json(),
-        bar: bar(identity.as_ref().map(|identity| identity.bytes)),
+        bar: ProgressBar::hidden(),
         marks: match identity {
             Some(identity) => Some((writable.keyspace(MARKS, true)?, identity.key)),
             None => None,
@@ -111,12 +117,15 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         items,
         batch: WriteBatch::new(),
         first_line: mark.line,
+        before: 0,
         mark,
     };
     if options.resume {
         load.find_mark()?;
     }
     let before = load.mark.clone();
+    load.before = before.loaded;
+    load.bar = bar(&load);
     load.first_line = before.line;
     let outcome = if before.done { Ok(()) } else { load.run(input) };
     load.bar.finish_and_clear();
@@ -132,6 +141,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         skipped: after.skipped - before.skipped,
         resumed_at_line: (options.resume && before.offset > 0).then_some(first_line),
         loaded_in_all: after.loaded,
+        skipped_in_all: after.skipped,
+        was_done: before.done,
         seconds: started.elapsed().as_secs_f64(),
     };
     if out.is_json() {
@@ -144,12 +155,15 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
 
 impl Summary<'_> {
     fn describe(&self) -> String {
+        let all = text::plural_of(self.loaded_in_all, "entry", "entries");
+        if self.was_done {
+            return format!(
+                "nothing is left to load: an earlier load has reached the end of the file, with {all} in all"
+            );
+        }
         let mut text = format!(
             "loaded {} into {:?} in {:.1} s",
-            match self.loaded {
-                1 => "1 entry".to_owned(),
-                n => format!("{n} entries"),
-            },
+            text::plural_of(self.loaded, "entry", "entries"),
             self.keyspace,
             self.seconds
         );
@@ -157,7 +171,7 @@ impl Summary<'_> {
             text.push_str(&format!(", skipped {}", text::plural(self.skipped, "bad line")));
         }
         if let Some(line) = self.resumed_at_line {
-            text.push_str(&format!(", went on at line {line}; {} in all", self.loaded_in_all));
+            text.push_str(&format!(", went on at line {}; {all} in all", text::count(line)));
         }
         text
     }
@@ -178,6 +192,8 @@ struct Load<'a> {
     mark: Mark,
     /// The line of the first record of this run, or of the end of the file if there is none.
     first_line: u64,
+    /// Entries that earlier runs have loaded.
+    before: u64,
     bar: ProgressBar,
 }
 
@@ -285,11 +301,20 @@ impl Load<'_> {
         self.commit_up_to(self.mark_at(place, gathered))
     }
 
+    /// What the bar says beside its rate, when so many entries are loaded in all.
+    fn told(&self, loaded: u64) -> String {
+        let now = text::plural_of(loaded - self.before, "entry", "entries");
+        match self.before {
+            0 => now,
+            _ => format!("{now} now, {} in all", text::count(loaded)),
+        }
+    }
+
     /// Writes what was gathered together with the place it goes up to.
     fn commit_up_to(&mut self, mark: Mark) -> Result<(), Failure> {
         self.write_up_to(&mark).map_err(|failure| self.interrupted(failure))?;
         self.bar.set_position(if self.marks.is_some() { mark.offset } else { mark.loaded });
-        self.bar.set_message(format!("{} entries", text::count(mark.loaded)));
+        self.bar.set_message(self.told(mark.loaded));
         self.mark = mark;
         Ok(())
     }
@@ -347,13 +372,14 @@ fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failur
     Ok((Input::File(file), Some(identity)))
 }
 
-/// Progress on stderr, if that is a terminal.
-fn bar(bytes: Option<u64>) -> ProgressBar {
-    let (bar, template) = match bytes {
-        Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}, {elapsed}"),
+fn bar(load: &Load<'_>) -> ProgressBar {
+    let bar = match load.marks {
+        Some(_) => progress::bar(
+            Some(load.mark.bytes),
+            load.mark.offset,
+            "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go",
+        ),
+        None => progress::bar(None, 0, "{spinner} {msg}, {elapsed}"),
     };
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    // The templates are constants and good.
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    bar.with_message(load.told(load.mark.loaded))
 }
