@@ -10,8 +10,8 @@
 //! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
 //! of the store repeats, and a system call for each file that the page cache does not hold.
 
+use crate::cursor::Cursor;
 use crate::future::ReadFuture;
-use crate::iter::Iter;
 use crate::keyspace::{Keyspace, in_key_order, table_read_options};
 use crate::options::ReadOptions;
 use crate::read::{Lookup, Value};
@@ -28,7 +28,7 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// Which entries a page of a scan holds, and how many.
 ///
 /// ```
-/// use situ_engine::{Options, ReadOptions, ScanOptions, Store};
+/// use situ_engine::{ReadOptions, ScanOptions, Store};
 ///
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
@@ -40,7 +40,7 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// #         std::thread::yield_now();
 /// #     }
 /// # }
-/// let store = Store::open(directory.path(), Options::default())?;
+/// let store = Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
 ///     store.put(key.as_bytes(), b"fruit")?;
 /// }
@@ -128,8 +128,8 @@ struct Filling {
 
 impl Filling {
     /// Fills the page to its end. True if there are further entries.
-    fn fill(&mut self, iterator: &mut Iter, options: &ScanOptions) -> Result<bool> {
-        let advance = |iterator: &mut Iter| if options.reverse { iterator.prev() } else { iterator.next() };
+    fn fill(&mut self, iterator: &mut Cursor, options: &ScanOptions) -> Result<bool> {
+        let advance = |iterator: &mut Cursor| if options.reverse { iterator.prev() } else { iterator.next() };
         match (self.entries.last(), options.reverse) {
             (None, false) => iterator.seek_to_first()?,
             (None, true) => iterator.seek_to_last()?,
@@ -238,7 +238,7 @@ impl Keyspace {
         let view = Guard::into_inner(view);
         let mut page = Filling::default();
         let filled = self
-            .iter_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
+            .cursor_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
             .and_then(|mut iterator| page.fill(&mut iterator, options));
         if let Some(outcome) = settled(filled, &options.read) {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
@@ -248,7 +248,7 @@ impl Keyspace {
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);
-            let mut iterator = keyspace.iter_over(view, sequence, options.read.clone(), table_options)?;
+            let mut iterator = keyspace.cursor_over(view, sequence, options.read.clone(), table_options)?;
             let more = page.fill(&mut iterator, &options)?;
             Ok(page.finish(more))
         })

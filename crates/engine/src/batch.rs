@@ -30,11 +30,11 @@ pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
+/// let store = situ_engine::Store::open(directory.path())?;
 /// let users = store.create_keyspace("users", Default::default())?;
 /// let mut batch = situ_engine::WriteBatch::new();
-/// batch.put(&users, b"ada", b"1815")?;
-/// batch.delete(store.default_keyspace(), b"draft")?;
+/// batch.put_in(&users, b"ada", b"1815")?;
+/// batch.delete_in(store.default_keyspace(), b"draft")?;
 /// store.write(batch)?;
 /// assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
 /// # store.close()
@@ -91,7 +91,7 @@ impl WriteBatch {
     /// # Errors
     /// [`Error::Invalid`] if the key is empty or longer than [`KEY_BYTES_MAX`], the value is longer than
     /// [`VALUE_BYTES_MAX`], the batch would exceed [`BATCH_BYTES_MAX`], or it holds changes of another store.
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         check_value(value)?;
         self.push_to(keyspace, KeyKind::Put, key, Some(value))
     }
@@ -100,7 +100,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put).
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         self.push_to(keyspace, KeyKind::Delete, key, None)
     }
 
@@ -108,7 +108,7 @@ impl WriteBatch {
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
-    pub fn delete_range(&mut self, keyspace: &Keyspace, begin: &[u8], end: &[u8]) -> Result<()> {
+    pub fn delete_range_in(&mut self, keyspace: &Keyspace, begin: &[u8], end: &[u8]) -> Result<()> {
         check_key(end)?;
         if begin >= end {
             return Ok(());

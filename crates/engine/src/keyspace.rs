@@ -3,9 +3,9 @@
 use crate::batch::{StoreId, WriteBatch};
 use crate::commit::Level0;
 use crate::core::{Core, lock};
+use crate::cursor::{Cursor, RankedTombstones};
 use crate::disks::FAST;
 use crate::future::WriteFuture;
-use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
 use crate::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
 use crate::picker::Span;
@@ -156,7 +156,7 @@ impl Keyspace {
     /// # Errors
     /// As [`put`](Keyspace::put).
     pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.put(self, key, value))?;
+        let batch = self.one(|batch| batch.put_in(self, key, value))?;
         self.core.write(batch, durability)
     }
 
@@ -173,7 +173,7 @@ impl Keyspace {
     /// # Errors
     /// As [`put`](Keyspace::put).
     pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.delete(self, key))?;
+        let batch = self.one(|batch| batch.delete_in(self, key))?;
         self.core.write(batch, durability)
     }
 
@@ -190,7 +190,7 @@ impl Keyspace {
     /// # Errors
     /// As [`put`](Keyspace::put).
     pub fn delete_range_with(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
+        let batch = self.one(|batch| batch.delete_range_in(self, begin, end))?;
         self.core.write(batch, durability)
     }
 
@@ -210,7 +210,7 @@ impl Keyspace {
     /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait for
     /// the store take 64 MiB of memory already.
     pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.put(self, key, value))?;
+        let batch = self.one(|batch| batch.put_in(self, key, value))?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -219,7 +219,7 @@ impl Keyspace {
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
     pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.delete(self, key))?;
+        let batch = self.one(|batch| batch.delete_in(self, key))?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -229,7 +229,7 @@ impl Keyspace {
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
     pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
+        let batch = self.one(|batch| batch.delete_range_in(self, begin, end))?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -290,20 +290,20 @@ impl Keyspace {
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
-    pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
+    pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
         let (view, sequence) = self.at(&options)?;
         let table_options = table_read_options(&options);
-        self.iter_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
+        self.cursor_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
 
     /// An iterator over what was there at a moment.
-    pub(crate) fn iter_over(
+    pub(crate) fn cursor_over(
         &self,
         view: Arc<View>,
         sequence: u64,
         options: ReadOptions,
         table_options: TableReadOptions,
-    ) -> Result<Iter> {
+    ) -> Result<Cursor> {
         let mut sources = Vec::new();
         let mut tombstones: Vec<RankedTombstones> = Vec::new();
         for slot in view.slots() {
@@ -327,7 +327,7 @@ impl Keyspace {
             sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
         }
         self.core.stats.counters.iterators.add(1);
-        Ok(Iter::new(view, sources, tombstones, sequence, options))
+        Ok(Cursor::new(view, sources, tombstones, sequence, options))
     }
 
     /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many

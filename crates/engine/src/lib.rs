@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read.rs: memtables, then tables
-//!                │                                   │ sealed          iter ─> iter.rs over merge.rs
+//!                │                                   │ sealed          iter ─> cursor.rs over merge.rs
 //!                v                                   v
 //!           situ-log                 flush.rs ──> level 0 ──> picker.rs, compact.rs ──> deeper levels
 //!                                                    └──────────────┬──────────────────────┘
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
-//!   keyspaces, [`Snapshot`] a moment to read at, [`Iter`] a walk over keys.
+//!   keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
 //! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
 //! * `admission.rs` says when a write may begin and where it waits until then.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
@@ -25,6 +25,7 @@ mod commit;
 mod compact;
 mod core;
 mod courtesy;
+mod cursor;
 mod disk_use;
 mod disks;
 mod drain;
@@ -37,7 +38,6 @@ mod future;
 pub mod fuzzing;
 mod gathering;
 mod heat;
-mod iter;
 mod joining;
 mod keyspace;
 mod listener;
@@ -77,10 +77,10 @@ mod view;
 
 pub use async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use batch::WriteBatch;
+pub use cursor::Cursor;
 pub use disk_use::DiskUse;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
-pub use iter::Iter;
 pub use joining::files_of;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use listener::{Listener, StoreEvent};
@@ -103,7 +103,7 @@ pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
 pub use transaction::{
-    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionIter,
+    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
     TransactionKind, TransactionOptions,
 };
 pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

@@ -1,6 +1,6 @@
 //! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
 //!
-//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`iter.rs`), and becomes
+//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and becomes
 //! one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
 //!
 //! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the row's
@@ -29,20 +29,20 @@
 
 mod alarm;
 mod check;
+mod cursor;
 mod deadlock;
 mod future;
 mod held;
-mod iter;
 mod locks;
 mod options;
 mod tracked;
 mod writes;
 
 pub(crate) use self::check::{CheckFailed, Checks, Commitment, Unchecked};
+pub use self::cursor::TransactionCursor;
 use self::future::CommitState;
 pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
 pub use self::held::LockWait;
-pub use self::iter::TransactionIter;
 pub use self::options::{Isolation, LockMode, TransactionKind, TransactionOptions};
 
 use self::alarm::Alarm;
@@ -128,19 +128,19 @@ struct Savepoint {
 /// as a conflict.
 ///
 /// ```
-/// use situ_engine::{LockMode, Options, Store, TransactionOptions};
+/// use situ_engine::{LockMode, Store, TransactionOptions};
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = Store::open(directory.path(), Options::default())?;
+/// let store = Store::open(directory.path())?;
 /// let accounts = store.create_keyspace("accounts", Default::default())?;
 /// let journal = store.create_keyspace("journal", Default::default())?;
 /// accounts.put(b"ada", b"10")?;
 ///
 /// let mut transaction = store.begin(TransactionOptions::default())?;
-/// let balance = transaction.get_for_update(&accounts, b"ada", LockMode::Exclusive)?;
+/// let balance = transaction.get_for_update_in(&accounts, b"ada", LockMode::Exclusive)?;
 /// assert_eq!(balance.as_deref(), Some(&b"10"[..]));
-/// transaction.put(&accounts, b"ada", b"7")?;
-/// transaction.put(&journal, b"1", b"ada paid 3")?;
+/// transaction.put_in(&accounts, b"ada", b"7")?;
+/// transaction.put_in(&journal, b"1", b"ada paid 3")?;
 /// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"10"[..]));
 /// transaction.commit()?;
 /// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"7"[..]));
@@ -229,7 +229,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`Keyspace::get`]; [`Error::Invalid`] if the keyspace is another store's.
-    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
+    pub fn get_in(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
         self.check_keyspace(keyspace)?;
         match self.writes.get(keyspace.id(), key) {
             Some(own) => Ok(own),
@@ -241,7 +241,7 @@ impl Transaction {
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
+    pub fn get_in_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
         self.check_keyspace(keyspace)?;
         match self.writes.get(keyspace.id(), key) {
             Some(own) => Ok(ReadFuture::ready(Ok(own))),
@@ -253,14 +253,14 @@ impl Transaction {
     /// one, as [`get`](Transaction::get) does now.
     ///
     /// # Errors
-    /// As [`Keyspace::iter`].
-    pub fn iter(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<TransactionIter> {
+    /// As [`Keyspace::cursor`].
+    pub fn cursor_in(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<TransactionCursor> {
         self.check_keyspace(keyspace)?;
         if options.snapshot.is_none() {
             options.snapshot = self.snapshot().cloned();
         }
         let (lower, upper) = (options.lower_bound.clone(), options.upper_bound.clone());
-        Ok(TransactionIter::new(keyspace.iter(options)?, self.writes.of(keyspace.id()), lower, upper))
+        Ok(TransactionCursor::new(keyspace.cursor(options)?, self.writes.of(keyspace.id()), lower, upper))
     }
 
     /// The value of `key`, which nobody else may change ([shared](LockMode::Shared): nor, while others have it shared, this
@@ -270,9 +270,9 @@ impl Transaction {
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
     /// been changed since the transaction's snapshot; [`Error::TransactionTooLarge`] and [`Error::TooManyLocks`].
-    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
-        self.lock(keyspace, key, mode)?;
-        self.get(keyspace, key)
+    pub fn get_for_update_in(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
+        self.lock_in(keyspace, key, mode)?;
+        self.get_in(keyspace, key)
     }
 
     /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its place in
@@ -280,13 +280,13 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
-    pub fn get_for_update_async(
+    pub fn get_for_update_in_async(
         &mut self,
         keyspace: &Keyspace,
         key: &[u8],
         mode: LockMode,
     ) -> Result<ForUpdateFuture<'_>> {
-        let lock = self.lock_async(keyspace, key, mode)?;
+        let lock = self.lock_in_async(keyspace, key, mode)?;
         Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
     }
 
@@ -294,7 +294,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As there.
-    pub fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<()> {
+    pub fn lock_in(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<()> {
         self.check_keyspace(keyspace)?;
         check_key(key)?;
         self.protect(keyspace, &key.into(), mode)
@@ -305,7 +305,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`get_for_update_async`](Transaction::get_for_update_async).
-    pub fn lock_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<LockFuture<'_>> {
+    pub fn lock_in_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<LockFuture<'_>> {
         self.check_keyspace(keyspace)?;
         check_key(key)?;
         let pending = match self.wanted(keyspace, &key.into(), mode)? {
@@ -324,7 +324,7 @@ impl Transaction {
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key or value out of bounds; as [`get_for_update`](Transaction::get_for_update).
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
         check_value(value)?;
         self.change(keyspace, key, Some(value))
     }
@@ -333,7 +333,7 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`put`](Transaction::put).
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
         self.change(keyspace, key, None)
     }
 

@@ -46,7 +46,7 @@ fn small() -> Options {
 
 fn with_store(options: Options, test: impl FnOnce(&Store)) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     test(&store);
     store.close().unwrap();
 }
@@ -100,7 +100,7 @@ fn a_write_takes_place_though_its_future_is_dropped() {
 #[test]
 fn futures_outlive_the_store() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), small()).unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
     store.put(b"k", b"v").unwrap();
     store.flush().unwrap();
     let writes: Vec<_> =
@@ -268,13 +268,13 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
             keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
             model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 50]);
         }
-        let mut iterator = keyspace.iter(ReadOptions::default()).unwrap();
+        let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
         iterator.seek_to_first().unwrap();
         store.drop_keyspace("doomed").unwrap();
         assert!(matches!(keyspace.get(b"k"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.put(b"k", b"v"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.flush(), Err(Error::KeyspaceDropped { .. })));
-        assert!(matches!(keyspace.iter(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.cursor(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
         // A new one of the same name is another one.
         let other = store.create_keyspace("doomed", KeyspaceOptions::default()).unwrap();
         other.put(b"k", b"v").unwrap();
@@ -292,7 +292,7 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
 #[test]
 fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), small()).unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
     let tables = || {
         let names = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name());
         names.filter(|name| name.to_string_lossy().ends_with(".table")).count()
@@ -303,7 +303,7 @@ fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     }
     keyspace.flush().unwrap();
     store.wait_idle().unwrap();
-    let iterator = keyspace.iter(ReadOptions::default()).unwrap();
+    let iterator = keyspace.cursor(ReadOptions::default()).unwrap();
     store.drop_keyspace("doomed").unwrap();
     assert!(tables() > 0, "an iterator still reads them");
     drop(iterator);
@@ -345,11 +345,11 @@ fn a_snapshot_survives_compactions_and_holds_back_no_more_than_it_must() {
 #[test]
 fn a_batch_for_one_store_is_refused_by_another() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |directory: &tempfile::TempDir| Store::open(directory.path(), small()).unwrap();
+    let open = |directory: &tempfile::TempDir| Store::open_with(directory.path(), small()).unwrap();
     let (a, b) = (open(&first), open(&second));
     let batch = || {
         let mut batch = WriteBatch::new();
-        batch.put(a.default_keyspace(), b"key", b"value").unwrap();
+        batch.put_in(a.default_keyspace(), b"key", b"value").unwrap();
         batch
     };
     let refused = |error: Error| matches!(&error, Error::Invalid(text) if text.contains("another store"));
@@ -359,14 +359,14 @@ fn a_batch_for_one_store_is_refused_by_another() {
     assert_eq!(b.get(b"key").unwrap().as_deref(), None);
 
     let mut mixed = batch();
-    assert!(refused(mixed.delete(b.default_keyspace(), b"key").unwrap_err()));
-    assert!(refused(mixed.delete_range(b.default_keyspace(), b"a", b"z").unwrap_err()));
+    assert!(refused(mixed.delete_in(b.default_keyspace(), b"key").unwrap_err()));
+    assert!(refused(mixed.delete_range_in(b.default_keyspace(), b"a", b"z").unwrap_err()));
     assert_eq!(mixed.len(), 1);
     a.write(mixed.clone()).unwrap();
     assert_eq!(a.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     // An emptied batch is anybody's.
     mixed.clear();
-    mixed.put(b.default_keyspace(), b"other", b"value").unwrap();
+    mixed.put_in(b.default_keyspace(), b"other", b"value").unwrap();
     b.write(mixed).unwrap();
 
     let old = batch();
@@ -378,7 +378,7 @@ fn a_batch_for_one_store_is_refused_by_another() {
 #[test]
 fn approximate_bytes_count_memtables_if_asked_to() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
     put_all();
@@ -406,7 +406,7 @@ fn approximate_bytes_count_memtables_if_asked_to() {
 #[test]
 fn ranges_are_deleted_durably_or_without_blocking() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     (0..40u8).for_each(|n| keyspace.put(&[n], b"v").unwrap());
     let syncs = || store.properties().log_syncs;
@@ -432,7 +432,7 @@ fn ranges_are_deleted_durably_or_without_blocking() {
 #[test]
 fn many_keys_are_read_without_blocking() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     for n in 0..100u32 {
         keyspace.put(&n.to_be_bytes(), &n.to_le_bytes()).unwrap();
@@ -513,7 +513,7 @@ fn properties_show_the_options_in_force() {
     let shown = |options: Options, special: KeyspaceOptions| {
         let builder = StoreBuilder::new(options).keyspace("special", special.clone());
         let store = builder.open(directory.path()).unwrap();
-        let keyspace = store.keyspace("special").or_else(|_| store.create_keyspace("special", special)).unwrap();
+        let keyspace = store.keyspace_with("special", special).unwrap();
         let shown = (store.properties().options, store.default_keyspace().properties(), keyspace.properties().options);
         store.close().unwrap();
         shown

@@ -1,12 +1,12 @@
 //! Situ: an ordered, durable key-value store.
 //!
 //! ```
-//! use situ::{Durability, Options, ReadOptions, Store, WriteBatch};
+//! use situ::{Durability, ReadOptions, Store, WriteBatch};
 //!
 //! # fn main() -> situ::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let path = directory.path();
-//! let store = Store::open(path, Options::default())?;
+//! let store = Store::open(path)?;
 //!
 //! // Buffered: survives this process. Synced: survives power failure.
 //! store.put(b"ada", b"1815")?;
@@ -16,14 +16,14 @@
 //! // Several changes at once, across keyspaces.
 //! let languages = store.create_keyspace("languages", Default::default())?;
 //! let mut batch = WriteBatch::new();
-//! batch.put(&languages, b"cobol", b"grace")?;
-//! batch.put(store.default_keyspace(), b"grace", b"1906-1992")?;
+//! batch.put_in(&languages, b"cobol", b"grace")?;
+//! batch.put_in(store.default_keyspace(), b"grace", b"1906-1992")?;
 //! store.write(batch)?;
 //!
 //! // A moment to read at, and a walk over keys.
 //! let snapshot = store.snapshot()?;
 //! store.delete(b"ada")?;
-//! let mut iterator = store.iter(ReadOptions::default().prefix(b"a").at(&snapshot))?;
+//! let mut iterator = store.cursor(ReadOptions::default().prefix(b"a").at(&snapshot))?;
 //! iterator.seek_to_first()?;
 //! assert_eq!(iterator.key(), Some(&b"ada"[..]));
 //! # drop((iterator, snapshot));

@@ -141,7 +141,7 @@ impl Future for ForUpdateFuture<'_> {
             Some(read) => read,
             None => {
                 ready!(Pin::new(&mut this.lock).poll(context))?;
-                this.read.insert(this.lock.transaction.get_async(&this.keyspace, &this.key)?)
+                this.read.insert(this.lock.transaction.get_in_async(&this.keyspace, &this.key)?)
             }
         };
         Pin::new(read).poll(context)

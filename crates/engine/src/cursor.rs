@@ -17,7 +17,7 @@ use crate::read::unexpected_kind;
 use crate::view::View;
 use crate::{Error, Result};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{Cursor, KeyKind, KeyRef, Trailer};
+use situ_table::{Cursor as _, KeyKind, KeyRef, Trailer};
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,11 +41,11 @@ enum Direction {
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
+/// let store = situ_engine::Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
 ///     store.put(key.as_bytes(), b"fruit")?;
 /// }
-/// let mut iterator = store.iter(Default::default())?;
+/// let mut iterator = store.cursor(Default::default())?;
 /// iterator.seek(b"b")?;
 /// assert_eq!(iterator.key(), Some(&b"banana"[..]));
 /// iterator.prev()?;
@@ -53,7 +53,7 @@ enum Direction {
 /// # store.close()
 /// # }
 /// ```
-pub struct Iter {
+pub struct Cursor {
     merge: MergeCursor<Source>,
     tombstones: Vec<RankedTombstones>,
     sequence: u64,
@@ -67,15 +67,15 @@ pub struct Iter {
     _view: Arc<View>,
 }
 
-impl Iter {
+impl Cursor {
     pub(crate) fn new(
         view: Arc<View>,
         sources: Vec<Source>,
         tombstones: Vec<RankedTombstones>,
         sequence: u64,
         options: ReadOptions,
-    ) -> Iter {
-        Iter {
+    ) -> Cursor {
+        Cursor {
             merge: MergeCursor::new(sources),
             tombstones,
             sequence,
@@ -131,7 +131,7 @@ impl Iter {
     /// To the last key (of the bounds).
     ///
     /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
+    /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.moving(|iter| {
             iter.direction = Direction::Backward;
@@ -147,7 +147,7 @@ impl Iter {
     /// To the first key at or behind `key`.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
+    /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.moving(|iter| {
             iter.direction = Direction::Forward;
@@ -163,7 +163,7 @@ impl Iter {
     /// To the last key at or before `key`.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
+    /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         if self.upper.as_ref().is_some_and(|upper| &upper[..] <= key) {
             return self.seek_to_last();
@@ -178,7 +178,7 @@ impl Iter {
     /// One key forward. Nothing happens if it stands nowhere.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
+    /// As [`seek_to_first`](Cursor::seek_to_first).
     #[expect(clippy::should_implement_trait, reason = "the field's name for it, and it can fail")]
     pub fn next(&mut self) -> Result<()> {
         if !self.valid {
@@ -203,7 +203,7 @@ impl Iter {
     /// One key backward. Nothing happens if it stands nowhere.
     ///
     /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
+    /// As [`seek_to_first`](Cursor::seek_to_first).
     pub fn prev(&mut self) -> Result<()> {
         if !self.valid {
             return Ok(());
@@ -218,7 +218,7 @@ impl Iter {
         })
     }
 
-    fn moving(&mut self, step: impl FnOnce(&mut Iter) -> Result<bool, Error>) -> Result<()> {
+    fn moving(&mut self, step: impl FnOnce(&mut Cursor) -> Result<bool, Error>) -> Result<()> {
         self.valid = false;
         match step(self) {
             Ok(valid) => {
@@ -316,11 +316,11 @@ impl Iter {
     }
 }
 
-impl fmt::Debug for Iter {
+impl fmt::Debug for Cursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key() {
-            Some(key) => write!(f, "Iter(at {})", key.escape_ascii()),
-            None => f.write_str("Iter(nowhere)"),
+            Some(key) => write!(f, "Cursor(at {})", key.escape_ascii()),
+            None => f.write_str("Cursor(nowhere)"),
         }
     }
 }

@@ -7,7 +7,7 @@
 
 use super::writes::{Own, OwnMap};
 use crate::Result;
-use crate::iter::Iter;
+use crate::cursor::Cursor;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ enum Shown {
 }
 
 /// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when the
-/// iterator was opened. It starts nowhere: position it first. Used as [`Iter`].
+/// iterator was opened. It starts nowhere: position it first. Used as [`Cursor`].
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
+/// # let store = situ_engine::Store::open(directory.path())?;
 /// let fruit = store.default_keyspace();
 /// fruit.put(b"apple", b"red")?;
 /// let mut transaction = store.begin(Default::default())?;
-/// transaction.put(fruit, b"banana", b"yellow")?;
-/// let mut iterator = transaction.iter(fruit, Default::default())?;
+/// transaction.put_in(fruit, b"banana", b"yellow")?;
+/// let mut iterator = transaction.cursor_in(fruit, Default::default())?;
 /// iterator.seek_to_last()?;
 /// assert_eq!(iterator.key(), Some(&b"banana"[..]));
 /// iterator.prev()?;
@@ -46,8 +46,8 @@ enum Shown {
 /// # store.close()
 /// # }
 /// ```
-pub struct TransactionIter {
-    store: Iter,
+pub struct TransactionCursor {
+    store: Cursor,
     map: Arc<OwnMap>,
     lower: Option<Vec<u8>>,
     upper: Option<Vec<u8>>,
@@ -57,14 +57,14 @@ pub struct TransactionIter {
     shown: Shown,
 }
 
-impl TransactionIter {
+impl TransactionCursor {
     pub(super) fn new(
-        store: Iter,
+        store: Cursor,
         map: Arc<OwnMap>,
         lower: Option<Vec<u8>>,
         upper: Option<Vec<u8>>,
-    ) -> TransactionIter {
-        TransactionIter { store, map, lower, upper, own: None, direction: Direction::Forward, shown: Shown::Nothing }
+    ) -> TransactionCursor {
+        TransactionCursor { store, map, lower, upper, own: None, direction: Direction::Forward, shown: Shown::Nothing }
     }
 
     /// Whether it stands on an entry.
@@ -93,7 +93,7 @@ impl TransactionIter {
     /// To the first key (of the bounds).
     ///
     /// # Errors
-    /// As [`Iter::seek_to_first`]; it stands nowhere then and may be positioned again.
+    /// As [`Cursor::seek_to_first`]; it stands nowhere then and may be positioned again.
     pub fn seek_to_first(&mut self) -> Result<()> {
         self.moving(Direction::Forward, |iter| {
             iter.store.seek_to_first()?;
@@ -105,7 +105,7 @@ impl TransactionIter {
     /// To the last key (of the bounds).
     ///
     /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
+    /// As [`seek_to_first`](TransactionCursor::seek_to_first).
     pub fn seek_to_last(&mut self) -> Result<()> {
         self.moving(Direction::Backward, |iter| {
             iter.store.seek_to_last()?;
@@ -117,7 +117,7 @@ impl TransactionIter {
     /// To the first key at or behind `key`.
     ///
     /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
+    /// As [`seek_to_first`](TransactionCursor::seek_to_first).
     pub fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.moving(Direction::Forward, |iter| {
             iter.store.seek(key)?;
@@ -129,7 +129,7 @@ impl TransactionIter {
     /// To the last key at or before `key`.
     ///
     /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
+    /// As [`seek_to_first`](TransactionCursor::seek_to_first).
     pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
         self.moving(Direction::Backward, |iter| {
             iter.store.seek_for_prev(key)?;
@@ -141,7 +141,7 @@ impl TransactionIter {
     /// One key forward. Nothing happens if it stands nowhere.
     ///
     /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
+    /// As [`seek_to_first`](TransactionCursor::seek_to_first).
     #[expect(clippy::should_implement_trait, reason = "the field's name for it, and it can fail")]
     pub fn next(&mut self) -> Result<()> {
         self.step(Direction::Forward)
@@ -150,7 +150,7 @@ impl TransactionIter {
     /// One key backward. Nothing happens if it stands nowhere.
     ///
     /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
+    /// As [`seek_to_first`](TransactionCursor::seek_to_first).
     pub fn prev(&mut self) -> Result<()> {
         self.step(Direction::Backward)
     }
@@ -158,7 +158,7 @@ impl TransactionIter {
     fn step(&mut self, direction: Direction) -> Result<()> {
         let Some(key) = self.key() else { return Ok(()) };
         if self.direction == direction {
-            return self.moving(direction, TransactionIter::leave);
+            return self.moving(direction, TransactionCursor::leave);
         }
         let key = key.to_vec();
         self.moving(direction, |iter| {
@@ -255,11 +255,11 @@ impl TransactionIter {
     }
 }
 
-impl fmt::Debug for TransactionIter {
+impl fmt::Debug for TransactionCursor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.key() {
-            Some(key) => write!(f, "TransactionIter(at {})", key.escape_ascii()),
-            None => f.write_str("TransactionIter(nowhere)"),
+            Some(key) => write!(f, "TransactionCursor(at {})", key.escape_ascii()),
+            None => f.write_str("TransactionCursor(nowhere)"),
         }
     }
 }
