@@ -48,7 +48,7 @@ impl fmt::Display for Error {
         match self {
             Self::Options(text) | Self::Wrong(text) | Self::Directory(text) => formatter.write_str(text),
             Self::Stopped => formatter.write_str("the run was stopped before its end"),
-            Self::Store { during, source } => write!(formatter, "{during}: the store failed: {source}"),
+            Self::Store { during, source } => write!(formatter, "the store failed in {during}: {source}"),
             Self::File { path, source } => write!(formatter, "{}: {source}", path.display()),
             Self::Format { path, source } => {
                 write!(

@@ -16,13 +16,13 @@ use crate::workload::Workload;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// Every record alike.
+    /// Every record is as likely as any other.
     Uniform,
-    /// Zipfian, constant 0.99, scattered by a hash.
+    /// Zipfian with the constant 0.99; a hash scatters the likely records over the keys.
     Zipfian,
-    /// Zipfian over age, newest first.
+    /// Zipfian over the age of records: the newest are the likeliest.
     Latest,
-    /// 80 % of requests on 20 % of records.
+    /// 80% of the requests go to 20% of the records.
     Hotspot,
 }
 
@@ -30,10 +30,10 @@ pub enum Distribution {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum InsertOrder {
-    /// Keys are hashes: inserts come in random order.
+    /// Keys are hashes, so inserts come in random order.
     #[default]
     Hashed,
-    /// Keys are numbers.
+    /// Keys are numbers, so inserts come in key order.
     Ordered,
 }
 
@@ -41,11 +41,11 @@ pub enum InsertOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMapping {
-    /// Read the record, replace one field, write the whole record: what YCSB's RocksDB binding does. A read-modify-write
-    /// reads twice, once for itself and once for its update.
+    /// Read the record, replace one field and write the whole record, as YCSB's RocksDB binding does. A read-modify-write
+    /// reads twice: once for itself and once for its update.
     #[default]
     Merge,
-    /// Write a whole new record without reading. A read-modify-write reads once.
+    /// Write a whole new record without reading the old one. A read-modify-write reads once.
     Whole,
 }
 

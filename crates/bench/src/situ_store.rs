@@ -162,15 +162,7 @@ impl SituSettings {
 
 /// The compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
 fn compression_name(levels: &[situ::Compression]) -> String {
-    let names: Vec<String> = levels
-        .iter()
-        .map(|compression| match compression {
-            situ::Compression::None => "none".to_owned(),
-            situ::Compression::Lz4 => "lz4".to_owned(),
-            situ::Compression::Zstd { level } => format!("zstd level {level}"),
-            _ => "unknown".to_owned(),
-        })
-        .collect();
+    let names: Vec<String> = levels.iter().map(ToString::to_string).collect();
     names.join(", ")
 }
 

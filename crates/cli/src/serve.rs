@@ -7,6 +7,7 @@
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::message::Message;
 use crate::options::ServeOptions;
 use crate::output::Output;
 use crate::store::durability;
@@ -27,7 +28,7 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
-    let messages = Arc::new(Messages::open(options.log_file.clone())?);
+    let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
     let mut store_options = Options::default();
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory;
@@ -155,26 +156,33 @@ fn shell(text: &str) -> String {
 /// Where messages go: a file that can be opened anew, or stderr.
 struct Messages {
     path: Option<PathBuf>,
+    /// On stderr, messages are for machines.
+    json: bool,
     file: Mutex<Option<File>>,
 }
 
 impl Messages {
-    fn open(path: Option<PathBuf>) -> Result<Messages, Failure> {
+    fn open(path: Option<PathBuf>, json: bool) -> Result<Messages, Failure> {
         let file = path.as_deref().map(append_to).transpose();
         let file = file.map_err(|error| {
             let shown = path.as_deref().unwrap_or(Path::new("")).display();
             Failure::new(format!("cannot open the log file {shown}"), error)
                 .cure("--log-file takes a file that this user may write")
         })?;
-        Ok(Messages { path, file: Mutex::new(file) })
+        Ok(Messages { path, json, file: Mutex::new(file) })
     }
 
     fn line(&self, text: &str) {
-        let line = format!("{} {}\n", text::utc(text::now_unix_s()), text::on_one_line(text));
+        let time = text::utc(text::now_unix_s());
+        let line = format!("{time} {}\n", text::on_one_line(text));
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A message that cannot be written must not stop the server; there is nobody else to tell.
         let _ = match file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
+            None if self.json => {
+                Message::Log { time: &time, text }.tell(true);
+                Ok(())
+            }
             None => io::stderr().write_all(line.as_bytes()),
         };
     }

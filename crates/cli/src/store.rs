@@ -86,8 +86,11 @@ impl Writable {
 /// It does not; the text names those that do.
 pub(crate) fn keyspace(store: &Store, name: &str) -> Result<Keyspace, Failure> {
     store.existing_keyspace(name).map_err(|error| match error {
-        Error::NoSuchKeyspace { .. } => Failure::new(format!("there is no keyspace {name:?}"), "it was never made")
-            .cure(format!("the store has: {}", store.keyspace_names().join(", "))),
+        Error::NoSuchKeyspace { .. } => Failure::new(
+            format!("there is no keyspace {name:?}"),
+            format!("the store has {}", store.keyspace_names().join(", ")),
+        )
+        .cure("name one of these with --keyspace"),
         error => Failure::new(format!("cannot use the keyspace {name:?}"), error),
     })
 }

@@ -22,10 +22,10 @@ pub(crate) enum Encoding {
 /// The options that choose an [`Encoding`].
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct EncodingOptions {
-    /// Keys and values are hexadecimal, given and shown
+    /// Read and show keys and values in hexadecimal
     #[arg(long, conflicts_with = "base64")]
     hex: bool,
-    /// Keys and values are base64, given and shown
+    /// Read and show keys and values in base64
     #[arg(long)]
     base64: bool,
 }

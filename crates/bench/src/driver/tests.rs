@@ -100,7 +100,7 @@ fn the_first_error_stops_all_threads_and_is_reported() {
     let Err(error) = run_on(Workload::ReadWhileWriting, &options(u64::MAX, 3), &store) else {
         panic!("the store always fails");
     };
-    assert_eq!(error.to_string(), "readwhilewriting: the store failed: the disk is gone");
+    assert_eq!(error.to_string(), "the store failed in readwhilewriting: the disk is gone");
 }
 
 #[test]

@@ -171,7 +171,7 @@ fn a_run_takes_away_the_directories_that_it_made_and_no_others() {
     let factory = crate::SituFactory::new(situ::Options::default()).with_fast_disk(missing);
     for _ in 0..2 {
         let error = run(&options, &factory).expect_err("no fast disk").to_string();
-        assert!(error.contains("open: the store failed"), "{error}");
+        assert!(error.contains("the store failed in open"), "{error}");
         assert_eq!(fs::read_dir(parent.path()).expect("list").count(), 0);
     }
 }

@@ -54,7 +54,7 @@ pub(super) fn import(options: &ImportRocksdbOptions, out: &mut Output) -> Outcom
     for warning in &source.warnings {
         out.warn(warning);
     }
-    let left = "what was imported stays, and --resume goes on behind it".to_owned();
+    let left = "what was imported stays, and --resume goes on from there".to_owned();
     on_interrupt(out.is_json(), left, || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     let writable = Writable::open(&options.data, true)?;
     let compared = copy_and_compare(&source, &writable, names, options, begun);

@@ -88,8 +88,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     }
     let (input, identity) = open(&options.file, name)?;
     let left = match &identity {
-        Some(_) => "what was loaded stays, and --resume goes on behind it",
-        None => "what was loaded stays; standard input and pipes cannot be resumed",
+        Some(_) => "what was loaded stays, and --resume goes on from there",
+        None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     let writable = Writable::open(&options.target.data, true)?;
@@ -204,16 +204,16 @@ impl Load<'_> {
         let what = "cannot resume";
         let found = marks.get(key).map_err(|error| self.writable.failure(what, &error))?;
         let Some(found) = found else {
-            let text = "no earlier load of this file is known; beginning at its first line";
+            let text = "the store knows of no earlier load of this file; the load begins at its first line";
             Message::Warning { text }.tell(self.json);
             return Ok(());
         };
         let mark: Mark = serde_json::from_slice(&found)
-            .map_err(|error| Failure::new(what, format!("the place that was kept cannot be read: {error}")))
+            .map_err(|error| Failure::new(what, format!("the position of the earlier load cannot be read: {error}")))
             .map_err(|failure| failure.cure("load the file from its beginning, without --resume"))?;
         if (mark.bytes, mark.head) != (self.mark.bytes, self.mark.head) {
             let why = format!(
-                "the file has changed since: it had {} bytes, now it has {}, or it begins otherwise",
+                "the file has changed since the earlier load: it had {} bytes and has {} now, or it begins with other bytes",
                 mark.bytes, self.mark.bytes
             );
             return Err(Failure::new(what, why).cure("load it from its beginning, without --resume"));
@@ -272,14 +272,15 @@ impl Load<'_> {
     }
 
     fn too_many_bad(&self, line: u64) -> Failure {
-        let what = format!("stopped at line {line}, with {} loaded", text::plural(self.mark.loaded, "line"));
+        let what =
+            format!("stopped at line {}, with {} loaded", text::count(line), text::plural(self.mark.loaded, "line"));
         let why = match self.options.skip_bad {
             0 => "the line cannot be read".to_owned(),
-            limit => format!("more than {limit} lines cannot be read"),
+            limit => format!("more than {} cannot be read", text::plural(limit, "line")),
         };
         Failure::new(what, why).cure(match self.marks {
-            Some(_) => "mend the file and load it again, or go on with --resume --skip-bad NUMBER",
-            None => "mend the input and load it again, or leave such lines out with --skip-bad NUMBER",
+            Some(_) => "correct the line and load the file again, or skip such lines with --resume --skip-bad NUMBER",
+            None => "correct the input and load it again, or skip such lines with --skip-bad NUMBER",
         })
     }
 
@@ -289,7 +290,7 @@ impl Load<'_> {
             return failure;
         }
         let loaded = text::plural_of(self.mark.loaded, "entry is", "entries are");
-        failure.cure(format!("{loaded} loaded, and --resume goes on behind"))
+        failure.cure(format!("{loaded} loaded, and --resume goes on from there"))
     }
 
     /// How far the load will have come with what was gathered.
@@ -337,11 +338,11 @@ impl Load<'_> {
 /// Before anything is opened: whoever writes into a pipe would be told that it is read.
 fn can_be_resumed(path: &Path) -> Result<(), Failure> {
     if is_dash(path) {
-        return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
+        return Err(Failure::usage("a load of standard input cannot be resumed: name a file as an argument"));
     }
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => Err(Failure::usage(format!(
-            "{} cannot be resumed: it is no regular file, and what was read from it is gone",
+            "a load of {} cannot be resumed: it is no regular file, and what was read from it is gone",
             path.display()
         ))),
         _ => Ok(()),
