@@ -383,7 +383,7 @@ fn approximate_bytes_count_memtables_if_asked_to() {
     let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
     put_all();
     let (low, middle, high) = (0u32.to_be_bytes(), 5_000u32.to_be_bytes(), 10_000u32.to_be_bytes());
-    let in_memory = SizeOptions::default().with_memtables();
+    let in_memory = SizeOptions::default().include_memtables(true);
     assert_eq!(keyspace.approximate_bytes(&low, &high).unwrap(), 0, "tables alone are counted by default");
     let whole = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
     assert!((1_000_000..2_500_000).contains(&whole), "{whole} bytes for 1.04 MB");
@@ -449,7 +449,7 @@ fn many_keys_are_read_without_blocking() {
         let plain = |values: Vec<Option<Value>>| -> Vec<Option<Vec<u8>>> {
             values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
         };
-        let expected = plain(keyspace.multi_get(&keys, &options).unwrap());
+        let expected = plain(keyspace.multi_get_with(&keys, &options).unwrap());
         let found = plain(wait(keyspace.multi_get_async(&keys, &options).unwrap()).unwrap());
         assert_eq!(found, expected);
         assert!(found[3].is_none() != options.snapshot.is_some() && found[5].is_none() && found[4] == found[1]);
