@@ -7,6 +7,11 @@ use situ::{
     Snapshot, Store, Transaction, TransactionOptions, Value, WriteBatch,
 };
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::process::Command;
+
+#[path = "../../device/tests/common/skipped.rs"]
+mod skipped;
 
 #[test]
 fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::error::Error + Send + Sync>> {
@@ -95,4 +100,35 @@ fn handles_go_to_threads_and_errors_into_boxes() {
     sent::<Cursor>();
     sent::<Transaction>();
     error::<Error>();
+}
+
+/// docs/evidence/first-program.md counts the lines of what is compiled, and the program does what the page says.
+#[test]
+fn the_page_of_first_programs_shows_the_example() {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let page = std::fs::read_to_string(project.join("docs/evidence/first-program.md")).unwrap();
+    let example = std::fs::read_to_string(project.join("crates/situ/examples/first_program.rs")).unwrap();
+    let program = example.split_once("\n\n").unwrap().1;
+    assert_eq!(page.split("```rust\n").nth(1).unwrap().split("```").next().unwrap(), program);
+    let lines = |program: &str| program.lines().filter(|line| !line.is_empty()).count();
+    let programs = page.split("```rust\n").skip(1).map(|rest| rest.split("```").next().unwrap());
+    let counts: Vec<usize> = programs.map(lines).collect();
+    assert!(counts[0] <= counts[1] && counts[0] <= counts[2], "{counts:?}");
+    for (name, count) in ["Situ", "Fjall", "redb"].iter().zip(&counts) {
+        assert!(page.contains(&format!("| {name} | {count} |")), "the page counts {count} lines of {name}");
+    }
+
+    let tests = std::env::current_exe().unwrap();
+    let built = tests.ancestors().nth(2).unwrap().join("examples/first_program");
+    if !built.exists() {
+        skipped::skipped("the example was not built with the tests");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    for visits in 1..3 {
+        let output = Command::new(&built).arg(directory.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        let expected = format!("ada 1815\nada 1815\nalan 1912\nalan\n{visits} visits\n");
+        assert_eq!(String::from_utf8_lossy(&output.stdout), expected);
+    }
 }
