@@ -13,8 +13,9 @@
 use crate::cursor::Cursor;
 use crate::future::ReadFuture;
 use crate::keyspace::{Keyspace, in_key_order, table_read_options};
-use crate::options::ReadOptions;
-use crate::read::{Lookup, Value};
+use crate::options::{ReadOptions, setters};
+use crate::read::Lookup;
+use crate::value::Value;
 use crate::{Error, Result};
 use arc_swap::Guard;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
@@ -42,11 +43,11 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// # }
 /// let store = Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
-///     store.put(key.as_bytes(), b"fruit")?;
+///     store.put(key, "fruit")?;
 /// }
 /// // All pages of one moment.
 /// let read = ReadOptions::default().at(&store.snapshot()?);
-/// let mut next = Some(ScanOptions { read, entries_max: 2, ..ScanOptions::default() });
+/// let mut next = Some(ScanOptions::default().read(read).entries_max(2));
 /// let mut keys = Vec::new();
 /// while let Some(options) = next {
 ///     let page = wait(store.scan_async(&options)?)?; // in an asynchronous function: `.await?`
@@ -68,6 +69,8 @@ pub struct ScanOptions {
     /// The page ends with the entry that brings keys and values to this many bytes. Default: 1 MiB.
     pub bytes_max: usize,
 }
+
+setters!(ScanOptions { read: ReadOptions, reverse: bool, entries_max: usize, bytes_max: usize });
 
 impl Default for ScanOptions {
     fn default() -> ScanOptions {
@@ -164,7 +167,11 @@ impl Keyspace {
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+    pub fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<ReadFuture> {
+        self.get_bytes_async(key.as_ref(), options)
+    }
+
+    fn get_bytes_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
         let (view, sequence) = self.at(options)?;
         let found = Lookup::new(key, sequence, at_once(options)).run(&view);
         if let Some(outcome) = settled(found, options) {
@@ -184,14 +191,14 @@ impl Keyspace {
         })
     }
 
-    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if all answers can be had at once;
+    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;
     /// otherwise a thread of the store reads what it does not know.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn multi_get_async<K: AsRef<[u8]>>(
+    pub fn multi_get_async(
         &self,
-        keys: &[K],
+        keys: &[impl AsRef<[u8]>],
         options: &ReadOptions,
     ) -> Result<ReadFuture<Vec<Option<Value>>>> {
         let (view, sequence) = self.at(options)?;

@@ -1,4 +1,4 @@
-//! Iterators over a keyspace: what a user sees of the merged internal entries.
+//! Cursors over a keyspace: what a user sees of the merged internal entries.
 //!
 //! The merge below yields every version of every key, newest first within a key. Going forward, the first version at
 //! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
@@ -35,7 +35,8 @@ enum Direction {
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
 ///
-/// It starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
+/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give an
+/// [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
 /// alive that it may need; drop it when done.
 ///
 /// ```
@@ -43,13 +44,13 @@ enum Direction {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = situ_engine::Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
-///     store.put(key.as_bytes(), b"fruit")?;
+///     store.put(key, "fruit")?;
 /// }
-/// let mut iterator = store.cursor(Default::default())?;
-/// iterator.seek(b"b")?;
-/// assert_eq!(iterator.key(), Some(&b"banana"[..]));
-/// iterator.prev()?;
-/// assert_eq!(iterator.key(), Some(&b"apple"[..]));
+/// let mut cursor = store.cursor(Default::default())?;
+/// cursor.seek(b"b")?;
+/// assert_eq!(cursor.key(), Some(&b"banana"[..]));
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), Some(&b"apple"[..]));
 /// # store.close()
 /// # }
 /// ```

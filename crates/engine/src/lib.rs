@@ -38,6 +38,7 @@ mod future;
 pub mod fuzzing;
 mod gathering;
 mod heat;
+mod iter;
 mod joining;
 mod keyspace;
 mod listener;
@@ -61,6 +62,7 @@ mod placing;
 mod postpone;
 mod promoting;
 mod promotion;
+mod range;
 mod read;
 mod relocate;
 mod repair;
@@ -70,6 +72,7 @@ mod stall;
 mod stats;
 mod store;
 mod transaction;
+mod value;
 mod varint;
 mod verify;
 mod version;
@@ -81,6 +84,7 @@ pub use cursor::Cursor;
 pub use disk_use::DiskUse;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
+pub use iter::Iter;
 pub use joining::files_of;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use listener::{Listener, StoreEvent};
@@ -93,7 +97,7 @@ pub use options::{
 pub use outstanding::ReadyFuture;
 pub use placement::PlacementRule;
 pub use placing::{PlacementDecision, PlacementProperties};
-pub use read::Value;
+pub use range::KeyRange;
 pub use repair::{
     LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
@@ -104,6 +108,7 @@ pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
 pub use transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
-    TransactionKind, TransactionOptions,
+    TransactionIter, TransactionKind, TransactionOptions,
 };
+pub use value::{Key, Value};
 pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

@@ -1,21 +1,20 @@
 //! The store: what a program opens.
 
-use crate::async_read::{ScanOptions, ScanPage};
+mod default_keyspace;
+
 use crate::background::Background;
 use crate::batch::WriteBatch;
 use crate::closing::Open;
 use crate::commit::Level0;
 use crate::core::{Core, lock};
-use crate::cursor::Cursor;
 use crate::edit::Edit;
-use crate::future::{ReadFuture, WriteFuture};
+use crate::future::WriteFuture;
 use crate::joining::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
-use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::outstanding::ReadyFuture;
 use crate::placing::PlacementProperties;
-use crate::read::Value;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
 use crate::transaction::{Transaction, TransactionOptions};
@@ -34,8 +33,7 @@ use std::sync::atomic::Ordering;
 /// use situ_engine::{KeyspaceOptions, Options, StoreBuilder};
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let mut sessions = KeyspaceOptions::default();
-/// sessions.memtable_bytes = 16 << 20;
+/// let sessions = KeyspaceOptions::default().memtable_bytes(16 << 20);
 /// let store = StoreBuilder::new(Options::default()).keyspace("sessions", sessions).open(directory.path())?;
 /// store.close()
 /// # }
@@ -154,10 +152,10 @@ impl StoreBuilder {
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// let store = Store::open(directory.path())?;
-/// store.put(b"lovelace", b"1815")?;
-/// assert_eq!(store.get(b"lovelace")?.as_deref(), Some(&b"1815"[..]));
-/// store.delete(b"lovelace")?;
-/// assert_eq!(store.get(b"lovelace")?.as_deref(), None);
+/// store.put("lovelace", "1815")?;
+/// assert_eq!(store.get("lovelace")?.unwrap(), "1815");
+/// store.delete("lovelace")?;
+/// assert!(store.get("lovelace")?.is_none());
 /// store.close()
 /// # }
 /// ```
@@ -269,11 +267,6 @@ impl Store {
 
     pub(crate) fn core(&self) -> &Arc<Core> {
         &self.inner.core
-    }
-
-    /// The keyspace called `default`. It always exists.
-    pub fn default_keyspace(&self) -> &Keyspace {
-        &self.inner.default
     }
 
     /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on return.
@@ -455,11 +448,10 @@ impl Store {
     /// # fn main() -> situ_engine::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// let store = Store::open(directory.path())?;
-    /// let counters = store.default_keyspace();
     /// let mut transaction = store.begin(TransactionOptions::default())?;
-    /// let seen = transaction.get_for_update_in(counters, b"visits", LockMode::Exclusive)?;
+    /// let seen = transaction.get_for_update("visits", LockMode::Exclusive)?;
     /// let visits = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
-    /// transaction.put_in(counters, b"visits", &(visits + 1).to_le_bytes())?;
+    /// transaction.put("visits", (visits + 1).to_le_bytes())?;
     /// transaction.commit()?;
     /// # store.close()
     /// # }
@@ -468,91 +460,7 @@ impl Store {
     /// # Errors
     /// The store takes no writes.
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
-        Transaction::begin(self.core(), options)
-    }
-
-    /// See [`Keyspace::put`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.inner.default.put(key, value)
-    }
-
-    /// See [`Keyspace::put_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.put_async(key, value, durability)
-    }
-
-    /// See [`Keyspace::delete`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.inner.default.delete(key)
-    }
-
-    /// See [`Keyspace::delete_range`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
-        self.inner.default.delete_range(begin, end)
-    }
-
-    /// See [`Keyspace::delete_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.delete_async(key, durability)
-    }
-
-    /// See [`Keyspace::delete_range_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.delete_range_async(begin, end, durability)
-    }
-
-    /// See [`Keyspace::get`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.inner.default.get(key)
-    }
-
-    /// See [`Keyspace::get_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
-        self.inner.default.get_async(key, options)
-    }
-
-    /// See [`Keyspace::multi_get_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn multi_get_async<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        options: &ReadOptions,
-    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
-        self.inner.default.multi_get_async(keys, options)
-    }
-
-    /// See [`Keyspace::scan_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
-        self.inner.default.scan_async(options)
+        Transaction::begin(self.default_keyspace(), options)
     }
 
     /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
@@ -571,7 +479,7 @@ impl Store {
     ///     let mut under_way = std::collections::VecDeque::new();
     ///     for key in keys {
     ///         store.ready().await;
-    ///         under_way.push_back(store.put_async(&key.to_be_bytes(), b"value", Durability::Synced)?);
+    ///         under_way.push_back(store.put_async(key.to_be_bytes(), "value", Durability::Synced)?);
     ///         while under_way.front().is_some_and(|write| write.is_done()) {
     ///             if let Some(write) = under_way.pop_front() {
     ///                 write.await?;
@@ -592,14 +500,6 @@ impl Store {
     /// ```
     pub fn ready(&self) -> ReadyFuture {
         ReadyFuture::of(self.core())
-    }
-
-    /// See [`Keyspace::cursor`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
-        self.inner.default.cursor(options)
     }
 
     /// The state of now, for later reads.

@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    CompactionFilter, Compression, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions,
-    SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
+    CompactionFilter, Compression, Decision, Durability, Error, Keyspace, KeyspaceOptions, Listener, Options,
+    ReadOptions, SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -383,7 +383,7 @@ fn approximate_bytes_count_memtables_if_asked_to() {
     let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
     put_all();
     let (low, middle, high) = (0u32.to_be_bytes(), 5_000u32.to_be_bytes(), 10_000u32.to_be_bytes());
-    let in_memory = SizeOptions::default().with_memtables();
+    let in_memory = SizeOptions::default().include_memtables(true);
     assert_eq!(keyspace.approximate_bytes(&low, &high).unwrap(), 0, "tables alone are counted by default");
     let whole = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
     assert!((1_000_000..2_500_000).contains(&whole), "{whole} bytes for 1.04 MB");
@@ -449,7 +449,7 @@ fn many_keys_are_read_without_blocking() {
         let plain = |values: Vec<Option<Value>>| -> Vec<Option<Vec<u8>>> {
             values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
         };
-        let expected = plain(keyspace.multi_get(&keys, &options).unwrap());
+        let expected = plain(keyspace.multi_get_with(&keys, &options).unwrap());
         let found = plain(wait(keyspace.multi_get_async(&keys, &options).unwrap()).unwrap());
         assert_eq!(found, expected);
         assert!(found[3].is_none() != options.snapshot.is_some() && found[5].is_none() && found[4] == found[1]);
@@ -612,4 +612,76 @@ fn little_is_left_beside_the_tables_after_everything_is_compacted() {
         (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 500]).unwrap());
         assert_eq!(store.get(&77u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
     });
+}
+
+/// Threads that ask for a keyspace that there is not yet all get the same one, and a name that may be a mistake creates nothing.
+#[test]
+fn a_keyspace_is_opened_or_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let named = KeyspaceOptions::default().level0_tables(7);
+    let builder = StoreBuilder::new(Options::default().keyspace(KeyspaceOptions::default().level0_tables(9)));
+    let store = builder.keyspace("named", named).open(directory.path()).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..8u8 {
+            let store = &store;
+            scope.spawn(move || store.keyspace("shared").unwrap().put([n], "value").unwrap());
+        }
+    });
+    assert_eq!(store.keyspace_names(), ["default", "shared"]);
+    assert_eq!(store.keyspace("shared").unwrap().iter().unwrap().count(), 8);
+    let level0_tables = |keyspace: &Keyspace| {
+        let options = keyspace.properties().options;
+        options.iter().find(|(name, _)| *name == "level0_tables").unwrap().1.clone()
+    };
+    // A new keyspace has the options that it will have when the store is opened again.
+    assert_eq!(level0_tables(&store.keyspace("named").unwrap()), "7");
+    assert_eq!(level0_tables(&store.keyspace("shared").unwrap()), "9");
+    let own = KeyspaceOptions::default().level0_tables(11);
+    assert_eq!(level0_tables(&store.keyspace_with("own", own.clone()).unwrap()), "11");
+    assert_eq!(level0_tables(&store.keyspace_with("shared", own).unwrap()), "9", "it exists, and keeps its options");
+    assert!(matches!(store.existing_keyspace("typo"), Err(Error::NoSuchKeyspace { .. })));
+    let taken = store.create_keyspace("shared", KeyspaceOptions::default()).unwrap_err();
+    assert!(taken.to_string().contains("already"), "{taken}");
+    assert!(matches!(store.keyspace(""), Err(Error::Invalid(_))));
+    assert_eq!(store.keyspace_names(), ["default", "shared", "named", "own"]);
+    store.close().unwrap();
+    assert!(matches!(store.keyspace("shared"), Err(Error::Closed)));
+
+    let store = Store::open_read_only(directory.path()).unwrap();
+    assert_eq!(store.keyspace("shared").unwrap().iter().unwrap().count(), 8);
+    let refused = store.keyspace("new").unwrap_err();
+    assert!(matches!(&refused, Error::NoSuchKeyspace { name } if name == "new"), "{refused:?}");
+    assert!(refused.to_string().contains("open the store for writing"), "{refused}");
+    assert!(matches!(store.create_keyspace("new", Default::default()), Err(Error::ReadOnly)));
+    store.close().unwrap();
+}
+
+/// The keyspace `default` has the same number in every store, so a batch for it alone belongs to none of them.
+#[test]
+fn a_batch_without_handles_can_be_written_to_any_store() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let stores = directories.each_ref().map(|directory| Store::open(directory.path()).unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put("b", "1").unwrap();
+    batch.delete_range("a", "c").unwrap();
+    batch.put("c", "2").unwrap();
+    batch.put("d", "3").unwrap();
+    batch.delete("d").unwrap();
+    for store in &stores {
+        store.put("b", "0").unwrap();
+        store.write(batch.clone()).unwrap();
+        let pairs: Vec<_> = store.iter().unwrap().map(|pair| pair.unwrap()).collect();
+        assert!(matches!(&pairs[..], [(key, value)] if *key == "c" && *value == "2"), "{pairs:?}");
+    }
+    // With a keyspace in it, it belongs to that keyspace's store, whatever came first.
+    let other = stores[0].keyspace("other").unwrap();
+    batch.put_in(&other, "e", "4").unwrap();
+    batch.put("f", "5").unwrap();
+    let refused = stores[1].write(batch.clone()).unwrap_err();
+    assert!(refused.to_string().contains("another store"), "{refused}");
+    assert!(batch.put_in(stores[1].default_keyspace(), "g", "6").is_err());
+    stores[0].write(batch).unwrap();
+    assert_eq!(other.get("e").unwrap().unwrap(), "4");
+    assert_eq!(stores[0].get("f").unwrap().unwrap(), "5");
+    stores.iter().for_each(|store| store.close().unwrap());
 }

@@ -1,6 +1,6 @@
-//! Iterators of transactions: the store's entries with the transaction's own over them.
+//! Cursors of transactions: the store's entries with the transaction's own over them.
 //!
-//! Two cursors walk side by side: the store's iterator, and a key of the transaction's map. Going forward both stand on
+//! Two cursors walk side by side: the store's cursor, and a key of the transaction's map. Going forward both stand on
 //! their first key at or behind the position, going backward on their last one at or before it; the nearer one is shown,
 //! and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
 //! positioned anew.
@@ -8,6 +8,7 @@
 use super::writes::{Own, OwnMap};
 use crate::Result;
 use crate::cursor::Cursor;
+use crate::iter::walk_by_own_methods;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;
@@ -27,22 +28,21 @@ enum Shown {
 }
 
 /// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when the
-/// iterator was opened. It starts nowhere: position it first. Used as [`Cursor`].
+/// cursor was opened. It starts nowhere: position it first. Used as [`Cursor`].
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
 /// # let store = situ_engine::Store::open(directory.path())?;
-/// let fruit = store.default_keyspace();
-/// fruit.put(b"apple", b"red")?;
+/// store.put("apple", "red")?;
 /// let mut transaction = store.begin(Default::default())?;
-/// transaction.put_in(fruit, b"banana", b"yellow")?;
-/// let mut iterator = transaction.cursor_in(fruit, Default::default())?;
-/// iterator.seek_to_last()?;
-/// assert_eq!(iterator.key(), Some(&b"banana"[..]));
-/// iterator.prev()?;
-/// assert_eq!(iterator.key(), Some(&b"apple"[..]));
-/// # drop(iterator);
+/// transaction.put("banana", "yellow")?;
+/// let mut cursor = transaction.cursor(Default::default())?;
+/// cursor.seek_to_last()?;
+/// assert_eq!(cursor.key(), Some(&b"banana"[..]));
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), Some(&b"apple"[..]));
+/// # drop(cursor);
 /// # store.close()
 /// # }
 /// ```
@@ -56,6 +56,8 @@ pub struct TransactionCursor {
     direction: Direction,
     shown: Shown,
 }
+
+walk_by_own_methods!(TransactionCursor);
 
 impl TransactionCursor {
     pub(super) fn new(

@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::batch::WriteBatch;
 use crate::keyspace::Keyspace;
-use crate::read::Value;
+use crate::value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
