@@ -13,7 +13,7 @@ use std::path::Path;
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     match &command.task {
         Some(BenchTask::Report(options)) => {
-            situ_bench::report::write_report(options).map_err(|error| failed("cannot write the report", &error))?;
+            situ_bench::report::write_report(options).map_err(|error| failed("cannot make the report", &error))?;
             if out.is_json() {
                 out.object(&serde_json::json!({ "report": options.output.display().to_string() }))?;
             } else {

@@ -501,12 +501,20 @@ pub(crate) struct DiskFormatOptions {
     /// Block device, or file
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// Size of the log area [default: an eighth of the device, at most 8G; up to a quarter of a small device, to reach 640M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// Size of the log area, at least 1M [default: an eighth of the device, at most 8G; up to a quarter of a small device, to reach 640M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_log_bytes)]
     pub(crate) log: Option<u64>,
     /// Format the device whatever is on it
     #[arg(long)]
     pub(crate) force: bool,
+}
+
+/// The size of a log area. A smaller one than this has no room for the log of any store.
+fn parse_log_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < 1 << 20 => Err("a log area has at least 1M".to_owned()),
+        bytes => Ok(bytes),
+    }
 }
 
 /// Show the device of a Situ disk, its areas, its files and its free room.

@@ -14,7 +14,7 @@ use crate::store::durability;
 use crate::text;
 use serde::Serialize;
 use situ::{Listener, Options, StoreEvent};
-use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StoreEngine};
+use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, StoreEngine};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -57,7 +57,11 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     // A reader that went away is no reason to stop serving.
     let _ = shown.and_then(|()| out.finish());
     let signal = signals.wait(|| messages.reopen());
-    messages.line(&format!("{signal:?}: finishing what was read"));
+    let signal = match signal {
+        StopSignal::Interrupt => "SIGINT",
+        StopSignal::Terminate => "SIGTERM",
+    };
+    messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
     server.stop(STOP_DEADLINE);
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", &directory, &error))?;

@@ -1,7 +1,7 @@
 //! Keys, values and numbers as text, both ways.
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::{DecodeError, Engine as _};
 use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::Write as _;
@@ -49,7 +49,17 @@ impl Encoding {
         match self {
             Encoding::Text => Ok(text.to_vec()),
             Encoding::Hex => decode_hex(text),
-            Encoding::Base64 => BASE64.decode(text).map_err(|error| format!("not base64: {error}")),
+            Encoding::Base64 => BASE64.decode(text).map_err(|error| match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
+                    format!("not base64 at character {}", at + 1)
+                }
+                DecodeError::InvalidLength(characters) => {
+                    format!("not base64: {} do not make whole bytes", plural(characters as u64, "character"))
+                }
+                DecodeError::InvalidPadding => {
+                    "not base64: the equals signs at its end are missing or wrong".to_owned()
+                }
+            }),
         }
     }
 
@@ -263,7 +273,15 @@ mod tests {
             assert_eq!(encoding.decode(&encoding.encode(&all)).as_ref(), Ok(&all), "{encoding:?}");
         }
         assert!(decode_hex(b"abc").is_err() && decode_hex(b"zz").is_err());
-        assert!(Encoding::Base64.decode(b"a").is_err());
+        for (text, why) in [
+            (&b"a"[..], "1 character do"),
+            (b"AA?A", "at character 3"),
+            (b"AB==", "at character 2"),
+            (b"AAA", "equals"),
+        ] {
+            let error = Encoding::Base64.decode(text).expect_err("not base64");
+            assert!(error.starts_with("not base64") && error.contains(why), "{error}");
+        }
     }
 
     #[test]

@@ -378,6 +378,7 @@ fn every_command_speaks_json_alone() {
         (1, "import rocksdb nowhere"),
         (0, "disk format disk"),
         (1, "disk format nowhere"),
+        (2, "disk format disk --log 0 --force"),
         (0, "disk show disk --files"),
         (0, "disk check disk"),
         (1, "disk check good.csv"),
