@@ -315,7 +315,7 @@ fn draw_fast_disk(disk: &FastDisk, all: bool, out: &mut Output) -> Result<(), Fa
     for decision in disk.decisions.iter().rev().take(shown) {
         let Decision { unix_s, before, after, reason } = decision;
         let age = text::age(text::now_unix_s().saturating_sub(*unix_s));
-        line(format!("  {age:>7}  levels below {after} go there (before: below {before}): {reason}"), out)?;
+        line(format!("  {age:>7}  levels below {after} (before, below {before}): {reason}"), out)?;
     }
     if disk.decisions.len() > shown {
         out.line(format!("  … {} decisions before; --all shows them", disk.decisions.len() - shown))?;
