@@ -16,8 +16,11 @@ use crate::parse::{Store, StoreMode, next_key};
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if session.output.pending_bytes() >= self.limits.output_bytes_max {
+            if session.output.pending_bytes() >= self.share.output_bytes_max {
                 return Outcome::Full;
+            }
+            if self.commands_left == 0 {
+                return Outcome::Yield;
             }
             let item = match self.load_ordered(session, key) {
                 Ok(Ok(item)) => item,
@@ -29,6 +32,7 @@ impl<E: Engine> Executor<E> {
                 Err(wait) => return wait,
             };
             self.counters.add(Counter::Keys, 1);
+            self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
             let Some(item) = item else {
                 self.counters.add(Counter::GetMisses, 1);
@@ -78,6 +82,7 @@ impl<E: Engine> Executor<E> {
                     return Outcome::Done;
                 }
             };
+            self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
             let Some(item) = item else {
                 self.counters.add(Counter::TouchMisses, 1);

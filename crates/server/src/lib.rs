@@ -41,6 +41,7 @@
 extern crate self as situ_server;
 
 mod access;
+mod auth;
 mod base64;
 mod classic;
 mod clock;
@@ -51,6 +52,7 @@ mod engine;
 mod event_loop;
 mod execute;
 mod filter;
+mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -71,6 +73,7 @@ mod server;
 mod stats;
 mod store;
 mod stripe;
+mod turn;
 
 pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
 pub use filter::open_unserved;

@@ -17,6 +17,7 @@ mod meta;
 
 use std::borrow::Cow;
 
+use crate::foreign;
 use crate::number::{parse_i32, parse_u32, parse_u64};
 
 pub(crate) use meta::Meta;
@@ -113,6 +114,8 @@ pub(crate) enum Request<'a> {
         noreply: bool,
         swallow: usize,
     },
+    /// No command, but a line of another protocol: see [`foreign`](crate::foreign).
+    Foreign,
 }
 
 fn answer<'a>(text: &'static str) -> Request<'a> {
@@ -222,6 +225,7 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
         }
         b"shutdown" => answer("ERROR: shutdown not enabled"),
         b"quit" => Request::Quit,
+        _ if foreign::is_line(line) => Request::Foreign,
         _ => answer("ERROR"),
     }
 }

@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
+use crate::auth::Users;
 use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::durable::Durable;
@@ -30,6 +31,7 @@ use crate::metrics::Counters;
 use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::Stripes;
+use crate::turn::Share;
 
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
@@ -62,10 +64,17 @@ pub struct ServerOptions {
     /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
     pub max_value_bytes: usize,
     /// Unsent answers of one connection, those that wait for a write included, above which nothing more is read from
-    /// it. Default: 1 MiB. A single value may be larger.
+    /// it. Default: 256 KiB. A single value may be larger. With more than 256 connections each has less: all together
+    /// share 64 MiB, and none has less than 16 KiB.
     pub max_output_bytes: usize,
     /// Commands of one connection whose writes may be under way at once. Default: 1024.
     pub max_outstanding_writes: usize,
+    /// File of those who may use the server, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client
+    /// sends `set <any key> 0 0 <length>` with the data `user password` first. Read once, at the start. Default: none,
+    /// everybody may.
+    pub auth_file: Option<PathBuf>,
+    /// `flush_all` is refused, as with memcached's `-F`. Default: false.
+    pub disable_flush_all: bool,
 }
 
 impl Default for ServerOptions {
@@ -79,8 +88,10 @@ impl Default for ServerOptions {
             max_connections: 10_240,
             idle_timeout_seconds: 0,
             max_value_bytes: 1 << 20,
-            max_output_bytes: 1 << 20,
+            max_output_bytes: 256 << 10,
             max_outstanding_writes: 1024,
+            auth_file: None,
+            disable_flush_all: false,
         }
     }
 }
@@ -156,6 +167,11 @@ impl<E: Engine> Shared<E> {
             self.connection_closed();
         }
         allowed
+    }
+
+    /// Open connections.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn connection_closed(&self) {
@@ -246,6 +262,7 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
+        let users = options.auth_file.as_deref().map(Users::read).transpose().map_err(StartError::Option)?;
         let open_files_max = descriptors::raise_limit();
         let connections_max = descriptors::connections_max(open_files_max, options.max_connections, threads)
             .map_err(StartError::Option)?;
@@ -293,7 +310,7 @@ impl Server {
             stop_at,
             addresses,
             connections_max,
-            warnings: warnings(options, connections_max, open_files_max),
+            warnings: warnings(options, connections_max, open_files_max, &users),
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
             clock,
@@ -305,6 +322,7 @@ impl Server {
         let stripes = Arc::new(Stripes::new(inboxes.clone()));
         let room = Arc::new(Room::default());
         let access = Arc::new(AccessTable::new(started_seconds));
+        let users = users.map(|(users, _)| Arc::new(users));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
             let executor = Executor {
@@ -318,9 +336,13 @@ impl Server {
                 loop_index,
                 limits: Limits {
                     value_bytes_max: options.max_value_bytes,
-                    output_bytes_max: options.max_output_bytes,
+                    output_bytes_option: options.max_output_bytes,
                     outstanding_answers_max: options.max_outstanding_writes,
+                    flush_allowed: !options.disable_flush_all,
                 },
+                users: users.clone(),
+                share: Share::of(0, 0, options.max_output_bytes),
+                commands_left: 0,
                 rule: durable.rule(started_seconds),
                 now: Instant::now(),
                 batch: WriteBatch::default(),
@@ -483,8 +505,13 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn warnings(options: &ServerOptions, connections_max: usize, open_files_max: u64) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(
+    options: &ServerOptions,
+    connections_max: usize,
+    open_files_max: u64,
+    users: &Option<(Users, Option<String>)>,
+) -> Vec<String> {
+    let mut warnings: Vec<String> = users.iter().filter_map(|(_, warning)| warning.clone()).collect();
     if connections_max < options.max_connections {
         warnings.push(format!(
             "at most {connections_max} connections instead of {}: the limit of open files is {open_files_max}; raise it \
@@ -518,7 +545,7 @@ fn settings(
         ("binding_protocol", "ascii".to_owned()),
         ("item_size_max", options.max_value_bytes.to_string()),
         ("maxconns_fast", "yes".to_owned()),
-        ("flush_enabled", "yes".to_owned()),
+        ("flush_enabled", if options.disable_flush_all { "no" } else { "yes" }.to_owned()),
         ("shutdown_command", "no".to_owned()),
         ("idle_timeout", options.idle_timeout_seconds.to_string()),
         ("output_bytes_max", options.max_output_bytes.to_string()),
