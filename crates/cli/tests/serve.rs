@@ -174,7 +174,16 @@ fn options_that_make_no_sense_are_refused_by_their_names() {
         ("--max-value", "10G", "1022M is the most"),
         ("--max-value", "0", "1022M is the most"),
         ("--max-connections", "0", "0 is not in 1.."),
-        ("--threads", "100000", "100000 is not in 0..=1024"),
+        ("--threads", "100000", "100000 is not in 1..=1024"),
+        ("--threads", "0", "0 is not in 1..=1024"),
+        ("--memory", "1K", "from 1M to 16T"),
+        ("--memory", "0", "from 1M to 16T"),
+        ("--memory", "100T", "from 1M to 16T"),
+        ("--listen", "localhost", "a colon, and a port"),
+        ("--listen", "localhost:65536", "port from 0 to 65535"),
+        ("--listen", ":11211", "a colon, and a port"),
+        ("--listen", "::1:11211", "[::1]:11211"),
+        ("--listen", "http://localhost:80", "a colon, and a port"),
     ] {
         let refused = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http", option, value]);
         assert_eq!(refused.code, 2, "{option} {value}");

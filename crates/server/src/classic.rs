@@ -12,6 +12,7 @@ use crate::metrics::{Command, Counter};
 use crate::number::{parse_u64, push_decimal};
 use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
 use crate::parse::{Store, StoreMode, next_key};
+use crate::prefixes::Event;
 
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
@@ -34,6 +35,7 @@ impl<E: Engine> Executor<E> {
             self.counters.add(Counter::Keys, 1);
             self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
+            self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
                 self.counters.add(Counter::GetMisses, 1);
                 continue;
@@ -84,6 +86,7 @@ impl<E: Engine> Executor<E> {
             };
             self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
+            self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
                 self.counters.add(Counter::TouchMisses, 1);
                 self.stripes.release(stripe);
@@ -134,11 +137,13 @@ impl<E: Engine> Executor<E> {
                 let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
                 self.remove(session, stripe, command, &store.key, reply, on_failure);
                 self.counters.add(Counter::StoreTooLarge, 1);
+                self.count_store(store);
                 return Outcome::Done;
             }
             self.stripes.release(stripe);
         }
         self.counters.add(Counter::StoreTooLarge, 1);
+        self.count_store(store);
         self.answer(session, command, |out| out.extend_from_slice(text));
         Outcome::Done
     }
@@ -152,6 +157,7 @@ impl<E: Engine> Executor<E> {
             Ok(stripe) => stripe,
             Err(wait) => return wait,
         };
+        self.count_store(store);
         let old = match store.mode {
             StoreMode::Set => Ok(None),
             _ => self.load(key),
@@ -206,6 +212,12 @@ impl<E: Engine> Executor<E> {
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
         self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
         Outcome::Done
+    }
+
+    fn count_store(&self, store: &Store<'_>) {
+        if store.meta.is_none() {
+            self.stats.prefixes.count(&store.key, Event::Set);
+        }
     }
 
     /// What storing does to the item that is there: the new header (but for its cas ids) and data, or why not.
@@ -269,6 +281,7 @@ impl<E: Engine> Executor<E> {
             Ok(stripe) => stripe,
             Err(wait) => return wait,
         };
+        self.stats.prefixes.count(key, Event::Delete);
         match self.load(key) {
             Ok(Some(_)) => {
                 self.counters.add(Counter::DeleteHits, 1);

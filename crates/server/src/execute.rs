@@ -16,6 +16,7 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::access::AccessTable;
@@ -289,7 +290,12 @@ impl<E: Engine> Executor<E> {
             return Err(EngineError::new("the stored value was not written by this server"));
         };
         let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
-        Ok((!rule.kills(&header)).then_some(Item { header, value }))
+        if rule.kills(&header) {
+            let was_flushed = header.id < rule.barrier_cas;
+            self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
+            return Ok(None);
+        }
+        Ok(Some(Item { header, value }))
     }
 
     /// The live item of `key` as this connection must see it: after its own writes.
@@ -442,6 +448,22 @@ impl<E: Engine> Executor<E> {
             Request::StatsReset => {
                 self.stats.reset();
                 self.say(session, Command::Stats, "RESET", false);
+                Outcome::Done
+            }
+            Request::StatsDetail { on } => {
+                self.stats.prefixes.switch(*on);
+                self.say(session, Command::Stats, "OK", false);
+                Outcome::Done
+            }
+            Request::StatsDetailDump => {
+                self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
+                let text = self.stats.prefixes.dump();
+                self.answer(session, Command::Stats, |out| out.extend_from_slice(&text));
+                Outcome::Done
+            }
+            Request::Verbosity { level, noreply } => {
+                self.stats.verbosity.store(*level, Ordering::Relaxed);
+                self.say(session, Command::Other, "OK", *noreply);
                 Outcome::Done
             }
             // Of the latter nothing is to be run.

@@ -68,6 +68,7 @@ mod number;
 mod offline;
 mod output;
 mod parse;
+mod prefixes;
 mod room;
 mod server;
 mod stats;

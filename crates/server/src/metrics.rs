@@ -99,6 +99,8 @@ pub(crate) enum Counter {
     ConnectionsRejected,
     ConnectionsIdleClosed,
     ConnectionsBroken,
+    ItemsExpired,
+    ItemsFlushed,
     ConnectionsForeign,
     ConnectionYields,
     Logins,
@@ -107,7 +109,7 @@ pub(crate) enum Counter {
     Keys,
 }
 
-const COUNTERS: [(&str, &str); 30] = [
+const COUNTERS: [(&str, &str); 32] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -132,6 +134,8 @@ const COUNTERS: [(&str, &str); 30] = [
     ("connections_rejected", "Connections refused because of the limit."),
     ("connections_idle_closed", "Connections closed for idleness."),
     ("connections_broken", "Connections closed for breaking the protocol's bounds."),
+    ("items_expired", "Lookups that found an item that has expired."),
+    ("items_flushed", "Lookups that found an item that flush_all has removed."),
     ("connections_foreign", "Connections closed because the client speaks HTTP, TLS or memcached's binary protocol."),
     ("connection_yields", "Times that a connection with more to run gave way to the others."),
     ("logins", "Attempts to authenticate."),

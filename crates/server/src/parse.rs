@@ -107,6 +107,16 @@ pub(crate) enum Request<'a> {
         topic: &'a [u8],
     },
     StatsReset,
+    /// `stats detail on` and `off`.
+    StatsDetail {
+        on: bool,
+    },
+    StatsDetailDump,
+    /// Changes what `stats settings` shows, and nothing else.
+    Verbosity {
+        level: u32,
+        noreply: bool,
+    },
     Quit,
     /// An answer that needs no engine, errors above all. `swallow` bytes of data follow and are dropped.
     Answer {
@@ -210,15 +220,15 @@ pub(crate) fn parse(line: &[u8]) -> Request<'_> {
         },
         b"stats" => parse_stats(&tokens),
         b"version" => answer("VERSION 1.6.18"),
-        b"verbosity" if (2..=3).contains(&count) => {
-            let text = if parse_u32(tokens.at(1)).is_some() { "OK" } else { BAD_LINE };
-            Request::Answer { text, noreply, swallow: 0 }
-        }
+        b"verbosity" if (2..=3).contains(&count) => match parse_u32(tokens.at(1)) {
+            Some(level) => Request::Verbosity { level, noreply },
+            None => Request::Answer { text: BAD_LINE, noreply, swallow: 0 },
+        },
         b"cache_memlimit" if (2..=3).contains(&count) => {
             let text = match parse_u32(tokens.at(1)) {
                 None => "ERROR",
                 Some(..8) => "MEMLIMIT_TOO_SMALL cannot set maxbytes to less than 8m",
-                Some(8..=1_000_000_000) => "OK",
+                Some(8..=1_000_000_000) => "MEMLIMIT_ADJUST_FAILED memory is set when the server starts",
                 Some(_) => "MEMLIMIT_ADJUST_FAILED input value is megabytes not bytes",
             };
             Request::Answer { text, noreply, swallow: 0 }
@@ -336,16 +346,13 @@ fn parse_stats<'a>(tokens: &Tokens<'a>) -> Request<'a> {
     match tokens.at(1) {
         b"reset" => Request::StatsReset,
         b"detail" => match tokens.at(2) {
-            b"on" | b"off" => answer("OK"),
-            b"dump" => answer("END"),
+            b"on" => Request::StatsDetail { on: true },
+            b"off" => Request::StatsDetail { on: false },
+            b"dump" => Request::StatsDetailDump,
             _ => answer("CLIENT_ERROR usage: stats detail on|off|dump"),
         },
-        b"cachedump" => match (parse_u32(tokens.at(2)), parse_u32(tokens.at(3))) {
-            _ if tokens.count < 4 => answer("CLIENT_ERROR bad command line"),
-            (Some(..64), Some(_)) => answer("END"),
-            (Some(_), Some(_)) => answer("CLIENT_ERROR Illegal slab id"),
-            _ => answer(BAD_LINE),
-        },
+        // As memcached with `-X`; an empty list would say that there are no items.
+        b"cachedump" => answer("CLIENT_ERROR stats cachedump not allowed"),
         topic => Request::Stats { topic },
     }
 }

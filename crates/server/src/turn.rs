@@ -7,8 +7,9 @@
 //! * *Commands.* [`COMMANDS`] for all connections of a loop in a turn, so that one connection alone runs a deep pipeline
 //!   in one go; never fewer than [`COMMANDS_MIN`] each, which is memcached's `-R 20`. Each key of a retrieval counts.
 //! * *Bytes written.* [`WRITING_BYTES`] for all: a command of a few bytes can rewrite an item of a megabyte.
-//! * *Answers.* A connection runs nothing while the system takes no more of its answers. What waits in the server is
-//!   bounded by the option, and by [`OUTPUT_BYTES`] shared by all open connections.
+//! * *Answers.* [`TURN_OUTPUT_BYTES`] for all. A connection runs nothing while the system takes no more of its answers, so
+//!   what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`] shared by
+//!   all open connections.
 //!
 //! **Bounded.** For its unsent answers a connection holds at most twice its share and the values of one command; all
 //! connections of a server together hold 2 * [`OUTPUT_BYTES`], or 2 * [`OUTPUT_BYTES_MIN`] each where that is more. Of
@@ -27,6 +28,9 @@ const WRITING_BYTES_MIN: usize = 256 << 10;
 /// Writes of one connection that may be under way, in bytes; a single one may be larger. As buffered writes are
 /// answered at the end of a turn, this bounds what one connection makes its loop write in a turn, too.
 const WRITING_BYTES_MAX: usize = 4 << 20;
+/// Answers of all connections of a loop in a turn.
+const TURN_OUTPUT_BYTES: usize = 4 << 20;
+const TURN_OUTPUT_BYTES_MIN: usize = 32 << 10;
 /// Unsent answers of all connections of a server.
 const OUTPUT_BYTES: usize = 64 << 20;
 /// The least for one connection.
@@ -53,7 +57,9 @@ impl Share {
         Share {
             commands: (COMMANDS / ready).clamp(COMMANDS_MIN, COMMANDS_MAX),
             writing_bytes_max: (WRITING_BYTES / ready).clamp(WRITING_BYTES_MIN, WRITING_BYTES_MAX),
-            output_bytes_max: output_bytes_option.min((OUTPUT_BYTES / open).max(OUTPUT_BYTES_MIN)),
+            output_bytes_max: output_bytes_option
+                .min((TURN_OUTPUT_BYTES / ready).max(TURN_OUTPUT_BYTES_MIN))
+                .min((OUTPUT_BYTES / open).max(OUTPUT_BYTES_MIN)),
         }
     }
 }
@@ -66,8 +72,9 @@ mod tests {
     fn shares_shrink_with_the_crowd_and_never_vanish() {
         let alone = Share::of(0, 0, 256 << 10);
         assert_eq!(alone, Share { commands: 1024, writing_bytes_max: 4 << 20, output_bytes_max: 256 << 10 });
-        let some = Share::of(100, 1024, 256 << 10);
-        assert_eq!(some, Share { commands: 40, writing_bytes_max: 256 << 10, output_bytes_max: 64 << 10 });
+        let some = Share::of(64, 1024, 256 << 10);
+        assert_eq!(some, Share { commands: 64, writing_bytes_max: 256 << 10, output_bytes_max: 64 << 10 });
+        assert_eq!(Share::of(100, 100, 256 << 10).output_bytes_max, 41_943);
         let crowd = Share::of(10_000, 10_000, 256 << 10);
         assert_eq!(crowd, Share { commands: 20, writing_bytes_max: 256 << 10, output_bytes_max: 16 << 10 });
         assert_eq!(Share::of(1, 1, 10).output_bytes_max, 10);
