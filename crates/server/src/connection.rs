@@ -29,7 +29,7 @@ use crate::execute::{Executor, Outcome, Session};
 use crate::foreign;
 use crate::metrics::{Command, Counter};
 use crate::output::{Output, Progress};
-use crate::parse::{Request, parse};
+use crate::parse::{Request, find, parse};
 use crate::stripe::StripeIndex;
 
 /// One read from a socket.
@@ -289,7 +289,7 @@ impl<E: Engine> Connection<E> {
         let interrupted = self.interrupted.take();
         let end = match &interrupted {
             Some(interrupted) => Some(interrupted.end),
-            None => input.iter().position(|byte| *byte == b'\n'),
+            None => find(input, b'\n'),
         };
         let Some(end) = end else {
             if !line_too_long(input) {

@@ -44,10 +44,10 @@ fn resident_bytes() -> usize {
 
 #[test]
 fn memory_is_bounded_by_what_clients_cannot_change() {
+    a_hundred_clients_that_pipeline_without_reading_take_little_each();
     ten_thousand_idle_connections_cost_less_than_10_kb_each();
     a_client_that_does_not_read_is_not_read_either();
     touching_retrievals_without_reading_are_bounded_too();
-    a_hundred_clients_that_pipeline_without_reading_take_little_each();
     an_announced_gigabyte_costs_nothing_until_it_comes();
 }
 
