@@ -349,10 +349,12 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.parked.is_some();
-        match connection.send(&self.executor) {
-            Progress::Empty if connection.is_finished() => self.close(token),
+        let progress = connection.send(&self.executor);
+        // What was read before it was parked is still to be run, also while the server stops.
+        let unparked = was_parked && connection.parked.is_none();
+        match progress {
+            Progress::Empty if connection.is_finished() && !unparked => self.close(token),
             _ => {
-                let unparked = was_parked && connection.parked.is_none();
                 if connection.has_work() || unparked {
                     self.make_ready(token);
                 }

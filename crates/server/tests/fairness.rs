@@ -4,12 +4,16 @@ mod memory;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use memory::MemoryEngine;
 use situ_server::{Server, ServerOptions};
 
 const CLIENTS: usize = 100;
+
+/// Latencies are measured, so the tests run one after another.
+static ALONE: Mutex<()> = Mutex::new(());
 
 fn one_loop() -> ServerOptions {
     ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..ServerOptions::default() }
@@ -50,6 +54,7 @@ fn latencies_beside(server: &Server, flood: &[u8]) -> Vec<Duration> {
 /// connection waited for 411 ms.
 #[test]
 fn clients_that_pipeline_and_leave_do_not_hold_up_the_others() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     let server = Server::start(&one_loop(), MemoryEngine::start(None)).unwrap();
     let mut stream = connect(&server);
     ask(&mut stream, format!("set v 0 0 10000\r\n{}\r\n", "v".repeat(10_000)).as_bytes(), b"STORED\r\n");
@@ -70,9 +75,33 @@ fn clients_that_pipeline_and_leave_do_not_hold_up_the_others() {
     server.stop(Duration::from_secs(20));
 }
 
+/// What was read is run before a server stops, also of a connection whose share of a turn was used up just then. One that
+/// had been parked used to be closed as soon as its answers were sent.
+#[test]
+fn stopping_runs_what_was_read_over_many_turns() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    const COMMANDS: usize = 3000;
+    let server = Server::start(&one_loop(), MemoryEngine::start(None)).unwrap();
+    let mut streams: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    for stream in &mut streams {
+        // Few enough bytes for one read.
+        stream.write_all(&b"get k\r\n".repeat(COMMANDS)).unwrap();
+    }
+    for stream in &streams {
+        stream.peek(&mut [0]).unwrap();
+    }
+    server.stop(Duration::from_secs(60));
+    for stream in &mut streams {
+        let mut answers = Vec::new();
+        stream.read_to_end(&mut answers).unwrap();
+        assert_eq!(answers.len(), 5 * COMMANDS);
+    }
+}
+
 /// A client that takes its answers late gets all of them, in order, however often it had to give way.
 #[test]
 fn deep_pipelines_are_answered_in_order() {
+    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
     const COMMANDS: usize = 20_000;
     let server = Server::start(&one_loop(), MemoryEngine::start(None)).unwrap();
     let mut streams: Vec<TcpStream> = (0..8).map(|_| connect(&server)).collect();
