@@ -9,6 +9,7 @@ use situ_bench::{BenchOptions, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 const EXIT_CODES: &str = "\
@@ -141,14 +142,16 @@ impl Directory {
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
-                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log"
+                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
+                        situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all"
 )]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Address to serve; may be given several times
-    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211")]
-    pub(crate) listen: Vec<SocketAddr>,
+    /// Address or name to serve; may be given several times. Of a name such as localhost, every address that this machine
+    /// has is served
+    #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
+    pub(crate) listen: Vec<Listen>,
     /// Unix socket to serve as well
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
@@ -165,10 +168,10 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
     /// Memory for cached blocks, indexes and filters; up to 256M for memtables come on top
-    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_bytes)]
+    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]
     pub(crate) memory: u64,
     /// Event loops [default: one for each core]
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
     /// Connections at a time; one more is told so and closed
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
@@ -179,9 +182,48 @@ pub(crate) struct ServeOptions {
     /// Largest value
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
+    /// Serve only users named in this file, which has a line user:password for each. A client must authenticate first,
+    /// as for memcached's -Y: `set x 0 0 LENGTH` with the data `user password`. Unencrypted. Read once, at the start
+    #[arg(long, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// Refuse flush_all, as memcached's -F: a client cannot remove all items at once
+    #[arg(long)]
+    pub(crate) disable_flush_all: bool,
     /// File for messages [default: stderr]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+}
+
+/// What `--listen` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Address(SocketAddr),
+    /// `host:port`, to be resolved.
+    Name(String),
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(Listen::Address(address));
+    }
+    let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', ' ', '[', ']']);
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => Ok(Listen::Name(text.to_owned())),
+        _ => Err("write an address or a name, a colon, and a port from 0 to 65535, \
+                  as in 127.0.0.1:11211, [::1]:11211 or localhost:11211"
+            .to_owned()),
+    }
+}
+
+/// The least and the most for `--memory`: with less than a megabyte not even the indexes of a small store are kept.
+const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 40;
+
+fn parse_memory_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match MEMORY_BYTES.contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
+    }
 }
 
 /// A limit of values that a server can keep.

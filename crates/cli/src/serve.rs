@@ -8,7 +8,7 @@
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
 use crate::message::Message;
-use crate::options::ServeOptions;
+use crate::options::{Listen, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
@@ -27,6 +27,8 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
+    let server_options = server_options(options);
+    server_options.check().map_err(|error| cannot_start(error, options))?;
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
     let mut store_options = Options::default();
@@ -37,8 +39,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         Failure::store(format!("cannot open the store in {}", directory.display()), &directory, &error)
     })?;
     let engine = Arc::new(engine);
-    let server =
-        Server::start(&server_options(options), Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
+    let server = Server::start(&server_options, Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
     let place = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
     messages.line(&format!("serving {}", place.display()));
     for warning in server.warnings() {
@@ -70,14 +71,25 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
 }
 
 fn server_options(options: &ServeOptions) -> ServerOptions {
+    let mut listen = Vec::new();
+    let mut listen_names = Vec::new();
+    for place in &options.listen {
+        match place {
+            Listen::Address(address) => listen.push(*address),
+            Listen::Name(name) => listen_names.push(name.clone()),
+        }
+    }
     ServerOptions {
-        listen: options.listen.clone(),
+        listen,
+        listen_names,
         unix_socket: options.unix_socket.clone(),
         http: (!options.no_http).then_some(options.http),
         threads: options.threads.unwrap_or(0) as usize,
         max_connections: options.max_connections as usize,
         idle_timeout_seconds: options.idle_timeout_s,
         max_value_bytes: options.max_value,
+        auth_file: options.auth_file.clone(),
+        disable_flush_all: options.disable_flush_all,
         ..ServerOptions::default()
     }
 }
