@@ -136,9 +136,9 @@ impl Directory {
 
 /// Serve the store to memcached clients, and its metrics over HTTP.
 ///
-/// Speaks memcached's text protocol, classic and meta. Items are kept until they are deleted, expire or are flushed, in
-/// the keyspace "items"; other keyspaces are left alone. While it runs, other commands can read the store beside it.
-/// SIGTERM and SIGINT end it cleanly; SIGHUP opens the log file anew, for logrotate.
+/// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
+/// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
+/// store beside it. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
@@ -148,48 +148,50 @@ impl Directory {
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Address or name to serve; may be given several times. Of a name such as localhost, every address that this machine
-    /// has is served
+    /// Address or name that takes connections of clients. May be given several times. For a name such as localhost, the
+    /// server listens on every address that the name has
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
     pub(crate) listen: Vec<Listen>,
-    /// Unix socket to serve as well
+    /// Path of a Unix socket that takes connections of clients as well [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
-    /// Address of /metrics (Prometheus) and /healthz
+    /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
     pub(crate) http: SocketAddr,
-    /// Serve no metrics
+    /// Answer no HTTP requests: no metrics, no health
     #[arg(long, conflicts_with = "http")]
     pub(crate) no_http: bool,
-    /// Answer a write when it would survive power failure, not only the end of the process
+    /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of the
+    /// process
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. Remembered by the store
+    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
-    /// Memory for cached blocks, indexes and filters; up to 256M for memtables come on top
+    /// Memory for cached blocks, indexes and filters. Memtables take up to 256M more
     #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]
     pub(crate) memory: u64,
-    /// Event loops [default: one for each core]
+    /// Threads that serve connections, 1 to 1024 [default: one for each core]
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Connections at a time; one more is told so and closed
+    /// Connections at a time. The server answers a further one with an error and closes it
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// Close connections that have been silent for so many seconds; 0 never
+    /// Close connections that have sent nothing for so many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
-    /// Largest value
+    /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
-    /// Serve only users named in this file, which has a line user:password for each. A client must authenticate first,
-    /// as for memcached's -Y: `set x 0 0 LENGTH` with the data `user password`. Unencrypted. Read once, at the start
+    /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
+    /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
+    /// start [default: everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) auth_file: Option<PathBuf>,
-    /// Refuse flush_all, as memcached's -F: a client cannot remove all items at once
+    /// Refuse flush_all, as memcached's -F does, so that no client can remove all items at once
     #[arg(long)]
     pub(crate) disable_flush_all: bool,
-    /// File for messages [default: stderr]
+    /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
 }
