@@ -176,9 +176,7 @@ fn a_pinned_pointer_stays() {
         assert_eq!((placement.pointer, placement.decisions.len(), placement.tables_promoted), (1, 0, 0));
         let tables = store.default_keyspace().tables();
         assert!(tables.iter().all(|table| (table.level == 0) == table.on_fast_disk), "level 0 only");
-        assert!(
-            store.properties().options.iter().any(|(name, value)| *name == "ablation" && value.contains("Some(1)"))
-        );
+        assert!(store.properties().options.iter().any(|(name, value)| *name == "pinned_level" && value == "1"));
         store.close().unwrap();
     });
 }
