@@ -339,7 +339,10 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     assert_eq!(owned(), (0o640, NOBODY, 1));
 
     // Somebody who is not root: the program must be where they can run it.
-    fs::copy(env!("CARGO_BIN_EXE_situ"), at.join("situ")).unwrap();
+    // Another process copies it: a file that this one writes is open in every process that another test starts meanwhile, and
+    // the system does not run it then.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_situ")).arg(at.join("situ")).status();
+    assert!(copied.unwrap().success());
     chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
     let dump_as_nobody = || {
         let mut command = std::process::Command::new(at.join("situ"));
