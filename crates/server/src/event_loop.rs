@@ -193,8 +193,9 @@ impl<E: Engine> EventLoop<E> {
 
     fn close_idle(&mut self, limit: Duration) {
         let now = self.executor.now;
+        // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
         let is_idle = |connection: &Connection<E>| {
-            now.saturating_duration_since(connection.active) > limit && connection.is_silent()
+            now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
         };
         let connections = self.connections.iter().flatten();
         let idle: Vec<u64> =
