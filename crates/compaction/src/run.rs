@@ -13,6 +13,7 @@
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
 use crate::error::Result;
+use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
 use crate::output::Outputs;
 use crate::span::{KeyRange, shared_prefix_bytes};
@@ -82,9 +83,10 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
         below: &rules.below,
         tombstones: &tombstones,
         retained: &retained,
-        filter: rules.filter.as_deref(),
-        output_level: rules.output_level,
-        now_unix: rules.now_unix,
+        filter: rules
+            .filter
+            .as_ref()
+            .map(|filter| (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))),
     };
     let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
     let mut outputs = Outputs::new(host, rules, &retained);

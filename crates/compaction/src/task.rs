@@ -4,7 +4,7 @@
 //! back to the engine. So it can be queued, sent elsewhere, given up and run again, and it always gives the same bytes.
 //! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
 
-use crate::filter::CompactionFilter;
+use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::Writer;
 use situ_table::{SequenceNumber, Table, TableOptions, TableSummary, Warming};
@@ -120,8 +120,8 @@ pub struct MergeRules {
     pub output_level: u32,
     /// What output files look like.
     pub output: OutputRules,
-    /// The application's word, if it has one.
-    pub filter: Option<Arc<dyn CompactionFilter>>,
+    /// The application's word, if it has one, with what it decides by.
+    pub filter: Option<FrozenFilter>,
     /// The time at which the task was made, since 1970 UTC. For the filter.
     pub now_unix: Duration,
 }

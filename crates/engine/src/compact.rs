@@ -26,8 +26,8 @@ use crate::stall::Debt;
 use crate::version::{Added, Removed, TableFile, Version};
 use crate::{Error, Result};
 use situ_compaction::{
-    Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost,
-    TaskStats, cut,
+    FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput,
+    Task, TaskHost, TaskStats, cut,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -75,6 +75,12 @@ fn cut_at(ranges: &mut Vec<KeyRange>, key: &[u8]) {
 fn within(range: &KeyRange, outer: &KeyRange) -> bool {
     let lower = outer.lower.is_none() || range.lower >= outer.lower;
     lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
+}
+
+/// What changes while a program runs and must not while a job does: all tasks of the job have the same.
+struct Frozen {
+    now_unix: Duration,
+    filter: Option<FrozenFilter>,
 }
 
 /// What came of a job's tasks, in the order of the keys.
@@ -262,6 +268,7 @@ impl Core {
 
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<Merged> {
         let inputs = runs(job);
+        let frozen = self.freeze(keyspace)?;
         let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
         let mut ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
         let through = job.through.as_ref();
@@ -278,7 +285,7 @@ impl Core {
             .into_iter()
             .zip(&levels)
             .map(|(range, level)| {
-                let mut rules = self.merge_rules(keyspace, job, *level, range);
+                let mut rules = self.merge_rules(keyspace, job, *level, range, &frozen);
                 // Of level 0 a table is one run, however long.
                 if *level > 0 {
                     rules.output.target_file_bytes = rules.output.target_file_bytes.min(host.target_bytes());
@@ -309,11 +316,25 @@ impl Core {
         Ok(merged)
     }
 
-    fn merge_rules(&self, keyspace: &KeyspaceCore, job: &Job, output_level: usize, range: KeyRange) -> MergeRules {
+    /// The time of a job, and what the keyspace's filter decides by then.
+    fn freeze(&self, keyspace: &KeyspaceCore) -> Result<Frozen> {
+        let now_unix = self.env.clock.unix();
+        let filter = keyspace.options.compaction_filter.as_ref();
+        let filter = filter.map(|filter| FrozenFilter::freeze(filter, now_unix)).transpose().map_err(task_error)?;
+        Ok(Frozen { now_unix, filter })
+    }
+
+    fn merge_rules(
+        &self,
+        keyspace: &KeyspaceCore,
+        job: &Job,
+        output_level: usize,
+        range: KeyRange,
+        frozen: &Frozen,
+    ) -> MergeRules {
         // The snapshots are listed after the version is: a snapshot taken in between sees at least what is in it.
         let version = Arc::clone(&keyspace.view.load().version);
         let grandparents = version.levels.get(output_level + 1).filter(|_| output_level > 0);
-        let unix = self.env.clock.unix();
         let options = &keyspace.options;
         MergeRules {
             range,
@@ -329,10 +350,10 @@ impl Core {
                 table: options.table_options(keyspace.id, output_level),
                 target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
                 max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
-                created_unix_s: unix.as_secs(),
+                created_unix_s: frozen.now_unix.as_secs(),
             },
-            filter: options.compaction_filter.clone(),
-            now_unix: unix,
+            filter: frozen.filter.clone(),
+            now_unix: frozen.now_unix,
         }
     }
 

@@ -97,7 +97,7 @@ pub use read::Value;
 pub use repair::{
     LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
-pub use situ_compaction::{CompactionFilter, Decision};
+pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
