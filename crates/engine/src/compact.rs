@@ -210,6 +210,10 @@ impl Core {
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
         self.work.notify();
+        // Others are noted as background jobs.
+        if let (Err(error), false) = (&result, may_rest) {
+            self.source.damaged.note(error);
+        }
         let stats = match (result, postponed) {
             (Err(error), Some(event)) => {
                 self.stats.counters.compactions_postponed.add(1);

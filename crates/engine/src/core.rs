@@ -491,7 +491,10 @@ impl Core {
                 continue;
             }
             match self.volume.remove(FileName::Table(number)) {
-                Ok(()) => self.tell(|| StoreEvent::TableDeleted { table: number }),
+                Ok(()) => {
+                    self.source.damaged.forget_table(number);
+                    self.tell(|| StoreEvent::TableDeleted { table: number });
+                }
                 Err(StorageError::NotFound { .. }) => {}
                 // One disk that fails does not keep files on the other.
                 Err(error) => {
@@ -543,6 +546,7 @@ impl Core {
 
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
+        self.source.damaged.note(&error);
         self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
         self.fail_if_a_disk_has();
     }

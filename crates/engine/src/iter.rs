@@ -64,7 +64,7 @@ pub struct Iter {
     /// The present entry's key and value while going backward; the key to leave behind while going forward.
     key: Vec<u8>,
     value: Vec<u8>,
-    _view: Arc<View>,
+    view: Arc<View>,
 }
 
 impl Iter {
@@ -85,7 +85,7 @@ impl Iter {
             valid: false,
             key: Vec::new(),
             value: Vec::new(),
-            _view: view,
+            view,
         }
     }
 
@@ -225,7 +225,10 @@ impl Iter {
                 self.valid = valid;
                 Ok(())
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.view.version.note_damage(&error);
+                Err(error)
+            }
         }
     }
 

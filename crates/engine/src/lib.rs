@@ -25,6 +25,7 @@ mod commit;
 mod compact;
 mod core;
 mod courtesy;
+mod damage;
 mod disk_use;
 mod disks;
 mod drain;

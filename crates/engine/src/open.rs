@@ -453,7 +453,9 @@ impl Ground<'_> {
             log_number,
             ..self.parts(registry)
         };
-        Ok(Built { core: Arc::new(Core::new(parts)), manifest_number, old_logs, unused_logs })
+        let core = Arc::new(Core::new(parts));
+        core.source.damaged.belong_to(&core);
+        Ok(Built { core, manifest_number, old_logs, unused_logs })
     }
 }
 
