@@ -524,6 +524,37 @@ impl Core {
         })
     }
 
+    /// Waits for the compactions of level 0 that are due, if what was replayed is among its tables, unless they fail. To be
+    /// called before closing.
+    pub(crate) fn wait_for_level0(&self) {
+        if !self.replay_makes_tables {
+            return;
+        }
+        loop {
+            let seen = self.progress.generation();
+            if self.writable().is_err() || self.trouble().is_some() || !self.level0_is_due() {
+                return;
+            }
+            self.work.notify();
+            self.progress.wait(seen, Some(Duration::from_millis(100)));
+        }
+    }
+
+    /// Whether a keyspace has so many tables in level 0 that a compaction is due, and one can begin or is at work.
+    fn level0_is_due(&self) -> bool {
+        let _scheduling = lock(&self.scheduling);
+        let oldest = self.oldest_snapshot();
+        self.keyspaces().iter().any(|keyspace| {
+            let version = Arc::clone(&keyspace.view.load().version);
+            let is_paused = keyspace.compactions_paused.load(Ordering::Acquire) > 0;
+            if is_paused || version.levels[0].files.len() < keyspace.options.level0_tables {
+                return false;
+            }
+            let running = lock(&keyspace.running).clone();
+            !running.is_empty() || Picker::new(&version, &keyspace.options, &running, oldest).may_shrink_level0()
+        })
+    }
+
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
         let (mut debt, mut all_memory) = (Debt::default(), 0);

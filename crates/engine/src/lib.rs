@@ -20,6 +20,7 @@ mod admission;
 mod async_read;
 mod background;
 mod batch;
+mod carry;
 mod closing;
 mod commit;
 mod compact;
