@@ -27,11 +27,21 @@ use crate::view::Slot;
 use crate::{Error, Result};
 use situ_log::{Durability, Log};
 use situ_storage::Error as StorageError;
-use situ_table::{Cursor, KeyKind, MAX_SEQUENCE};
+use situ_table::{Cursor, KeyKind, KeyRef, MAX_SEQUENCE};
 use std::sync::Arc;
 
 /// More is not carried over: to write it again at each opening would cost more than a table does once.
 const CARRIED_BYTES_MAX: u64 = 64 << 10;
+
+/// What was replayed last for a key or a range of keys.
+struct Change {
+    sequence: u64,
+    keyspace: u32,
+    kind: KeyKind,
+    key: Vec<u8>,
+    /// The end, of a range.
+    value: Vec<u8>,
+}
 
 /// What was replayed, as one batch.
 pub(crate) struct Carried {
@@ -47,7 +57,7 @@ impl Carried {
         last: u64,
     ) -> Result<Option<Carried>> {
         let bytes_max = CARRIED_BYTES_MAX.min(memtable_bytes / 8);
-        let mut operations: Vec<(u64, u32, KeyKind, Vec<u8>, Vec<u8>)> = Vec::new();
+        let mut changes: Vec<Change> = Vec::new();
         let mut bytes = 0;
         for (keyspace, slot) in slots {
             // Overwritten versions take memory, too, and are looked at here.
@@ -55,21 +65,22 @@ impl Carried {
                 return Ok(None);
             }
             for tombstone in slot.memtable.range_tombstones().iter() {
-                let (begin, end) = (tombstone.begin.clone(), tombstone.end.clone());
-                bytes += (begin.len() + end.len()) as u64;
-                operations.push((tombstone.sequence, keyspace, KeyKind::RangeDelete, begin, end));
+                let (key, value) = (tombstone.begin.clone(), tombstone.end.clone());
+                bytes += (key.len() + value.len()) as u64;
+                let sequence = tombstone.sequence;
+                changes.push(Change { sequence, keyspace, kind: KeyKind::RangeDelete, key, value });
             }
             let mut cursor = slot.memtable.cursor();
             cursor.first()?;
             let mut before: Option<Vec<u8>> = None;
             while cursor.valid() {
-                let key = cursor.key();
-                if before.as_deref() != Some(key.user) {
-                    let Some(kind @ (KeyKind::Put | KeyKind::Delete)) = key.trailer.kind() else { return Ok(None) };
-                    let (user, value) = (key.user.to_vec(), cursor.value().to_vec());
-                    bytes += (user.len() + value.len()) as u64;
-                    before = Some(user.clone());
-                    operations.push((key.trailer.sequence(), keyspace, kind, user, value));
+                let KeyRef { user, trailer } = cursor.key();
+                if before.as_deref() != Some(user) {
+                    let Some(kind @ (KeyKind::Put | KeyKind::Delete)) = trailer.kind() else { return Ok(None) };
+                    let (key, value) = (user.to_vec(), cursor.value().to_vec());
+                    bytes += (key.len() + value.len()) as u64;
+                    before = Some(key.clone());
+                    changes.push(Change { sequence: trailer.sequence(), keyspace, kind, key, value });
                 }
                 if bytes > bytes_max {
                     return Ok(None);
@@ -77,9 +88,9 @@ impl Carried {
                 cursor.next()?;
             }
         }
-        operations.sort_by_key(|(sequence, ..)| *sequence);
+        changes.sort_by_key(|change| change.sequence);
         let mut batch = WriteBatch::new();
-        for (_, keyspace, kind, key, value) in &operations {
+        for Change { keyspace, kind, key, value, .. } in &changes {
             batch.push(*kind, *keyspace, key, (*kind != KeyKind::Delete).then_some(value))?;
         }
         let fits = batch.bytes() as u64 <= 2 * bytes_max && last + (batch.len() as u64) < MAX_SEQUENCE;

@@ -285,6 +285,7 @@ impl Core {
             _ => job.output_level,
         };
         let levels: Vec<usize> = ranges.iter().map(level_of).collect();
+        // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
         let tasks: Vec<Task> = ranges
             .into_iter()
             .zip(&levels)
@@ -294,16 +295,10 @@ impl Core {
                 if *level > 0 {
                     rules.output.target_file_bytes = rules.output.target_file_bytes.min(host.target_bytes());
                 }
-                Task {
-                    id: self.new_task_id(),
-                    keyspace: keyspace.id,
-                    level: job.level() as u32,
-                    // Outside of what goes through, nothing of the level below takes part.
-                    inputs: inputs.clone(),
-                    rules,
-                }
+                let (id, level) = (self.new_task_id(), job.level() as u32);
+                Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules }.clipped()
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;
         // The borders make more tasks than threads: where one is to work, they follow each other.
         let together = if threads == 1 { 1 } else { tasks.len() };
@@ -588,6 +583,7 @@ fn runs(job: &Job) -> Vec<Run> {
         number: file.meta.number,
         span: file.meta.span.clone(),
         bytes: file.meta.bytes,
+        bytes_in_range: file.meta.bytes,
         entries: file.meta.entries,
         range_deletions: file.meta.range_deletions,
         largest_sequence: file.meta.largest_sequence,
