@@ -52,7 +52,7 @@ fn tables(directory: &Path) -> Vec<PathBuf> {
 
 /// A store with one table, whose first block has a flipped byte, and what its listener hears.
 fn damaged(directory: &Path) -> (Store, Arc<Heard>, PathBuf) {
-    let store = Store::open(directory, Options::default()).unwrap();
+    let store = Store::open(directory).unwrap();
     (0..2000).for_each(|n| store.put(&key(n), &[n as u8; 100]).unwrap());
     store.flush().unwrap();
     store.close().unwrap();
@@ -96,17 +96,15 @@ type Way = (&'static str, fn(&Store, &[u8]) -> Result<(), Error>);
 /// All ways to what a table holds.
 const WAYS: [Way; 9] = [
     ("get", |store, key| store.get(key).map(drop)),
-    ("multi_get", |store, key| store.default_keyspace().multi_get(&[key], &ReadOptions::default()).map(drop)),
+    ("multi_get", |store, key| store.default_keyspace().multi_get(&[key]).map(drop)),
     ("get_async", |store, key| wait(store.get_async(key, &ReadOptions::default())?).map(drop)),
     ("multi_get_async", |store, key| {
         wait(store.default_keyspace().multi_get_async(&[key], &ReadOptions::default())?).map(drop)
     }),
     ("scan_async", |store, _| wait(store.default_keyspace().scan_async(&ScanOptions::default())?).map(drop)),
-    ("an iterator", |store, _| store.iter(ReadOptions::default())?.seek_to_first()),
-    ("an iterator backwards", |store, key| store.iter(ReadOptions::default())?.seek_for_prev(key)),
-    ("a transaction", |store, key| {
-        store.begin(TransactionOptions::default())?.get(store.default_keyspace(), key).map(drop)
-    }),
+    ("an iterator", |store, _| store.cursor(ReadOptions::default())?.seek_to_first()),
+    ("an iterator backwards", |store, key| store.cursor(ReadOptions::default())?.seek_for_prev(key)),
+    ("a transaction", |store, key| store.begin(TransactionOptions::default())?.get(key).map(drop)),
     ("a compaction that is asked for", |store, _| store.default_keyspace().compact(None, None)),
 ];
 
@@ -143,7 +141,7 @@ fn a_background_compaction_that_meets_damage_notes_it() {
 #[test]
 fn damage_is_forgotten_with_the_table_that_had_it() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     for name in ["rows", "others"] {
         let keyspace = store.create_keyspace(name, Default::default()).unwrap();
         keyspace.put(b"key", &[7; 1000]).unwrap();
@@ -155,7 +153,7 @@ fn damage_is_forgotten_with_the_table_that_had_it() {
         bytes[100] ^= 1;
         std::fs::write(&table, bytes).unwrap();
     }
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let damaged = || store.properties().damaged_files.len();
     for name in ["rows", "others"] {
         assert!(store.keyspace(name).unwrap().get(b"key").unwrap_err().is_corruption());

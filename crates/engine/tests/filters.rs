@@ -95,7 +95,7 @@ fn promise_5_what_a_filter_decides_by_is_frozen_once_for_all_tasks_of_a_job() {
             let mut rng = Rng::new(seed);
             for n in 0..4000u32 {
                 let key = (rng.below(5000) as u32).wrapping_mul(2_654_435_761).to_be_bytes();
-                store.put(&key, &[n as u8; 100]).unwrap();
+                store.put(key, [n as u8; 100]).unwrap();
                 if n % 100 == 0 {
                     store.wait_idle().unwrap();
                 }

@@ -172,13 +172,13 @@ fn openings_for_one_write_on_a_real_disk() {
     let directory = tempfile::tempdir().unwrap();
     let began = Instant::now();
     for n in 0..count {
-        let store = Store::open(directory.path(), Options::default()).unwrap();
+        let store = Store::open(directory.path()).unwrap();
         assert!(tables_by_level(&store)[0] <= 4);
         store.put(&key_number(u64::from(n)), b"value").unwrap();
         store.close().unwrap();
     }
     let each = began.elapsed() / count;
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     println!("{count} openings, {each:?} each; tables {:?}", tables_by_level(&store));
     assert!((0..count).all(|n| store.get(&key_number(u64::from(n))).unwrap().is_some()));
     store.close().unwrap();

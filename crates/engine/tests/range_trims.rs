@@ -4,7 +4,7 @@
 //! its file, as it looks at the memory of its process.
 #![cfg(target_os = "linux")]
 
-use situ_engine::{Options, ReadOptions, Store};
+use situ_engine::{ReadOptions, Store};
 use std::time::{Duration, Instant};
 
 const TRIMS: u64 = 50_000;
@@ -24,21 +24,21 @@ fn peak_resident_bytes() -> u64 {
 
 fn check(store: &Store, trimmed: u64) {
     for number in [0, trimmed / 2, trimmed - 1] {
-        assert_eq!(store.get(&key(number)).unwrap().as_deref(), None, "{number} of {trimmed}");
+        assert_eq!(store.get(key(number)).unwrap().as_deref(), None, "{number} of {trimmed}");
     }
-    assert_eq!(store.get(&key(trimmed)).unwrap().as_deref(), Some(&b"task"[..]), "{trimmed}");
+    assert_eq!(store.get(key(trimmed)).unwrap().as_deref(), Some(&b"task"[..]), "{trimmed}");
 }
 
 #[test]
 fn trims_of_a_queue_take_linear_memory_and_time() {
     let started = Instant::now();
     let directory = tempfile::tempdir().unwrap();
-    let open = || Store::open(directory.path(), Options::default()).unwrap();
+    let open = || Store::open(directory.path()).unwrap();
     let store = open();
     let mut snapshots = Vec::new();
     for trimmed in 1..=TRIMS {
-        store.put(&key(trimmed), b"task").unwrap();
-        store.delete_range(b"q/", &key(trimmed)).unwrap();
+        store.put(key(trimmed), b"task").unwrap();
+        store.delete_range(b"q/", key(trimmed)).unwrap();
         check(&store, trimmed);
         if trimmed % (TRIMS / 4) == 0 {
             snapshots.push((trimmed, store.snapshot().unwrap()));
@@ -47,10 +47,10 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
     let check_snapshots = || {
         for (trimmed, snapshot) in &snapshots {
             let options = ReadOptions::default().at(snapshot);
-            let get = |number| store.default_keyspace().get_with(&key(number), &options).unwrap();
+            let get = |number| store.default_keyspace().get_with(key(number), &options).unwrap();
             assert_eq!(get(*trimmed).as_deref(), Some(&b"task"[..]));
             assert!(get(trimmed - 1).is_none() && get(trimmed + 1).is_none());
-            let mut iterator = store.iter(options.clone()).unwrap();
+            let mut iterator = store.cursor(options.clone()).unwrap();
             iterator.seek_to_first().unwrap();
             assert_eq!(iterator.key(), Some(&key(*trimmed)[..]));
         }
@@ -63,8 +63,8 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
 
     // As many again, which the next open finds in the log only.
     for trimmed in TRIMS + 1..=2 * TRIMS {
-        store.put(&key(trimmed), b"task").unwrap();
-        store.delete_range(b"q/", &key(trimmed)).unwrap();
+        store.put(key(trimmed), b"task").unwrap();
+        store.delete_range(b"q/", key(trimmed)).unwrap();
     }
     store.close().unwrap();
     let store = open();

@@ -54,7 +54,7 @@ fn readers_beside_a_writer(env: &Env, disks: &Disks, seed: u64) -> Readers {
             for round in 0..3u32 {
                 let store = disks.open(&env, seed, false).unwrap();
                 for n in round * 100..(round + 1) * 100 {
-                    store.put(&n.to_be_bytes(), &[n as u8; 150]).unwrap();
+                    store.put(n.to_be_bytes(), [n as u8; 150]).unwrap();
                 }
                 store.close().unwrap();
             }
@@ -96,7 +96,7 @@ fn readers_beside_a_writer(env: &Env, disks: &Disks, seed: u64) -> Readers {
 
 /// How many there are, without a hole; or what is there in place of one.
 fn entries(store: &Store) -> Result<std::result::Result<u32, String>> {
-    let mut iterator = store.iter(Default::default())?;
+    let mut iterator = store.cursor(Default::default())?;
     let mut count = 0u32;
     iterator.seek_to_first()?;
     while let Some(key) = iterator.key() {

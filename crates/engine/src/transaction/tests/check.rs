@@ -67,9 +67,9 @@ fn is_conflict<T: std::fmt::Debug>(outcome: &Result<T>, on: &[u8]) -> bool {
 fn many(store: &Store, count: u32, key: &[u8], value: &[u8]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for n in 1..count {
-        batch.put(store.default_keyspace(), &[b'm', (n >> 8) as u8, n as u8], value).unwrap();
+        batch.put_in(store.default_keyspace(), [b'm', (n >> 8) as u8, n as u8], value).unwrap();
     }
-    batch.put(store.default_keyspace(), key, value).unwrap();
+    batch.put_in(store.default_keyspace(), key, value).unwrap();
     batch
 }
 
@@ -177,7 +177,7 @@ impl Executor for Busy {
         if self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS_MAX {
             let (tell, told) = mpsc::channel();
             std::thread::spawn(move || {
-                (0..3u8).try_for_each(|n| store.put(&[b'z', n], &[7; 600 << 10])).map(|()| tell.send(()))
+                (0..3u8).try_for_each(|n| store.put([b'z', n], [7; 600 << 10])).map(|()| tell.send(()))
             });
             let _ = told.recv_timeout(Duration::from_secs(1));
         }
@@ -194,8 +194,8 @@ fn a_commit_that_others_outrun_takes_its_turn() {
     let keyspace = store.default_keyspace();
     store.put(b"row", b"before").unwrap();
     let mut transaction = store.begin(TransactionOptions::pessimistic()).unwrap();
-    transaction.get_for_update(keyspace, b"row", LockMode::Exclusive).unwrap();
-    transaction.put(keyspace, b"row", b"after").unwrap();
+    transaction.get_for_update_in(keyspace, b"row", LockMode::Exclusive).unwrap();
+    transaction.put_in(keyspace, b"row", b"after").unwrap();
     *lock(&executor.store) = Some(store.clone());
     transaction.commit().unwrap();
     *lock(&executor.store) = None;
