@@ -53,7 +53,7 @@ fn tables(directory: &Path) -> Vec<PathBuf> {
 /// A store with one table, whose first block has a flipped byte, and what its listener hears.
 fn damaged(directory: &Path) -> (Store, Arc<Heard>, PathBuf) {
     let store = Store::open(directory).unwrap();
-    (0..2000).for_each(|n| store.put(&key(n), &[n as u8; 100]).unwrap());
+    (0..2000).for_each(|n| store.put(key(n), [n as u8; 100]).unwrap());
     store.flush().unwrap();
     store.close().unwrap();
     let [table] = tables(directory).try_into().unwrap();
@@ -83,10 +83,10 @@ fn damage_is_told_once_and_counted_each_time_and_other_keys_are_served() {
     let [known] = store.properties().damaged_files.try_into().unwrap();
     assert_eq!((known.file, known.offset), (file, offset));
     for n in [1000, 1999] {
-        assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&[n as u8; 100][..]));
+        assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&[n as u8; 100][..]));
     }
-    store.put(&key(0), b"written anew").unwrap();
-    assert_eq!(store.get(&key(0)).unwrap().as_deref(), Some(&b"written anew"[..]));
+    store.put(key(0), b"written anew").unwrap();
+    assert_eq!(store.get(key(0)).unwrap().as_deref(), Some(&b"written anew"[..]));
     assert_eq!((heard.damage().len(), store.statistics().damage_met), (1, 1000));
     store.close().unwrap();
 }
@@ -128,13 +128,13 @@ fn a_background_compaction_that_meets_damage_notes_it() {
     let (store, heard, _) = damaged(directory.path());
     // Three further tables of the same keys make level 0 due.
     for round in 0..3 {
-        (1..2000).step_by(2).for_each(|n| store.put(&key(n), &[round; 100]).unwrap());
+        (1..2000).step_by(2).for_each(|n| store.put(key(n), [round; 100]).unwrap());
         store.flush().unwrap();
     }
     assert!(store.wait_idle().unwrap_err().is_corruption());
     assert_eq!((heard.damage().len(), store.properties().damaged_files.len()), (1, 1));
     assert!(store.statistics().damage_met >= 1);
-    assert_eq!(store.get(&key(1)).unwrap().as_deref(), Some(&[2; 100][..]));
+    assert_eq!(store.get(key(1)).unwrap().as_deref(), Some(&[2; 100][..]));
     store.close().unwrap();
 }
 
@@ -144,7 +144,7 @@ fn damage_is_forgotten_with_the_table_that_had_it() {
     let store = Store::open(directory.path()).unwrap();
     for name in ["rows", "others"] {
         let keyspace = store.create_keyspace(name, Default::default()).unwrap();
-        keyspace.put(b"key", &[7; 1000]).unwrap();
+        keyspace.put(b"key", [7; 1000]).unwrap();
         keyspace.flush().unwrap();
     }
     store.close().unwrap();

@@ -93,7 +93,7 @@ fn build(env: &Env, volume: &SimVolume) -> Option<[Model; 2]> {
     let mut models = [Model::new(), Model::new()];
     let put = |models: &mut [Model; 2], which: usize, n: u64, value: &[u8]| -> Option<()> {
         let keyspace = if which == 0 { store.default_keyspace() } else { &other };
-        keyspace.put_with(&key_number(n), value, Durability::Synced).ok()?;
+        keyspace.put_with(key_number(n), value, Durability::Synced).ok()?;
         models[which].insert(key_number(n), value.to_vec());
         Some(())
     };
@@ -109,7 +109,7 @@ fn build(env: &Env, volume: &SimVolume) -> Option<[Model; 2]> {
     store.default_keyspace().delete_range(&gone.start, &gone.end).ok()?;
     models[0].retain(|key, _| !gone.contains(key));
     put(&mut models, 0, 3, b"in the deleted range")?;
-    other.delete_with(&key_number(7), Durability::Synced).ok()?;
+    other.delete_with(key_number(7), Durability::Synced).ok()?;
     models[1].remove(&key_number(7));
     store.close().ok()?;
     Some(models)
@@ -174,12 +174,12 @@ fn openings_for_one_write_on_a_real_disk() {
     for n in 0..count {
         let store = Store::open(directory.path()).unwrap();
         assert!(tables_by_level(&store)[0] <= 4);
-        store.put(&key_number(u64::from(n)), b"value").unwrap();
+        store.put(key_number(u64::from(n)), b"value").unwrap();
         store.close().unwrap();
     }
     let each = began.elapsed() / count;
     let store = Store::open(directory.path()).unwrap();
     println!("{count} openings, {each:?} each; tables {:?}", tables_by_level(&store));
-    assert!((0..count).all(|n| store.get(&key_number(u64::from(n))).unwrap().is_some()));
+    assert!((0..count).all(|n| store.get(key_number(u64::from(n))).unwrap().is_some()));
     store.close().unwrap();
 }
