@@ -106,6 +106,12 @@ pub(crate) struct Core {
     pub(crate) next_file: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
     manifest: Mutex<Option<Manifest>>,
+    /// What was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) mended: Mutex<Vec<StorageError>>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// There was a fast disk before the store was opened.
+    pub(crate) had_fast_disk: bool,
     /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
     /// edit could not be written for want of room.
     doubtful: Mutex<Vec<u64>>,
@@ -165,11 +171,13 @@ pub(crate) struct Parts {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
+    pub(crate) lossy_repair: Option<u64>,
+    pub(crate) had_fast_disk: bool,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number } =
+        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number, lossy_repair, had_fast_disk } =
             parts;
         let event = || env.executor.event();
         let id = StoreId::new();
@@ -187,6 +195,9 @@ impl Core {
             next_file: AtomicU64::new(next_file),
             snapshots: Mutex::default(),
             manifest: Mutex::new(manifest),
+            mended: Mutex::default(),
+            lossy_repair,
+            had_fast_disk,
             doubtful: Mutex::default(),
             manifest_returned: event(),
             work,
@@ -454,6 +465,8 @@ impl Core {
             next_file: Some(self.next_file.load(Ordering::Relaxed)),
             last_sequence: Some(self.visible.load(Ordering::Acquire)),
             next_keyspace: Some(registry.next_id),
+            lossy_repair: self.lossy_repair,
+            fast_disk: self.had_fast_disk || self.source.disks.is_some(),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {
@@ -541,6 +554,14 @@ impl Core {
         Ok(())
     }
 
+    /// Tells what was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) fn note_mended(&self, damages: Vec<StorageError>) {
+        for damage in &damages {
+            self.tell(|| StoreEvent::ManifestMended { damage: damage.clone().into() });
+        }
+        *lock(&self.mended) = damages;
+    }
+
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
         self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
@@ -596,6 +617,9 @@ impl ManifestBaton<'_> {
             }
             return Err(error.into());
         }
+        if let Some(error) = manifest.take_copy_failure() {
+            core.note_job_failure("copy manifest", error.into());
+        }
         for (id, number) in &edit.log_numbers {
             if let Some(keyspace) = lock(&core.registry).by_id.get(id) {
                 keyspace.log_number.store(*number, Ordering::Relaxed);
@@ -620,8 +644,12 @@ impl ManifestBaton<'_> {
             if unfinished.in_doubt {
                 core.fail(unfinished.error.clone());
             }
-            unfinished.into()
-        })
+            Error::from(unfinished)
+        })?;
+        if let Some(error) = manifest.take_copy_failure() {
+            core.note_job_failure("copy manifest", error.into());
+        }
+        Ok(())
     }
 
     /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the

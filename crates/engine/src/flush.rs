@@ -372,7 +372,7 @@ impl Core {
             grandparents: Vec::new(),
             output_level: 0,
             output: OutputRules {
-                table: keyspace.options.table_options(keyspace.id, 0),
+                table: keyspace.options.table_options(keyspace.id, &keyspace.name, 0),
                 target_file_bytes: u64::MAX,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),

@@ -95,7 +95,7 @@ pub use placement::PlacementRule;
 pub use placing::{PlacementDecision, PlacementProperties};
 pub use read::Value;
 pub use repair::{
-    LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
+    LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
 pub use situ_compaction::{CompactionFilter, Decision};
 pub use situ_table::{Compression, SequenceNumber};

@@ -46,6 +46,10 @@ pub(crate) struct State {
     pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
     /// The store was closed in order, with this log file as the last.
     pub(crate) closed: Option<u64>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// The store has a fast disk, or had one.
+    pub(crate) fast_disk: bool,
 }
 
 pub(crate) struct KeyspaceState {
@@ -67,6 +71,8 @@ impl State {
     fn apply(&mut self, edit: Edit, source: &Arc<TableSource>) -> Result<(), String> {
         self.next_file = edit.next_file.unwrap_or(self.next_file);
         self.closed = edit.closed;
+        self.lossy_repair = edit.lossy_repair.or(self.lossy_repair);
+        self.fast_disk |= edit.fast_disk;
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
         for (id, name) in edit.created {
@@ -182,12 +188,14 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let volume = Arc::clone(&joined.volume);
     let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
     let current = manifest::current(&*volume)?;
+    let mut damages = Vec::new();
     let mut state = match current {
         Some(_) if options.error_if_exists => {
             return Err(Error::Existence(format!("there is a store in {} already", volume.location())));
         }
         Some(number) => {
             let found = manifest::read(&*volume, number)?;
+            damages = found.damages;
             State::replay(found.edits, &source).map_err(|text| {
                 let name = FileName::Manifest(number);
                 Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
@@ -223,6 +231,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
     if read_only {
         let core = ground.read_only()?;
+        core.note_mended(damages);
         core.hold_tables(mode == Mode::Read { all: true })?;
         return Ok(Opened { core, locks });
     }
@@ -230,7 +239,12 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let volume = Arc::clone(&ground.volume);
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
-    let is_old = |name: &FileName| matches!(name, FileName::Manifest(number) if *number != manifest_number);
+    // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
+    core.note_mended(damages);
+    let is_old = |name: &FileName| match name {
+        FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
+        _ => false,
+    };
     let manifests = files.iter().map(|file| file.name).filter(is_old);
     let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
     let logs = |numbers: Vec<u64>| numbers.into_iter().map(FileName::Log).filter(is_there);
@@ -386,6 +400,8 @@ impl Ground<'_> {
             next_file: self.state.next_file,
             last_sequence: self.state.last_sequence,
             log_number: 0,
+            lossy_repair: self.state.lossy_repair,
+            had_fast_disk: self.state.fast_disk,
         }
     }
 
@@ -434,6 +450,8 @@ impl Ground<'_> {
             next_file: Some(next_file),
             last_sequence: Some(last_sequence),
             next_keyspace: Some(registry.next_id),
+            lossy_repair: self.state.lossy_repair,
+            fast_disk: self.state.fast_disk || self.source.disks.is_some(),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {
@@ -444,7 +462,8 @@ impl Ground<'_> {
             }
         }
         (self.before_manifest)()?;
-        let manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
+        let mut manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
+        let copy_failure = manifest.take_copy_failure();
         let parts = Parts {
             log: Some(log),
             manifest: Some(manifest),
@@ -453,7 +472,11 @@ impl Ground<'_> {
             log_number,
             ..self.parts(registry)
         };
-        Ok(Built { core: Arc::new(Core::new(parts)), manifest_number, old_logs, unused_logs })
+        let core = Arc::new(Core::new(parts));
+        if let Some(error) = copy_failure {
+            core.note_job_failure("copy manifest", error.into());
+        }
+        Ok(Built { core, manifest_number, old_logs, unused_logs })
     }
 }
 
@@ -481,7 +504,7 @@ pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) 
 /// no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any more.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
-    let FileName::Manifest(number) = file.name else { return Ok(false) };
+    let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };
     let names_tables = |edits: Vec<Edit>| edits.iter().any(|edit| !edit.added.is_empty());
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
@@ -520,6 +543,8 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
         next_keyspace: DEFAULT_KEYSPACE_ID + 1,
         keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]),
         closed: None,
+        lossy_repair: None,
+        fast_disk: false,
     })
 }
 
