@@ -479,8 +479,10 @@ fn a_crash_in_a_repair_costs_nothing() {
             let mut rng = Rng::new(seed);
             let copy = built.volume.crash_keep_all();
             let all = files(&copy);
+            let choice: Vec<_> =
+                all.iter().copied().filter(|(name, _)| !matches!(name, FileName::ManifestCopy(_))).collect();
             for _ in 0..3 {
-                let (name, bytes) = all[rng.index(all.len())];
+                let (name, bytes) = choice[rng.index(choice.len())];
                 if matches!(name, FileName::Table(_) | FileName::Log(_)) {
                     copy.rot(name, rng.below(bytes.max(1)), 1);
                 }
@@ -518,7 +520,6 @@ fn a_crash_in_a_repair_costs_nothing() {
                 assert!(report.was_sound || !finished, "{report}");
                 if report.rebuilt {
                     let is_as_foretold = foretold.rebuilt && report.keyspaces == foretold.keyspaces;
-                    if !is_as_foretold { eprintln!("DBG seed {seed} foretold {foretold}\n {:?}\nreport {report}\n {:?}", foretold.keyspaces, report.keyspaces); }
                     differ.fetch_add(u64::from(!is_as_foretold), Ordering::Relaxed);
                 }
                 assert!(check(env, &volume).is_sound(), "{report}");
