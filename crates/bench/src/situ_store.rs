@@ -17,7 +17,7 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use situ::{Durability, Iter, Options, ReadOptions, WriteBatch};
+use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
 
 use crate::store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
 
@@ -195,23 +195,23 @@ fn durability(sync: bool) -> Durability {
     if sync { Durability::Synced } else { Durability::Buffered }
 }
 
-/// Walks with `step` from where the iterator stands.
+/// Walks with `step` from where the cursor stands.
 fn walk(
-    mut iterator: Iter,
+    mut cursor: Cursor,
     limit: u64,
     each: &mut EachEntry<'_>,
-    step: fn(&mut Iter) -> situ::Result<()>,
+    step: fn(&mut Cursor) -> situ::Result<()>,
 ) -> Result<u64, StoreFailure> {
     let mut count = 0;
     while count < limit {
-        let (Some(key), Some(value)) = (iterator.key(), iterator.value()) else { break };
+        let (Some(key), Some(value)) = (cursor.key(), cursor.value()) else { break };
         count += 1;
         if each(key, value).is_break() {
             break;
         }
         // The last entry is not stepped over: a step may read a block that no one asked for.
         if count < limit {
-            step(&mut iterator)?;
+            step(&mut cursor)?;
         }
     }
     Ok(count)
@@ -242,26 +242,26 @@ impl Store for SituStore {
         let mut batch = WriteBatch::new();
         for change in changes {
             match *change {
-                Change::Put(key, value) => batch.put(keyspace, key, value)?,
-                Change::Delete(key) => batch.delete(keyspace, key)?,
+                Change::Put(key, value) => batch.put_in(keyspace, key, value)?,
+                Change::Delete(key) => batch.delete_in(keyspace, key)?,
             }
         }
         Ok(self.store.write_with(batch, durability(sync))?)
     }
 
     fn scan(&self, start: &[u8], limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
-        let mut iterator = self.store.iter(ReadOptions::default())?;
-        iterator.seek(start)?;
-        walk(iterator, limit, each, Iter::next)
+        let mut cursor = self.store.cursor(ReadOptions::default())?;
+        cursor.seek(start)?;
+        walk(cursor, limit, each, Cursor::next)
     }
 
     fn scan_reverse(&self, start: Option<&[u8]>, limit: u64, each: &mut EachEntry<'_>) -> Result<u64, StoreFailure> {
-        let mut iterator = self.store.iter(ReadOptions::default())?;
+        let mut cursor = self.store.cursor(ReadOptions::default())?;
         match start {
-            Some(start) => iterator.seek_for_prev(start)?,
-            None => iterator.seek_to_last()?,
+            Some(start) => cursor.seek_for_prev(start)?,
+            None => cursor.seek_to_last()?,
         }
-        walk(iterator, limit, each, Iter::prev)
+        walk(cursor, limit, each, Cursor::prev)
     }
 
     fn flush(&self) -> Result<(), StoreFailure> {

@@ -77,7 +77,7 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     let heard = Arc::new(SetAside::default());
     let mut store_options = existing();
     store_options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
-    let store = Store::open(directory, store_options).map_err(failed)?;
+    let store = Store::open_with(directory, store_options).map_err(failed)?;
     let drained = store.drain_fast_disk();
     let closed = store.close();
     let set_aside = std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner));

@@ -53,7 +53,7 @@ pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
         items.put(&mut batch, &key, &value).map_err(|why| Failure::new("cannot write the key", why))?;
         items.seal(&mut batch).map_err(failed)?;
     } else {
-        batch.put(&writable.keyspace(name, true)?, &key, &value).map_err(failed)?;
+        batch.put_in(&writable.keyspace(name, true)?, &key, &value).map_err(failed)?;
     }
     writable.store.write_with(batch, durability(options.sync)).map_err(failed)?;
     writable.close()?;

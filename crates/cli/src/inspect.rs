@@ -18,8 +18,8 @@ mod tree;
 use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
+use situ::Store;
 use situ::storage::{DirectoryVolume, Volume};
-use situ::{Options, Store};
 use std::sync::Arc;
 
 /// Columns of what is drawn.
@@ -39,7 +39,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     }
     let mut seen = tree::Seen::default();
     for left in (0..LOOKS_MAX).rev() {
-        match Store::open_read_only(&directory, Options::default()) {
+        match Store::open_read_only(&directory) {
             Ok(store) => {
                 if let Some(report) = tree::look(&store, &*volume()?, &directory, &mut seen, left == 0)? {
                     return tree::show(&report, &directory, options.all, out);

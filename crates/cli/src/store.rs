@@ -20,7 +20,7 @@ use crate::text::Encoding;
 /// # Errors
 /// As [`Failure::store`].
 pub(crate) fn open_to_read(directory: &Path) -> Result<Store, Failure> {
-    let store = Store::open_read_only(directory, Options::default()).map_err(|error| {
+    let store = Store::open_read_only(directory).map_err(|error| {
         Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
     tell_mended(&store);
@@ -61,13 +61,11 @@ impl Writable {
     /// # Errors
     /// There is none of that name, or it cannot be made.
     pub(crate) fn keyspace(&self, name: &str, create: bool) -> Result<Keyspace, Failure> {
-        match self.store.keyspace(name) {
-            Err(Error::NoSuchKeyspace { .. }) if create => {
-                let made = self.store.create_keyspace(name, Default::default());
-                made.map_err(|error| self.failure(format!("cannot make the keyspace {name:?}"), &error))
-            }
-            _ => keyspace(&self.store, name),
+        if !create {
+            return keyspace(&self.store, name);
         }
+        let found_or_made = self.store.keyspace(name);
+        found_or_made.map_err(|error| self.failure(format!("cannot make the keyspace {name:?}"), &error))
     }
 
     /// An operation on it failed.
@@ -99,7 +97,7 @@ impl Writable {
 /// # Errors
 /// It does not; the text names those that do.
 pub(crate) fn keyspace(store: &Store, name: &str) -> Result<Keyspace, Failure> {
-    store.keyspace(name).map_err(|error| match error {
+    store.existing_keyspace(name).map_err(|error| match error {
         Error::NoSuchKeyspace { .. } => Failure::new(format!("there is no keyspace {name:?}"), "it was never made")
             .cure(format!("the store has: {}", store.keyspace_names().join(", "))),
         error => Failure::new(format!("cannot use the keyspace {name:?}"), error),
@@ -196,7 +194,7 @@ impl Readable {
         }
         let limit = range.limit.unwrap_or(u64::MAX);
         let failed = |error: Error| Failure::store("cannot read the store", &self.directory, &error);
-        let mut iterator = self.keyspace.iter(options).map_err(failed)?;
+        let mut iterator = self.keyspace.cursor(options).map_err(failed)?;
         if reverse { iterator.seek_to_last() } else { iterator.seek_to_first() }.map_err(failed)?;
         let mut seen = 0;
         while seen < limit {

@@ -113,8 +113,8 @@ fn a_compaction_drops_dead_items() {
         assert_eq!(serving.wait(), Some(0));
     };
     let stored = || {
-        let store = situ::Store::open_read_only(at.join("situ-data"), situ::Options::default()).unwrap();
-        let items = store.keyspace("items").unwrap();
+        let store = situ::Store::open_read_only(at.join("situ-data")).unwrap();
+        let items = store.existing_keyspace("items").unwrap();
         let keys = ["expired", "flushed", "kept"];
         keys.into_iter().filter(|key| items.contains(key.as_bytes()).unwrap()).collect::<Vec<_>>()
     };

@@ -10,11 +10,12 @@
 //! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
 //! of the store repeats, and a system call for each file that the page cache does not hold.
 
+use crate::cursor::Cursor;
 use crate::future::ReadFuture;
-use crate::iter::Iter;
 use crate::keyspace::{Keyspace, in_key_order, table_read_options};
-use crate::options::ReadOptions;
-use crate::read::{Lookup, Value};
+use crate::options::{ReadOptions, setters};
+use crate::read::Lookup;
+use crate::value::Value;
 use crate::{Error, Result};
 use arc_swap::Guard;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
@@ -28,7 +29,7 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// Which entries a page of a scan holds, and how many.
 ///
 /// ```
-/// use situ_engine::{Options, ReadOptions, ScanOptions, Store};
+/// use situ_engine::{ReadOptions, ScanOptions, Store};
 ///
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
@@ -40,13 +41,13 @@ const AT_ONCE_FOR: Duration = Duration::from_micros(200);
 /// #         std::thread::yield_now();
 /// #     }
 /// # }
-/// let store = Store::open(directory.path(), Options::default())?;
+/// let store = Store::open(directory.path())?;
 /// for key in ["apple", "banana", "cherry"] {
-///     store.put(key.as_bytes(), b"fruit")?;
+///     store.put(key, "fruit")?;
 /// }
 /// // All pages of one moment.
 /// let read = ReadOptions::default().at(&store.snapshot()?);
-/// let mut next = Some(ScanOptions { read, entries_max: 2, ..ScanOptions::default() });
+/// let mut next = Some(ScanOptions::default().read(read).entries_max(2));
 /// let mut keys = Vec::new();
 /// while let Some(options) = next {
 ///     let page = wait(store.scan_async(&options)?)?; // in an asynchronous function: `.await?`
@@ -68,6 +69,8 @@ pub struct ScanOptions {
     /// The page ends with the entry that brings keys and values to this many bytes. Default: 1 MiB.
     pub bytes_max: usize,
 }
+
+setters!(ScanOptions { read: ReadOptions, reverse: bool, entries_max: usize, bytes_max: usize });
 
 impl Default for ScanOptions {
     fn default() -> ScanOptions {
@@ -128,8 +131,8 @@ struct Filling {
 
 impl Filling {
     /// Fills the page to its end. True if there are further entries.
-    fn fill(&mut self, iterator: &mut Iter, options: &ScanOptions) -> Result<bool> {
-        let advance = |iterator: &mut Iter| if options.reverse { iterator.prev() } else { iterator.next() };
+    fn fill(&mut self, iterator: &mut Cursor, options: &ScanOptions) -> Result<bool> {
+        let advance = |iterator: &mut Cursor| if options.reverse { iterator.prev() } else { iterator.next() };
         match (self.entries.last(), options.reverse) {
             (None, false) => iterator.seek_to_first()?,
             (None, true) => iterator.seek_to_last()?,
@@ -164,7 +167,11 @@ impl Keyspace {
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+    pub fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<ReadFuture> {
+        self.get_bytes_async(key.as_ref(), options)
+    }
+
+    fn get_bytes_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
         let (view, sequence) = self.at(options)?;
         let found = Lookup::new(key, sequence, at_once(options)).run(&view);
         if let Some(outcome) = settled(found, options) {
@@ -184,14 +191,14 @@ impl Keyspace {
         })
     }
 
-    /// Like [`multi_get`](Keyspace::multi_get), without blocking: ready at once if all answers can be had at once;
+    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;
     /// otherwise a thread of the store reads what it does not know.
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn multi_get_async<K: AsRef<[u8]>>(
+    pub fn multi_get_async(
         &self,
-        keys: &[K],
+        keys: &[impl AsRef<[u8]>],
         options: &ReadOptions,
     ) -> Result<ReadFuture<Vec<Option<Value>>>> {
         let (view, sequence) = self.at(options)?;
@@ -238,7 +245,7 @@ impl Keyspace {
         let view = Guard::into_inner(view);
         let mut page = Filling::default();
         let filled = self
-            .iter_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
+            .cursor_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
             .and_then(|mut iterator| page.fill(&mut iterator, options));
         if let Some(outcome) = settled(filled, &options.read) {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
@@ -248,7 +255,7 @@ impl Keyspace {
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);
-            let mut iterator = keyspace.iter_over(view, sequence, options.read.clone(), table_options)?;
+            let mut iterator = keyspace.cursor_over(view, sequence, options.read.clone(), table_options)?;
             let more = page.fill(&mut iterator, &options)?;
             Ok(page.finish(more))
         })

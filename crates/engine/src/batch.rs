@@ -2,6 +2,7 @@
 //! `docs/formats/batch.md`.
 
 use crate::keyspace::Keyspace;
+use crate::open::DEFAULT_KEYSPACE_ID;
 use crate::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
 use crate::varint::{Decoder, put_bytes, put_varint};
 use crate::{Error, Result};
@@ -24,19 +25,38 @@ impl StoreId {
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
-/// Changes that are applied atomically, in order, across keyspaces of one store. It can be written to that store only, and
-/// not when it has been closed and opened again in between.
+/// Where a change goes.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Target {
+    /// The store whose keyspace it is; none for the keyspace `default`, which has the same number in every store.
+    store: Option<StoreId>,
+    keyspace: u32,
+}
+
+impl Target {
+    pub(crate) const DEFAULT: Target = Target { store: None, keyspace: DEFAULT_KEYSPACE_ID };
+
+    pub(crate) fn of(keyspace: &Keyspace) -> Target {
+        Target { store: Some(keyspace.store_id()), keyspace: keyspace.id() }
+    }
+}
+
+/// Changes that are applied atomically, in order, across keyspaces of one store.
+///
+/// [`put`](WriteBatch::put), [`delete`](WriteBatch::delete) and [`delete_range`](WriteBatch::delete_range) change the keyspace
+/// `default`; a batch of these alone can be written to any store. Methods that end in `_in` change the keyspace that they
+/// name. Such a batch can be written to that keyspace's store only, and no more when the store has been closed and opened again.
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
-/// let users = store.create_keyspace("users", Default::default())?;
+/// let store = situ_engine::Store::open(directory.path())?;
+/// let users = store.keyspace("users")?;
 /// let mut batch = situ_engine::WriteBatch::new();
-/// batch.put(&users, b"ada", b"1815")?;
-/// batch.delete(store.default_keyspace(), b"draft")?;
+/// batch.put_in(&users, "ada", "1815")?;
+/// batch.delete("draft")?;
 /// store.write(batch)?;
-/// assert_eq!(users.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+/// assert_eq!(users.get("ada")?.unwrap(), "1815");
 /// # store.close()
 /// # }
 /// ```
@@ -86,39 +106,59 @@ impl WriteBatch {
         WriteBatch::default()
     }
 
-    /// Sets `key` to `value`.
+    /// Sets `key` to `value` in the keyspace `default`.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the key is empty or longer than [`KEY_BYTES_MAX`], the value is longer than
-    /// [`VALUE_BYTES_MAX`], the batch would exceed [`BATCH_BYTES_MAX`], or it holds changes of another store.
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        check_value(value)?;
-        self.push_to(keyspace, KeyKind::Put, key, Some(value))
+    /// [`VALUE_BYTES_MAX`], or the batch would exceed [`BATCH_BYTES_MAX`].
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.push_put(Target::DEFAULT, key.as_ref(), value.as_ref())
     }
 
-    /// Removes `key`; no error if it does not exist.
+    /// Sets `key` to `value` in `keyspace`.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put); [`Error::Invalid`] if the batch holds changes for keyspaces of another store.
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.push_put(Target::of(keyspace), key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key` from the keyspace `default`; no error if it does not exist.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put).
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.push_to(keyspace, KeyKind::Delete, key, None)
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push_delete(Target::DEFAULT, key.as_ref())
     }
 
-    /// Removes all keys in `begin..end`. Costs the same however many there are. An empty range is no change.
+    /// Removes `key` from `keyspace`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put_in`](WriteBatch::put_in).
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push_delete(Target::of(keyspace), key.as_ref())
+    }
+
+    /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty range is
+    /// no change.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
-    pub fn delete_range(&mut self, keyspace: &Keyspace, begin: &[u8], end: &[u8]) -> Result<()> {
-        check_key(end)?;
-        if begin >= end {
-            return Ok(());
-        }
-        // No key is empty, so the range from the empty key is the range from the smallest key there can be.
-        let begin = if begin.is_empty() { &[0][..] } else { begin };
-        if begin >= end {
-            return Ok(());
-        }
-        self.push_to(keyspace, KeyKind::RangeDelete, begin, Some(end))
+    pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
+        self.push_delete_range(Target::DEFAULT, begin.as_ref(), end.as_ref())
+    }
+
+    /// Removes all keys in `begin..end` from `keyspace`, as [`delete_range`](WriteBatch::delete_range) does.
+    ///
+    /// # Errors
+    /// As [`put_in`](WriteBatch::put_in), for both keys; `begin` may be empty.
+    pub fn delete_range_in(
+        &mut self,
+        keyspace: &Keyspace,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.push_delete_range(Target::of(keyspace), begin.as_ref(), end.as_ref())
     }
 
     /// How many changes.
@@ -144,11 +184,34 @@ impl WriteBatch {
         self.store = None;
     }
 
-    fn push_to(&mut self, keyspace: &Keyspace, kind: KeyKind, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let store = keyspace.store_id();
-        self.check_store(store)?;
-        self.push(kind, keyspace.id(), key, value)?;
-        self.store = Some(store);
+    pub(crate) fn push_put(&mut self, target: Target, key: &[u8], value: &[u8]) -> Result<()> {
+        check_value(value)?;
+        self.push_to(target, KeyKind::Put, key, Some(value))
+    }
+
+    pub(crate) fn push_delete(&mut self, target: Target, key: &[u8]) -> Result<()> {
+        self.push_to(target, KeyKind::Delete, key, None)
+    }
+
+    pub(crate) fn push_delete_range(&mut self, target: Target, begin: &[u8], end: &[u8]) -> Result<()> {
+        check_key(end)?;
+        if begin >= end {
+            return Ok(());
+        }
+        // No key is empty, so the range from the empty key is the range from the smallest key there can be.
+        let begin = if begin.is_empty() { &[0][..] } else { begin };
+        if begin >= end {
+            return Ok(());
+        }
+        self.push_to(target, KeyKind::RangeDelete, begin, Some(end))
+    }
+
+    fn push_to(&mut self, target: Target, kind: KeyKind, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        if let Some(store) = target.store {
+            self.check_store(store)?;
+        }
+        self.push(kind, target.keyspace, key, value)?;
+        self.store = self.store.or(target.store);
         Ok(())
     }
 

@@ -149,7 +149,11 @@ impl fmt::Display for Error {
             Error::ReadOnly => f.write_str("the store is open read-only; open it for writing to change it"),
             Error::Closed => f.write_str("the store is closed"),
             Error::NoSuchKeyspace { name } => {
-                write!(f, "there is no keyspace {name:?}; create it first, or list the keyspaces to see what there is")
+                write!(
+                    f,
+                    "there is no keyspace {name:?}; list the keyspaces to see what there is, or open the store for writing and \
+                     create it (Store::keyspace)"
+                )
             }
             Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} has been dropped"),
             Error::TooManyWaiting { waiting_bytes } => write!(

@@ -6,7 +6,7 @@ use crate::batch::StoreId;
 use crate::commit::{Request, Write};
 use crate::core::{Core, lock, panic_text, wake};
 use crate::options::Durability;
-use crate::read::Value;
+use crate::value::Value;
 use crate::{Error, Result};
 use situ_device::{Env, Event};
 use situ_storage::Error as StorageError;

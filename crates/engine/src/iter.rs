@@ -1,326 +1,324 @@
-//! Iterators over a keyspace: what a user sees of the merged internal entries.
+//! Iterators: `for pair in store.range("a".."b")? { let (key, value) = pair?; … }`.
 //!
-//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at
-//! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
-//! first, so the last one at or below the snapshot decides, and the key is left only then.
+//! An iterator is made of cursors. Whichever end is used first gets the cursor that was opened with the iterator; a second one
+//! is opened only when the other end is used, too, over the same view, sequence number and (of a transaction) own writes.
 //!
-//! Range tombstones are looked up by key for each candidate. Going forward, when a tombstone of one source covers an
-//! entry of an older source, all older sources jump to the tombstone's end: a scan over a deleted range costs one seek,
-//! not one step for each dead entry.
+//! **Invariants.** A cursor stands on the entry that it gave last. So what is left lies strictly between the two, and the
+//! iterator has ended when a step takes one of them to where the other one stands, or beyond, or nowhere: each entry is given
+//! exactly once. Both see the same entries, whatever is written, flushed or compacted meanwhile.
 //!
-//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
-//! returned key, whose key and value were copied.
+//! **Failure.** An error is given once and ends the iterator.
+//!
+//! **Rejected.** *One cursor that goes back and forth*: each change of the end would cost a seek. *Two cursors from the
+//! beginning*: nearly every iterator goes one way, and a cursor holds blocks.
 
-use crate::merge::{MergeCursor, Source};
+use crate::Result;
+use crate::cursor::Cursor;
+use crate::keyspace::{Keyspace, table_read_options};
 use crate::options::ReadOptions;
-use crate::read::unexpected_kind;
+use crate::range::KeyRange;
+use crate::value::{Key, Value};
 use crate::view::View;
-use crate::{Error, Result};
-use situ_table::range_del::TombstoneIndex;
-use situ_table::{Cursor, KeyKind, KeyRef, Trailer};
 use std::fmt;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
-/// Range tombstones of one source.
-pub(crate) struct RankedTombstones {
-    pub(crate) rank: usize,
-    pub(crate) index: Arc<TombstoneIndex>,
+/// What a cursor can do, with a transaction's writes or without.
+pub(crate) trait Walk {
+    fn seek_to_first(&mut self) -> Result<()>;
+    fn seek_to_last(&mut self) -> Result<()>;
+    fn next(&mut self) -> Result<()>;
+    fn prev(&mut self) -> Result<()>;
+    fn entry(&self) -> Option<(&[u8], &[u8])>;
+}
+
+/// Makes [`Walk`] of a cursor's own methods of the same names.
+macro_rules! walk_by_own_methods {
+    ($cursor:ty) => {
+        impl $crate::iter::Walk for $cursor {
+            fn seek_to_first(&mut self) -> $crate::Result<()> {
+                <$cursor>::seek_to_first(self)
+            }
+
+            fn seek_to_last(&mut self) -> $crate::Result<()> {
+                <$cursor>::seek_to_last(self)
+            }
+
+            fn next(&mut self) -> $crate::Result<()> {
+                <$cursor>::next(self)
+            }
+
+            fn prev(&mut self) -> $crate::Result<()> {
+                <$cursor>::prev(self)
+            }
+
+            #[inline]
+            fn entry(&self) -> Option<(&[u8], &[u8])> {
+                self.key().zip(self.value())
+            }
+        }
+    };
+}
+
+pub(crate) use walk_by_own_methods;
+
+walk_by_own_methods!(Cursor);
+
+/// Opens cursors over the same entries, as many as are asked for.
+pub(crate) trait Source {
+    type Cursor: Walk;
+
+    fn cursor(&self) -> Result<Self::Cursor>;
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Forward,
-    Backward,
+enum End {
+    Front,
+    Back,
 }
 
-/// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
+/// The cursors at both ends; see the [module](self).
+pub(crate) struct Ends<S: Source> {
+    source: S,
+    /// The cursor that was opened with the iterator, until an end is used.
+    opened: Option<S::Cursor>,
+    front: Option<S::Cursor>,
+    back: Option<S::Cursor>,
+    ended: bool,
+}
+
+impl<S: Source> Ends<S> {
+    pub(crate) fn new(source: S) -> Result<Ends<S>> {
+        let opened = Some(source.cursor()?);
+        Ok(Ends { source, opened, front: None, back: None, ended: false })
+    }
+
+    pub(crate) fn next(&mut self) -> Option<Result<(Key, Value)>> {
+        self.give(End::Front)
+    }
+
+    pub(crate) fn next_back(&mut self) -> Option<Result<(Key, Value)>> {
+        self.give(End::Back)
+    }
+
+    fn give(&mut self, end: End) -> Option<Result<(Key, Value)>> {
+        if self.ended {
+            return None;
+        }
+        let outcome = self.step(end).transpose();
+        if !matches!(outcome, Some(Ok(_))) {
+            // What the cursors keep alive can go before the iterator does.
+            self.ended = true;
+            (self.opened, self.front, self.back) = (None, None, None);
+        }
+        outcome
+    }
+
+    fn step(&mut self, end: End) -> Result<Option<(Key, Value)>> {
+        let (here, other) = match end {
+            End::Front => (&mut self.front, &self.back),
+            End::Back => (&mut self.back, &self.front),
+        };
+        let cursor = match here {
+            Some(cursor) => {
+                match end {
+                    End::Front => cursor.next()?,
+                    End::Back => cursor.prev()?,
+                }
+                cursor
+            }
+            None => {
+                let opened = self.opened.take();
+                let cursor = here.insert(opened.map_or_else(|| self.source.cursor(), Ok)?);
+                match end {
+                    End::Front => cursor.seek_to_first()?,
+                    End::Back => cursor.seek_to_last()?,
+                }
+                cursor
+            }
+        };
+        let Some((key, value)) = cursor.entry() else { return Ok(None) };
+        if let Some((given, _)) = other.as_ref().and_then(Walk::entry) {
+            let have_met = match end {
+                End::Front => key >= given,
+                End::Back => key <= given,
+            };
+            if have_met {
+                return Ok(None);
+            }
+        }
+        Ok(Some((Key::copied(key), Value::copied(value))))
+    }
+}
+
+impl<S: Source> fmt::Debug for Ends<S> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = |cursor: &Option<S::Cursor>| {
+            let key = cursor.as_ref().and_then(Walk::entry).map(|(key, _)| key.escape_ascii().to_string());
+            key.unwrap_or_else(|| "nothing".to_owned())
+        };
+        write!(f, "gave {} and, from behind, {}; ended: {}", given(&self.front), given(&self.back), self.ended)
+    }
+}
+
+/// A keyspace at one moment.
+pub(crate) struct Moment {
+    keyspace: Keyspace,
+    view: Arc<View>,
+    sequence: u64,
+    pub(crate) options: ReadOptions,
+}
+
+impl Moment {
+    pub(crate) fn of(keyspace: &Keyspace, options: ReadOptions) -> Result<Moment> {
+        let (view, sequence) = keyspace.at(&options)?;
+        Ok(Moment { keyspace: keyspace.clone(), view: arc_swap::Guard::into_inner(view), sequence, options })
+    }
+}
+
+impl Source for Moment {
+    type Cursor = Cursor;
+
+    fn cursor(&self) -> Result<Cursor> {
+        let table_options = table_read_options(&self.options);
+        self.keyspace.cursor_over(Arc::clone(&self.view), self.sequence, self.options.clone(), table_options)
+    }
+}
+
+/// An iterator over keys and values in key order, at one moment of the keyspace's life; what is written after it was made is
+/// not seen. It goes from both ends, so that `.rev()` begins with the last key. After an error it ends.
 ///
-/// It starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
+/// Keys and values are copied out of the store. Where that matters, use a [`Cursor`]. An iterator keeps memtables and tables
 /// alive that it may need; drop it when done.
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
-/// for key in ["apple", "banana", "cherry"] {
-///     store.put(key.as_bytes(), b"fruit")?;
+/// let store = situ_engine::Store::open(directory.path())?;
+/// for (name, born) in [("ada", "1815"), ("alan", "1912"), ("grace", "1906")] {
+///     store.put(name, born)?;
 /// }
-/// let mut iterator = store.iter(Default::default())?;
-/// iterator.seek(b"b")?;
-/// assert_eq!(iterator.key(), Some(&b"banana"[..]));
-/// iterator.prev()?;
-/// assert_eq!(iterator.key(), Some(&b"apple"[..]));
+/// for pair in store.range("a".."b")? {
+///     let (name, born) = pair?;
+///     assert!(name.starts_with(b"a") && born.len() == 4);
+/// }
+/// let latest_first = store.prefix("a")?.rev().map(|pair| Ok(pair?.0)).collect::<situ_engine::Result<Vec<_>>>()?;
+/// assert_eq!(latest_first, ["alan", "ada"]);
 /// # store.close()
 /// # }
 /// ```
-pub struct Iter {
-    merge: MergeCursor<Source>,
-    tombstones: Vec<RankedTombstones>,
-    sequence: u64,
-    lower: Option<Vec<u8>>,
-    upper: Option<Vec<u8>>,
-    direction: Direction,
-    valid: bool,
-    /// The present entry's key and value while going backward; the key to leave behind while going forward.
-    key: Vec<u8>,
-    value: Vec<u8>,
-    _view: Arc<View>,
-}
+#[must_use = "iterators do nothing unless they are used"]
+pub struct Iter(Ends<Moment>);
 
-impl Iter {
-    pub(crate) fn new(
-        view: Arc<View>,
-        sources: Vec<Source>,
-        tombstones: Vec<RankedTombstones>,
-        sequence: u64,
-        options: ReadOptions,
-    ) -> Iter {
-        Iter {
-            merge: MergeCursor::new(sources),
-            tombstones,
-            sequence,
-            lower: options.lower_bound,
-            upper: options.upper_bound,
-            direction: Direction::Forward,
-            valid: false,
-            key: Vec::new(),
-            value: Vec::new(),
-            _view: view,
-        }
-    }
+impl Iterator for Iter {
+    type Item = Result<(Key, Value)>;
 
-    /// Whether it stands on an entry.
-    #[inline]
-    pub fn valid(&self) -> bool {
-        self.valid
-    }
-
-    /// The present key; `None` if it stands nowhere.
-    #[inline]
-    pub fn key(&self) -> Option<&[u8]> {
-        self.valid.then(|| match self.direction {
-            Direction::Forward => self.merge.key().user,
-            Direction::Backward => &self.key,
-        })
-    }
-
-    /// The present value; `None` if it stands nowhere.
-    #[inline]
-    pub fn value(&self) -> Option<&[u8]> {
-        self.valid.then(|| match self.direction {
-            Direction::Forward => self.merge.value(),
-            Direction::Backward => &self.value,
-        })
-    }
-
-    /// To the first key (of the bounds).
-    ///
-    /// # Errors
-    /// A table could not be read, or is damaged; the iterator stands nowhere then and may be positioned again.
-    pub fn seek_to_first(&mut self) -> Result<()> {
-        match self.lower.clone() {
-            Some(lower) => self.seek(&lower),
-            None => self.moving(|iter| {
-                iter.direction = Direction::Forward;
-                iter.merge.first()?;
-                iter.settle_forward(false)
-            }),
-        }
-    }
-
-    /// To the last key (of the bounds).
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
-    pub fn seek_to_last(&mut self) -> Result<()> {
-        self.moving(|iter| {
-            iter.direction = Direction::Backward;
-            match iter.upper.clone() {
-                // The trailer that sorts first: the bound itself stays outside.
-                Some(upper) => iter.merge.seek_before(KeyRef::new(&upper, Trailer::NEWEST))?,
-                None => iter.merge.last()?,
-            }
-            iter.settle_backward()
-        })
-    }
-
-    /// To the first key at or behind `key`.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.moving(|iter| {
-            iter.direction = Direction::Forward;
-            let from = match &iter.lower {
-                Some(lower) if &lower[..] > key => lower.clone(),
-                _ => key.to_vec(),
-            };
-            iter.merge.seek(KeyRef::new(&from, Trailer::seek(iter.sequence)))?;
-            iter.settle_forward(false)
-        })
-    }
-
-    /// To the last key at or before `key`.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        if self.upper.as_ref().is_some_and(|upper| &upper[..] <= key) {
-            return self.seek_to_last();
-        }
-        self.moving(|iter| {
-            iter.direction = Direction::Backward;
-            iter.merge.seek_before(KeyRef::new(key, Trailer::OLDEST))?;
-            iter.settle_backward()
-        })
-    }
-
-    /// One key forward. Nothing happens if it stands nowhere.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
-    #[expect(clippy::should_implement_trait, reason = "the field's name for it, and it can fail")]
-    pub fn next(&mut self) -> Result<()> {
-        if !self.valid {
-            return Ok(());
-        }
-        self.moving(|iter| {
-            if iter.direction == Direction::Backward {
-                // The merge stands before all versions of the present key.
-                iter.direction = Direction::Forward;
-                let key = std::mem::take(&mut iter.key);
-                iter.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
-                iter.key = key;
-            } else {
-                iter.key.clear();
-                iter.key.extend_from_slice(iter.merge.key().user);
-                iter.merge.next()?;
-            }
-            iter.settle_forward(true)
-        })
-    }
-
-    /// One key backward. Nothing happens if it stands nowhere.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](Iter::seek_to_first).
-    pub fn prev(&mut self) -> Result<()> {
-        if !self.valid {
-            return Ok(());
-        }
-        self.moving(|iter| {
-            if iter.direction == Direction::Forward {
-                iter.direction = Direction::Backward;
-                let key = iter.merge.key().user.to_vec();
-                iter.merge.seek_before(KeyRef::new(&key, Trailer::NEWEST))?;
-            }
-            iter.settle_backward()
-        })
-    }
-
-    fn moving(&mut self, step: impl FnOnce(&mut Iter) -> Result<bool, Error>) -> Result<()> {
-        self.valid = false;
-        match step(self) {
-            Ok(valid) => {
-                self.valid = valid;
-                Ok(())
-            }
-            Err(error) => Err(error),
-        }
-    }
-
-    /// Finds the next visible entry from where the merge stands; with `skip`, of a key behind `self.key`.
-    fn settle_forward(&mut self, mut skip: bool) -> Result<bool, Error> {
-        while self.merge.valid() {
-            let KeyRef { user, trailer } = self.merge.key();
-            if self.upper.as_ref().is_some_and(|upper| user >= &upper[..]) {
-                return Ok(false);
-            }
-            if trailer.sequence() > self.sequence || skip && user == &self.key[..] {
-                self.merge.next()?;
-                continue;
-            }
-            if !self.tombstones.is_empty()
-                && let Some((rank, end)) = self.covered(user, trailer.sequence(), self.merge.rank())
-            {
-                self.key.clear();
-                self.key.extend_from_slice(user);
-                skip = true;
-                if rank < self.merge.rank() {
-                    self.merge.skip_to(rank, &end)?;
-                } else {
-                    self.merge.next()?;
-                }
-                continue;
-            }
-            match trailer.kind() {
-                Some(KeyKind::Put) => return Ok(true),
-                Some(KeyKind::Delete) => {
-                    self.key.clear();
-                    self.key.extend_from_slice(user);
-                    skip = true;
-                    self.merge.next()?;
-                }
-                kind => return Err(unexpected_kind(user, kind)),
-            }
-        }
-        Ok(false)
-    }
-
-    /// Finds the previous visible key from where the merge stands.
-    fn settle_backward(&mut self) -> Result<bool, Error> {
-        // What the versions of `self.key` met so far add up to.
-        let mut alive = false;
-        let mut have_key = false;
-        while self.merge.valid() {
-            let KeyRef { user, trailer } = self.merge.key();
-            if have_key && user != &self.key[..] {
-                if alive {
-                    return Ok(true);
-                }
-                have_key = false;
-            }
-            if !have_key {
-                if self.lower.as_ref().is_some_and(|lower| user < &lower[..]) {
-                    return Ok(false);
-                }
-                self.key.clear();
-                self.key.extend_from_slice(user);
-                have_key = true;
-                alive = false;
-            }
-            if trailer.sequence() <= self.sequence {
-                let covered =
-                    !self.tombstones.is_empty() && self.covered(user, trailer.sequence(), self.merge.rank()).is_some();
-                match trailer.kind() {
-                    Some(KeyKind::Put) if !covered => {
-                        alive = true;
-                        self.value.clear();
-                        self.value.extend_from_slice(self.merge.value());
-                    }
-                    Some(KeyKind::Put | KeyKind::Delete) => alive = false,
-                    kind => return Err(unexpected_kind(user, kind)),
-                }
-            }
-            self.merge.prev()?;
-        }
-        Ok(have_key && alive)
-    }
-
-    /// The newest source whose range tombstone hides an entry, and where that tombstone ends.
-    fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, Vec<u8>)> {
-        self.tombstones.iter().take_while(|t| t.rank <= rank).find_map(|t| {
-            let covering = t.index.covering(user, self.sequence)?;
-            (covering.sequence > sequence).then(|| (t.rank, covering.end.clone()))
-        })
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
     }
 }
+
+impl DoubleEndedIterator for Iter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back()
+    }
+}
+
+impl FusedIterator for Iter {}
 
 impl fmt::Debug for Iter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.key() {
-            Some(key) => write!(f, "Iter(at {})", key.escape_ascii()),
-            None => f.write_str("Iter(nowhere)"),
-        }
+        write!(f, "Iter({:?})", self.0)
+    }
+}
+
+impl Keyspace {
+    /// All keys with their values, in key order.
+    ///
+    /// # Errors
+    /// The store is closed, or a table with range tombstones could not be opened. Errors of later reads come from the
+    /// iterator.
+    pub fn iter(&self) -> Result<Iter> {
+        self.iter_with(ReadOptions::default())
+    }
+
+    /// The keys within the options' bounds, with their values, as of the options' snapshot.
+    ///
+    /// ```
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// # let store = situ_engine::Store::open(directory.path())?;
+    /// store.put("ada", "1815")?;
+    /// let snapshot = store.snapshot()?;
+    /// store.delete("ada")?;
+    /// let then = situ_engine::ReadOptions::default().at(&snapshot);
+    /// assert_eq!(store.iter_with(then)?.count(), 1);
+    /// assert_eq!(store.iter()?.count(), 0);
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`iter`](Keyspace::iter).
+    pub fn iter_with(&self, options: ReadOptions) -> Result<Iter> {
+        Ok(Iter(Ends::new(Moment::of(self, options)?)?))
+    }
+
+    /// The keys in a range, with their values, in key order: `"a".."b"`, `"a"..="b"`, `"a"..`; see [`KeyRange`].
+    ///
+    /// # Errors
+    /// As [`iter`](Keyspace::iter).
+    pub fn range(&self, range: impl KeyRange) -> Result<Iter> {
+        self.range_with(range, ReadOptions::default())
+    }
+
+    /// The keys in a range that are also within the options' bounds, with their values, as of the options' snapshot.
+    ///
+    /// # Errors
+    /// As [`iter`](Keyspace::iter).
+    pub fn range_with(&self, range: impl KeyRange, options: ReadOptions) -> Result<Iter> {
+        self.iter_with(options.within(&range))
+    }
+
+    /// The keys that begin with `prefix`, with their values, in key order.
+    ///
+    /// # Errors
+    /// As [`iter`](Keyspace::iter).
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<Iter> {
+        self.prefix_with(prefix, ReadOptions::default())
+    }
+
+    /// The keys that begin with `prefix` and are within the options' bounds, with their values, as of the options' snapshot.
+    ///
+    /// # Errors
+    /// As [`iter`](Keyspace::iter).
+    pub fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: ReadOptions) -> Result<Iter> {
+        self.iter_with(options.within_prefix(prefix.as_ref()))
+    }
+
+    /// The first key with its value; `None` if there is no key. Costs a seek, and a step for each deleted key before it.
+    ///
+    /// # Errors
+    /// A table could not be read, or is damaged.
+    pub fn first(&self) -> Result<Option<(Key, Value)>> {
+        self.iter()?.next().transpose()
+    }
+
+    /// The last key with its value; `None` if there is no key. Costs a seek, and a step for each deleted key behind it.
+    ///
+    /// # Errors
+    /// As [`first`](Keyspace::first).
+    pub fn last(&self) -> Result<Option<(Key, Value)>> {
+        self.iter()?.next_back().transpose()
+    }
+
+    /// Whether there is no key. Exact; costs what [`first`](Keyspace::first) does.
+    ///
+    /// # Errors
+    /// As [`first`](Keyspace::first).
+    pub fn is_empty(&self) -> Result<bool> {
+        let mut cursor = self.cursor(ReadOptions::default())?;
+        cursor.seek_to_first()?;
+        Ok(!cursor.valid())
     }
 }

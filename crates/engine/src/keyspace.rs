@@ -1,17 +1,18 @@
 //! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
 
-use crate::batch::{StoreId, WriteBatch};
+use crate::batch::{StoreId, Target, WriteBatch};
 use crate::commit::Level0;
 use crate::core::{Core, lock};
+use crate::cursor::{Cursor, RankedTombstones};
 use crate::disks::FAST;
 use crate::future::WriteFuture;
-use crate::iter::{Iter, RankedTombstones};
 use crate::merge::{LevelCursor, Source};
 use crate::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
 use crate::picker::Span;
 use crate::postpone::Postponed;
-use crate::read::{Lookup, Value};
+use crate::read::Lookup;
 use crate::stats::sampled;
+use crate::value::Value;
 use crate::version::Version;
 use crate::view::{Slot, View};
 use crate::{Error, Result};
@@ -135,10 +136,27 @@ impl Keyspace {
         Ok((view, sequence))
     }
 
-    fn one(&self, build: impl FnOnce(&mut WriteBatch) -> Result<()>) -> Result<WriteBatch> {
+    /// A batch of one put.
+    fn put_of(&self, key: &[u8], value: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
-        build(&mut batch)?;
+        batch.push_put(Target::of(self), key, value)?;
+        Ok(batch)
+    }
+
+    /// A batch of one delete.
+    fn delete_of(&self, key: &[u8]) -> Result<WriteBatch> {
+        self.check()?;
+        let mut batch = WriteBatch::new();
+        batch.push_delete(Target::of(self), key)?;
+        Ok(batch)
+    }
+
+    /// A batch of one range delete, or of nothing if the range is empty.
+    fn delete_range_of(&self, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
+        self.check()?;
+        let mut batch = WriteBatch::new();
+        batch.push_delete_range(Target::of(self), begin, end)?;
         Ok(batch)
     }
 
@@ -147,7 +165,7 @@ impl Keyspace {
     /// # Errors
     /// [`Error::Invalid`] for a key or value out of bounds; [`Error::ReadOnly`], [`Error::Failed`] or [`Error::Closed`]
     /// if the store takes no writes; a full disk.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
         self.put_with(key, value, self.core.options.durability)
     }
 
@@ -155,8 +173,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put).
-    pub fn put_with(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.put(self, key, value))?;
+    pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let batch = self.put_of(key.as_ref(), value.as_ref())?;
         self.core.write(batch, durability)
     }
 
@@ -164,7 +182,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put).
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
         self.delete_with(key, self.core.options.durability)
     }
 
@@ -172,8 +190,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put).
-    pub fn delete_with(&self, key: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.delete(self, key))?;
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        let batch = self.delete_of(key.as_ref())?;
         self.core.write(batch, durability)
     }
 
@@ -181,7 +199,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put).
-    pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
+    pub fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.delete_range_with(begin, end, self.core.options.durability)
     }
 
@@ -189,8 +207,13 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put`](Keyspace::put).
-    pub fn delete_range_with(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<()> {
-        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
+    pub fn delete_range_with(
+        &self,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
         self.core.write(batch, durability)
     }
 
@@ -209,8 +232,13 @@ impl Keyspace {
     /// # Errors
     /// As [`put`](Keyspace::put); some at once, others from the future. [`Error::TooManyWaiting`] if writes that wait for
     /// the store take 64 MiB of memory already.
-    pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.put(self, key, value))?;
+    pub fn put_async(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<WriteFuture> {
+        let batch = self.put_of(key.as_ref(), value.as_ref())?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -218,8 +246,8 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
-    pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.delete(self, key))?;
+    pub fn delete_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<WriteFuture> {
+        let batch = self.delete_of(key.as_ref())?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -228,8 +256,13 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`put_async`](Keyspace::put_async).
-    pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
-        let batch = self.one(|batch| batch.delete_range(self, begin, end))?;
+    pub fn delete_range_async(
+        &self,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<WriteFuture> {
+        let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
         WriteFuture::begin(&self.core, batch, durability)
     }
 
@@ -237,15 +270,19 @@ impl Keyspace {
     ///
     /// # Errors
     /// A table could not be read, or is damaged.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.get_with(key, &ReadOptions::default())
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.get_bytes(key.as_ref(), &ReadOptions::default())
     }
 
     /// The value of `key`, as of the options' snapshot.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
-    pub fn get_with(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
+    pub fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<Option<Value>> {
+        self.get_bytes(key.as_ref(), options)
+    }
+
+    fn get_bytes(&self, key: &[u8], options: &ReadOptions) -> Result<Option<Value>> {
         let started = sampled().then(|| self.core.env.clock.now());
         let (view, sequence) = self.at(options)?;
         let found = Lookup::new(key, sequence, table_read_options(options)).run(&view)?;
@@ -268,15 +305,23 @@ impl Keyspace {
     ///
     /// # Errors
     /// As [`get`](Keyspace::get).
-    pub fn contains(&self, key: &[u8]) -> Result<bool> {
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
         Ok(self.get(key)?.is_some())
     }
 
-    /// The values of several keys at one moment, in the order of the keys.
+    /// The newest values of several keys, all of one moment, in the order of the keys.
     ///
     /// # Errors
     /// As [`get`](Keyspace::get), for the first key that fails.
-    pub fn multi_get<K: AsRef<[u8]>>(&self, keys: &[K], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
+    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Value>>> {
+        self.multi_get_with(keys, &ReadOptions::default())
+    }
+
+    /// The values of several keys as of the options' snapshot, or of now, in the order of the keys.
+    ///
+    /// # Errors
+    /// As [`multi_get`](Keyspace::multi_get).
+    pub fn multi_get_with(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> Result<Vec<Option<Value>>> {
         let (view, sequence) = self.at(options)?;
         let mut values = vec![None; keys.len()];
         for at in in_key_order(keys) {
@@ -286,24 +331,25 @@ impl Keyspace {
         Ok(values)
     }
 
-    /// An iterator, as of the options' snapshot or of now.
+    /// A cursor, as of the options' snapshot or of now. It goes where it is told, both ways, and copies nothing; most walks are
+    /// said in fewer words by [`iter`](Keyspace::iter), [`range`](Keyspace::range) and [`prefix`](Keyspace::prefix).
     ///
     /// # Errors
     /// A table with range tombstones could not be opened.
-    pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
+    pub fn cursor(&self, options: ReadOptions) -> Result<Cursor> {
         let (view, sequence) = self.at(&options)?;
         let table_options = table_read_options(&options);
-        self.iter_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
+        self.cursor_over(arc_swap::Guard::into_inner(view), sequence, options, table_options)
     }
 
     /// An iterator over what was there at a moment.
-    pub(crate) fn iter_over(
+    pub(crate) fn cursor_over(
         &self,
         view: Arc<View>,
         sequence: u64,
         options: ReadOptions,
         table_options: TableReadOptions,
-    ) -> Result<Iter> {
+    ) -> Result<Cursor> {
         let mut sources = Vec::new();
         let mut tombstones: Vec<RankedTombstones> = Vec::new();
         for slot in view.slots() {
@@ -327,7 +373,7 @@ impl Keyspace {
             sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
         }
         self.core.stats.counters.iterators.add(1);
-        Ok(Iter::new(view, sources, tombstones, sequence, options))
+        Ok(Cursor::new(view, sources, tombstones, sequence, options))
     }
 
     /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
@@ -355,7 +401,7 @@ impl Keyspace {
     ///
     /// # Errors
     /// A table could not be opened.
-    pub fn approximate_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64> {
+    pub fn approximate_bytes(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<u64> {
         self.approximate_bytes_with(begin, end, &SizeOptions::default())
     }
 
@@ -364,7 +410,16 @@ impl Keyspace {
     ///
     /// # Errors
     /// A table could not be opened.
-    pub fn approximate_bytes_with(&self, begin: &[u8], end: &[u8], options: &SizeOptions) -> Result<u64> {
+    pub fn approximate_bytes_with(
+        &self,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+        options: &SizeOptions,
+    ) -> Result<u64> {
+        self.approximate_bytes_of(begin.as_ref(), end.as_ref(), options)
+    }
+
+    fn approximate_bytes_of(&self, begin: &[u8], end: &[u8], options: &SizeOptions) -> Result<u64> {
         let (view, _) = self.at(&ReadOptions::default())?;
         let mut bytes = 0;
         if begin >= end {

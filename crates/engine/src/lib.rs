@@ -2,7 +2,7 @@
 //!
 //! ```text
 //!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read.rs: memtables, then tables
-//!                │                                   │ sealed          iter ─> iter.rs over merge.rs
+//!                │                                   │ sealed          iter ─> cursor.rs over merge.rs
 //!                v                                   v
 //!           situ-log                 flush.rs ──> level 0 ──> picker.rs, compact.rs ──> deeper levels
 //!                                                    └──────────────┬──────────────────────┘
@@ -10,7 +10,7 @@
 //! ```
 //!
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
-//!   keyspaces, [`Snapshot`] a moment to read at, [`Iter`] a walk over keys.
+//!   keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
 //! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
 //! * `admission.rs` says when a write may begin and where it waits until then.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
@@ -25,6 +25,7 @@ mod commit;
 mod compact;
 mod core;
 mod courtesy;
+mod cursor;
 mod disk_use;
 mod disks;
 mod drain;
@@ -61,6 +62,7 @@ mod placing;
 mod postpone;
 mod promoting;
 mod promotion;
+mod range;
 mod read;
 mod relocate;
 mod repair;
@@ -70,6 +72,7 @@ mod stall;
 mod stats;
 mod store;
 mod transaction;
+mod value;
 mod varint;
 mod verify;
 mod version;
@@ -77,6 +80,7 @@ mod view;
 
 pub use async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use batch::WriteBatch;
+pub use cursor::Cursor;
 pub use disk_use::DiskUse;
 pub use error::{Error, Result};
 pub use future::{ReadFuture, WriteFuture};
@@ -93,7 +97,7 @@ pub use options::{
 pub use outstanding::ReadyFuture;
 pub use placement::PlacementRule;
 pub use placing::{PlacementDecision, PlacementProperties};
-pub use read::Value;
+pub use range::KeyRange;
 pub use repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
@@ -103,7 +107,8 @@ pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
 pub use transaction::{
-    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionIter,
-    TransactionKind, TransactionOptions,
+    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
+    TransactionIter, TransactionKind, TransactionOptions,
 };
+pub use value::{Key, Value};
 pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

@@ -50,7 +50,37 @@ pub struct Ablation {
     pub pinned_level: Option<usize>,
 }
 
+/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the contract.
+macro_rules! setters {
+    ($options:ident { $($field:ident: $type:ty $(=> $value:expr)?),* $(,)? }) => {
+        impl $options {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](field@", stringify!($options), "::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $type) -> $options {
+                    self.$field = setters!(@value $field $($value)?);
+                    self
+                }
+            )*
+        }
+    };
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+}
+
+pub(crate) use setters;
+
 /// Options of a whole store.
+///
+/// ```
+/// use situ_engine::{Durability, Options, Store};
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let options = Options::default().cache_bytes(1 << 30).durability(Durability::Synced);
+/// let store = Store::open_with(directory.path(), options)?;
+/// # store.close()
+/// # }
+/// ```
 #[derive(Clone)]
 #[non_exhaustive]
 pub struct Options {
@@ -97,6 +127,22 @@ pub struct Options {
     #[doc(hidden)]
     pub ablation: Ablation,
 }
+
+setters!(Options {
+    create_if_missing: bool,
+    error_if_exists: bool,
+    durability: Durability,
+    cache_bytes: u64,
+    open_tables_max: usize,
+    log_bytes_max: u64,
+    compaction_threads: usize,
+    compaction_bytes_per_s_max: u64,
+    requests_outstanding_max: usize,
+    fast_disk_bytes_per_s: (u64, u64) => Some(fast_disk_bytes_per_s),
+    transaction_locks_max: u64,
+    keyspace: KeyspaceOptions,
+    listener: Arc<dyn Listener> => Some(listener),
+});
 
 impl Default for Options {
     fn default() -> Options {
@@ -207,6 +253,20 @@ pub struct KeyspaceOptions {
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
 }
 
+setters!(KeyspaceOptions {
+    memtable_bytes: u64,
+    memtables_max: usize,
+    compression: Vec<Compression>,
+    block_bytes: usize,
+    filter_bits_per_key: u32,
+    level0_tables: usize,
+    level0_tables_max: usize,
+    level_base_bytes: u64,
+    level_multiplier: u64,
+    table_bytes: u64,
+    compaction_filter: Arc<dyn CompactionFilter> => Some(compaction_filter),
+});
+
 impl Default for KeyspaceOptions {
     fn default() -> KeyspaceOptions {
         KeyspaceOptions {
@@ -302,28 +362,33 @@ pub struct ReadOptions {
     pub upper_bound: Option<Vec<u8>>,
 }
 
+setters!(ReadOptions {
+    snapshot: crate::Snapshot => Some(snapshot),
+    bypass_cache: bool,
+    memory_only: bool,
+    lower_bound: impl Into<Vec<u8>> => Some(lower_bound.into()),
+    upper_bound: impl Into<Vec<u8>> => Some(upper_bound.into()),
+});
+
 impl ReadOptions {
     /// Bounds an iterator to the keys that begin with `prefix`.
     #[must_use]
-    pub fn prefix(mut self, prefix: &[u8]) -> ReadOptions {
-        self.lower_bound = Some(prefix.to_vec());
-        self.upper_bound = prefix_end(prefix);
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> ReadOptions {
+        self.upper_bound = prefix_end(prefix.as_ref());
+        self.lower_bound = Some(prefix.as_ref().to_vec());
         self
     }
 
     /// Bounds an iterator to `lower..upper`.
     #[must_use]
-    pub fn range(mut self, lower: &[u8], upper: &[u8]) -> ReadOptions {
-        self.lower_bound = Some(lower.to_vec());
-        self.upper_bound = Some(upper.to_vec());
-        self
+    pub fn range(self, lower: impl AsRef<[u8]>, upper: impl AsRef<[u8]>) -> ReadOptions {
+        self.lower_bound(lower.as_ref()).upper_bound(upper.as_ref())
     }
 
     /// Reads as of `snapshot`.
     #[must_use]
-    pub fn at(mut self, snapshot: &crate::Snapshot) -> ReadOptions {
-        self.snapshot = Some(snapshot.clone());
-        self
+    pub fn at(self, snapshot: &crate::Snapshot) -> ReadOptions {
+        self.snapshot(snapshot.clone())
     }
 }
 
@@ -337,23 +402,16 @@ pub struct SizeOptions {
     pub include_tables: bool,
 }
 
+setters!(SizeOptions { include_memtables: bool, include_tables: bool });
+
 impl Default for SizeOptions {
     fn default() -> SizeOptions {
         SizeOptions { include_memtables: false, include_tables: true }
     }
 }
 
-impl SizeOptions {
-    /// Counts memtables as well.
-    #[must_use]
-    pub fn with_memtables(mut self) -> SizeOptions {
-        self.include_memtables = true;
-        self
-    }
-}
-
 /// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
-fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
     let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
     let mut end = prefix[..=last].to_vec();
     end[last] += 1;
@@ -363,6 +421,76 @@ fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A field without a setter does not compile here: the compiler wants all fields, and each is set by its name.
+    #[test]
+    fn every_field_has_its_setter() {
+        let KeyspaceOptions {
+            memtable_bytes,
+            memtables_max,
+            compression,
+            block_bytes,
+            filter_bits_per_key,
+            level0_tables,
+            level0_tables_max,
+            level_base_bytes,
+            level_multiplier,
+            table_bytes,
+            compaction_filter: _,
+        } = KeyspaceOptions::default()
+            .memtable_bytes(1)
+            .memtables_max(2)
+            .compression(vec![Compression::None])
+            .block_bytes(4)
+            .filter_bits_per_key(5)
+            .level0_tables(6)
+            .level0_tables_max(7)
+            .level_base_bytes(8)
+            .level_multiplier(9)
+            .table_bytes(10);
+        assert_eq!((memtable_bytes, memtables_max, block_bytes, filter_bits_per_key), (1, 2, 4, 5));
+        assert_eq!((level0_tables, level0_tables_max, level_base_bytes), (6, 7, 8));
+        assert_eq!((level_multiplier, table_bytes, compression), (9, 10, vec![Compression::None]));
+        let Options {
+            create_if_missing,
+            error_if_exists,
+            durability,
+            cache_bytes,
+            open_tables_max,
+            log_bytes_max,
+            compaction_threads,
+            compaction_bytes_per_s_max,
+            requests_outstanding_max,
+            fast_disk_bytes_per_s,
+            transaction_locks_max,
+            keyspace,
+            listener: _,
+            ablation: _,
+        } = Options::default()
+            .create_if_missing(false)
+            .error_if_exists(true)
+            .durability(Durability::Synced)
+            .cache_bytes(1)
+            .open_tables_max(2)
+            .log_bytes_max(3)
+            .compaction_threads(4)
+            .compaction_bytes_per_s_max(5)
+            .requests_outstanding_max(6)
+            .fast_disk_bytes_per_s((7, 8))
+            .transaction_locks_max(9)
+            .keyspace(KeyspaceOptions::default().table_bytes(10));
+        assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
+        assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
+        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
+        assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
+        let ReadOptions { snapshot: _, bypass_cache, memory_only, lower_bound, upper_bound } =
+            ReadOptions::default().bypass_cache(true).memory_only(true).lower_bound("a").upper_bound(b"b");
+        assert_eq!((bypass_cache, memory_only), (true, true));
+        assert_eq!((lower_bound, upper_bound), (Some(b"a".to_vec()), Some(b"b".to_vec())));
+        let SizeOptions { include_memtables, include_tables } =
+            SizeOptions::default().include_memtables(true).include_tables(false);
+        assert_eq!((include_memtables, include_tables), (true, false));
+    }
 
     #[test]
     fn a_prefix_ends_before_its_successor() {

@@ -4,71 +4,14 @@
 //! tombstone of the same or a newer source covers it. As soon as a tombstone covers the key and the source it came from
 //! has no newer entry, nothing older can be alive, and the search ends.
 
+use crate::value::Value;
 use crate::version::TableFile;
 use crate::view::View;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{KeyKind, ReadOptions as TableReadOptions, Trailer, ValueRef, hash_key};
-use std::fmt;
-use std::ops::Deref;
+use situ_table::{KeyKind, ReadOptions as TableReadOptions, Trailer, hash_key};
 use std::sync::Arc;
-
-/// A value that was read. It dereferences to its bytes, which may lie in a cached block that it keeps alive.
-#[derive(Clone)]
-pub struct Value(Bytes);
-
-#[derive(Clone)]
-enum Bytes {
-    Owned(Arc<[u8]>),
-    InBlock(ValueRef),
-}
-
-impl Value {
-    pub(crate) fn copied(bytes: &[u8]) -> Value {
-        Value(Bytes::Owned(bytes.into()))
-    }
-
-    pub(crate) fn shared(bytes: Arc<[u8]>) -> Value {
-        Value(Bytes::Owned(bytes))
-    }
-}
-
-impl Deref for Value {
-    type Target = [u8];
-
-    #[inline]
-    fn deref(&self) -> &[u8] {
-        match &self.0 {
-            Bytes::Owned(bytes) => bytes,
-            Bytes::InBlock(value) => value,
-        }
-    }
-}
-
-impl AsRef<[u8]> for Value {
-    fn as_ref(&self) -> &[u8] {
-        self
-    }
-}
-
-impl fmt::Debug for Value {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Value({})", self.escape_ascii())
-    }
-}
-
-impl PartialEq<[u8]> for Value {
-    fn eq(&self, other: &[u8]) -> bool {
-        **self == *other
-    }
-}
-
-impl<const N: usize> PartialEq<&[u8; N]> for Value {
-    fn eq(&self, other: &&[u8; N]) -> bool {
-        **self == other[..]
-    }
-}
 
 /// A search for one key as of one sequence number.
 pub(crate) struct Lookup<'a> {
@@ -147,7 +90,7 @@ impl<'a> Lookup<'a> {
             self.cover(table.tombstone_index());
         }
         if let Some(entry) = table.get(self.key, self.sequence, self.hash, &self.options)? {
-            return self.judge(entry.trailer, || Value(Bytes::InBlock(entry.value)));
+            return self.judge(entry.trailer, || Value::in_block(entry.value));
         }
         Ok(if self.cover > 0 { Answer::Gone } else { Answer::NotHere })
     }

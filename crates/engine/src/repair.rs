@@ -40,7 +40,7 @@ use crate::open::{
     Built, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs,
     remove,
 };
-use crate::options::Options;
+use crate::options::{Options, setters};
 use crate::verify::{Damage, check_identity, damage_of, differences, is_known};
 use crate::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result, manifest};
@@ -74,6 +74,13 @@ pub struct RepairOptions {
     /// the store is opened with.
     pub options: Options,
 }
+
+setters!(RepairOptions {
+    dry_run: bool,
+    without_fast_disk: bool,
+    fast_disk: impl Into<PathBuf> => Some(fast_disk.into()),
+    options: Options,
+});
 
 impl RepairOptions {
     fn access(&self) -> Access {

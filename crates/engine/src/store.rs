@@ -1,21 +1,20 @@
 //! The store: what a program opens.
 
-use crate::async_read::{ScanOptions, ScanPage};
+mod default_keyspace;
+
 use crate::background::Background;
 use crate::batch::WriteBatch;
 use crate::closing::Open;
 use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::edit::Edit;
-use crate::future::{ReadFuture, WriteFuture};
-use crate::iter::Iter;
+use crate::future::WriteFuture;
 use crate::joining::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::keyspace::{Keyspace, KeyspaceCore};
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
-use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::options::{Durability, KeyspaceOptions, Options};
 use crate::outstanding::ReadyFuture;
 use crate::placing::PlacementProperties;
-use crate::read::Value;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
 use crate::transaction::{Transaction, TransactionOptions};
@@ -34,8 +33,7 @@ use std::sync::atomic::Ordering;
 /// use situ_engine::{KeyspaceOptions, Options, StoreBuilder};
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let mut sessions = KeyspaceOptions::default();
-/// sessions.memtable_bytes = 16 << 20;
+/// let sessions = KeyspaceOptions::default().memtable_bytes(16 << 20);
 /// let store = StoreBuilder::new(Options::default()).keyspace("sessions", sessions).open(directory.path())?;
 /// store.close()
 /// # }
@@ -61,8 +59,8 @@ impl StoreBuilder {
         }
     }
 
-    /// Options of a keyspace, if it exists at open. Others get [`Options::keyspace`]: a store does not remember with which
-    /// ones it was open before.
+    /// Options of a keyspace: of one that exists at open, and of one that [`Store::keyspace`] creates later. Others get
+    /// [`Options::keyspace`]: a store does not remember with which ones it was open before.
     #[must_use]
     pub fn keyspace(mut self, name: &str, options: KeyspaceOptions) -> StoreBuilder {
         self.keyspaces.insert(name.to_owned(), options);
@@ -139,7 +137,7 @@ impl StoreBuilder {
         let background = if self.read_only { None } else { Some(Background::start(&core)?) };
         let default = Keyspace { core: Arc::clone(&core), inner: default };
         let open = Open::new(&core, background, opened.locks);
-        let inner = Inner { core, open, default };
+        let inner = Inner { core, open, default, keyspace_choices: self.keyspaces };
         Ok(Store { inner: Arc::new(inner) })
     }
 }
@@ -150,14 +148,14 @@ impl StoreBuilder {
 /// take no keyspace work on the one called `default`.
 ///
 /// ```
-/// use situ_engine::{Options, Store};
+/// use situ_engine::Store;
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = Store::open(directory.path(), Options::default())?;
-/// store.put(b"lovelace", b"1815")?;
-/// assert_eq!(store.get(b"lovelace")?.as_deref(), Some(&b"1815"[..]));
-/// store.delete(b"lovelace")?;
-/// assert_eq!(store.get(b"lovelace")?.as_deref(), None);
+/// let store = Store::open(directory.path())?;
+/// store.put("lovelace", "1815")?;
+/// assert_eq!(store.get("lovelace")?.unwrap(), "1815");
+/// store.delete("lovelace")?;
+/// assert!(store.get("lovelace")?.is_none());
 /// store.close()
 /// # }
 /// ```
@@ -170,6 +168,15 @@ struct Inner {
     core: Arc<Core>,
     open: Arc<Open>,
     default: Keyspace,
+    /// What the [builder](StoreBuilder::keyspace) was told, for keyspaces that are created later.
+    keyspace_choices: KeyspaceChoices,
+}
+
+/// What becomes of a keyspace that is to be created and exists.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Existing {
+    Use,
+    Refuse,
 }
 
 impl Drop for Inner {
@@ -183,7 +190,15 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreBuilder::open`].
-    pub fn open(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
+    pub fn open(directory: impl AsRef<Path>) -> Result<Store> {
+        Store::open_with(directory, Options::default())
+    }
+
+    /// Opens the store in `directory` under other options than the defaults. [`StoreBuilder`] has further choices.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub fn open_with(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
         StoreBuilder::new(options).open(directory)
     }
 
@@ -191,8 +206,8 @@ impl Store {
     ///
     /// # Errors
     /// As [`StoreBuilder::open`].
-    pub fn open_read_only(directory: impl AsRef<Path>, options: Options) -> Result<Store> {
-        StoreBuilder::new(options).read_only().open(directory)
+    pub fn open_read_only(directory: impl AsRef<Path>) -> Result<Store> {
+        StoreBuilder::new(Options::default()).read_only().open(directory)
     }
 
     /// Removes the store in `directory` with all that is in it, and the directory if nothing else is left there; of a fast
@@ -203,7 +218,7 @@ impl Store {
     /// # fn main() -> situ_engine::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
     /// # let path = directory.path().join("store");
-    /// situ_engine::Store::open(&path, Default::default())?.close()?;
+    /// situ_engine::Store::open(&path)?.close()?;
     /// situ_engine::Store::destroy(&path)?;
     /// assert!(!path.exists());
     /// # Ok(())
@@ -254,16 +269,57 @@ impl Store {
         &self.inner.core
     }
 
-    /// The keyspace called `default`. It always exists.
-    pub fn default_keyspace(&self) -> &Keyspace {
-        &self.inner.default
+    /// The keyspace `name`. The store creates the keyspace if there is none of this name; a new keyspace is durable on return.
+    /// Its options are those that [`StoreBuilder::keyspace`] named for it, or else [`Options::keyspace`]. Threads that ask for
+    /// the same name get the same keyspace.
+    ///
+    /// ```
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let store = situ_engine::Store::open(directory.path())?;
+    /// let people = store.keyspace("people")?;
+    /// people.put(b"ada", b"1815")?;
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`keyspace_with`](Store::keyspace_with).
+    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+        match self.existing_keyspace(name) {
+            Err(Error::NoSuchKeyspace { .. }) => {
+                let named = self.inner.keyspace_choices.get(name);
+                self.find_or_create(name, named.unwrap_or(&self.core().options.keyspace).clone())
+            }
+            found => found,
+        }
     }
 
-    /// A keyspace by name.
+    /// The keyspace `name`. The store creates the keyspace with `options` if there is none of this name; an existing
+    /// keyspace keeps the options with which the store was opened.
+    ///
+    /// # Errors
+    /// [`Error::NoSuchKeyspace`] if there is none and the store is open read-only. For a new keyspace also:
+    /// [`Error::Invalid`] if the name is empty or longer than 255 bytes; the store takes no writes.
+    pub fn keyspace_with(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        match self.existing_keyspace(name) {
+            Err(Error::NoSuchKeyspace { .. }) => self.find_or_create(name, options),
+            found => found,
+        }
+    }
+
+    fn find_or_create(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        match self.create(name, options, Existing::Use) {
+            Err(Error::ReadOnly) => Err(Error::NoSuchKeyspace { name: name.to_owned() }),
+            made => made,
+        }
+    }
+
+    /// A keyspace that exists, by name. Nothing is created: right where a name may be a mistake.
     ///
     /// # Errors
     /// [`Error::NoSuchKeyspace`].
-    pub fn keyspace(&self, name: &str) -> Result<Keyspace> {
+    pub fn existing_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.core().check_open()?;
         let found = lock(&self.core().registry).by_name(name).cloned();
         let inner = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
@@ -275,22 +331,34 @@ impl Store {
         self.core().keyspaces().iter().map(|k| k.name.clone()).collect()
     }
 
-    /// Creates a keyspace while the store is in use. It is durable on return.
+    /// Creates a keyspace while the store is in use, and refuses one that exists. It is durable on return.
     ///
     /// # Errors
     /// [`Error::Invalid`] if the name is taken, empty or longer than 255 bytes; the store takes no writes.
     pub fn create_keyspace(&self, name: &str, options: KeyspaceOptions) -> Result<Keyspace> {
+        self.create(name, options, Existing::Refuse)
+    }
+
+    fn create(&self, name: &str, options: KeyspaceOptions, existing: Existing) -> Result<Keyspace> {
         check_name(name)?;
         let core = self.core();
         core.writable()?;
         let _guest = core.enter()?;
         let mut baton = core.take_manifest()?;
         let id = {
+            // Another thread may have created the keyspace before this one got the manifest.
             let registry = lock(&core.registry);
-            if registry.by_name(name).is_some() {
-                return Err(Error::Invalid(format!("there is a keyspace {name:?} already")));
+            match (registry.by_name(name), existing) {
+                (None, _) => registry.next_id,
+                (Some(found), Existing::Use) => {
+                    return Ok(Keyspace { core: Arc::clone(core), inner: Arc::clone(found) });
+                }
+                (Some(_), Existing::Refuse) => {
+                    return Err(Error::Invalid(format!(
+                        "there is a keyspace {name:?} already; Store::keyspace opens or creates one"
+                    )));
+                }
             }
-            registry.next_id
         };
         let log_number = lock(&core.commit).log_number;
         let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number);
@@ -376,15 +444,14 @@ impl Store {
     /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
     ///
     /// ```
-    /// use situ_engine::{LockMode, Options, Store, TransactionOptions};
+    /// use situ_engine::{LockMode, Store, TransactionOptions};
     /// # fn main() -> situ_engine::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let store = Store::open(directory.path(), Options::default())?;
-    /// let counters = store.default_keyspace();
+    /// let store = Store::open(directory.path())?;
     /// let mut transaction = store.begin(TransactionOptions::default())?;
-    /// let seen = transaction.get_for_update(counters, b"visits", LockMode::Exclusive)?;
+    /// let seen = transaction.get_for_update("visits", LockMode::Exclusive)?;
     /// let visits = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
-    /// transaction.put(counters, b"visits", &(visits + 1).to_le_bytes())?;
+    /// transaction.put("visits", (visits + 1).to_le_bytes())?;
     /// transaction.commit()?;
     /// # store.close()
     /// # }
@@ -393,91 +460,7 @@ impl Store {
     /// # Errors
     /// The store takes no writes.
     pub fn begin(&self, options: TransactionOptions) -> Result<Transaction> {
-        Transaction::begin(self.core(), options)
-    }
-
-    /// See [`Keyspace::put`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn put(&self, key: &[u8], value: &[u8]) -> Result<()> {
-        self.inner.default.put(key, value)
-    }
-
-    /// See [`Keyspace::put_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn put_async(&self, key: &[u8], value: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.put_async(key, value, durability)
-    }
-
-    /// See [`Keyspace::delete`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete(&self, key: &[u8]) -> Result<()> {
-        self.inner.default.delete(key)
-    }
-
-    /// See [`Keyspace::delete_range`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_range(&self, begin: &[u8], end: &[u8]) -> Result<()> {
-        self.inner.default.delete_range(begin, end)
-    }
-
-    /// See [`Keyspace::delete_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_async(&self, key: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.delete_async(key, durability)
-    }
-
-    /// See [`Keyspace::delete_range_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn delete_range_async(&self, begin: &[u8], end: &[u8], durability: Durability) -> Result<WriteFuture> {
-        self.inner.default.delete_range_async(begin, end, durability)
-    }
-
-    /// See [`Keyspace::get`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn get(&self, key: &[u8]) -> Result<Option<Value>> {
-        self.inner.default.get(key)
-    }
-
-    /// See [`Keyspace::get_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn get_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
-        self.inner.default.get_async(key, options)
-    }
-
-    /// See [`Keyspace::multi_get_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn multi_get_async<K: AsRef<[u8]>>(
-        &self,
-        keys: &[K],
-        options: &ReadOptions,
-    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
-        self.inner.default.multi_get_async(keys, options)
-    }
-
-    /// See [`Keyspace::scan_async`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
-        self.inner.default.scan_async(options)
+        Transaction::begin(self.default_keyspace(), options)
     }
 
     /// Whether as many asynchronous requests are [under way](StoreProperties::requests_outstanding) as the store
@@ -491,12 +474,12 @@ impl Store {
     /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
     ///
     /// ```
-    /// # use situ_engine::{Durability, Options, Store};
+    /// # use situ_engine::{Durability, Store};
     /// async fn put_many(store: &Store, keys: impl Iterator<Item = u64>) -> situ_engine::Result<()> {
     ///     let mut under_way = std::collections::VecDeque::new();
     ///     for key in keys {
     ///         store.ready().await;
-    ///         under_way.push_back(store.put_async(&key.to_be_bytes(), b"value", Durability::Synced)?);
+    ///         under_way.push_back(store.put_async(key.to_be_bytes(), "value", Durability::Synced)?);
     ///         while under_way.front().is_some_and(|write| write.is_done()) {
     ///             if let Some(write) = under_way.pop_front() {
     ///                 write.await?;
@@ -509,7 +492,7 @@ impl Store {
     ///     Ok(())
     /// }
     /// # let directory = tempfile::tempdir().unwrap();
-    /// # let store = Store::open(directory.path(), Options::default()).unwrap();
+    /// # let store = Store::open(directory.path()).unwrap();
     /// # let mut future = std::pin::pin!(put_many(&store, 0..100));
     /// # let mut context = std::task::Context::from_waker(std::task::Waker::noop());
     /// # while future.as_mut().poll(&mut context).is_pending() { std::thread::yield_now(); }
@@ -517,14 +500,6 @@ impl Store {
     /// ```
     pub fn ready(&self) -> ReadyFuture {
         ReadyFuture::of(self.core())
-    }
-
-    /// See [`Keyspace::iter`].
-    ///
-    /// # Errors
-    /// See there.
-    pub fn iter(&self, options: ReadOptions) -> Result<Iter> {
-        self.inner.default.iter(options)
     }
 
     /// The state of now, for later reads.

@@ -1,6 +1,6 @@
 //! Transactions: reads and writes that take effect together or not at all, and in nobody's way.
 //!
-//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`iter.rs`), and becomes
+//! A transaction keeps its writes to itself (`writes.rs`), reads them back merged with the store (`cursor.rs`), and becomes
 //! one batch when it commits: whole or absent after a crash, as every batch. What keeps it apart from others:
 //!
 //! 1. **Rows.** What it writes, or reads for update, it *tracks*: the row, and the sequence number `since` which the row's
@@ -29,16 +29,19 @@
 
 mod alarm;
 mod check;
+mod cursor;
 mod deadlock;
 mod future;
 mod held;
 mod iter;
 mod locks;
 mod options;
+mod retry;
 mod tracked;
 mod writes;
 
 pub(crate) use self::check::{CheckFailed, Checks, Commitment, Unchecked};
+pub use self::cursor::TransactionCursor;
 use self::future::CommitState;
 pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
 pub use self::held::LockWait;
@@ -46,7 +49,7 @@ pub use self::iter::TransactionIter;
 pub use self::options::{Isolation, LockMode, TransactionKind, TransactionOptions};
 
 use self::alarm::Alarm;
-use self::held::{HeldLocks, Wanted, keyspace_name};
+use self::held::{HeldLocks, Pending, Wanted, keyspace_name};
 use self::locks::{LockTable, Row};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
@@ -56,14 +59,14 @@ use crate::core::Core;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::keyspace::Keyspace;
 use crate::options::{Durability, ReadOptions};
-use crate::read::Value;
 use crate::snapshot::Snapshot;
+use crate::value::Value;
 use crate::{Error, Result};
 use situ_device::{Env, Event};
 use situ_table::SequenceNumber;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// What all transactions of a store share.
@@ -122,33 +125,35 @@ struct Savepoint {
 /// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all; begun by
 /// [`Store::begin`](crate::Store::begin). Dropped without a commit, it leaves no trace.
 ///
+/// Methods work on the keyspace `default`; those that end in `_in` on the one that they name.
+///
 /// It sees its own writes; nobody else does before the commit. What it sees of others, and what happens if they are in its
-/// way, is in its [options](TransactionOptions). There is no range deletion inside a transaction: delete the keys that an
+/// way, is in its [options](TransactionOptions). [`Store::transact`](crate::Store::transact) runs one again when others were
+/// in its way. There is no range deletion inside a transaction: delete the keys that an
 /// iterator gives, or use [`Keyspace::delete_range`] outside of transactions, which those that rely on a key in the range find
 /// as a conflict.
 ///
 /// ```
-/// use situ_engine::{LockMode, Options, Store, TransactionOptions};
+/// use situ_engine::{LockMode, Store, TransactionOptions};
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// let store = Store::open(directory.path(), Options::default())?;
-/// let accounts = store.create_keyspace("accounts", Default::default())?;
-/// let journal = store.create_keyspace("journal", Default::default())?;
-/// accounts.put(b"ada", b"10")?;
+/// let store = Store::open(directory.path())?;
+/// let journal = store.keyspace("journal")?;
+/// store.put("ada", "10")?;
 ///
 /// let mut transaction = store.begin(TransactionOptions::default())?;
-/// let balance = transaction.get_for_update(&accounts, b"ada", LockMode::Exclusive)?;
-/// assert_eq!(balance.as_deref(), Some(&b"10"[..]));
-/// transaction.put(&accounts, b"ada", b"7")?;
-/// transaction.put(&journal, b"1", b"ada paid 3")?;
-/// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"10"[..]));
+/// assert_eq!(transaction.get_for_update("ada", LockMode::Exclusive)?.unwrap(), "10");
+/// transaction.put("ada", "7")?;
+/// transaction.put_in(&journal, "1", "ada paid 3")?;
+/// assert_eq!(store.get("ada")?.unwrap(), "10");
 /// transaction.commit()?;
-/// assert_eq!(accounts.get(b"ada")?.as_deref(), Some(&b"7"[..]));
+/// assert_eq!(store.get("ada")?.unwrap(), "7");
 /// # store.close()
 /// # }
 /// ```
 pub struct Transaction {
     core: Arc<Core>,
+    default: Keyspace,
     number: u64,
     options: TransactionOptions,
     /// What all reads see, under snapshot isolation; taken at the first operation.
@@ -161,16 +166,20 @@ pub struct Transaction {
     savepoints: Vec<Savepoint>,
     /// What its thread sleeps on when it waits for a lock.
     event: OnceLock<Arc<dyn Event>>,
+    /// Whether its last operation failed in a way that a run from the beginning may not.
+    is_in_the_way: AtomicBool,
     _live: Live,
 }
 
 impl Transaction {
-    pub(crate) fn begin(core: &Arc<Core>, options: TransactionOptions) -> Result<Transaction> {
+    pub(crate) fn begin(default: &Keyspace, options: TransactionOptions) -> Result<Transaction> {
+        let core = &default.core;
         core.writable()?;
         let transactions = &core.transactions;
         let number = transactions.next_number.fetch_add(1, Ordering::Relaxed);
         Ok(Transaction {
             core: Arc::clone(core),
+            default: default.clone(),
             number,
             options: options.bounded(),
             moment: OnceLock::new(),
@@ -180,6 +189,7 @@ impl Transaction {
             keyspaces: BTreeMap::new(),
             savepoints: Vec::new(),
             event: OnceLock::new(),
+            is_in_the_way: AtomicBool::new(false),
             _live: Live::new(transactions),
         })
     }
@@ -225,54 +235,102 @@ impl Transaction {
         ReadOptions { snapshot: self.snapshot().cloned(), ..ReadOptions::default() }
     }
 
-    /// The value of `key`: its own, or what its isolation lets it see.
+    /// Remembers whether an operation failed because somebody else was in the way.
+    fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
+        let is_in_the_way = outcome.as_ref().is_err_and(Error::is_retryable);
+        self.is_in_the_way.store(is_in_the_way, Ordering::Relaxed);
+        outcome
+    }
+
+    /// The value of `key` in the keyspace `default`: its own, or what its isolation lets it see.
     ///
     /// # Errors
-    /// As [`Keyspace::get`]; [`Error::Invalid`] if the keyspace is another store's.
-    pub fn get(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
-        self.check_keyspace(keyspace)?;
-        match self.writes.get(keyspace.id(), key) {
+    /// As [`Keyspace::get`].
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.read(&self.default, key.as_ref())
+    }
+
+    /// The value of `key` in `keyspace`, as [`get`](Transaction::get).
+    ///
+    /// # Errors
+    /// As [`get`](Transaction::get); [`Error::Invalid`] if the keyspace is another store's.
+    pub fn get_in(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<Option<Value>> {
+        self.read(keyspace, key.as_ref())
+    }
+
+    fn read(&self, keyspace: &Keyspace, key: &[u8]) -> Result<Option<Value>> {
+        self.noted(self.check_keyspace(keyspace))?;
+        self.noted(match self.writes.get(keyspace.id(), key) {
             Some(own) => Ok(own),
             None => keyspace.get_with(key, &self.read_options()),
-        }
+        })
+    }
+
+    /// Whether `key` exists in the keyspace `default`, for this transaction.
+    ///
+    /// # Errors
+    /// As [`get`](Transaction::get).
+    pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(key)?.is_some())
+    }
+
+    /// Whether `key` exists in `keyspace`, for this transaction.
+    ///
+    /// # Errors
+    /// As [`get_in`](Transaction::get_in).
+    pub fn contains_in(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get_in(keyspace, key)?.is_some())
     }
 
     /// Like [`get`](Transaction::get), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
     /// The store is closed; the rest comes from the future.
-    pub fn get_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
-        self.check_keyspace(keyspace)?;
-        match self.writes.get(keyspace.id(), key) {
-            Some(own) => Ok(ReadFuture::ready(Ok(own))),
-            None => keyspace.get_async(key, &self.read_options()),
-        }
+    pub fn get_async(&self, key: impl AsRef<[u8]>) -> Result<ReadFuture> {
+        self.read_async(&self.default, key.as_ref())
     }
 
-    /// An iterator over the store and the transaction's own writes so far. It reads as of the options' snapshot, or, without
-    /// one, as [`get`](Transaction::get) does now.
+    /// Like [`get_in`](Transaction::get_in), without blocking; see [`Keyspace::get_async`].
     ///
     /// # Errors
-    /// As [`Keyspace::iter`].
-    pub fn iter(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<TransactionIter> {
-        self.check_keyspace(keyspace)?;
-        if options.snapshot.is_none() {
-            options.snapshot = self.snapshot().cloned();
-        }
-        let (lower, upper) = (options.lower_bound.clone(), options.upper_bound.clone());
-        Ok(TransactionIter::new(keyspace.iter(options)?, self.writes.of(keyspace.id()), lower, upper))
+    /// As [`get_async`](Transaction::get_async); [`Error::Invalid`] if the keyspace is another store's.
+    pub fn get_in_async(&self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<ReadFuture> {
+        self.read_async(keyspace, key.as_ref())
     }
 
-    /// The value of `key`, which nobody else may change ([shared](LockMode::Shared): nor, while others have it shared, this
-    /// transaction) until the commit. A pessimistic transaction waits for the lock; an optimistic one finds at
-    /// commit whether somebody has.
+    fn read_async(&self, keyspace: &Keyspace, key: &[u8]) -> Result<ReadFuture> {
+        self.noted(self.check_keyspace(keyspace))?;
+        self.noted(match self.writes.get(keyspace.id(), key) {
+            Some(own) => Ok(ReadFuture::ready(Ok(own))),
+            None => keyspace.get_async(key, &self.read_options()),
+        })
+    }
+
+    /// The value of `key` in the keyspace `default`, which nobody else may change ([shared](LockMode::Shared): nor, while
+    /// others have it shared, this transaction) until the commit. A pessimistic transaction waits for the lock; an optimistic
+    /// one finds at commit whether somebody has.
     ///
     /// # Errors
     /// As [`get`](Transaction::get); [`Error::LockTimeout`] and [`Error::Deadlock`]; [`Error::Conflict`] if the key has
     /// been changed since the transaction's snapshot; [`Error::TransactionTooLarge`] and [`Error::TooManyLocks`].
-    pub fn get_for_update(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Value>> {
-        self.lock(keyspace, key, mode)?;
-        self.get(keyspace, key)
+    pub fn get_for_update(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<Option<Value>> {
+        let default = self.default.clone();
+        self.get_for_update_in(&default, key, mode)
+    }
+
+    /// The value of `key` in `keyspace`, as [`get_for_update`](Transaction::get_for_update).
+    ///
+    /// # Errors
+    /// As there; [`Error::Invalid`] if the keyspace is another store's.
+    pub fn get_for_update_in(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        mode: LockMode,
+    ) -> Result<Option<Value>> {
+        let key = key.as_ref();
+        self.lock_in(keyspace, key, mode)?;
+        self.read(keyspace, key)
     }
 
     /// Like [`get_for_update`](Transaction::get_for_update), without blocking. Dropped early, the future gives up its place in
@@ -280,13 +338,24 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`get_for_update`](Transaction::get_for_update); some at once, others from the future.
-    pub fn get_for_update_async(
+    pub fn get_for_update_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<ForUpdateFuture<'_>> {
+        let default = self.default.clone();
+        self.get_for_update_in_async(&default, key, mode)
+    }
+
+    /// Like [`get_for_update_in`](Transaction::get_for_update_in), without blocking; see
+    /// [`get_for_update_async`](Transaction::get_for_update_async).
+    ///
+    /// # Errors
+    /// As [`get_for_update_in`](Transaction::get_for_update_in); some at once, others from the future.
+    pub fn get_for_update_in_async(
         &mut self,
         keyspace: &Keyspace,
-        key: &[u8],
+        key: impl AsRef<[u8]>,
         mode: LockMode,
     ) -> Result<ForUpdateFuture<'_>> {
-        let lock = self.lock_async(keyspace, key, mode)?;
+        let key = key.as_ref();
+        let lock = self.lock_in_async(keyspace, key, mode)?;
         Ok(ForUpdateFuture::new(lock, keyspace.clone(), key.to_vec()))
     }
 
@@ -294,7 +363,21 @@ impl Transaction {
     ///
     /// # Errors
     /// As there.
-    pub fn lock(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<()> {
+    pub fn lock(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<()> {
+        let default = self.default.clone();
+        self.lock_in(&default, key, mode)
+    }
+
+    /// What [`get_for_update_in`](Transaction::get_for_update_in) does, but for reading the value.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn lock_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, mode: LockMode) -> Result<()> {
+        let outcome = self.lock_row(keyspace, key.as_ref(), mode);
+        self.noted(outcome)
+    }
+
+    fn lock_row(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<()> {
         self.check_keyspace(keyspace)?;
         check_key(key)?;
         self.protect(keyspace, &key.into(), mode)
@@ -305,39 +388,75 @@ impl Transaction {
     ///
     /// # Errors
     /// As [`get_for_update_async`](Transaction::get_for_update_async).
-    pub fn lock_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<LockFuture<'_>> {
-        self.check_keyspace(keyspace)?;
-        check_key(key)?;
-        let pending = match self.wanted(keyspace, &key.into(), mode)? {
-            Some(wanted) if self.is_pessimistic() => Some(wanted.acquire_async(&self.core)?),
-            Some(wanted) => {
-                self.protected(wanted.row, mode, wanted.holds, false)?;
-                None
-            }
-            None => None,
-        };
+    pub fn lock_async(&mut self, key: impl AsRef<[u8]>, mode: LockMode) -> Result<LockFuture<'_>> {
+        let default = self.default.clone();
+        self.lock_in_async(&default, key, mode)
+    }
+
+    /// Like [`lock_in`](Transaction::lock_in), without blocking; see [`lock_async`](Transaction::lock_async).
+    ///
+    /// # Errors
+    /// As [`get_for_update_in_async`](Transaction::get_for_update_in_async).
+    pub fn lock_in_async(
+        &mut self,
+        keyspace: &Keyspace,
+        key: impl AsRef<[u8]>,
+        mode: LockMode,
+    ) -> Result<LockFuture<'_>> {
+        let outcome = self.lock_row_async(keyspace, key.as_ref(), mode);
+        let pending = self.noted(outcome)?;
         Ok(LockFuture::new(self, pending))
     }
 
-    /// Sets `key` to `value`. A pessimistic transaction waits for the key's lock; in asynchronous code, take that with
-    /// [`lock_async`](Transaction::lock_async) before.
+    fn lock_row_async(&mut self, keyspace: &Keyspace, key: &[u8], mode: LockMode) -> Result<Option<Pending>> {
+        self.check_keyspace(keyspace)?;
+        check_key(key)?;
+        match self.wanted(keyspace, &key.into(), mode)? {
+            Some(wanted) if self.is_pessimistic() => wanted.acquire_async(&self.core).map(Some),
+            Some(wanted) => self.protected(wanted.row, mode, wanted.holds, false).map(|()| None),
+            None => Ok(None),
+        }
+    }
+
+    /// Sets `key` to `value` in the keyspace `default`. A pessimistic transaction waits for the key's lock; in asynchronous
+    /// code, take that with [`lock_async`](Transaction::lock_async) before.
     ///
     /// # Errors
     /// [`Error::Invalid`] for a key or value out of bounds; as [`get_for_update`](Transaction::get_for_update).
-    pub fn put(&mut self, keyspace: &Keyspace, key: &[u8], value: &[u8]) -> Result<()> {
-        check_value(value)?;
-        self.change(keyspace, key, Some(value))
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let default = self.default.clone();
+        self.put_in(&default, key, value)
     }
 
-    /// Removes `key`; no error if it does not exist. Waits as [`put`](Transaction::put) does.
+    /// Sets `key` to `value` in `keyspace`, as [`put`](Transaction::put).
+    ///
+    /// # Errors
+    /// As [`put`](Transaction::put); [`Error::Invalid`] if the keyspace is another store's.
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let outcome = self.change(keyspace, key.as_ref(), Some(value.as_ref()));
+        self.noted(outcome)
+    }
+
+    /// Removes `key` from the keyspace `default`; no error if it does not exist. Waits as [`put`](Transaction::put) does.
     ///
     /// # Errors
     /// As [`put`](Transaction::put).
-    pub fn delete(&mut self, keyspace: &Keyspace, key: &[u8]) -> Result<()> {
-        self.change(keyspace, key, None)
+    pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
+        let default = self.default.clone();
+        self.delete_in(&default, key)
+    }
+
+    /// Removes `key` from `keyspace`, as [`delete`](Transaction::delete).
+    ///
+    /// # Errors
+    /// As [`put_in`](Transaction::put_in).
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        let outcome = self.change(keyspace, key.as_ref(), None);
+        self.noted(outcome)
     }
 
     fn change(&mut self, keyspace: &Keyspace, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        value.map_or(Ok(()), check_value)?;
         self.check_keyspace(keyspace)?;
         check_key(key)?;
         self.check_room(writes::bytes_of(key.len(), value.map_or(0, <[u8]>::len)))?;
@@ -444,6 +563,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
     pub fn rollback_to_savepoint(&mut self) -> Result<()> {
+        self.is_in_the_way.store(false, Ordering::Relaxed);
         let savepoint = self.savepoints.pop().ok_or_else(no_savepoint)?;
         self.writes.take_back(&savepoint.writes);
         self.tracked.take_back(savepoint.rows);
@@ -457,6 +577,7 @@ impl Transaction {
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
     pub fn pop_savepoint(&mut self) -> Result<()> {
+        self.is_in_the_way.store(false, Ordering::Relaxed);
         self.savepoints.pop().ok_or_else(no_savepoint)?;
         self.forget_past();
         Ok(())

@@ -333,9 +333,9 @@ fn promise_8_batches_that_wait_are_bounded_by_the_memory_they_hold() {
         let keyspace = world.store.default_keyspace();
         let small_in_large = |n: u8| {
             let mut batch = WriteBatch::new();
-            batch.put(keyspace, b"large", &vec![0; 8 << 20]).unwrap();
+            batch.put_in(keyspace, b"large", &vec![0; 8 << 20]).unwrap();
             batch.clear();
-            batch.put(keyspace, &[n], b"small").unwrap();
+            batch.put_in(keyspace, &[n], b"small").unwrap();
             batch
         };
         let mut futures = Vec::new();
@@ -384,7 +384,7 @@ fn writes_are_slowed_without_blocking() {
             let mut futures = Vec::new();
             for n in 0..2000u32 {
                 let mut batch = WriteBatch::new();
-                batch.put(world.store.default_keyspace(), &n.to_be_bytes(), &[n as u8; VALUE_BYTES]).unwrap();
+                batch.put_in(world.store.default_keyspace(), &n.to_be_bytes(), &[n as u8; VALUE_BYTES]).unwrap();
                 let before = world.env.clock.now();
                 futures.push(world.store.write_async(batch, Durability::Buffered).unwrap());
                 assert!(world.env.clock.now() - before < AT_ONCE);
@@ -429,7 +429,7 @@ fn threads_write_and_drop_while_the_store_is_full() {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 32 << 10;
     options.keyspace.memtables_max = 2;
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     let env = Env::system();
     let waited = std::thread::scope(|scope| {
         let writers: Vec<_> = (0..THREADS)
@@ -442,8 +442,8 @@ fn threads_write_and_drop_while_the_store_is_full() {
                         let mut batch = WriteBatch::new();
                         let number = n.to_be_bytes();
                         let keyspace = store.default_keyspace();
-                        batch.put(keyspace, &[&[b'a', thread], &number[..]].concat(), &[n as u8; 400]).unwrap();
-                        batch.put(keyspace, &[b'z', thread], &number).unwrap();
+                        batch.put_in(keyspace, &[&[b'a', thread], &number[..]].concat(), &[n as u8; 400]).unwrap();
+                        batch.put_in(keyspace, &[b'z', thread], &number).unwrap();
                         let durability = if n % 50 == 0 { Durability::Synced } else { Durability::Buffered };
                         let future = store.write_async(batch, durability).unwrap();
                         waited += u32::from(!future.has_begun());

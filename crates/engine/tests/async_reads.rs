@@ -48,14 +48,14 @@ fn small() -> Options {
 
 /// A store with 5,000 keys in tables, opened afresh: nothing is in its cache.
 fn cold(directory: &std::path::Path) -> Store {
-    let store = Store::open(directory, small()).unwrap();
+    let store = Store::open_with(directory, small()).unwrap();
     for n in 0..5000u32 {
         store.put(&n.to_be_bytes(), &[n as u8; 60]).unwrap();
     }
     store.flush().unwrap();
     store.close().unwrap();
     drop(store);
-    Store::open(directory, small()).unwrap()
+    Store::open_with(directory, small()).unwrap()
 }
 
 fn in_memory() -> ReadOptions {
@@ -69,7 +69,7 @@ fn cached_blocks_are_read_on_the_callers_thread() {
     let key = 1234u32.to_be_bytes();
     let keyspace = store.default_keyspace();
     assert!(keyspace.get_with(&key, &in_memory()).unwrap_err().is_not_in_memory());
-    assert!(keyspace.iter(in_memory()).and_then(|mut i| i.seek(&key)).unwrap_err().is_not_in_memory());
+    assert!(keyspace.cursor(in_memory()).and_then(|mut i| i.seek(&key)).unwrap_err().is_not_in_memory());
     let refused = now(store.get_async(&key, &in_memory()).unwrap()).expect("no thread is asked");
     assert!(refused.unwrap_err().is_not_in_memory());
 
@@ -141,7 +141,7 @@ fn pages(store: &Store, first: ScanOptions, look: &mut dyn FnMut(&ScanPage)) -> 
 fn pages_of_a_scan_follow_each_other_like_an_iterator() {
     let directory = tempfile::tempdir().unwrap();
     let mut rng = Rng::new(7);
-    let store = Store::open(directory.path(), small()).unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
     let mut model = BTreeMap::new();
     for round in 0..6000u32 {
         let key = (rng.below(3000) as u32).to_be_bytes().to_vec();
@@ -208,7 +208,7 @@ fn a_store_with_as_many_requests_as_it_likes_says_so() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = small();
     options.requests_outstanding_max = 16;
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     assert!(!store.is_busy() && now(store.ready()).is_some());
     let (mut most, mut busy) = (0, 0);
     let mut futures = Vec::new();

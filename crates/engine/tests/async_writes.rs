@@ -1,6 +1,6 @@
 //! Asynchronous writes: every future is woken, whoever publishes its request.
 
-use situ_engine::{Durability, Options, Store};
+use situ_engine::{Durability, Store};
 use std::future::Future;
 use std::pin::pin;
 use std::sync::Arc;
@@ -35,7 +35,7 @@ fn wait<F: Future>(future: F) -> Option<F::Output> {
 #[test]
 fn a_buffered_write_behind_a_synced_one_is_woken() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     for round in 0..20u8 {
         let synced = store.put_async(&[round, 0], b"synced", Durability::Synced).unwrap();
         let buffered = store.put_async(&[round, 1], b"buffered", Durability::Buffered).unwrap();

@@ -144,7 +144,7 @@ fn promise_8_memory_stays_within_what_is_configured() {
     let mut options = options(&Arc::new(Heard::default()));
     options.cache_bytes = 2 << 20;
     let bound = MEMORY_MAX + options.cache_bytes;
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     let most = AtomicU64::new(0);
     std::thread::scope(|scope| {
         for writer in 0..3 {

@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    CompactionFilter, Compression, Decision, Durability, Error, KeyspaceOptions, Listener, Options, ReadOptions,
-    SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
+    CompactionFilter, Compression, Decision, Durability, Error, Keyspace, KeyspaceOptions, Listener, Options,
+    ReadOptions, SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -46,7 +46,7 @@ fn small() -> Options {
 
 fn with_store(options: Options, test: impl FnOnce(&Store)) {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     test(&store);
     store.close().unwrap();
 }
@@ -100,7 +100,7 @@ fn a_write_takes_place_though_its_future_is_dropped() {
 #[test]
 fn futures_outlive_the_store() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), small()).unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
     store.put(b"k", b"v").unwrap();
     store.flush().unwrap();
     let writes: Vec<_> =
@@ -268,13 +268,13 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
             keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
             model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 50]);
         }
-        let mut iterator = keyspace.iter(ReadOptions::default()).unwrap();
+        let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
         iterator.seek_to_first().unwrap();
         store.drop_keyspace("doomed").unwrap();
         assert!(matches!(keyspace.get(b"k"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.put(b"k", b"v"), Err(Error::KeyspaceDropped { .. })));
         assert!(matches!(keyspace.flush(), Err(Error::KeyspaceDropped { .. })));
-        assert!(matches!(keyspace.iter(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
+        assert!(matches!(keyspace.cursor(ReadOptions::default()), Err(Error::KeyspaceDropped { .. })));
         // A new one of the same name is another one.
         let other = store.create_keyspace("doomed", KeyspaceOptions::default()).unwrap();
         other.put(b"k", b"v").unwrap();
@@ -292,7 +292,7 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
 #[test]
 fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), small()).unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
     let tables = || {
         let names = std::fs::read_dir(directory.path()).unwrap().flatten().map(|entry| entry.file_name());
         names.filter(|name| name.to_string_lossy().ends_with(".table")).count()
@@ -303,7 +303,7 @@ fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     }
     keyspace.flush().unwrap();
     store.wait_idle().unwrap();
-    let iterator = keyspace.iter(ReadOptions::default()).unwrap();
+    let iterator = keyspace.cursor(ReadOptions::default()).unwrap();
     store.drop_keyspace("doomed").unwrap();
     assert!(tables() > 0, "an iterator still reads them");
     drop(iterator);
@@ -345,11 +345,11 @@ fn a_snapshot_survives_compactions_and_holds_back_no_more_than_it_must() {
 #[test]
 fn a_batch_for_one_store_is_refused_by_another() {
     let (first, second) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let open = |directory: &tempfile::TempDir| Store::open(directory.path(), small()).unwrap();
+    let open = |directory: &tempfile::TempDir| Store::open_with(directory.path(), small()).unwrap();
     let (a, b) = (open(&first), open(&second));
     let batch = || {
         let mut batch = WriteBatch::new();
-        batch.put(a.default_keyspace(), b"key", b"value").unwrap();
+        batch.put_in(a.default_keyspace(), b"key", b"value").unwrap();
         batch
     };
     let refused = |error: Error| matches!(&error, Error::Invalid(text) if text.contains("another store"));
@@ -359,14 +359,14 @@ fn a_batch_for_one_store_is_refused_by_another() {
     assert_eq!(b.get(b"key").unwrap().as_deref(), None);
 
     let mut mixed = batch();
-    assert!(refused(mixed.delete(b.default_keyspace(), b"key").unwrap_err()));
-    assert!(refused(mixed.delete_range(b.default_keyspace(), b"a", b"z").unwrap_err()));
+    assert!(refused(mixed.delete_in(b.default_keyspace(), b"key").unwrap_err()));
+    assert!(refused(mixed.delete_range_in(b.default_keyspace(), b"a", b"z").unwrap_err()));
     assert_eq!(mixed.len(), 1);
     a.write(mixed.clone()).unwrap();
     assert_eq!(a.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
     // An emptied batch is anybody's.
     mixed.clear();
-    mixed.put(b.default_keyspace(), b"other", b"value").unwrap();
+    mixed.put_in(b.default_keyspace(), b"other", b"value").unwrap();
     b.write(mixed).unwrap();
 
     let old = batch();
@@ -378,12 +378,12 @@ fn a_batch_for_one_store_is_refused_by_another() {
 #[test]
 fn approximate_bytes_count_memtables_if_asked_to() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
     put_all();
     let (low, middle, high) = (0u32.to_be_bytes(), 5_000u32.to_be_bytes(), 10_000u32.to_be_bytes());
-    let in_memory = SizeOptions::default().with_memtables();
+    let in_memory = SizeOptions::default().include_memtables(true);
     assert_eq!(keyspace.approximate_bytes(&low, &high).unwrap(), 0, "tables alone are counted by default");
     let whole = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
     assert!((1_000_000..2_500_000).contains(&whole), "{whole} bytes for 1.04 MB");
@@ -406,7 +406,7 @@ fn approximate_bytes_count_memtables_if_asked_to() {
 #[test]
 fn ranges_are_deleted_durably_or_without_blocking() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     (0..40u8).for_each(|n| keyspace.put(&[n], b"v").unwrap());
     let syncs = || store.properties().log_syncs;
@@ -432,7 +432,7 @@ fn ranges_are_deleted_durably_or_without_blocking() {
 #[test]
 fn many_keys_are_read_without_blocking() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     for n in 0..100u32 {
         keyspace.put(&n.to_be_bytes(), &n.to_le_bytes()).unwrap();
@@ -449,7 +449,7 @@ fn many_keys_are_read_without_blocking() {
         let plain = |values: Vec<Option<Value>>| -> Vec<Option<Vec<u8>>> {
             values.into_iter().map(|value| value.map(|value| value.to_vec())).collect()
         };
-        let expected = plain(keyspace.multi_get(&keys, &options).unwrap());
+        let expected = plain(keyspace.multi_get_with(&keys, &options).unwrap());
         let found = plain(wait(keyspace.multi_get_async(&keys, &options).unwrap()).unwrap());
         assert_eq!(found, expected);
         assert!(found[3].is_none() != options.snapshot.is_some() && found[5].is_none() && found[4] == found[1]);
@@ -513,7 +513,7 @@ fn properties_show_the_options_in_force() {
     let shown = |options: Options, special: KeyspaceOptions| {
         let builder = StoreBuilder::new(options).keyspace("special", special.clone());
         let store = builder.open(directory.path()).unwrap();
-        let keyspace = store.keyspace("special").or_else(|_| store.create_keyspace("special", special)).unwrap();
+        let keyspace = store.keyspace_with("special", special).unwrap();
         let shown = (store.properties().options, store.default_keyspace().properties(), keyspace.properties().options);
         store.close().unwrap();
         shown
@@ -612,4 +612,76 @@ fn little_is_left_beside_the_tables_after_everything_is_compacted() {
         (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 500]).unwrap());
         assert_eq!(store.get(&77u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
     });
+}
+
+/// Threads that ask for a keyspace that there is not yet all get the same one, and a name that may be a mistake creates nothing.
+#[test]
+fn a_keyspace_is_opened_or_created() {
+    let directory = tempfile::tempdir().unwrap();
+    let named = KeyspaceOptions::default().level0_tables(7);
+    let builder = StoreBuilder::new(Options::default().keyspace(KeyspaceOptions::default().level0_tables(9)));
+    let store = builder.keyspace("named", named).open(directory.path()).unwrap();
+    std::thread::scope(|scope| {
+        for n in 0..8u8 {
+            let store = &store;
+            scope.spawn(move || store.keyspace("shared").unwrap().put([n], "value").unwrap());
+        }
+    });
+    assert_eq!(store.keyspace_names(), ["default", "shared"]);
+    assert_eq!(store.keyspace("shared").unwrap().iter().unwrap().count(), 8);
+    let level0_tables = |keyspace: &Keyspace| {
+        let options = keyspace.properties().options;
+        options.iter().find(|(name, _)| *name == "level0_tables").unwrap().1.clone()
+    };
+    // A new keyspace has the options that it will have when the store is opened again.
+    assert_eq!(level0_tables(&store.keyspace("named").unwrap()), "7");
+    assert_eq!(level0_tables(&store.keyspace("shared").unwrap()), "9");
+    let own = KeyspaceOptions::default().level0_tables(11);
+    assert_eq!(level0_tables(&store.keyspace_with("own", own.clone()).unwrap()), "11");
+    assert_eq!(level0_tables(&store.keyspace_with("shared", own).unwrap()), "9", "it exists, and keeps its options");
+    assert!(matches!(store.existing_keyspace("typo"), Err(Error::NoSuchKeyspace { .. })));
+    let taken = store.create_keyspace("shared", KeyspaceOptions::default()).unwrap_err();
+    assert!(taken.to_string().contains("already"), "{taken}");
+    assert!(matches!(store.keyspace(""), Err(Error::Invalid(_))));
+    assert_eq!(store.keyspace_names(), ["default", "shared", "named", "own"]);
+    store.close().unwrap();
+    assert!(matches!(store.keyspace("shared"), Err(Error::Closed)));
+
+    let store = Store::open_read_only(directory.path()).unwrap();
+    assert_eq!(store.keyspace("shared").unwrap().iter().unwrap().count(), 8);
+    let refused = store.keyspace("new").unwrap_err();
+    assert!(matches!(&refused, Error::NoSuchKeyspace { name } if name == "new"), "{refused:?}");
+    assert!(refused.to_string().contains("open the store for writing"), "{refused}");
+    assert!(matches!(store.create_keyspace("new", Default::default()), Err(Error::ReadOnly)));
+    store.close().unwrap();
+}
+
+/// The keyspace `default` has the same number in every store, so a batch for it alone belongs to none of them.
+#[test]
+fn a_batch_without_handles_can_be_written_to_any_store() {
+    let directories = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let stores = directories.each_ref().map(|directory| Store::open(directory.path()).unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put("b", "1").unwrap();
+    batch.delete_range("a", "c").unwrap();
+    batch.put("c", "2").unwrap();
+    batch.put("d", "3").unwrap();
+    batch.delete("d").unwrap();
+    for store in &stores {
+        store.put("b", "0").unwrap();
+        store.write(batch.clone()).unwrap();
+        let pairs: Vec<_> = store.iter().unwrap().map(|pair| pair.unwrap()).collect();
+        assert!(matches!(&pairs[..], [(key, value)] if *key == "c" && *value == "2"), "{pairs:?}");
+    }
+    // With a keyspace in it, it belongs to that keyspace's store, whatever came first.
+    let other = stores[0].keyspace("other").unwrap();
+    batch.put_in(&other, "e", "4").unwrap();
+    batch.put("f", "5").unwrap();
+    let refused = stores[1].write(batch.clone()).unwrap_err();
+    assert!(refused.to_string().contains("another store"), "{refused}");
+    assert!(batch.put_in(stores[1].default_keyspace(), "g", "6").is_err());
+    stores[0].write(batch).unwrap();
+    assert_eq!(other.get("e").unwrap().unwrap(), "4");
+    assert_eq!(stores[0].get("f").unwrap().unwrap(), "5");
+    stores.iter().for_each(|store| store.close().unwrap());
 }

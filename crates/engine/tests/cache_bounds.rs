@@ -1,6 +1,6 @@
 //! What the cache holds beside blocks: open tables pin their indexes, filters and range tombstones.
 
-use situ_engine::{Iter, Options, ReadOptions, Store, StoreProperties};
+use situ_engine::{Cursor, Options, ReadOptions, Store, StoreProperties};
 use situ_sim::Rng;
 
 const CACHE_BYTES: u64 = 256 << 10;
@@ -19,7 +19,7 @@ fn check(store: &Store) {
 }
 
 /// Puts, deletes ranges and scans; returns iterators that are on their way.
-fn delete_and_scan(store: &Store, rng: &mut Rng, rounds: u64) -> Vec<Iter> {
+fn delete_and_scan(store: &Store, rng: &mut Rng, rounds: u64) -> Vec<Cursor> {
     let mut iterators = Vec::new();
     for round in 0..rounds {
         for n in 0..300 {
@@ -30,7 +30,7 @@ fn delete_and_scan(store: &Store, rng: &mut Rng, rounds: u64) -> Vec<Iter> {
                 check(store);
             }
         }
-        let mut iterator = store.iter(ReadOptions::default()).unwrap();
+        let mut iterator = store.cursor(ReadOptions::default()).unwrap();
         iterator.seek(&key(rng.below(1 << 19))).unwrap();
         (0..50).for_each(|_| iterator.next().unwrap());
         iterators.push(iterator);
@@ -50,7 +50,7 @@ fn promise_8_blocks_keep_to_the_limit_and_what_is_pinned_is_told_apart() {
     options.keyspace.memtable_bytes = 128 << 10;
     options.keyspace.table_bytes = 64 << 10;
     options.keyspace.level_base_bytes = 256 << 10;
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     let iterators = delete_and_scan(&store, &mut Rng::new(1), 60);
     store.flush().unwrap();
     store.wait_idle().unwrap();
@@ -65,7 +65,7 @@ fn promise_8_blocks_keep_to_the_limit_and_what_is_pinned_is_told_apart() {
     // Nothing is left of the tombstones.
     store.default_keyspace().compact(None, None).unwrap();
     store.wait_idle().unwrap();
-    let mut iterator = store.iter(ReadOptions::default()).unwrap();
+    let mut iterator = store.cursor(ReadOptions::default()).unwrap();
     iterator.seek_to_first().unwrap();
     while iterator.valid() {
         iterator.next().unwrap();

@@ -189,7 +189,7 @@ fn a_listener_that_panics_ends_no_thread_of_the_store() {
     let listener = Arc::new(Clumsy(AtomicUsize::new(0)));
     let mut options = options(1);
     options.listener = Some(Arc::clone(&listener) as Arc<dyn Listener>);
-    let store = Store::open(directory.path(), options).unwrap();
+    let store = Store::open_with(directory.path(), options).unwrap();
     for n in 0..2000u32 {
         store.put(&n.to_le_bytes(), &[7; 200]).unwrap();
     }
@@ -285,7 +285,7 @@ impl Wake for Owner {
 #[test]
 fn a_store_whose_last_handle_goes_on_a_thread_of_its_own_is_closed() {
     let directory = tempfile::tempdir().unwrap();
-    let open = || Store::open(directory.path(), Options::default());
+    let open = || Store::open(directory.path());
     let mut seen = None;
     // A write may be done before it is looked at; then nobody is woken.
     for n in 0..1000u32 {

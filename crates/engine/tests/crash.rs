@@ -161,8 +161,8 @@ fn write_thread(env: &Env, store: &Store, threads: &Threads, writer: usize, seed
         let mut batch = WriteBatch::new();
         let text = format!("{n} {}", knew.join(" "));
         let keyspace = store.default_keyspace();
-        batch.put(keyspace, format!("writer {writer}").as_bytes(), text.as_bytes()).unwrap();
-        batch.put(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
+        batch.put_in(keyspace, format!("writer {writer}").as_bytes(), text.as_bytes()).unwrap();
+        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
         if writer.is_multiple_of(2) {
@@ -209,8 +209,8 @@ fn promise_2_nothing_appears_early() {
                             // Both keys belong together: a reader must see them equal.
                             let mut batch = WriteBatch::new();
                             let text = format!("{writer} {n}");
-                            batch.put(store.default_keyspace(), b"left", text.as_bytes()).unwrap();
-                            batch.put(store.default_keyspace(), b"right", text.as_bytes()).unwrap();
+                            batch.put_in(store.default_keyspace(), b"left", text.as_bytes()).unwrap();
+                            batch.put_in(store.default_keyspace(), b"right", text.as_bytes()).unwrap();
                             let synced = rng.chance(0.5);
                             let durability = if synced { Durability::Synced } else { Durability::Buffered };
                             store.write_with(batch, durability).unwrap();
@@ -279,7 +279,7 @@ fn promise_1_an_opening_that_removes_log_files_without_a_record_can_end_anywhere
                 let store =
                     open(&left).unwrap_or_else(|error| panic!("change {change}, seed {seed}, {names:?}: {error}"));
                 assert_eq!(store.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
-                let other = store.keyspace("other").unwrap();
+                let other = store.existing_keyspace("other").unwrap();
                 assert_eq!(other.get(b"key").unwrap().as_deref(), Some(&b"value"[..]));
             }
         }

@@ -57,7 +57,7 @@ fn build(env: &Env, seed: u64) -> Built {
     let mut changed = BTreeMap::new();
     for step in 0..900 {
         let name = NAMES[rng.index(3)];
-        let keyspace = store.keyspace(name).unwrap();
+        let keyspace = store.existing_keyspace(name).unwrap();
         let model = models.get_mut(name).unwrap();
         let (one, other) = (key(&mut rng, KEYS), key(&mut rng, KEYS));
         let durability = if rng.chance(0.02) { Durability::Synced } else { Durability::Buffered };
@@ -77,7 +77,7 @@ fn build(env: &Env, seed: u64) -> Built {
             15..25 => {
                 let mut batch = WriteBatch::new();
                 for name in NAMES {
-                    batch.put(&store.keyspace(name).unwrap(), &other, &one).unwrap();
+                    batch.put_in(&store.existing_keyspace(name).unwrap(), &other, &one).unwrap();
                     models.get_mut(name).unwrap().insert(other.clone(), one.clone());
                 }
                 store.write_with(batch, durability).unwrap();
@@ -92,7 +92,7 @@ fn build(env: &Env, seed: u64) -> Built {
             }
         }
         if step == 400 {
-            store.keyspace("second").unwrap().compact(None, None).unwrap();
+            store.existing_keyspace("second").unwrap().compact(None, None).unwrap();
         }
     }
     store.wait_idle().unwrap();
@@ -102,7 +102,7 @@ fn build(env: &Env, seed: u64) -> Built {
 
 /// Whatever can be read of a keyspace is right; errors are allowed. False if there was one.
 fn reads_right(store: &Store, name: &str, model: &Model, what: &str) -> bool {
-    let keyspace = match store.keyspace(name) {
+    let keyspace = match store.existing_keyspace(name) {
         Ok(keyspace) => keyspace,
         Err(error) => panic!("{what}: keyspace {name} is gone: {error}"),
     };
@@ -114,7 +114,7 @@ fn reads_right(store: &Store, name: &str, model: &Model, what: &str) -> bool {
             Err(_) => whole = false,
         }
     }
-    let Ok(mut iterator) = keyspace.iter(ReadOptions::default()) else { return false };
+    let Ok(mut iterator) = keyspace.cursor(ReadOptions::default()) else { return false };
     let mut expected = model.iter();
     let mut moved = iterator.seek_to_first();
     loop {
@@ -276,9 +276,9 @@ fn image(volume: &SimVolume) -> BTreeMap<FileName, Vec<u8>> {
 fn check_losses(store: &Store, built: &Built, reports: &[&RepairReport], what: &str) {
     for (name, model) in &built.models {
         // Without a manifest the names are lost, and numbers remain.
-        let named = store.keyspace(name).is_ok();
+        let named = store.existing_keyspace(name).is_ok();
         let now = if named { (*name).to_owned() } else { numbered(name) };
-        let found = match store.keyspace(&now) {
+        let found = match store.existing_keyspace(&now) {
             Ok(keyspace) => contents(&keyspace, None),
             Err(_) => Model::new(),
         };
@@ -541,7 +541,7 @@ fn a_store_in_a_directory_is_verified_and_repaired() {
     let missing = repair_directory(path, RepairOptions::default());
     assert!(matches!(missing, Err(Error::Existence(_))), "{missing:?}");
 
-    let store = Store::open(path, Options::default()).unwrap();
+    let store = Store::open(path).unwrap();
     for n in 0..2000u32 {
         store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
     }
@@ -567,7 +567,7 @@ fn a_store_in_a_directory_is_verified_and_repaired() {
     assert!(report.lost_ranges.len() == 1 && report.lost_writes.is_empty(), "{report}");
     assert!(table.with_extension("damaged").exists());
     assert!(verify_directory(path, &mut |_| {}).unwrap().is_sound());
-    let store = Store::open(path, Options::default()).unwrap();
+    let store = Store::open(path).unwrap();
     assert_eq!(store.get(b"only in the log").unwrap().as_deref(), Some(&b"kept"[..]));
     let kept = (0..2000u32).filter(|n| store.get(&n.to_be_bytes()).unwrap().is_some()).count();
     let reported = (0..2000u32).filter(|n| report.lost_ranges[0].contains(&n.to_be_bytes())).count();
@@ -581,7 +581,7 @@ fn where_there_is_no_store_nothing_is_left() {
     let directory = tempfile::tempdir().unwrap();
     let mut options = Options::default();
     options.create_if_missing = false;
-    assert!(matches!(Store::open(directory.path(), options), Err(Error::Existence(_))));
+    assert!(matches!(Store::open_with(directory.path(), options), Err(Error::Existence(_))));
     assert!(matches!(repair_directory(directory.path(), RepairOptions::default()), Err(Error::Existence(_))));
     assert_eq!(std::fs::read_dir(directory.path()).unwrap().count(), 0);
 }

@@ -2,7 +2,7 @@
 //! store is. Alone in its file, as it looks at all descriptors of its process.
 #![cfg(target_os = "linux")]
 
-use situ_engine::{Iter, Options, ReadOptions, Store};
+use situ_engine::{Cursor, Options, ReadOptions, Store};
 use std::fs;
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -30,13 +30,13 @@ fn files(directory: &Path) -> usize {
 }
 
 /// A store whose tables were replaced under an iterator, and the iterator. Nothing is left to do.
-fn replaced(directory: &Path) -> (Store, Iter) {
-    let store = Store::open(directory, options()).unwrap();
+fn replaced(directory: &Path) -> (Store, Cursor) {
+    let store = Store::open_with(directory, options()).unwrap();
     for n in 0..ENTRIES {
         store.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
     }
     store.flush().unwrap();
-    let mut iterator = store.iter(ReadOptions::default()).unwrap();
+    let mut iterator = store.cursor(ReadOptions::default()).unwrap();
     iterator.seek_to_first().unwrap();
     store.default_keyspace().compact(None, None).unwrap();
     store.wait_idle().unwrap();

@@ -28,7 +28,7 @@ fn open(env: &Env, volume: &SimVolume, rng: &mut Rng) -> Result<Store> {
 
 fn found(store: &Store) -> State {
     let names = store.keyspace_names().into_iter().filter(|name| name != "default");
-    names.map(|name| (name.clone(), contents(&store.keyspace(&name).unwrap(), None))).collect()
+    names.map(|name| (name.clone(), contents(&store.existing_keyspace(&name).unwrap(), None))).collect()
 }
 
 /// One step; the state after it. An error leaves it open whether the step happened.
@@ -48,7 +48,7 @@ fn step(rng: &mut Rng, store: &Store, state: &State) -> (State, Result<()>) {
         (Some(model), _) => {
             let (key, value) = (key(rng, 30), value(rng));
             model.insert(key.clone(), value.clone());
-            store.keyspace(name).and_then(|keyspace| keyspace.put_with(&key, &value, Durability::Synced))
+            store.existing_keyspace(name).and_then(|keyspace| keyspace.put_with(&key, &value, Durability::Synced))
         }
     };
     (after, outcome)

@@ -55,10 +55,10 @@ fn key(writer: u64, n: u64) -> Vec<u8> {
 fn batch(store: &Store, writer: u64, n: u64) -> WriteBatch {
     let keyspace = store.default_keyspace();
     let mut batch = WriteBatch::new();
-    batch.put(keyspace, &counter_key(writer), &n.to_le_bytes()).unwrap();
-    batch.put(keyspace, &key(writer, n), &value(writer, n)).unwrap();
+    batch.put_in(keyspace, &counter_key(writer), &n.to_le_bytes()).unwrap();
+    batch.put_in(keyspace, &key(writer, n), &value(writer, n)).unwrap();
     if n.is_multiple_of(10) {
-        batch.delete(keyspace, &key(writer, n + KEYS / 2)).unwrap();
+        batch.delete_in(keyspace, &key(writer, n + KEYS / 2)).unwrap();
     }
     batch
 }
@@ -84,7 +84,7 @@ fn count(store: &Store, writer: u64) -> u64 {
 #[test]
 fn child() {
     let Some(directory) = std::env::var_os(CHILD) else { return };
-    let store = Store::open(PathBuf::from(directory), options()).unwrap();
+    let store = Store::open_with(PathBuf::from(directory), options()).unwrap();
     std::thread::scope(|scope| {
         for writer in 0..WRITERS {
             let store = &store;
@@ -185,7 +185,7 @@ fn promise_1_a_killed_process_loses_nothing_that_was_acknowledged() {
         // Some die while they still open the store.
         let life = Duration::from_millis(if rng.chance(0.3) { rng.below(60) } else { 100 + rng.below(700) });
         let acknowledged = run_and_kill(directory.path(), life);
-        let store = Store::open(directory.path(), options()).unwrap();
+        let store = Store::open_with(directory.path(), options()).unwrap();
         for writer in 0..WRITERS {
             let (told, found) = (acknowledged[writer as usize], count(&store, writer));
             let under_way = if writer == 3 { OUTSTANDING as u64 + 1 } else { 1 };
@@ -200,7 +200,7 @@ fn promise_1_a_killed_process_loses_nothing_that_was_acknowledged() {
             }
             writes += found;
         }
-        let mut iterator = store.iter(ReadOptions::default()).unwrap();
+        let mut iterator = store.cursor(ReadOptions::default()).unwrap();
         iterator.seek_to_first().unwrap();
         let mut last: Vec<u8> = Vec::new();
         while let Some(key) = iterator.key() {

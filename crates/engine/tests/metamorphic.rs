@@ -178,9 +178,9 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
             let mut batch = WriteBatch::new();
             for change in changes {
                 match change {
-                    Change::Put(key, value) => batch.put(keyspace, key, value)?,
-                    Change::Delete(key) => batch.delete(keyspace, key)?,
-                    Change::DeleteRange(begin, end) => batch.delete_range(keyspace, begin, end)?,
+                    Change::Put(key, value) => batch.put_in(keyspace, key, value)?,
+                    Change::Delete(key) => batch.delete_in(keyspace, key)?,
+                    Change::DeleteRange(begin, end) => batch.delete_range_in(keyspace, begin, end)?,
                 }
             }
             store.write_with(batch, *durability)?;
@@ -190,7 +190,7 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
             let mut options = ReadOptions::default();
             options.lower_bound.clone_from(lower);
             options.upper_bound.clone_from(upper);
-            let mut iterator = keyspace.iter(options)?;
+            let mut iterator = keyspace.cursor(options)?;
             let mut text = String::new();
             iterator.seek(start)?;
             for forward in directions {
@@ -214,7 +214,7 @@ fn answer(store: &Store, step: &Step, snapshots: &mut Vec<Snapshot>, answers: &m
 
 /// All entries forward, and the same backward.
 fn walk_all(store: &Store, options: &ReadOptions) -> Result<String> {
-    let mut iterator = store.iter(options.clone())?;
+    let mut iterator = store.cursor(options.clone())?;
     let (mut text, mut keys) = (String::new(), Vec::new());
     iterator.seek_to_first()?;
     while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {

@@ -29,7 +29,7 @@ impl World {
     }
 
     fn keyspace(&self, name: &str) -> Keyspace {
-        self.store.keyspace(name).unwrap()
+        self.store.existing_keyspace(name).unwrap()
     }
 
     fn any_name(&mut self) -> &'static str {
@@ -72,7 +72,7 @@ impl World {
             920..940 if !self.snapshots.is_empty() => {
                 let (snapshot, models) = self.snapshots.swap_remove(self.rng.index(self.snapshots.len()));
                 for (name, model) in &models {
-                    if let Ok(keyspace) = self.store.keyspace(name) {
+                    if let Ok(keyspace) = self.store.existing_keyspace(name) {
                         compare(&keyspace, model, Some(&snapshot), &format!("{what}, snapshot of {name}"));
                         wander(&mut self.rng, &keyspace, model, Some(&snapshot), KEYS, &what);
                     }
@@ -109,16 +109,16 @@ impl World {
             match self.rng.below(10) {
                 0..6 => {
                     let value = value(&mut self.rng);
-                    batch.put(&keyspace, &one, &value).unwrap();
+                    batch.put_in(&keyspace, &one, &value).unwrap();
                     model.insert(one, value);
                 }
                 6..9 => {
-                    batch.delete(&keyspace, &one).unwrap();
+                    batch.delete_in(&keyspace, &one).unwrap();
                     model.remove(&one);
                 }
                 _ => {
                     let end = key(&mut self.rng, KEYS);
-                    batch.delete_range(&keyspace, &one, &end).unwrap();
+                    batch.delete_range_in(&keyspace, &one, &end).unwrap();
                     model.retain(|key, _| key < &one || key >= &end);
                 }
             }

@@ -42,7 +42,7 @@ fn put(store: &Store, models: &mut [Model; 2], rng: &mut Rng, count: u64) {
     let mut value = vec![0; 60];
     for _ in 0..count {
         let which = rng.index(2);
-        let keyspace = store.keyspace(["default", "other"][which]).unwrap();
+        let keyspace = store.existing_keyspace(["default", "other"][which]).unwrap();
         let key = key_number(rng.below(40));
         rng.fill(&mut value);
         if rng.chance(0.1) {
@@ -57,7 +57,7 @@ fn put(store: &Store, models: &mut [Model; 2], rng: &mut Rng, count: u64) {
 
 fn check(store: &Store, models: &[Model; 2], what: &str) {
     compare(store.default_keyspace(), &models[0], None, what);
-    compare(&store.keyspace("other").unwrap(), &models[1], None, what);
+    compare(&store.existing_keyspace("other").unwrap(), &models[1], None, what);
     store.check().unwrap();
 }
 

@@ -88,7 +88,11 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
             let failure = store.properties().background_failure.unwrap();
             assert!(failure.to_string().contains(&FileName::Table(rotten).to_string()), "{failure}");
             assert!(store.wait_idle().unwrap_err().is_corruption());
-            assert_eq!(store.keyspace("other").unwrap().properties().levels[0].tables, 0, "the other keyspace waits");
+            assert_eq!(
+                store.existing_keyspace("other").unwrap().properties().levels[0].tables,
+                0,
+                "the other keyspace waits"
+            );
 
             // Level 0 fills up and writers are told why, when nothing of it can be compacted any more.
             let put = |n: u32| {
@@ -106,7 +110,7 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
             let outcome = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(outcome, Poll::Ready(Err(Error::Level0Full { .. }))), "{outcome:?}");
             assert!(default.properties().levels[0].tables <= LEVEL0_TABLES_MAX);
-            store.keyspace("other").unwrap().put(b"k", b"the other keyspace takes writes").unwrap();
+            store.existing_keyspace("other").unwrap().put(b"k", b"the other keyspace takes writes").unwrap();
 
             // Mended, a manual compaction does not wait for the rest to end.
             assert!(volume.rot(FileName::Table(rotten), ROTTEN.0, ROTTEN.1));

@@ -132,16 +132,16 @@ fn operation(rng: &mut Rng, keyspaces: &[Keyspace; 2], before: &State) -> (Write
             match rng.below(12) {
                 0..9 => {
                     let value = value(rng);
-                    batch.put(&keyspaces[which], &one, &value).unwrap();
+                    batch.put_in(&keyspaces[which], &one, &value).unwrap();
                     after[which].insert(one, value);
                 }
                 9..11 => {
-                    batch.delete(&keyspaces[which], &one).unwrap();
+                    batch.delete_in(&keyspaces[which], &one).unwrap();
                     after[which].remove(&one);
                 }
                 _ => {
                     let end = key(rng, KEYS);
-                    batch.delete_range(&keyspaces[which], &one, &end).unwrap();
+                    batch.delete_range_in(&keyspaces[which], &one, &end).unwrap();
                     after[which].retain(|key, _| key < &one || key >= &end);
                 }
             }
@@ -160,7 +160,7 @@ fn check_reads(keyspace: &Keyspace, model: &Model, allowed: impl Fn(&Error) -> b
         }
     }
     let walk = || -> Result<()> {
-        let mut iterator = keyspace.iter(ReadOptions::default())?;
+        let mut iterator = keyspace.cursor(ReadOptions::default())?;
         let mut expected = model.iter();
         iterator.seek_to_first()?;
         while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
@@ -178,7 +178,7 @@ fn check_reads(keyspace: &Keyspace, model: &Model, allowed: impl Fn(&Error) -> b
 /// Random operations until the store fails or `steps` are done.
 fn run(rng: &mut Rng, store: &Store, told: &mut Told, steps: usize, allowed: impl Fn(&Error) -> bool + Copy) {
     let allow = |result: Result<()>| result.unwrap_or_else(|error| assert!(allowed(&error), "{error:?}"));
-    let keyspaces = NAMES.map(|name| store.keyspace(name).unwrap());
+    let keyspaces = NAMES.map(|name| store.existing_keyspace(name).unwrap());
     for _ in 0..steps {
         match rng.below(100) {
             0..4 => allow(store.flush()),
@@ -224,8 +224,8 @@ fn run(rng: &mut Rng, store: &Store, told: &mut Told, steps: usize, allowed: imp
 fn found(store: &Store) -> Result<State> {
     let mut state = State::default();
     for (name, model) in NAMES.iter().zip(&mut state) {
-        let keyspace = store.keyspace(name)?;
-        let mut iterator = keyspace.iter(ReadOptions::default())?;
+        let keyspace = store.existing_keyspace(name)?;
+        let mut iterator = keyspace.cursor(ReadOptions::default())?;
         iterator.seek_to_first()?;
         while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
             model.insert(key.to_vec(), value.to_vec());
@@ -364,9 +364,9 @@ fn write_numbers(store: &Store, counts: &Counts, writer: usize, seed: u64) {
         let mut batch = WriteBatch::new();
         let keyspace = store.default_keyspace();
         batch
-            .put(keyspace, format!("writer {writer}").as_bytes(), format!("{n} {}", knew.join(" ")).as_bytes())
+            .put_in(keyspace, format!("writer {writer}").as_bytes(), format!("{n} {}", knew.join(" ")).as_bytes())
             .unwrap();
-        batch.put(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
+        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
         match store.write_with(batch, durability) {

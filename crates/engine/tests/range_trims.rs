@@ -4,7 +4,7 @@
 //! its file, as it looks at the memory of its process.
 #![cfg(target_os = "linux")]
 
-use situ_engine::{Options, ReadOptions, Store};
+use situ_engine::{ReadOptions, Store};
 use std::time::{Duration, Instant};
 
 const TRIMS: u64 = 50_000;
@@ -33,7 +33,7 @@ fn check(store: &Store, trimmed: u64) {
 fn trims_of_a_queue_take_linear_memory_and_time() {
     let started = Instant::now();
     let directory = tempfile::tempdir().unwrap();
-    let open = || Store::open(directory.path(), Options::default()).unwrap();
+    let open = || Store::open(directory.path()).unwrap();
     let store = open();
     let mut snapshots = Vec::new();
     for trimmed in 1..=TRIMS {
@@ -50,7 +50,7 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
             let get = |number| store.default_keyspace().get_with(&key(number), &options).unwrap();
             assert_eq!(get(*trimmed).as_deref(), Some(&b"task"[..]));
             assert!(get(trimmed - 1).is_none() && get(trimmed + 1).is_none());
-            let mut iterator = store.iter(options.clone()).unwrap();
+            let mut iterator = store.cursor(options.clone()).unwrap();
             iterator.seek_to_first().unwrap();
             assert_eq!(iterator.key(), Some(&key(*trimmed)[..]));
         }

@@ -293,7 +293,7 @@ fn sequence_numbers_published_before_their_writes_move_snapshots() {
                         for n in 1..=60u64 {
                             let mut batch = WriteBatch::new();
                             for keyspace in [store.default_keyspace(), &other] {
-                                batch.put(keyspace, &writer.to_be_bytes(), &n.to_be_bytes()).unwrap();
+                                batch.put_in(keyspace, &writer.to_be_bytes(), &n.to_be_bytes()).unwrap();
                             }
                             store.write_with(batch, Durability::Synced).unwrap();
                         }
@@ -503,7 +503,7 @@ fn a_write_longer_than_a_group_of_log_pages() {
             let Ok(store) = open_with(env, home, device, options()) else { return 0 };
             let mut batch = WriteBatch::new();
             for half in [1, 2] {
-                batch.put(store.default_keyspace(), &u64::to_be_bytes(half), &[half as u8; LONG_BYTES / 2]).unwrap();
+                batch.put_in(store.default_keyspace(), &u64::to_be_bytes(half), &[half as u8; LONG_BYTES / 2]).unwrap();
             }
             let steps: [&dyn Fn() -> Result<(), Error>; 3] =
                 [&|| put(&store, 0, b"before"), &|| store.write_with(batch.clone(), Durability::Synced), &|| {

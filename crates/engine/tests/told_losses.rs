@@ -87,7 +87,7 @@ fn a_manifest_that_does_not_fit_still_knows_whose_a_table_is() {
     let store = builder(None).open(&home).unwrap();
     holds(&store, 10);
     for name in ["users", "orders"] {
-        let keyspace = store.keyspace(name).unwrap();
+        let keyspace = store.existing_keyspace(name).unwrap();
         for n in 0..count {
             let found = keyspace.get(format!("{name} {n:06}").as_bytes()).unwrap();
             assert_eq!(found.as_deref(), Some(&[n as u8; 10][..]), "{name} {n}");

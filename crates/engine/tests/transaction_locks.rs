@@ -56,7 +56,7 @@ impl World {
     }
 
     fn lock(&self, transaction: &mut Transaction, key: &[u8], mode: LockMode) -> Result<(), Error> {
-        transaction.lock(&self.keyspace, key, mode)
+        transaction.lock_in(&self.keyspace, key, mode)
     }
 }
 
@@ -74,9 +74,9 @@ fn a_wait_ends_when_its_time_is_over_and_says_who_was_in_the_way() {
                 let mut waiter = world.begin(2500);
                 let before = world.env.clock.now();
                 let outcome = match is_async {
-                    false => waiter.put(&world.keyspace, b"key", b"value"),
+                    false => waiter.put_in(&world.keyspace, b"key", b"value"),
                     true => {
-                        let lock = waiter.lock_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+                        let lock = waiter.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
                         wait(&world.env, lock)
                     }
                 };
@@ -90,7 +90,7 @@ fn a_wait_ends_when_its_time_is_over_and_says_who_was_in_the_way() {
                 let text = error.to_string();
                 assert!(text.contains("no lock within 2500 ms") && text.contains("\"key\" of \"default\""), "{text}");
                 // It goes on, and may try again.
-                waiter.put(&world.keyspace, b"another", b"value").unwrap();
+                waiter.put_in(&world.keyspace, b"another", b"value").unwrap();
                 assert_eq!(world.store.properties().locks, 2);
             }
             assert_eq!(world.store.statistics().lock_timeouts, 2);
@@ -105,7 +105,7 @@ fn whoever_waits_gets_the_lock_when_it_is_given_back_and_sees_what_was_committed
         World::run(seed, |world| {
             let mut rng = Rng::new(seed);
             let mut holder = world.begin(1000);
-            holder.put(&world.keyspace, b"key", b"new").unwrap();
+            holder.put_in(&world.keyspace, b"key", b"new").unwrap();
             let commits = rng.chance(0.7);
             let expected = commits.then(|| b"new".to_vec());
             let jobs: Vec<_> = (0..3)
@@ -116,8 +116,8 @@ fn whoever_waits_gets_the_lock_when_it_is_given_back_and_sees_what_was_committed
                         let mut waiter = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
                         let mode = if n == 0 { LockMode::Exclusive } else { LockMode::Shared };
                         let seen = match n {
-                            2 => wait(&env, waiter.get_for_update_async(&keyspace, b"key", mode).unwrap()).unwrap(),
-                            _ => waiter.get_for_update(&keyspace, b"key", mode).unwrap(),
+                            2 => wait(&env, waiter.get_for_update_in_async(&keyspace, b"key", mode).unwrap()).unwrap(),
+                            _ => waiter.get_for_update_in(&keyspace, b"key", mode).unwrap(),
                         };
                         assert_eq!(seen.map(|value| value.to_vec()), expected);
                         waiter.commit().unwrap();
@@ -145,10 +145,10 @@ fn a_commit_whose_future_is_dropped_takes_place_and_gives_back_its_locks() {
             for durability in [Durability::Buffered, Durability::Synced] {
                 let options = TransactionOptions::default().durability(durability);
                 let mut transaction = world.store.begin(options).unwrap();
-                transaction.put(&world.keyspace, b"key", &[durability as u8]).unwrap();
+                transaction.put_in(&world.keyspace, b"key", &[durability as u8]).unwrap();
                 drop(transaction.commit_async().unwrap());
                 let mut next = world.store.begin(TransactionOptions::default()).unwrap();
-                let seen = next.get_for_update(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+                let seen = next.get_for_update_in(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
                 assert_eq!(seen.as_deref(), Some(&[durability as u8][..]));
                 next.commit().unwrap();
             }
@@ -174,7 +174,7 @@ fn first_come_first_served_and_readers_go_together() {
                     let env = world.env.clone();
                     let job = world.spawn(move || {
                         let mut waiter = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
-                        waiter.lock(&keyspace, b"key", modes[n]).unwrap();
+                        waiter.lock_in(&keyspace, b"key", modes[n]).unwrap();
                         order.lock().unwrap().push((n, store.properties().locks));
                         env.clock.sleep(Duration::from_millis(10));
                     });
@@ -201,15 +201,15 @@ fn a_waiter_that_gives_up_holds_up_nobody() {
             let mut holder = world.begin(1000);
             world.lock(&mut holder, b"key", LockMode::Shared).unwrap();
             let mut writer = world.begin(60_000);
-            let mut future = writer.lock_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut future = writer.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
             assert!(poll(&mut future).is_pending());
             let mut reader = world.begin(60_000);
-            let mut behind = reader.lock_async(&world.keyspace, b"key", LockMode::Shared).unwrap();
+            let mut behind = reader.lock_in_async(&world.keyspace, b"key", LockMode::Shared).unwrap();
             assert!(poll(&mut behind).is_pending());
             drop(future);
             wait(&world.env, behind).unwrap();
             // One that was granted and not looked at is given back.
-            let mut late = writer.lock_async(&world.keyspace, b"other", LockMode::Exclusive).unwrap();
+            let mut late = writer.lock_in_async(&world.keyspace, b"other", LockMode::Exclusive).unwrap();
             assert_eq!(world.store.properties().locks, 3);
             if seed % 2 == 0 {
                 assert!(poll(&mut late).is_ready());
@@ -233,16 +233,16 @@ fn a_shared_lock_is_made_exclusive_before_those_that_hold_nothing() {
             let (store, keyspace) = (world.store.clone(), world.keyspace.clone());
             let writer = world.spawn(move || {
                 let mut writer = store.begin(TransactionOptions::default().lock_timeout_ms(60_000)).unwrap();
-                let seen = writer.get_for_update(&keyspace, b"key", LockMode::Exclusive).unwrap();
+                let seen = writer.get_for_update_in(&keyspace, b"key", LockMode::Exclusive).unwrap();
                 assert_eq!(seen.as_deref(), Some(&b"upgraded"[..]));
             });
             world.settle();
-            let mut upgrade = first.lock_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
             assert!(poll(&mut upgrade).is_pending());
             drop(second);
             wait(&world.env, upgrade).unwrap();
             assert_eq!(world.store.properties().locks, 2, "an upgrade is no second lock");
-            first.put(&world.keyspace, b"key", b"upgraded").unwrap();
+            first.put_in(&world.keyspace, b"key", b"upgraded").unwrap();
             first.commit().unwrap();
             writer.join().unwrap();
         });
@@ -263,12 +263,14 @@ fn the_one_who_closes_a_circle_is_told_and_the_others_go_on() {
                     world.spawn(move || {
                         let options = TransactionOptions::default().read_committed().lock_timeout_ms(60_000);
                         let mut transaction = store.begin(options).unwrap();
-                        transaction.lock(&keyspace, &key(n), LockMode::Exclusive).unwrap();
+                        transaction.lock_in(&keyspace, &key(n), LockMode::Exclusive).unwrap();
                         env.clock.sleep(Duration::from_millis(10));
                         let mode = if n % 2 == 0 { LockMode::Shared } else { LockMode::Exclusive };
                         let outcome = match n % 3 {
-                            0 => transaction.lock_async(&keyspace, &key(n + 1), mode).and_then(|lock| wait(&env, lock)),
-                            _ => transaction.lock(&keyspace, &key(n + 1), mode),
+                            0 => transaction
+                                .lock_in_async(&keyspace, &key(n + 1), mode)
+                                .and_then(|lock| wait(&env, lock)),
+                            _ => transaction.lock_in(&keyspace, &key(n + 1), mode),
                         };
                         let Err(error) = outcome else { return assert!(transaction.commit().is_ok()) };
                         let Error::Deadlock { cycle } = &error else { panic!("{error}") };
@@ -299,7 +301,7 @@ fn two_upgrades_are_a_deadlock_and_one_behind_a_queue_is_found_too() {
             let (mut first, mut second) = (world.begin(60_000), world.begin(60_000));
             world.lock(&mut first, b"key", LockMode::Shared).unwrap();
             world.lock(&mut second, b"key", LockMode::Shared).unwrap();
-            let mut upgrade = first.lock_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
+            let mut upgrade = first.lock_in_async(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
             assert!(poll(&mut upgrade).is_pending());
             let outcome = world.lock(&mut second, b"key", LockMode::Exclusive);
             assert!(matches!(&outcome, Err(Error::Deadlock { cycle }) if cycle.len() == 2), "{outcome:?}");
@@ -311,9 +313,9 @@ fn two_upgrades_are_a_deadlock_and_one_behind_a_queue_is_found_too() {
             let (mut holder, mut writer, mut reader) = (world.begin(60_000), world.begin(60_000), world.begin(60_000));
             world.lock(&mut holder, b"a", LockMode::Shared).unwrap();
             world.lock(&mut reader, b"b", LockMode::Exclusive).unwrap();
-            let mut waits = writer.lock_async(&world.keyspace, b"a", LockMode::Exclusive).unwrap();
+            let mut waits = writer.lock_in_async(&world.keyspace, b"a", LockMode::Exclusive).unwrap();
             assert!(poll(&mut waits).is_pending());
-            let mut behind = reader.lock_async(&world.keyspace, b"a", LockMode::Shared).unwrap();
+            let mut behind = reader.lock_in_async(&world.keyspace, b"a", LockMode::Shared).unwrap();
             assert!(poll(&mut behind).is_pending());
             let outcome = world.lock(&mut holder, b"b", LockMode::Shared);
             assert!(matches!(&outcome, Err(Error::Deadlock { cycle }) if cycle.len() == 3), "{outcome:?}");
@@ -366,12 +368,12 @@ fn increment(store: &Store, keyspace: &Keyspace, env: &Env, rng: &mut Rng, keys:
         // Some lock shared first, and run into each other when they want more.
         let mode = if rng.chance(0.3) { LockMode::Shared } else { LockMode::Exclusive };
         let seen = match rng.chance(0.5) {
-            true => transaction.get_for_update(keyspace, &[*key], mode)?,
-            false => wait(env, transaction.get_for_update_async(keyspace, &[*key], mode)?)?,
+            true => transaction.get_for_update_in(keyspace, &[*key], mode)?,
+            false => wait(env, transaction.get_for_update_in_async(keyspace, &[*key], mode)?)?,
         };
         let number = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
         env.executor.yield_point();
-        transaction.put(keyspace, &[*key], &(number + 1).to_le_bytes())?;
+        transaction.put_in(keyspace, &[*key], &(number + 1).to_le_bytes())?;
     }
     transaction.commit().map(drop)
 }
@@ -381,7 +383,7 @@ fn a_store_that_closes_answers_whoever_waits_for_a_lock() {
     for_each_seed(0, 60, |seed| {
         World::run(seed, |world| {
             let mut holder = world.begin(1000);
-            holder.put(&world.keyspace, b"key", b"value").unwrap();
+            holder.put_in(&world.keyspace, b"key", b"value").unwrap();
             let jobs: Vec<_> = (0..4)
                 .map(|n| {
                     let (store, keyspace, env) = (world.store.clone(), world.keyspace.clone(), world.env.clone());
@@ -389,9 +391,9 @@ fn a_store_that_closes_answers_whoever_waits_for_a_lock() {
                         let options = TransactionOptions::default().lock_timeout_ms(3_600_000);
                         let Ok(mut waiter) = store.begin(options) else { return };
                         let outcome = match n % 2 {
-                            0 => waiter.put(&keyspace, b"key", b"mine"),
+                            0 => waiter.put_in(&keyspace, b"key", b"mine"),
                             _ => waiter
-                                .get_for_update_async(&keyspace, b"key", LockMode::Shared)
+                                .get_for_update_in_async(&keyspace, b"key", LockMode::Shared)
                                 .and_then(|read| wait(&env, read).map(drop)),
                         };
                         assert!(matches!(outcome, Err(Error::Closed)), "{outcome:?}");
@@ -419,7 +421,7 @@ fn a_commit_that_has_to_wait_for_room_is_checked_when_it_begins() {
             world.volume.set_faults(FaultPlan::none().with(held.files(&[FileKind::Table])));
             let is_conflict = seed % 2 == 0;
             let mut transaction = world.begin(1000);
-            transaction.put(&world.keyspace, b"key", b"mine").unwrap();
+            transaction.put_in(&world.keyspace, b"key", b"mine").unwrap();
             // Until a write has to wait.
             let mut writes = Vec::new();
             for n in 0..1000u32 {
@@ -438,7 +440,7 @@ fn a_commit_that_has_to_wait_for_room_is_checked_when_it_begins() {
             assert!(world.env.clock.now() - before < AT_ONCE);
             assert_eq!(world.store.properties().locks, 1);
             let mut other = world.begin(0);
-            assert!(matches!(other.put(&world.keyspace, b"key", b""), Err(Error::LockTimeout { .. })));
+            assert!(matches!(other.put_in(&world.keyspace, b"key", b""), Err(Error::LockTimeout { .. })));
             let outcome = wait(&world.env, commit);
             assert_eq!(world.store.properties().locks, 0);
             assert!(world.env.clock.now() - before > Duration::from_secs(1), "it did not wait");
@@ -460,7 +462,7 @@ fn a_commit_that_has_to_read_tables_does_so_on_a_thread_of_the_store() {
         World::run(seed, |world| {
             for is_conflict in [false, true] {
                 let mut transaction = world.store.begin(TransactionOptions::optimistic().read_committed()).unwrap();
-                transaction.put(&world.keyspace, b"key 5", b"mine").unwrap();
+                transaction.put_in(&world.keyspace, b"key 5", b"mine").unwrap();
                 let theirs: &[u8] = if is_conflict { b"key 5" } else { b"key 6" };
                 for key in [&b"key 1"[..], theirs, b"key 9"] {
                     world.store.put(key, b"theirs").unwrap();
@@ -487,11 +489,11 @@ fn promise_7_a_commit_that_fails_gives_back_its_locks() {
         World::run(seed, |world| {
             let options = TransactionOptions::default().durability(Durability::Synced).lock_timeout_ms(60_000);
             let mut transaction = world.store.begin(options.clone()).unwrap();
-            transaction.put(&world.keyspace, b"key", b"value").unwrap();
+            transaction.put_in(&world.keyspace, b"key", b"value").unwrap();
             let (store, keyspace) = (world.store.clone(), world.keyspace.clone());
             let other = world.spawn(move || {
                 let mut other = store.begin(options).unwrap();
-                assert!(other.get_for_update(&keyspace, b"key", LockMode::Exclusive).unwrap().is_none());
+                assert!(other.get_for_update_in(&keyspace, b"key", LockMode::Exclusive).unwrap().is_none());
                 assert!(matches!(other.commit(), Err(Error::Failed { .. })));
             });
             world.settle();

@@ -24,7 +24,7 @@ fn open(directory: &std::path::Path) -> Store {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 64 << 10;
     options.keyspace.level0_tables = 2;
-    Store::open(directory, options).unwrap()
+    Store::open_with(directory, options).unwrap()
 }
 
 fn balance(value: Option<situ_engine::Value>) -> u64 {
@@ -41,20 +41,20 @@ fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Resul
     // Under a snapshot a plain read is enough: who writes what another one has written since is refused.
     let for_update = options.isolation == Isolation::ReadCommitted || rng.chance(0.5);
     let read = |transaction: &mut Transaction, account: u64| match for_update {
-        true => transaction.get_for_update(keyspace, &account.to_be_bytes(), LockMode::Exclusive),
-        false => transaction.get(keyspace, &account.to_be_bytes()),
+        true => transaction.get_for_update_in(keyspace, &account.to_be_bytes(), LockMode::Exclusive),
+        false => transaction.get_in(keyspace, &account.to_be_bytes()),
     };
     let (there, here) = (balance(read(&mut transaction, from)?), balance(read(&mut transaction, to)?));
     let amount = rng.below(10).min(there);
-    transaction.put(keyspace, &from.to_be_bytes(), &(there - amount).to_le_bytes())?;
-    transaction.put(keyspace, &to.to_be_bytes(), &(here + amount).to_le_bytes())?;
+    transaction.put_in(keyspace, &from.to_be_bytes(), &(there - amount).to_le_bytes())?;
+    transaction.put_in(keyspace, &to.to_be_bytes(), &(here + amount).to_le_bytes())?;
     transaction.commit().map(drop)
 }
 
 fn sum(store: &Store, options: &TransactionOptions) -> u64 {
     let transaction = store.begin(options.clone()).unwrap();
     (0..ACCOUNTS)
-        .map(|account| balance(transaction.get(store.default_keyspace(), &account.to_be_bytes()).unwrap()))
+        .map(|account| balance(transaction.get_in(store.default_keyspace(), &account.to_be_bytes()).unwrap()))
         .sum()
 }
 
@@ -140,11 +140,11 @@ fn a_commit_finds_plain_writes_that_rush_by() {
                     let mut options = TransactionOptions::default().read_committed();
                     options.kind = kind;
                     let mut transaction = store.begin(options).unwrap();
-                    let value = transaction.get_for_update(keyspace, b"counter", LockMode::Exclusive).unwrap();
+                    let value = transaction.get_for_update_in(keyspace, b"counter", LockMode::Exclusive).unwrap();
                     let mut value = value.map_or(vec![0; 16], |value| value.to_vec());
                     let next = u64::from_le_bytes(value[8..].try_into().unwrap()) + 1;
                     value[8..].copy_from_slice(&next.to_le_bytes());
-                    transaction.put(keyspace, b"counter", &value).unwrap();
+                    transaction.put_in(keyspace, b"counter", &value).unwrap();
                     match transaction.commit() {
                         Ok(number) => {
                             committed.fetch_add(1, Ordering::Relaxed);
@@ -176,7 +176,7 @@ fn a_commit_finds_plain_writes_that_rush_by() {
     });
     let (committed, refused) = (committed.into_inner(), refused.into_inner());
     assert!(committed > 500 && refused > 50, "{committed} committed, {refused} refused");
-    let mut iterator = keyspace.iter(ReadOptions::default()).unwrap();
+    let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
     iterator.seek_to_first().unwrap();
     assert!(iterator.valid());
     drop(iterator);

@@ -4,7 +4,7 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    Error, Isolation, Keyspace, LockMode, Options, ReadOptions, Store, StoreBuilder, Transaction, TransactionIter,
+    Error, Isolation, Keyspace, LockMode, Options, ReadOptions, Store, StoreBuilder, Transaction, TransactionCursor,
     TransactionKind, TransactionOptions, WriteBatch,
 };
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed};
@@ -28,7 +28,7 @@ fn all_options() -> impl Iterator<Item = TransactionOptions> {
 fn with_store(test: impl Fn(&Store, &TransactionOptions)) {
     for options in all_options() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), Options::default()).unwrap();
+        let store = Store::open(directory.path()).unwrap();
         test(&store, &options);
         let properties = store.properties();
         assert_eq!((properties.transactions, properties.locks), (0, 0), "{options:?}: something is left behind");
@@ -46,7 +46,7 @@ fn read(keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
 }
 
 fn read_in(transaction: &Transaction, keyspace: &Keyspace, key: &[u8]) -> Option<Vec<u8>> {
-    transaction.get(keyspace, key).unwrap().map(|value| value.to_vec())
+    transaction.get_in(keyspace, key).unwrap().map(|value| value.to_vec())
 }
 
 fn is_conflict<T: std::fmt::Debug>(outcome: &Result<T, Error>, on: &[u8]) -> bool {
@@ -59,9 +59,9 @@ fn a_commit_is_seen_whole_across_keyspaces_and_a_rollback_not_at_all() {
         let (first, second) = (store.default_keyspace(), store.create_keyspace("second", Default::default()).unwrap());
         first.put(b"gone", b"before").unwrap();
         let mut transaction = begin(store, options);
-        transaction.put(first, b"key", b"one").unwrap();
-        transaction.put(&second, b"key", b"two").unwrap();
-        transaction.delete(first, b"gone").unwrap();
+        transaction.put_in(first, b"key", b"one").unwrap();
+        transaction.put_in(&second, b"key", b"two").unwrap();
+        transaction.delete_in(first, b"gone").unwrap();
         assert_eq!(read_in(&transaction, first, b"key"), Some(b"one".to_vec()));
         assert_eq!(read_in(&transaction, &second, b"key"), Some(b"two".to_vec()));
         assert_eq!(read_in(&transaction, first, b"gone"), None);
@@ -75,8 +75,8 @@ fn a_commit_is_seen_whole_across_keyspaces_and_a_rollback_not_at_all() {
 
         for explicitly in [true, false] {
             let mut transaction = begin(store, options);
-            transaction.put(first, b"key", b"three").unwrap();
-            transaction.get_for_update(&second, b"key", LockMode::Exclusive).unwrap();
+            transaction.put_in(first, b"key", b"three").unwrap();
+            transaction.get_for_update_in(&second, b"key", LockMode::Exclusive).unwrap();
             if explicitly {
                 transaction.rollback()
             } else {
@@ -103,7 +103,7 @@ fn reads_see_the_snapshot_or_what_is_committed() {
             Isolation::ReadCommitted => b"new",
         };
         assert_eq!(read_in(&transaction, keyspace, b"key").as_deref(), Some(expected));
-        let mut iterator = transaction.iter(keyspace, ReadOptions::default()).unwrap();
+        let mut iterator = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
         iterator.seek_to_first().unwrap();
         assert_eq!(iterator.value(), Some(expected));
         assert_eq!(transaction.snapshot().is_some(), options.isolation == Isolation::Snapshot);
@@ -118,10 +118,10 @@ fn a_plain_write_to_a_key_that_a_transaction_relies_on_is_a_conflict() {
     type Rely = fn(&mut Transaction, &Keyspace);
     type Change = fn(&Keyspace);
     let relies: [Rely; 4] = [
-        |transaction, keyspace| drop(transaction.get_for_update(keyspace, b"key", LockMode::Exclusive).unwrap()),
-        |transaction, keyspace| drop(transaction.get_for_update(keyspace, b"key", LockMode::Shared).unwrap()),
-        |transaction, keyspace| transaction.put(keyspace, b"key", b"mine").unwrap(),
-        |transaction, keyspace| transaction.delete(keyspace, b"key").unwrap(),
+        |transaction, keyspace| drop(transaction.get_for_update_in(keyspace, b"key", LockMode::Exclusive).unwrap()),
+        |transaction, keyspace| drop(transaction.get_for_update_in(keyspace, b"key", LockMode::Shared).unwrap()),
+        |transaction, keyspace| transaction.put_in(keyspace, b"key", b"mine").unwrap(),
+        |transaction, keyspace| transaction.delete_in(keyspace, b"key").unwrap(),
     ];
     let changes: [Change; 5] = [
         |keyspace| keyspace.put(b"key", b"theirs").unwrap(),
@@ -144,7 +144,7 @@ fn a_plain_write_to_a_key_that_a_transaction_relies_on_is_a_conflict() {
             for change in changes {
                 keyspace.put(b"key", b"before").unwrap();
                 let mut transaction = begin(store, options);
-                transaction.put(keyspace, b"other", b"value").unwrap();
+                transaction.put_in(keyspace, b"other", b"value").unwrap();
                 rely(&mut transaction, keyspace);
                 change(keyspace);
                 let theirs = read(keyspace, b"key");
@@ -175,9 +175,9 @@ fn compaction_keeps_what_shows_a_change() {
             let key = n.to_be_bytes();
             if options.isolation == Isolation::ReadCommitted {
                 keyspace.put(&key, b"before").unwrap();
-                assert!(transaction.get_for_update(keyspace, &key, LockMode::Shared).unwrap().is_some());
+                assert!(transaction.get_for_update_in(keyspace, &key, LockMode::Shared).unwrap().is_some());
             } else {
-                assert!(transaction.get_for_update(keyspace, &key, LockMode::Shared).unwrap().is_none());
+                assert!(transaction.get_for_update_in(keyspace, &key, LockMode::Shared).unwrap().is_none());
             }
         }
         // One for some of the rows is enough.
@@ -189,7 +189,7 @@ fn compaction_keeps_what_shows_a_change() {
         }
         keyspace.flush().unwrap();
         keyspace.compact(None, None).unwrap();
-        transaction.put(keyspace, b"result", b"").unwrap();
+        transaction.put_in(keyspace, b"result", b"").unwrap();
         assert!(is_conflict(&transaction.commit(), &changed));
     });
 }
@@ -200,19 +200,19 @@ fn of_two_that_write_the_same_key_the_first_to_commit_wins() {
         let keyspace = store.default_keyspace();
         let (mut first, mut second) = (begin(store, options), begin(store, options));
         read_in(&second, keyspace, b"another");
-        first.put(keyspace, b"key", b"first").unwrap();
+        first.put_in(keyspace, b"key", b"first").unwrap();
         let second = match options.kind {
             TransactionKind::Pessimistic => {
-                let refused = second.put(keyspace, b"key", b"second").unwrap_err();
+                let refused = second.put_in(keyspace, b"key", b"second").unwrap_err();
                 assert!(
                     matches!(&refused, Error::LockTimeout { wait, waited_ms: 0 } if wait.waits_for == first.number())
                 );
                 assert!(refused.is_retryable());
                 first.commit().unwrap();
-                second.put(keyspace, b"key", b"second").map(|()| second)
+                second.put_in(keyspace, b"key", b"second").map(|()| second)
             }
             TransactionKind::Optimistic => {
-                second.put(keyspace, b"key", b"second").unwrap();
+                second.put_in(keyspace, b"key", b"second").unwrap();
                 first.commit().unwrap();
                 Ok(second)
             }
@@ -242,9 +242,9 @@ fn a_transaction_that_begins_by_locking_does_not_fail_for_having_waited() {
                     for _ in 0..10 {
                         let mut transaction = store.begin(TransactionOptions::default()).unwrap();
                         let keyspace = store.default_keyspace();
-                        let seen = transaction.get_for_update(keyspace, b"n", LockMode::Exclusive).unwrap();
+                        let seen = transaction.get_for_update_in(keyspace, b"n", LockMode::Exclusive).unwrap();
                         let n = seen.map_or(0, |bytes| u32::from_le_bytes(bytes[..].try_into().unwrap()));
-                        transaction.put(keyspace, b"n", &(n + 1).to_le_bytes()).unwrap();
+                        transaction.put_in(keyspace, b"n", &(n + 1).to_le_bytes()).unwrap();
                         transaction.commit().unwrap();
                     }
                 };
@@ -263,19 +263,19 @@ fn a_transaction_that_begins_by_locking_does_not_fail_for_having_waited() {
 fn write_skew_is_refused_if_what_is_read_is_read_for_update() {
     for (kind, for_update) in KINDS.into_iter().flat_map(|kind| [(kind, false), (kind, true)]) {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), Options::default()).unwrap();
+        let store = Store::open(directory.path()).unwrap();
         let keyspace = store.default_keyspace();
         let options = options(kind, Isolation::Snapshot);
         let (mut first, mut second) = (begin(&store, &options), begin(&store, &options));
         let look = |transaction: &mut Transaction, key: &[u8]| match for_update {
-            true => transaction.get_for_update(keyspace, key, LockMode::Shared),
-            false => transaction.get(keyspace, key),
+            true => transaction.get_for_update_in(keyspace, key, LockMode::Shared),
+            false => transaction.get_in(keyspace, key),
         };
         assert!(look(&mut first, b"on duty: ada").unwrap().is_none());
         assert!(look(&mut second, b"on duty: grace").unwrap().is_none());
         let writes = first
-            .put(keyspace, b"on duty: grace", b"no")
-            .and_then(|()| second.put(keyspace, b"on duty: ada", b"no"))
+            .put_in(keyspace, b"on duty: grace", b"no")
+            .and_then(|()| second.put_in(keyspace, b"on duty: ada", b"no"))
             .and_then(|()| first.commit())
             .and_then(|_| second.commit());
         assert_eq!(writes.is_ok(), !for_update, "{kind:?}: {writes:?}");
@@ -291,22 +291,22 @@ fn savepoints_lie_one_behind_the_other_and_give_back_writes_and_locks() {
         let mut transaction = begin(store, options);
         assert!(matches!(transaction.rollback_to_savepoint(), Err(Error::Invalid(_))));
         assert!(matches!(transaction.pop_savepoint(), Err(Error::Invalid(_))));
-        transaction.put(keyspace, b"a", b"1").unwrap();
+        transaction.put_in(keyspace, b"a", b"1").unwrap();
         let bytes = transaction.bytes();
         transaction.set_savepoint();
-        transaction.put(keyspace, b"a", b"2").unwrap();
-        transaction.put(keyspace, b"b", b"2").unwrap();
+        transaction.put_in(keyspace, b"a", b"2").unwrap();
+        transaction.put_in(keyspace, b"b", b"2").unwrap();
         transaction.set_savepoint();
-        transaction.delete(keyspace, b"a").unwrap();
-        transaction.delete(keyspace, b"b").unwrap();
-        transaction.put(keyspace, b"c", b"3").unwrap();
+        transaction.delete_in(keyspace, b"a").unwrap();
+        transaction.delete_in(keyspace, b"b").unwrap();
+        transaction.put_in(keyspace, b"c", b"3").unwrap();
         let state = |transaction: &Transaction| [b"a", b"b", b"c"].map(|key| read_in(transaction, keyspace, key));
         assert_eq!(state(&transaction), [None, None, Some(b"3".to_vec())]);
         transaction.rollback_to_savepoint().unwrap();
         assert_eq!(state(&transaction), [Some(b"2".to_vec()), Some(b"2".to_vec()), None]);
         // What was locked since the savepoint is anybody's again.
         let mut other = begin(store, options);
-        other.put(keyspace, b"c", b"theirs").unwrap();
+        other.put_in(keyspace, b"c", b"theirs").unwrap();
         other.commit().unwrap();
         transaction.rollback_to_savepoint().unwrap();
         assert_eq!(read_in(&transaction, keyspace, b"a"), Some(b"1".to_vec()));
@@ -315,7 +315,7 @@ fn savepoints_lie_one_behind_the_other_and_give_back_writes_and_locks() {
         assert!(matches!(transaction.rollback_to_savepoint(), Err(Error::Invalid(_))));
         keyspace.put(b"b", b"changed").unwrap();
         transaction.set_savepoint();
-        transaction.put(keyspace, b"d", b"4").unwrap();
+        transaction.put_in(keyspace, b"d", b"4").unwrap();
         transaction.pop_savepoint().unwrap();
         transaction.commit().unwrap();
         let after = [b"a", b"b", b"c", b"d"].map(|key| read(keyspace, key));
@@ -329,36 +329,37 @@ fn memory_and_locks_are_bounded() {
     let directory = tempfile::tempdir().unwrap();
     let mut store_options = Options::default();
     store_options.transaction_locks_max = 100;
-    let store = Store::open(directory.path(), store_options).unwrap();
+    let store = Store::open_with(directory.path(), store_options).unwrap();
     let keyspace = store.default_keyspace();
     for options in all_options() {
         let mut transaction = store.begin(options.clone().bytes_max(20_000)).unwrap();
-        let outcome = (0..1000u32).try_for_each(|n| transaction.put(keyspace, &n.to_be_bytes(), &[7; 500]));
+        let outcome = (0..1000u32).try_for_each(|n| transaction.put_in(keyspace, &n.to_be_bytes(), &[7; 500]));
         assert!(matches!(outcome, Err(Error::TransactionTooLarge { bytes_max: 20_000, .. })), "{outcome:?}");
         assert!(transaction.bytes() <= 20_000 && transaction.bytes() > 15_000);
         // Reads count, too, and so does what savepoints have to remember.
         let mut reader = store.begin(options.clone().bytes_max(10_000)).unwrap();
-        let read = |n: u32| reader.get_for_update(keyspace, &[&[1][..], &n.to_be_bytes()].concat(), LockMode::Shared);
+        let read =
+            |n: u32| reader.get_for_update_in(keyspace, &[&[1][..], &n.to_be_bytes()].concat(), LockMode::Shared);
         let outcome = (0..1000).map(read).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
         drop(reader);
         let mut rewriter = store.begin(options.clone().bytes_max(10_000)).unwrap();
         rewriter.set_savepoint();
-        let outcome = (0..1000).map(|_| rewriter.put(keyspace, b"again", &[1; 100])).find_map(Result::err);
+        let outcome = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", &[1; 100])).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
         rewriter.rollback_to_savepoint().unwrap();
-        let mut same = (0..1000).map(|_| rewriter.put(keyspace, b"again", &[1; 100]));
+        let mut same = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", &[1; 100]));
         assert!(same.all(|put| put.is_ok()), "a key that is written again takes no more memory");
         drop(rewriter);
         // What was within bounds can be committed.
         transaction.commit().unwrap();
     }
     let mut holder = begin(&store, &options(TransactionKind::Pessimistic, Isolation::ReadCommitted));
-    let outcome = (0..200u32).try_for_each(|n| holder.put(keyspace, &n.to_be_bytes(), b"value"));
+    let outcome = (0..200u32).try_for_each(|n| holder.put_in(keyspace, &n.to_be_bytes(), b"value"));
     assert!(matches!(outcome, Err(Error::TooManyLocks { locks: 100, locks_max: 100 })), "{outcome:?}");
     assert_eq!(store.properties().locks, 100);
     let mut optimist = begin(&store, &options(TransactionKind::Optimistic, Isolation::ReadCommitted));
-    (0..200u32).for_each(|n| optimist.put(keyspace, &[9, n as u8], b"value").unwrap());
+    (0..200u32).for_each(|n| optimist.put_in(keyspace, &[9, n as u8], b"value").unwrap());
     optimist.commit().unwrap();
     holder.commit().unwrap();
     assert_eq!(store.properties().locks, 0);
@@ -368,24 +369,24 @@ fn memory_and_locks_are_bounded() {
 #[test]
 fn arguments_and_states_that_cannot_be_are_refused_with_a_reason() {
     let (directory, elsewhere) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
-    let store = Store::open(directory.path(), Options::default()).unwrap();
-    let other = Store::open(elsewhere.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    let other = Store::open(elsewhere.path()).unwrap();
     let keyspace = store.default_keyspace();
     let dropped = store.create_keyspace("dropped", Default::default()).unwrap();
     let mut transaction = store.begin(TransactionOptions::default()).unwrap();
-    assert!(matches!(transaction.put(keyspace, b"", b""), Err(Error::Invalid(_))));
-    assert!(matches!(transaction.put(other.default_keyspace(), b"key", b""), Err(Error::Invalid(_))));
-    assert!(matches!(transaction.get(other.default_keyspace(), b"key"), Err(Error::Invalid(_))));
-    transaction.put(&dropped, b"key", b"value").unwrap();
+    assert!(matches!(transaction.put_in(keyspace, b"", b""), Err(Error::Invalid(_))));
+    assert!(matches!(transaction.put_in(other.default_keyspace(), b"key", b""), Err(Error::Invalid(_))));
+    assert!(matches!(transaction.get_in(other.default_keyspace(), b"key"), Err(Error::Invalid(_))));
+    transaction.put_in(&dropped, b"key", b"value").unwrap();
     store.drop_keyspace("dropped").unwrap();
-    assert!(matches!(transaction.put(&dropped, b"key", b"value"), Err(Error::KeyspaceDropped { .. })));
-    transaction.put(keyspace, b"key", b"value").unwrap();
+    assert!(matches!(transaction.put_in(&dropped, b"key", b"value"), Err(Error::KeyspaceDropped { .. })));
+    transaction.put_in(keyspace, b"key", b"value").unwrap();
     assert!(matches!(transaction.commit(), Err(Error::KeyspaceDropped { .. })));
     assert_eq!(read(keyspace, b"key"), None);
     assert_eq!((store.properties().transactions, store.properties().locks), (0, 0));
     other.close().unwrap();
     store.close().unwrap();
-    let read_only = Store::open_read_only(directory.path(), Options::default()).unwrap();
+    let read_only = Store::open_read_only(directory.path()).unwrap();
     assert!(matches!(read_only.begin(TransactionOptions::default()), Err(Error::ReadOnly)));
 }
 
@@ -393,21 +394,21 @@ fn arguments_and_states_that_cannot_be_are_refused_with_a_reason() {
 fn a_transaction_that_outlives_the_store_is_refused_and_leaves_nothing() {
     for options in all_options() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), Options::default()).unwrap();
+        let store = Store::open(directory.path()).unwrap();
         let keyspace = store.default_keyspace().clone();
         let (mut first, mut second) = (begin(&store, &options), begin(&store, &options));
-        first.put(&keyspace, b"first", b"value").unwrap();
-        second.put(&keyspace, b"second", b"value").unwrap();
-        let mut iterator = first.iter(&keyspace, ReadOptions::default()).unwrap();
+        first.put_in(&keyspace, b"first", b"value").unwrap();
+        second.put_in(&keyspace, b"second", b"value").unwrap();
+        let mut iterator = first.cursor_in(&keyspace, ReadOptions::default()).unwrap();
         store.close().unwrap();
         drop(store);
-        assert!(matches!(first.get(&keyspace, b"first"), Err(Error::Closed)));
-        assert!(matches!(first.put(&keyspace, b"first", b"again"), Err(Error::Closed)));
+        assert!(matches!(first.get_in(&keyspace, b"first"), Err(Error::Closed)));
+        assert!(matches!(first.put_in(&keyspace, b"first", b"again"), Err(Error::Closed)));
         iterator.seek_to_first().unwrap();
         assert_eq!(iterator.key(), Some(&b"first"[..]));
         assert!(matches!(first.commit(), Err(Error::Closed)));
         assert!(matches!(second.commit_async(), Err(Error::Closed)));
-        let store = Store::open(directory.path(), Options::default()).unwrap();
+        let store = Store::open(directory.path()).unwrap();
         assert_eq!(contents(store.default_keyspace(), None), Model::new());
         store.close().unwrap();
     }
@@ -420,7 +421,7 @@ fn a_transaction_without_writes_checks_what_it_read_for_update() {
         let keyspace = store.default_keyspace();
         for change in [false, true] {
             let mut transaction = begin(store, options);
-            transaction.get_for_update(keyspace, b"key", LockMode::Shared).unwrap();
+            transaction.get_for_update_in(keyspace, b"key", LockMode::Shared).unwrap();
             if change {
                 keyspace.put(b"key", b"value").unwrap();
             }
@@ -437,7 +438,7 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
     for_each_seed(0, 60, |seed| {
         let mut rng = Rng::new(seed);
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), small_options(&mut rng)).unwrap();
+        let store = Store::open_with(directory.path(), small_options(&mut rng)).unwrap();
         let keyspace = store.default_keyspace();
         let mut model = Model::new();
         const KEYS: u64 = 80;
@@ -457,18 +458,18 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
         transaction.snapshot().unwrap();
         // Nobody sees what comes later.
         let mut later = WriteBatch::new();
-        later.put(keyspace, b"behind all the others", b"later").unwrap();
+        later.put_in(keyspace, b"behind all the others", b"later").unwrap();
         store.write(later).unwrap();
         let mut states: Vec<(Model, bool)> = Vec::new();
         for round in 0..6 {
             for _ in 0..rng.below(25) {
                 let key = key(&mut rng, KEYS);
                 if rng.chance(0.4) {
-                    transaction.delete(keyspace, &key).unwrap();
+                    transaction.delete_in(keyspace, &key).unwrap();
                     model.remove(&key);
                 } else {
                     let value = value(&mut rng);
-                    transaction.put(keyspace, &key, &value).unwrap();
+                    transaction.put_in(keyspace, &key, &value).unwrap();
                     model.insert(key, value);
                 }
             }
@@ -487,9 +488,9 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
             }
         }
         // An iterator stays as it was opened.
-        let mut iterator = transaction.iter(keyspace, ReadOptions::default()).unwrap();
+        let mut iterator = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
         for n in 0..KEYS {
-            transaction.delete(keyspace, &key_number(n)).unwrap();
+            transaction.delete_in(keyspace, &key_number(n)).unwrap();
         }
         let mut found = Model::new();
         iterator.seek_to_first().unwrap();
@@ -499,7 +500,7 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
         }
         assert_eq!(found, model);
         drop(iterator);
-        let mut empty = transaction.iter(keyspace, ReadOptions::default()).unwrap();
+        let mut empty = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
         empty.seek_to_last().unwrap();
         assert!(!empty.valid());
         drop((empty, transaction));
@@ -523,7 +524,7 @@ fn wander_in(rng: &mut Rng, transaction: &Transaction, keyspace: &Keyspace, mode
             && options.upper_bound.as_ref().is_none_or(|upper| key < &upper[..])
     };
     let entries: Vec<(&Vec<u8>, &Vec<u8>)> = model.iter().filter(|(key, _)| inside(key)).collect();
-    let mut iterator: TransactionIter = transaction.iter(keyspace, options.clone()).unwrap();
+    let mut iterator: TransactionCursor = transaction.cursor_in(keyspace, options.clone()).unwrap();
     let mut at: Option<usize> = None;
     for step in 0..25 {
         let target = key(rng, keys);

@@ -74,7 +74,7 @@ fn the_log_and_the_tables_lie_on_the_fast_disk_and_the_manifest_at_home() {
     let store = builder(None).open(home).unwrap();
     holds(&store, 2000);
     store.close().unwrap();
-    let store = Store::open_read_only(home, small()).unwrap();
+    let store = StoreBuilder::new(small()).read_only().open(home).unwrap();
     holds(&store, 2000);
     drop(store);
     let report = verify_directory(home, &mut |_| {}).unwrap();
@@ -190,7 +190,7 @@ fn a_drained_disk_is_not_needed_any_more_and_can_be_added_again() {
     let store = builder(Some(fast)).open(home).unwrap();
     store.create_keyspace("quiet", situ_engine::KeyspaceOptions::default()).unwrap();
     fill(&store, 0, 2000);
-    let iterator = store.iter(situ_engine::ReadOptions::default()).unwrap();
+    let iterator = store.cursor(situ_engine::ReadOptions::default()).unwrap();
     // Somebody writes all the time.
     let stop = Arc::new(std::sync::atomic::AtomicBool::new(false));
     let writer = std::thread::spawn({
@@ -278,7 +278,7 @@ fn a_disk_without_a_file_system_is_a_fast_disk() {
     store.close().unwrap();
     assert!(verify_directory(home, &mut |_| {}).unwrap().is_sound());
     assert!(RawVolume::check(device(), Env::system()).unwrap().problems.is_empty());
-    let store = Store::open_read_only(home, small()).unwrap();
+    let store = StoreBuilder::new(small()).read_only().open(home).unwrap();
     holds(&store, 3000);
     drop(store);
     let store = builder(None).open(home).unwrap();
@@ -413,7 +413,7 @@ fn promise_7_a_log_that_fails_on_the_fast_disk_makes_the_store_read_only_and_say
         store.wait_idle().unwrap();
         world.fast.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::WritePages])));
         let mut batch = situ_engine::WriteBatch::new();
-        batch.put(store.default_keyspace(), b"k", b"v").unwrap();
+        batch.put_in(store.default_keyspace(), b"k", b"v").unwrap();
         let error = store.write_with(batch, Durability::Synced).unwrap_err();
         let text = format!("{error} {}", store.properties().failure.unwrap());
         assert!(text.contains("fast/") && text.contains("on the fast disk"), "{text}");

@@ -70,7 +70,7 @@ pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Res
     let mut items = options.keyspace.clone();
     items.compaction_filter = Some(Arc::clone(&filter) as _);
     let store = StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items).open(directory)?;
-    match store.keyspace(META_KEYSPACE) {
+    match store.existing_keyspace(META_KEYSPACE) {
         Ok(meta) if meta.contains(LIMIT_KEY)? => filter.begin(meta.get(FLUSH_KEY)?.as_deref()),
         Ok(_) | Err(Error::NoSuchKeyspace { .. }) => {}
         Err(error) => return Err(error),

@@ -15,7 +15,7 @@ use situ::{Error, Keyspace, KeyspaceOptions, Store, WriteBatch};
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, decode_words};
 use crate::item::{ExpiryRule, Header};
 use crate::parse::KEY_BYTES_MAX;
-use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE, found_or_made, meta_options};
+use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 
 /// What a server's records say.
 struct Records {
@@ -50,12 +50,12 @@ fn words<const N: usize>(name: &str, key: &[u8], meta: &Keyspace) -> situ::Resul
 /// # Errors
 /// The records cannot be read, or are damaged.
 pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<ExpiryRule>> {
-    match store.keyspace(ITEMS_KEYSPACE) {
+    match store.existing_keyspace(ITEMS_KEYSPACE) {
         Ok(_) => (),
         Err(Error::NoSuchKeyspace { .. }) => return Ok(None),
         Err(error) => return Err(error),
     }
-    let records = match store.keyspace(META_KEYSPACE) {
+    let records = match store.existing_keyspace(META_KEYSPACE) {
         Ok(meta) => Records::read(&meta)?,
         // A server makes the items' keyspace first; no item is there before the records are.
         Err(Error::NoSuchKeyspace { .. }) => Records { limit: 1, barrier: 0, due: 0 },
@@ -81,8 +81,8 @@ impl ItemWriter {
     /// # Errors
     /// The records cannot be read, or a keyspace cannot be made.
     pub fn open(store: &Store, now_seconds: u64) -> situ::Result<ItemWriter> {
-        let items = found_or_made(store, ITEMS_KEYSPACE, KeyspaceOptions::default())?;
-        let meta = found_or_made(store, META_KEYSPACE, meta_options())?;
+        let items = store.keyspace_with(ITEMS_KEYSPACE, KeyspaceOptions::default())?;
+        let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
         let records = Records::read(&meta)?;
         let flushed = records.is_due(now_seconds).then_some(records.limit);
         Ok(ItemWriter { items, meta, next: records.limit, flushed })
@@ -102,7 +102,7 @@ impl ItemWriter {
         };
         let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
         let header = Header { id: self.next, ..header };
-        batch.put(&self.items, key, &[&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
+        batch.put_in(&self.items, key, &[&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
         self.next = next;
         Ok(())
     }
@@ -112,10 +112,10 @@ impl ItemWriter {
     /// # Errors
     /// The records' keyspace is gone.
     pub fn seal(&mut self, batch: &mut WriteBatch) -> situ::Result<()> {
-        batch.put(&self.meta, LIMIT_KEY, &self.next.to_le_bytes())?;
+        batch.put_in(&self.meta, LIMIT_KEY, &self.next.to_le_bytes())?;
         if let Some(barrier) = self.flushed {
             let record = [barrier.to_le_bytes(), 0u64.to_le_bytes()].concat();
-            batch.put(&self.meta, FLUSH_KEY, &record)?;
+            batch.put_in(&self.meta, FLUSH_KEY, &record)?;
         }
         Ok(())
     }

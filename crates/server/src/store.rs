@@ -81,8 +81,8 @@ impl StoreEngine {
             None => builder,
         };
         let store = builder.open(directory)?;
-        let items = found_or_made(&store, ITEMS_KEYSPACE, items)?;
-        let meta = found_or_made(&store, META_KEYSPACE, meta_options())?;
+        let items = store.keyspace_with(ITEMS_KEYSPACE, items)?;
+        let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
         if !meta.contains(LIMIT_KEY)? && !is_empty(&items)? {
             return Err(Error::Invalid(format!(
                 "the keyspace {ITEMS_KEYSPACE:?} holds entries, but not the record of the cas ids that a server gave \
@@ -120,8 +120,8 @@ impl StoreEngine {
         let mut gathered = situ::WriteBatch::new();
         for change in batch.changes() {
             match change {
-                Change::Put { key, value } => gathered.put(&self.items, key, value)?,
-                Change::Delete { key } => gathered.delete(&self.items, key)?,
+                Change::Put { key, value } => gathered.put_in(&self.items, key, value)?,
+                Change::Delete { key } => gathered.delete_in(&self.items, key)?,
             }
         }
         Ok(gathered)
@@ -135,15 +135,8 @@ pub(crate) fn meta_options() -> KeyspaceOptions {
     options
 }
 
-pub(crate) fn found_or_made(store: &Store, name: &str, options: KeyspaceOptions) -> situ::Result<Keyspace> {
-    match store.keyspace(name) {
-        Err(Error::NoSuchKeyspace { .. }) => store.create_keyspace(name, options),
-        found => found,
-    }
-}
-
 fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
-    let mut entries = keyspace.iter(ReadOptions::default())?;
+    let mut entries = keyspace.cursor(ReadOptions::default())?;
     entries.seek_to_first()?;
     Ok(entries.key().is_none())
 }
@@ -229,7 +222,7 @@ impl Engine for StoreEngine {
 
     fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
         let mut batch = situ::WriteBatch::new();
-        if let Err(error) = batch.put(&self.meta, key, value) {
+        if let Err(error) = batch.put_in(&self.meta, key, value) {
             return done(Err(EngineError::new(error)));
         }
         let (filter, record) = (Arc::clone(&self.filter), (key == FLUSH_KEY).then(|| value.to_vec()));
@@ -424,7 +417,7 @@ impl StoreEngine {
         // A keyspace that is dropped between the two calls is simply not shown.
         let names = self.store.keyspace_names();
         let keyspaces: Vec<_> =
-            names.iter().filter_map(|name| Some(self.store.keyspace(name).ok()?.properties())).collect();
+            names.iter().filter_map(|name| Some(self.store.existing_keyspace(name).ok()?.properties())).collect();
         let mut each_level = |name: &str, help: &str, value: fn(&situ::LevelProperties) -> f64| {
             for keyspace in &keyspaces {
                 for (level, properties) in keyspace.levels.iter().enumerate() {

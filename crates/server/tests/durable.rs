@@ -74,7 +74,7 @@ impl Client {
 
 fn keys(keyspace: &situ::Keyspace) -> Vec<String> {
     let mut keys = Vec::new();
-    let mut iterator = keyspace.iter(Default::default()).unwrap();
+    let mut iterator = keyspace.cursor(Default::default()).unwrap();
     iterator.seek_to_first().unwrap();
     while let Some(key) = iterator.key() {
         keys.push(String::from_utf8(key.to_vec()).unwrap());
@@ -152,7 +152,7 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     assert_eq!(client.ask("set expired 0 -1 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(client.ask("set kept 3 0 4\r\ndata\r\n"), "STORED\r\n");
     let store = engine.store();
-    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
+    let items = store.existing_keyspace(ITEMS_KEYSPACE).unwrap();
     assert_eq!(keys(&items), ["expired", "flushed", "kept"]);
     store.flush().unwrap();
     items.compact(None, None).unwrap();
@@ -179,7 +179,7 @@ fn a_compaction_of_a_store_that_is_not_served_drops_the_same() {
     );
     stop(&engine, server);
     let store = open_unserved(directory.path(), Options::default()).unwrap();
-    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
+    let items = store.existing_keyspace(ITEMS_KEYSPACE).unwrap();
     assert_eq!(keys(&items), ["expired", "flushed", "kept", "late"]);
     items.compact(None, None).unwrap();
     assert_eq!(keys(&items), ["kept", "late"]);
@@ -194,14 +194,14 @@ fn a_compaction_of_a_store_that_is_not_served_drops_the_same() {
 #[test]
 fn values_that_only_look_like_dead_items_outlive_a_compaction() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let items = store.create_keyspace(ITEMS_KEYSPACE, Default::default()).unwrap();
     let mut value = item(1, b"x");
     value[6] = 1;
     items.put(b"k", &value).unwrap();
     store.close().unwrap();
     let store = open_unserved(directory.path(), Options::default()).unwrap();
-    let items = store.keyspace(ITEMS_KEYSPACE).unwrap();
+    let items = store.existing_keyspace(ITEMS_KEYSPACE).unwrap();
     items.compact(None, None).unwrap();
     assert_eq!(keys(&items), ["k"]);
     assert_eq!(store.keyspace_names(), ["default", ITEMS_KEYSPACE]);
@@ -281,7 +281,7 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
     stop(&engine, server);
 
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let mut writer = ItemWriter::open(&store, 0).unwrap();
     let mut batch = WriteBatch::new();
     writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
@@ -324,9 +324,9 @@ fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afte
     assert_eq!(client.ask("flush_all 1000\r\n"), "OK\r\n");
     stop(&engine, server);
 
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
-    let stored = store.keyspace(ITEMS_KEYSPACE).unwrap().get(b"old").unwrap().unwrap();
+    let stored = store.existing_keyspace(ITEMS_KEYSPACE).unwrap().get(b"old").unwrap().unwrap();
     assert!(!stored_rule(&store, now).unwrap().unwrap().is_dead(&stored));
     assert!(stored_rule(&store, now + 2000).unwrap().unwrap().is_dead(&stored));
     let mut writer = ItemWriter::open(&store, now + 2000).unwrap();
@@ -345,7 +345,7 @@ fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afte
 #[test]
 fn other_keyspaces_are_left_alone_and_entries_that_no_server_wrote_are_refused() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     store.put(b"greeting", b"mine").unwrap();
     store.close().unwrap();
     let (engine, server) = serve(directory.path(), Durability::Buffered);
@@ -356,7 +356,7 @@ fn other_keyspaces_are_left_alone_and_entries_that_no_server_wrote_are_refused()
     stop(&engine, server);
 
     let other = tempfile::tempdir().unwrap();
-    let store = Store::open(other.path(), Options::default()).unwrap();
+    let store = Store::open(other.path()).unwrap();
     let items = store.create_keyspace(ITEMS_KEYSPACE, Default::default()).unwrap();
     items.put(b"k", b"plain").unwrap();
     store.close().unwrap();

@@ -1,6 +1,6 @@
 //! Money moves between accounts: transactions of several threads that meet, wait, are refused and run again.
 
-use situ::{Durability, Keyspace, LockMode, Options, Result, Store, TransactionOptions};
+use situ::{Durability, Keyspace, LockMode, Result, Store, TransactionOptions};
 
 const ACCOUNTS: u64 = 8;
 const THREADS: u64 = 4;
@@ -13,24 +13,21 @@ fn balance(value: Option<situ::Value>) -> u64 {
 fn transfer(store: &Store, accounts: &Keyspace, from: u64, to: u64, amount: u64) -> Result<()> {
     let mut transaction = store.begin(TransactionOptions::default().lock_timeout_ms(100))?;
     let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
-    let there = balance(transaction.get_for_update(accounts, &from, LockMode::Exclusive)?);
-    let here = balance(transaction.get_for_update(accounts, &to, LockMode::Exclusive)?);
+    let there = balance(transaction.get_for_update_in(accounts, &from, LockMode::Exclusive)?);
+    let here = balance(transaction.get_for_update_in(accounts, &to, LockMode::Exclusive)?);
     let amount = amount.min(there);
-    transaction.put(accounts, &from, &(there - amount).to_le_bytes())?;
-    transaction.put(accounts, &to, &(here + amount).to_le_bytes())?;
+    transaction.put_in(accounts, &from, &(there - amount).to_le_bytes())?;
+    transaction.put_in(accounts, &to, &(here + amount).to_le_bytes())?;
     transaction.commit().map(drop)
 }
 
 fn main() -> Result<()> {
     let directory = std::env::args().nth(1).unwrap_or_else(|| "situ-data".to_owned());
-    let store = Store::open(directory, Options::default())?;
-    let accounts = match store.keyspace("accounts") {
-        Err(situ::Error::NoSuchKeyspace { .. }) => store.create_keyspace("accounts", Default::default())?,
-        found => found?,
-    };
+    let store = Store::open(directory)?;
+    let accounts = store.keyspace("accounts")?;
     let mut setup = store.begin(TransactionOptions::default().durability(Durability::Synced))?;
     for account in 0..ACCOUNTS {
-        setup.put(&accounts, &account.to_be_bytes(), &100u64.to_le_bytes())?;
+        setup.put_in(&accounts, &account.to_be_bytes(), &100u64.to_le_bytes())?;
     }
     setup.commit()?;
 

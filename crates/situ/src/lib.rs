@@ -1,32 +1,41 @@
 //! Situ: an ordered, durable key-value store.
 //!
 //! ```
-//! use situ::{Durability, Options, ReadOptions, Store, WriteBatch};
+//! use situ::{Durability, ReadOptions, Store, WriteBatch};
 //!
 //! # fn main() -> situ::Result<()> {
 //! # let directory = tempfile::tempdir().unwrap();
 //! # let path = directory.path();
-//! let store = Store::open(path, Options::default())?;
+//! let store = Store::open(path)?;
 //!
 //! // Buffered: survives this process. Synced: survives power failure.
-//! store.put(b"ada", b"1815")?;
-//! store.default_keyspace().put_with(b"grace", b"1906", Durability::Synced)?;
-//! assert_eq!(store.get(b"ada")?.as_deref(), Some(&b"1815"[..]));
+//! store.put("ada", "1815")?;
+//! store.put_with("grace", "1906", Durability::Synced)?;
+//! assert_eq!(store.get("ada")?.unwrap(), "1815");
 //!
 //! // Several changes at once, across keyspaces.
-//! let languages = store.create_keyspace("languages", Default::default())?;
+//! let languages = store.keyspace("languages")?;
 //! let mut batch = WriteBatch::new();
-//! batch.put(&languages, b"cobol", b"grace")?;
-//! batch.put(store.default_keyspace(), b"grace", b"1906-1992")?;
+//! batch.put("grace", "1906-1992")?;
+//! batch.put_in(&languages, "cobol", "grace")?;
 //! store.write(batch)?;
 //!
-//! // A moment to read at, and a walk over keys.
+//! // A moment to read at, and the keys of a range, in order.
 //! let snapshot = store.snapshot()?;
-//! store.delete(b"ada")?;
-//! let mut iterator = store.iter(ReadOptions::default().prefix(b"a").at(&snapshot))?;
-//! iterator.seek_to_first()?;
-//! assert_eq!(iterator.key(), Some(&b"ada"[..]));
-//! # drop((iterator, snapshot));
+//! store.delete("ada")?;
+//! for pair in store.range_with("a".."h", ReadOptions::default().at(&snapshot))? {
+//!     let (name, lived) = pair?;
+//!     println!("{name:?} {lived:?}");
+//! }
+//!
+//! // Reads and writes that belong together, run again if others were in the way.
+//! let visits = store.transact(|transaction| {
+//!     let seen = transaction.get("visits")?;
+//!     let visits = 1 + seen.map_or(0, |bytes| u64::from_be_bytes(bytes[..].try_into().unwrap()));
+//!     transaction.put("visits", visits.to_be_bytes())?;
+//!     Ok(visits)
+//! })?;
+//! assert_eq!(visits, 1);
 //! store.close()
 //! # }
 //! ```
@@ -34,6 +43,7 @@
 //! # Where to look
 //! * [`Store`]: open, read, write, keyspaces, properties. [`StoreBuilder`]: other ways to open.
 //! * [`Options`] and [`KeyspaceOptions`]: what can be chosen, with units and defaults.
+//! * [`Iter`]: an iterator over a range of keys; [`Cursor`]: for those who move back and forth, or want no copies.
 //! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `docs/guide/transactions.md` says which
 //!   kind to choose.
 //! * [`Keyspace`]: the operations on one ordered map, blocking and asynchronous.

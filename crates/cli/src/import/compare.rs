@@ -11,7 +11,7 @@ use crate::store::Writable;
 use crate::text::shorten;
 use indicatif::ProgressBar;
 use serde::{Serialize, Serializer};
-use situ::{Iter, ReadOptions};
+use situ::{Cursor, ReadOptions};
 use std::cmp::Ordering;
 use xxhash_rust::xxh3::Xxh3Default;
 
@@ -90,7 +90,7 @@ pub(super) fn compare(
         difference: None,
     };
     let options = ReadOptions { bypass_cache: true, ..ReadOptions::default() };
-    let mut iterator = task.keyspace.iter(options).map_err(failed)?;
+    let mut iterator = task.keyspace.cursor(options).map_err(failed)?;
     iterator.seek_to_first().map_err(failed)?;
     source.read(&task.family, None, |chunk| {
         for (key, value) in chunk.entries() {
@@ -110,7 +110,7 @@ pub(super) fn compare(
 
 impl Comparison {
     /// Takes from the store what comes before the database's entry, and that entry.
-    fn meet(&mut self, iterator: &mut Iter, key: &[u8], value: &[u8], merged: bool) -> situ::Result<()> {
+    fn meet(&mut self, iterator: &mut Cursor, key: &[u8], value: &[u8], merged: bool) -> situ::Result<()> {
         while let (Some(found), Some(stored)) = (iterator.key(), iterator.value()) {
             match found.cmp(key) {
                 Ordering::Less => self.other(found, stored, merged),

@@ -53,7 +53,7 @@ pub(super) fn copy(
 fn batch_of(chunk: &Chunk, task: &Task) -> Result<WriteBatch, Failure> {
     let mut batch = WriteBatch::new();
     for (key, value) in chunk.entries() {
-        batch.put(&task.keyspace, key, value).map_err(|error| {
+        batch.put_in(&task.keyspace, key, value).map_err(|error| {
             let what = format!("cannot import the key {} of column family {:?}", shorten(key, 64), task.family);
             Failure::new(what, error).cure("what was imported before it stays; shorten it or take it away in the database, and import again with --merge")
         })?;

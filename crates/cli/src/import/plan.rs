@@ -99,7 +99,7 @@ impl Marks {
     /// The batch is full.
     pub(super) fn put(&self, batch: &mut WriteBatch, task: &Task) -> situ::Result<()> {
         let mark = serde_json::to_vec(&task.mark).map_err(|error| Error::Invalid(error.to_string()))?;
-        batch.put(&self.keyspace, &mark_key(&task.name), &mark)
+        batch.put_in(&self.keyspace, &mark_key(&task.name), &mark)
     }
 }
 
@@ -185,7 +185,7 @@ pub(super) fn tasks(
 
 fn is_empty(writable: &Writable, name: &str) -> Result<bool, Failure> {
     let failed = |error: Error| writable.failure(format!("cannot read the keyspace {name:?}"), &error);
-    let mut iterator = writable.keyspace(name, false)?.iter(ReadOptions::default()).map_err(failed)?;
+    let mut iterator = writable.keyspace(name, false)?.cursor(ReadOptions::default()).map_err(failed)?;
     iterator.seek_to_first().map_err(failed)?;
     Ok(!iterator.valid())
 }

@@ -239,7 +239,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
     log_files.sort_by(|a, b| a.name.cmp(&b.name));
     let (mut keyspaces, mut sound) = (Vec::new(), true);
     for name in store.keyspace_names() {
-        let keyspace = store.keyspace(&name).map_err(failed)?;
+        let keyspace = store.existing_keyspace(&name).map_err(failed)?;
         let properties = keyspace.properties();
         let mut levels: Vec<LevelReport> = properties
             .levels

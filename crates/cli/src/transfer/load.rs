@@ -242,7 +242,7 @@ impl Load<'_> {
             }
             let put = |(key, value): Record| match &mut self.items {
                 Some(items) => items.put(&mut self.batch, &key, &value),
-                None => self.batch.put(self.keyspace, &key, &value).map_err(|error| error.to_string()),
+                None => self.batch.put_in(self.keyspace, &key, &value).map_err(|error| error.to_string()),
             };
             match numbered.record.and_then(put) {
                 Ok(()) => gathered += 1,
@@ -310,7 +310,7 @@ impl Load<'_> {
         let mut batch = std::mem::take(&mut self.batch);
         if let Some((marks, key)) = &self.marks {
             let mark = serde_json::to_vec(mark).map_err(|error| Failure::new(what, error))?;
-            batch.put(marks, key, &mark).map_err(failed)?;
+            batch.put_in(marks, key, &mark).map_err(failed)?;
         }
         if let Some(items) = &mut self.items {
             items.seal(&mut batch).map_err(failed)?;

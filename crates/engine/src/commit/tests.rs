@@ -18,8 +18,8 @@ pub(super) fn taste(key: &[u8]) {
 
 fn poison(store: &Store) -> WriteBatch {
     let mut batch = WriteBatch::new();
-    batch.put(store.default_keyspace(), b"a key before it", b"value").unwrap();
-    batch.put(store.default_keyspace(), POISON, b"value").unwrap();
+    batch.put_in(store.default_keyspace(), b"a key before it", b"value").unwrap();
+    batch.put_in(store.default_keyspace(), POISON, b"value").unwrap();
     batch
 }
 

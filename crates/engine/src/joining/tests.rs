@@ -12,7 +12,7 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     let env = Env::system();
     let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
     assert!(found.fast.is_some(), "DISKS names it");
-    let store = Store::open(&home, Options::default()).unwrap();
+    let store = Store::open(&home).unwrap();
     store.drain_fast_disk().unwrap();
     store.close().unwrap();
     for access in [Access::Read, Access::Write] {

@@ -199,14 +199,14 @@ mod tests {
         let keyspace = store.default_keyspace().clone();
         let begin = || store.begin(TransactionOptions::default().lock_timeout_ms(3_600_000)).unwrap();
         let (mut holder, mut one, mut other) = (begin(), begin(), begin());
-        holder.lock(&keyspace, b"row", LockMode::Exclusive).unwrap();
+        holder.lock_in(&keyspace, b"row", LockMode::Exclusive).unwrap();
         let mut context = Context::from_waker(Waker::noop());
         let waiting = Arc::new(Mutex::new(None));
         let meanwhile = {
             let (keyspace, waiting) = (keyspace.clone(), Arc::clone(&waiting));
             move || {
                 let mut wait =
-                    Box::pin(async move { other.lock_async(&keyspace, b"row", LockMode::Exclusive).unwrap().await });
+                    Box::pin(async move { other.lock_in_async(&keyspace, b"row", LockMode::Exclusive).unwrap().await });
                 let polled = wait.as_mut().poll(&mut Context::from_waker(Waker::noop()));
                 assert!(polled.is_pending());
                 *lock(&waiting) = Some(wait);
@@ -214,7 +214,7 @@ mod tests {
         };
         *lock(&executor.0) = Some(Box::new(meanwhile));
         let is_io = |error: &Error| matches!(error, Error::Storage(situ_storage::Error::Io { .. }));
-        let refused = one.lock_async(&keyspace, b"row", LockMode::Exclusive).map(drop);
+        let refused = one.lock_in_async(&keyspace, b"row", LockMode::Exclusive).map(drop);
         assert!(refused.as_ref().is_err_and(is_io), "{refused:?}");
         let Some(mut wait) = lock(&waiting).take() else { panic!("the other one has not waited") };
         match wait.as_mut().poll(&mut context) {

@@ -6,7 +6,7 @@ use crate::Result;
 use crate::admission::Admission;
 use crate::future::{ReadFuture, WriteFuture};
 use crate::keyspace::Keyspace;
-use crate::read::Value;
+use crate::value::Value;
 use situ_table::SequenceNumber;
 use std::fmt;
 use std::future::Future;
@@ -105,8 +105,8 @@ impl Future for LockFuture<'_> {
         let outcome = ready!(pending.poll(context));
         let (row, mode, held) = (pending.wanted.row.clone(), pending.wanted.mode, pending.wanted.holds);
         self.pending = None;
-        outcome?;
-        Poll::Ready(self.transaction.protected(row, mode, held, false))
+        let outcome = outcome.and_then(|()| self.transaction.protected(row, mode, held, false));
+        Poll::Ready(self.transaction.noted(outcome))
     }
 }
 
@@ -141,7 +141,7 @@ impl Future for ForUpdateFuture<'_> {
             Some(read) => read,
             None => {
                 ready!(Pin::new(&mut this.lock).poll(context))?;
-                this.read.insert(this.lock.transaction.get_async(&this.keyspace, &this.key)?)
+                this.read.insert(this.lock.transaction.get_in_async(&this.keyspace, &this.key)?)
             }
         };
         Pin::new(read).poll(context)

@@ -1,265 +1,154 @@
-//! Iterators of transactions: the store's entries with the transaction's own over them.
-//!
-//! Two cursors walk side by side: the store's iterator, and a key of the transaction's map. Going forward both stand on
-//! their first key at or behind the position, going backward on their last one at or before it; the nearer one is shown,
-//! and on the same key the transaction's, which may be that the key is gone. On a change of direction both are
-//! positioned anew.
+//! Cursors and iterators of a transaction: the store's entries with its own over them.
 
-use super::writes::{Own, OwnMap};
+use super::Transaction;
+use super::cursor::TransactionCursor;
+use super::writes::OwnMap;
 use crate::Result;
-use crate::iter::Iter;
+use crate::iter::{Ends, Moment, Source};
+use crate::keyspace::Keyspace;
+use crate::options::ReadOptions;
+use crate::range::KeyRange;
+use crate::value::{Key, Value};
 use std::fmt;
-use std::ops::Bound;
+use std::iter::FusedIterator;
 use std::sync::Arc;
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Direction {
-    Forward,
-    Backward,
+/// What a transaction sees of a keyspace at one moment of both.
+struct OwnMoment {
+    store: Moment,
+    own: Arc<OwnMap>,
 }
 
-/// Which of the two cursors shows the present entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Shown {
-    Nothing,
-    Store,
-    Own,
+impl Source for OwnMoment {
+    type Cursor = TransactionCursor;
+
+    fn cursor(&self) -> Result<TransactionCursor> {
+        let options = &self.store.options;
+        let (lower, upper) = (options.lower_bound.clone(), options.upper_bound.clone());
+        Ok(TransactionCursor::new(self.store.cursor()?, Arc::clone(&self.own), lower, upper))
+    }
 }
 
-/// A cursor over the keys and values that a transaction sees of a keyspace: the store's and its own, as they were when the
-/// iterator was opened. It starts nowhere: position it first. Used as [`Iter`].
+/// An iterator over the keys and values that a transaction sees of a keyspace, as they were when it was made; used as
+/// [`Iter`](crate::Iter). What the transaction writes after that is not seen, and may be written while the iterator is used.
 ///
 /// ```
 /// # fn main() -> situ_engine::Result<()> {
 /// # let directory = tempfile::tempdir().unwrap();
-/// # let store = situ_engine::Store::open(directory.path(), situ_engine::Options::default())?;
-/// let fruit = store.default_keyspace();
-/// fruit.put(b"apple", b"red")?;
+/// # let store = situ_engine::Store::open(directory.path())?;
+/// store.put("apple", "red")?;
 /// let mut transaction = store.begin(Default::default())?;
-/// transaction.put(fruit, b"banana", b"yellow")?;
-/// let mut iterator = transaction.iter(fruit, Default::default())?;
-/// iterator.seek_to_last()?;
-/// assert_eq!(iterator.key(), Some(&b"banana"[..]));
-/// iterator.prev()?;
-/// assert_eq!(iterator.key(), Some(&b"apple"[..]));
-/// # drop(iterator);
+/// transaction.put("banana", "yellow")?;
+/// for pair in transaction.range("a"..)? {
+///     let (fruit, _) = pair?;
+///     transaction.delete(fruit)?;
+/// }
+/// assert_eq!(transaction.iter()?.count(), 0);
+/// # drop(transaction);
 /// # store.close()
 /// # }
 /// ```
-pub struct TransactionIter {
-    store: Iter,
-    map: Arc<OwnMap>,
-    lower: Option<Vec<u8>>,
-    upper: Option<Vec<u8>>,
-    /// Where the cursor in the map stands.
-    own: Option<(Arc<[u8]>, Own)>,
-    direction: Direction,
-    shown: Shown,
-}
+#[must_use = "iterators do nothing unless they are used"]
+pub struct TransactionIter(Ends<OwnMoment>);
 
-impl TransactionIter {
-    pub(super) fn new(
-        store: Iter,
-        map: Arc<OwnMap>,
-        lower: Option<Vec<u8>>,
-        upper: Option<Vec<u8>>,
-    ) -> TransactionIter {
-        TransactionIter { store, map, lower, upper, own: None, direction: Direction::Forward, shown: Shown::Nothing }
-    }
+impl Iterator for TransactionIter {
+    type Item = Result<(Key, Value)>;
 
-    /// Whether it stands on an entry.
-    pub fn valid(&self) -> bool {
-        self.shown != Shown::Nothing
-    }
-
-    /// The present key; `None` if it stands nowhere.
-    pub fn key(&self) -> Option<&[u8]> {
-        match self.shown {
-            Shown::Nothing => None,
-            Shown::Store => self.store.key(),
-            Shown::Own => self.own.as_ref().map(|(key, _)| &key[..]),
-        }
-    }
-
-    /// The present value; `None` if it stands nowhere.
-    pub fn value(&self) -> Option<&[u8]> {
-        match self.shown {
-            Shown::Nothing => None,
-            Shown::Store => self.store.value(),
-            Shown::Own => self.own.as_ref()?.1.as_deref(),
-        }
-    }
-
-    /// To the first key (of the bounds).
-    ///
-    /// # Errors
-    /// As [`Iter::seek_to_first`]; it stands nowhere then and may be positioned again.
-    pub fn seek_to_first(&mut self) -> Result<()> {
-        self.moving(Direction::Forward, |iter| {
-            iter.store.seek_to_first()?;
-            iter.own = iter.own_from(Bound::Unbounded);
-            Ok(())
-        })
-    }
-
-    /// To the last key (of the bounds).
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
-    pub fn seek_to_last(&mut self) -> Result<()> {
-        self.moving(Direction::Backward, |iter| {
-            iter.store.seek_to_last()?;
-            iter.own = iter.own_to(Bound::Unbounded);
-            Ok(())
-        })
-    }
-
-    /// To the first key at or behind `key`.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
-    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
-        self.moving(Direction::Forward, |iter| {
-            iter.store.seek(key)?;
-            iter.own = iter.own_from(Bound::Included(key));
-            Ok(())
-        })
-    }
-
-    /// To the last key at or before `key`.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
-    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
-        self.moving(Direction::Backward, |iter| {
-            iter.store.seek_for_prev(key)?;
-            iter.own = iter.own_to(Bound::Included(key));
-            Ok(())
-        })
-    }
-
-    /// One key forward. Nothing happens if it stands nowhere.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
-    #[expect(clippy::should_implement_trait, reason = "the field's name for it, and it can fail")]
-    pub fn next(&mut self) -> Result<()> {
-        self.step(Direction::Forward)
-    }
-
-    /// One key backward. Nothing happens if it stands nowhere.
-    ///
-    /// # Errors
-    /// As [`seek_to_first`](TransactionIter::seek_to_first).
-    pub fn prev(&mut self) -> Result<()> {
-        self.step(Direction::Backward)
-    }
-
-    fn step(&mut self, direction: Direction) -> Result<()> {
-        let Some(key) = self.key() else { return Ok(()) };
-        if self.direction == direction {
-            return self.moving(direction, TransactionIter::leave);
-        }
-        let key = key.to_vec();
-        self.moving(direction, |iter| {
-            match direction {
-                Direction::Forward => iter.store.seek(&key)?,
-                Direction::Backward => iter.store.seek_for_prev(&key)?,
-            }
-            if iter.store.key() == Some(&key[..]) {
-                iter.step_store()?;
-            }
-            iter.own = iter.own_behind(&key);
-            Ok(())
-        })
-    }
-
-    /// Positions both cursors by `position`, and shows what they find.
-    fn moving(&mut self, direction: Direction, position: impl FnOnce(&mut Self) -> Result<()>) -> Result<()> {
-        self.direction = direction;
-        let outcome = position(self).and_then(|()| self.settle());
-        self.shown = match &outcome {
-            Ok(shown) => *shown,
-            Err(_) => Shown::Nothing,
-        };
-        outcome.map(drop)
-    }
-
-    /// Both cursors leave the present key, as far as they stand on it.
-    fn leave(&mut self) -> Result<()> {
-        let Some((key, _)) = self.own.take_if(|_| self.shown == Shown::Own) else { return self.step_store() };
-        self.own = self.own_behind(&key);
-        if self.store.key() == Some(&key[..]) { self.step_store() } else { Ok(()) }
-    }
-
-    /// Which cursor has the entry to show, past keys that the transaction has deleted.
-    fn settle(&mut self) -> Result<Shown> {
-        loop {
-            let Some((own, value)) = &self.own else {
-                return Ok(if self.store.valid() { Shown::Store } else { Shown::Nothing });
-            };
-            let is_nearer = match (self.store.key(), self.direction) {
-                (None, _) => true,
-                (Some(store), Direction::Forward) => own[..] <= *store,
-                (Some(store), Direction::Backward) => own[..] >= *store,
-            };
-            if !is_nearer {
-                return Ok(Shown::Store);
-            }
-            if value.is_some() {
-                return Ok(Shown::Own);
-            }
-            self.shown = Shown::Own;
-            self.leave()?;
-        }
-    }
-
-    fn step_store(&mut self) -> Result<()> {
-        match self.direction {
-            Direction::Forward => self.store.next(),
-            Direction::Backward => self.store.prev(),
-        }
-    }
-
-    fn own_behind(&self, key: &[u8]) -> Option<(Arc<[u8]>, Own)> {
-        match self.direction {
-            Direction::Forward => self.own_from(Bound::Excluded(key)),
-            Direction::Backward => self.own_to(Bound::Excluded(key)),
-        }
-    }
-
-    /// The first own key from here on, and at or behind the lower bound.
-    fn own_from(&self, from: Bound<&[u8]>) -> Option<(Arc<[u8]>, Own)> {
-        let from = match (from, &self.lower) {
-            (Bound::Included(key) | Bound::Excluded(key), Some(lower)) if key < &lower[..] => {
-                Bound::Included(&lower[..])
-            }
-            (Bound::Unbounded, Some(lower)) => Bound::Included(&lower[..]),
-            (from, _) => from,
-        };
-        let (key, own) = self.map.range::<[u8], _>((from, Bound::Unbounded)).next()?;
-        self.upper.as_ref().is_none_or(|upper| key[..] < upper[..]).then(|| (Arc::clone(key), own.clone()))
-    }
-
-    /// The last own key up to here, and before the upper bound.
-    fn own_to(&self, to: Bound<&[u8]>) -> Option<(Arc<[u8]>, Own)> {
-        let to = match (to, &self.upper) {
-            (Bound::Included(key) | Bound::Excluded(key), Some(upper)) if key >= &upper[..] => {
-                Bound::Excluded(&upper[..])
-            }
-            (Bound::Unbounded, Some(upper)) => Bound::Excluded(&upper[..]),
-            (to, _) => to,
-        };
-        let (key, own) = self.map.range::<[u8], _>((Bound::Unbounded, to)).next_back()?;
-        self.lower.as_ref().is_none_or(|lower| key[..] >= lower[..]).then(|| (Arc::clone(key), own.clone()))
+    fn next(&mut self) -> Option<Self::Item> {
+        self.0.next()
     }
 }
+
+impl DoubleEndedIterator for TransactionIter {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.0.next_back()
+    }
+}
+
+impl FusedIterator for TransactionIter {}
 
 impl fmt::Debug for TransactionIter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.key() {
-            Some(key) => write!(f, "TransactionIter(at {})", key.escape_ascii()),
-            None => f.write_str("TransactionIter(nowhere)"),
+        write!(f, "TransactionIter({:?})", self.0)
+    }
+}
+
+impl Transaction {
+    /// What it sees of a keyspace. It reads as of the options' snapshot, or, without one, as [`get`](Transaction::get) does now.
+    fn own_moment(&self, keyspace: &Keyspace, mut options: ReadOptions) -> Result<OwnMoment> {
+        self.noted(self.check_keyspace(keyspace))?;
+        if options.snapshot.is_none() {
+            options.snapshot = self.snapshot().cloned();
         }
+        Ok(OwnMoment { store: Moment::of(keyspace, options)?, own: self.writes.of(keyspace.id()) })
+    }
+
+    /// A cursor over the keyspace `default` and the transaction's own writes to it so far. It reads as of the options'
+    /// snapshot, or, without one, as [`get`](Transaction::get) does now.
+    ///
+    /// # Errors
+    /// As [`Keyspace::cursor`].
+    pub fn cursor(&self, options: ReadOptions) -> Result<TransactionCursor> {
+        self.cursor_in(&self.default, options)
+    }
+
+    /// A cursor over `keyspace`, as [`cursor`](Transaction::cursor).
+    ///
+    /// # Errors
+    /// As [`Keyspace::cursor`]; [`Error::Invalid`](crate::Error::Invalid) if the keyspace is another store's.
+    pub fn cursor_in(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionCursor> {
+        self.own_moment(keyspace, options)?.cursor()
+    }
+
+    /// All keys that it sees of the keyspace `default`, with their values, in key order.
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`].
+    pub fn iter(&self) -> Result<TransactionIter> {
+        self.iter_in(&self.default)
+    }
+
+    /// All keys that it sees of `keyspace`, with their values, in key order.
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`]; [`Error::Invalid`](crate::Error::Invalid) if the keyspace is another store's.
+    pub fn iter_in(&self, keyspace: &Keyspace) -> Result<TransactionIter> {
+        self.range_in(keyspace, ..)
+    }
+
+    /// The keys in a range of the keyspace `default`, as it sees them, with their values; see [`KeyRange`].
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`].
+    pub fn range(&self, range: impl KeyRange) -> Result<TransactionIter> {
+        self.range_in(&self.default, range)
+    }
+
+    /// The keys in a range of `keyspace`, as it sees them, with their values.
+    ///
+    /// # Errors
+    /// As [`iter_in`](Transaction::iter_in).
+    pub fn range_in(&self, keyspace: &Keyspace, range: impl KeyRange) -> Result<TransactionIter> {
+        self.iter_within(keyspace, ReadOptions::default().within(&range))
+    }
+
+    /// The keys of the keyspace `default` that begin with `prefix`, as it sees them, with their values.
+    ///
+    /// # Errors
+    /// As [`Keyspace::iter`].
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Result<TransactionIter> {
+        self.prefix_in(&self.default, prefix)
+    }
+
+    /// The keys of `keyspace` that begin with `prefix`, as it sees them, with their values.
+    ///
+    /// # Errors
+    /// As [`iter_in`](Transaction::iter_in).
+    pub fn prefix_in(&self, keyspace: &Keyspace, prefix: impl AsRef<[u8]>) -> Result<TransactionIter> {
+        self.iter_within(keyspace, ReadOptions::default().within_prefix(prefix.as_ref()))
+    }
+
+    fn iter_within(&self, keyspace: &Keyspace, options: ReadOptions) -> Result<TransactionIter> {
+        Ok(TransactionIter(Ends::new(self.own_moment(keyspace, options)?)?))
     }
 }

@@ -1,6 +1,6 @@
 //! How a transaction is to behave.
 
-use crate::options::{BATCH_BYTES_MAX, Durability};
+use crate::options::{BATCH_BYTES_MAX, Durability, setters};
 
 /// When a transaction learns that another one is in its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -58,7 +58,20 @@ pub struct TransactionOptions {
     pub bytes_max: u64,
     /// When the commit is acknowledged. Default: as the store's writes are.
     pub durability: Option<Durability>,
+    /// How often [`Store::transact`](crate::Store::transact) runs the transaction at most; then its last error is returned. At
+    /// least 1, for a single run. Default: 100. Where each run ends with a lock timeout, that is
+    /// `attempts_max` times `lock_timeout_ms`.
+    pub attempts_max: u32,
 }
+
+setters!(TransactionOptions {
+    kind: TransactionKind,
+    isolation: Isolation,
+    lock_timeout_ms: u64,
+    bytes_max: u64,
+    durability: Durability => Some(durability),
+    attempts_max: u32,
+});
 
 impl Default for TransactionOptions {
     fn default() -> TransactionOptions {
@@ -68,6 +81,7 @@ impl Default for TransactionOptions {
             lock_timeout_ms: 1000,
             bytes_max: 64 << 20,
             durability: None,
+            attempts_max: 100,
         }
     }
 }
@@ -90,29 +104,9 @@ impl TransactionOptions {
         self
     }
 
-    /// With another time to wait for locks.
-    #[must_use]
-    pub fn lock_timeout_ms(mut self, ms: u64) -> TransactionOptions {
-        self.lock_timeout_ms = ms;
-        self
-    }
-
-    /// With another bound on its memory.
-    #[must_use]
-    pub fn bytes_max(mut self, bytes: u64) -> TransactionOptions {
-        self.bytes_max = bytes;
-        self
-    }
-
-    /// With this durability of its commit.
-    #[must_use]
-    pub fn durability(mut self, durability: Durability) -> TransactionOptions {
-        self.durability = Some(durability);
-        self
-    }
-
     pub(super) fn bounded(mut self) -> TransactionOptions {
         self.bytes_max = self.bytes_max.min(BATCH_BYTES_MAX as u64);
+        self.attempts_max = self.attempts_max.max(1);
         self
     }
 }

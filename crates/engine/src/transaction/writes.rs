@@ -6,7 +6,7 @@
 use crate::Result;
 use crate::batch::WriteBatch;
 use crate::keyspace::Keyspace;
-use crate::read::Value;
+use crate::value::Value;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -111,8 +111,8 @@ impl OwnWrites {
             let keyspace = keyspaces.get(&id).expect("a key is tracked before it is written");
             for (key, own) in Arc::unwrap_or_clone(map) {
                 match own {
-                    Some(value) => batch.put(keyspace, &key, &value)?,
-                    None => batch.delete(keyspace, &key)?,
+                    Some(value) => batch.put_in(keyspace, &key, &value)?,
+                    None => batch.delete_in(keyspace, &key)?,
                 }
             }
         }

@@ -6,7 +6,7 @@ pub mod prefix;
 pub mod raw;
 pub mod watched;
 
-use situ_engine::{Compression, Iter, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
+use situ_engine::{Compression, Cursor, Keyspace, KeyspaceOptions, Options, ReadOptions, Snapshot};
 use situ_sim::Rng;
 use std::collections::BTreeMap;
 
@@ -66,7 +66,7 @@ pub fn value(rng: &mut Rng) -> Vec<u8> {
 /// Reads a whole keyspace forward.
 pub fn contents(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Model {
     let options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
-    let mut iterator = keyspace.iter(options).unwrap();
+    let mut iterator = keyspace.cursor(options).unwrap();
     let mut found = Model::new();
     iterator.seek_to_first().unwrap();
     while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
@@ -80,7 +80,7 @@ pub fn contents(keyspace: &Keyspace, snapshot: Option<&Snapshot>) -> Model {
 pub fn compare(keyspace: &Keyspace, model: &Model, snapshot: Option<&Snapshot>, what: &str) {
     assert_eq!(contents(keyspace, snapshot), *model, "{what}: forward");
     let options = ReadOptions { snapshot: snapshot.cloned(), ..ReadOptions::default() };
-    let mut iterator = keyspace.iter(options.clone()).unwrap();
+    let mut iterator = keyspace.cursor(options.clone()).unwrap();
     iterator.seek_to_last().unwrap();
     for (key, value) in model.iter().rev() {
         assert_eq!(iterator.key(), Some(&key[..]), "{what}: backward");
@@ -117,7 +117,7 @@ pub fn wander(rng: &mut Rng, keyspace: &Keyspace, model: &Model, snapshot: Optio
     };
     let entries: Vec<(&Vec<u8>, &Vec<u8>)> = model.iter().filter(|(key, _)| inside(key)).collect();
     let mut at: Option<usize> = None;
-    let mut iterator = keyspace.iter(options.clone()).unwrap();
+    let mut iterator = keyspace.cursor(options.clone()).unwrap();
     for step in 0..30 {
         let target = key(rng, keys);
         let behind = entries.partition_point(|(key, _)| **key < target);
@@ -153,7 +153,7 @@ pub fn wander(rng: &mut Rng, keyspace: &Keyspace, model: &Model, snapshot: Optio
     }
 }
 
-fn check_at(iterator: &Iter, expected: Option<(&Vec<u8>, &Vec<u8>)>, what: &str) {
+fn check_at(iterator: &Cursor, expected: Option<(&Vec<u8>, &Vec<u8>)>, what: &str) {
     let expected = expected.map(|(key, value)| (&key[..], &value[..]));
     assert_eq!(iterator.key().zip(iterator.value()), expected, "{what}");
 }

@@ -110,7 +110,7 @@ fn run(
             },
             _ => {}
         }
-        let keyspaces = [store.default_keyspace().clone(), store.keyspace("other")?];
+        let keyspaces = [store.default_keyspace().clone(), store.existing_keyspace("other")?];
         let mut after = told.states[told.states.len() - 1].clone();
         let (batch, one) = operation(rng, &keyspaces, &mut after)?;
         // From here on the operation may be found, whatever the answer will be.
@@ -156,9 +156,9 @@ enum One {
 impl One {
     fn add_to(&self, batch: &mut WriteBatch, keyspaces: &[Keyspace; 2]) -> Result<(), Error> {
         match self {
-            One::Put { which, key, value } => batch.put(&keyspaces[*which], key, value),
-            One::Delete { which, key } => batch.delete(&keyspaces[*which], key),
-            One::DeleteRange { which, begin, end } => batch.delete_range(&keyspaces[*which], begin, end),
+            One::Put { which, key, value } => batch.put_in(&keyspaces[*which], key, value),
+            One::Delete { which, key } => batch.delete_in(&keyspaces[*which], key),
+            One::DeleteRange { which, begin, end } => batch.delete_range_in(&keyspaces[*which], begin, end),
         }
     }
 
@@ -206,7 +206,7 @@ fn operation(
 /// Opens what a crash left and finds it equal to the state after some number of operations, at least `least`.
 pub fn check(open: Opener<'_>, told: &Told, least: usize, seed: u64) {
     let store = open(seed).unwrap_or_else(|e| panic!("the store does not open after the crash: {e}"));
-    let found = ["default", "other"].map(|name| match store.keyspace(name) {
+    let found = ["default", "other"].map(|name| match store.existing_keyspace(name) {
         Ok(keyspace) => contents(&keyspace, None),
         // Creating it was not acknowledged.
         Err(_) => Model::new(),

@@ -1,7 +1,6 @@
 //! Looking at a store that changes meanwhile.
 
 use super::*;
-use situ::Options;
 use std::fs;
 
 fn tables(directory: &Path) -> Vec<std::path::PathBuf> {
@@ -11,7 +10,7 @@ fn tables(directory: &Path) -> Vec<std::path::PathBuf> {
 
 /// A store with tables, and what removes them.
 fn with_tables(directory: &Path) -> Store {
-    let writer = Store::open(directory, Options::default()).unwrap();
+    let writer = Store::open(directory).unwrap();
     for n in 0..3 {
         writer.put(b"key", &[n]).unwrap();
         writer.flush().unwrap();
@@ -28,13 +27,13 @@ fn tables_that_go_while_they_are_looked_at_are_no_damage() {
     let look = |store: &Store, seen: &mut Seen, last| {
         look(store, &*situ::files_of(at).unwrap(), at, seen, last).unwrap_or_else(|failure| panic!("{failure:?}"))
     };
-    let before = Store::open_read_only(at, Options::default()).unwrap();
-    writer.keyspace("default").unwrap().compact(None, None).unwrap();
+    let before = Store::open_read_only(at).unwrap();
+    writer.existing_keyspace("default").unwrap().compact(None, None).unwrap();
     writer.wait_idle().unwrap();
     assert_eq!(tables(at).len(), 1);
     let mut seen = Seen::default();
     assert!(look(&before, &mut seen, false).is_none() && !seen.unreadable.is_empty());
-    let after = Store::open_read_only(at, Options::default()).unwrap();
+    let after = Store::open_read_only(at).unwrap();
     assert!(look(&after, &mut seen, false).is_some_and(|report| report.sound));
     // Nothing is known for certain at the last look either.
     assert!(look(&before, &mut Seen::default(), true).is_none());
@@ -46,7 +45,7 @@ fn a_table_that_two_looks_cannot_open_is_damaged_and_one_that_one_look_cannot_is
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();
     with_tables(at).close().unwrap();
-    let store = Store::open_read_only(at, Options::default()).unwrap();
+    let store = Store::open_read_only(at).unwrap();
     let found = tables(at);
     assert!(found.len() > 1, "{found:?}");
     let (mut seen, mut damages) = (Seen::default(), Vec::new());

@@ -67,9 +67,9 @@ fn is_conflict<T: std::fmt::Debug>(outcome: &Result<T>, on: &[u8]) -> bool {
 fn many(store: &Store, count: u32, key: &[u8], value: &[u8]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for n in 1..count {
-        batch.put(store.default_keyspace(), &[b'm', (n >> 8) as u8, n as u8], value).unwrap();
+        batch.put_in(store.default_keyspace(), &[b'm', (n >> 8) as u8, n as u8], value).unwrap();
     }
-    batch.put(store.default_keyspace(), key, value).unwrap();
+    batch.put_in(store.default_keyspace(), key, value).unwrap();
     batch
 }
 
@@ -194,8 +194,8 @@ fn a_commit_that_others_outrun_takes_its_turn() {
     let keyspace = store.default_keyspace();
     store.put(b"row", b"before").unwrap();
     let mut transaction = store.begin(TransactionOptions::pessimistic()).unwrap();
-    transaction.get_for_update(keyspace, b"row", LockMode::Exclusive).unwrap();
-    transaction.put(keyspace, b"row", b"after").unwrap();
+    transaction.get_for_update_in(keyspace, b"row", LockMode::Exclusive).unwrap();
+    transaction.put_in(keyspace, b"row", b"after").unwrap();
     *lock(&executor.store) = Some(store.clone());
     transaction.commit().unwrap();
     *lock(&executor.store) = None;

@@ -1,7 +1,6 @@
 //! Measurements, not claims: `cargo test -p situ-engine --release transaction_costs -- --ignored --nocapture`. What is shown is
 //! processor time of the calling thread, so that other work on the machine counts little.
 
-use crate::options::Options;
 use crate::store::Store;
 use crate::transaction::{LockMode, TransactionOptions};
 use rustix::time::{ClockId, clock_gettime};
@@ -31,7 +30,7 @@ fn key(n: u64) -> [u8; 16] {
 #[ignore = "a measurement"]
 fn transaction_costs() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), Options::default()).unwrap();
+    let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     let value = [7; 100];
     measure("a put outside of transactions", &store, |n| keyspace.put(&key(n), &value).unwrap());
@@ -42,18 +41,18 @@ fn transaction_costs() {
         for (isolation, options) in [("snapshot", options.clone()), ("read committed", options.read_committed())] {
             measure(&format!("one put, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.put(keyspace, &key(n), &value).unwrap();
+                transaction.put_in(keyspace, &key(n), &value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("read for update and put, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.get_for_update(keyspace, &key(n), LockMode::Exclusive).unwrap();
-                transaction.put(keyspace, &key(n), &value).unwrap();
+                transaction.get_for_update_in(keyspace, &key(n), LockMode::Exclusive).unwrap();
+                transaction.put_in(keyspace, &key(n), &value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("one put beside another write, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.put(keyspace, &key(n), &value).unwrap();
+                transaction.put_in(keyspace, &key(n), &value).unwrap();
                 keyspace.put(b"another", b"").unwrap();
                 transaction.commit().unwrap();
             });

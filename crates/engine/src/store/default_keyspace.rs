@@ -1,0 +1,96 @@
+//! What a store does with its keyspace `default`, as if the store were that keyspace: every operation of [`Keyspace`], under
+//! the same name. A test holds the two lists equal.
+
+use super::Store;
+use crate::Result;
+use crate::async_read::{ScanOptions, ScanPage};
+use crate::cursor::Cursor;
+use crate::future::{ReadFuture, WriteFuture};
+use crate::iter::Iter;
+use crate::keyspace::Keyspace;
+use crate::options::{Durability, ReadOptions, SizeOptions};
+use crate::range::KeyRange;
+use crate::value::{Key, Value};
+
+/// Methods of [`Store`] that call the [`Keyspace`]'s method of the same name.
+macro_rules! on_the_default_keyspace {
+    ($(fn $name:ident(&self $(, $argument:ident: $type:ty)*) -> $output:ty;)*) => {
+        impl Store {
+            $(
+                #[doc = concat!("[`Keyspace::", stringify!($name), "`] of the keyspace `default`.")]
+                ///
+                /// # Errors
+                /// See there.
+                pub fn $name(&self $(, $argument: $type)*) -> Result<$output> {
+                    self.default_keyspace().$name($($argument),*)
+                }
+            )*
+        }
+
+        #[cfg(test)]
+        const NAMES: &[&str] = &[$(stringify!($name)),*];
+    };
+}
+
+on_the_default_keyspace! {
+    fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> ();
+    fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> ();
+    fn put_async(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn delete(&self, key: impl AsRef<[u8]>) -> ();
+    fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> ();
+    fn delete_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn delete_range(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> ();
+    fn delete_range_with(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, durability: Durability) -> ();
+    fn delete_range_async(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, durability: Durability) -> WriteFuture;
+    fn get(&self, key: impl AsRef<[u8]>) -> Option<Value>;
+    fn get_with(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Option<Value>;
+    fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> ReadFuture;
+    fn contains(&self, key: impl AsRef<[u8]>) -> bool;
+    fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Vec<Option<Value>>;
+    fn multi_get_with(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> Vec<Option<Value>>;
+    fn multi_get_async(&self, keys: &[impl AsRef<[u8]>], options: &ReadOptions) -> ReadFuture<Vec<Option<Value>>>;
+    fn iter(&self) -> Iter;
+    fn iter_with(&self, options: ReadOptions) -> Iter;
+    fn range(&self, range: impl KeyRange) -> Iter;
+    fn range_with(&self, range: impl KeyRange, options: ReadOptions) -> Iter;
+    fn prefix(&self, prefix: impl AsRef<[u8]>) -> Iter;
+    fn prefix_with(&self, prefix: impl AsRef<[u8]>, options: ReadOptions) -> Iter;
+    fn first(&self) -> Option<(Key, Value)>;
+    fn last(&self) -> Option<(Key, Value)>;
+    fn is_empty(&self) -> bool;
+    fn cursor(&self, options: ReadOptions) -> Cursor;
+    fn scan_async(&self, options: &ScanOptions) -> ReadFuture<ScanPage>;
+    fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> ();
+    fn approximate_bytes(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> u64;
+    fn approximate_bytes_with(&self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>, options: &SizeOptions) -> u64;
+}
+
+impl Store {
+    /// The keyspace called `default`. It always exists.
+    pub fn default_keyspace(&self) -> &Keyspace {
+        &self.inner.default
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::NAMES;
+    use std::collections::BTreeSet;
+
+    /// Of these a store has its own, about all keyspaces; or they are about a keyspace, as its name.
+    const OF_A_KEYSPACE_ALONE: [&str; 4] = ["name", "flush", "properties", "tables"];
+
+    /// The public methods in the `impl Keyspace` blocks of a source.
+    fn methods(source: &str) -> impl Iterator<Item = &str> {
+        let blocks = source.split("\nimpl Keyspace {\n").skip(1).map(|rest| rest.split("\n}\n").next().unwrap());
+        blocks.flat_map(|block| block.split("    pub fn ").skip(1)).map(|rest| rest.split(['(', '<']).next().unwrap())
+    }
+
+    #[test]
+    fn a_store_has_what_its_default_keyspace_has() {
+        let sources = [include_str!("../keyspace.rs"), include_str!("../iter.rs"), include_str!("../async_read.rs")];
+        let of_keyspace: BTreeSet<&str> = sources.iter().flat_map(|source| methods(source)).collect();
+        let of_store: BTreeSet<&str> = NAMES.iter().chain(&OF_A_KEYSPACE_ALONE).copied().collect();
+        assert_eq!(of_store, of_keyspace);
+    }
+}
