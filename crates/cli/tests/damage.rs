@@ -80,7 +80,7 @@ fn a_flipped_byte_in_the_manifest_costs_nothing() {
     }
 }
 
-/// With both copies gone, tables have the names; the keyspace that is in the log alone has lost its own, and that is said.
+/// With both files gone, tables have the names; the keyspace that is in the log alone has lost its own, and that is said.
 #[test]
 fn a_name_that_no_file_has_any_more_is_told_as_lost() {
     let directory = tempfile::tempdir().unwrap();
@@ -92,9 +92,12 @@ fn a_name_that_no_file_has_any_more_is_told_as_lost() {
     situ(at, &["put", "-k", "log", "key", "log's value"]).done();
     let manifest = manifest(at);
     fs::remove_file(manifest.with_extension("copy")).unwrap();
-    flip(&manifest, 30);
+    fs::remove_file(manifest).unwrap();
     let planned = situ(at, &["repair", "--dry-run", "--json"]).json();
-    assert_eq!((planned["nothing_lost"].as_bool(), planned["lost_names"][0]["keyspace_id"].as_u64()), (Some(false), Some(3)));
+    assert_eq!(
+        (planned["nothing_lost"].as_bool(), planned["lost_names"][0]["keyspace_id"].as_u64()),
+        (Some(false), Some(3))
+    );
     let repaired = situ(at, &["repair"]).done().text();
     assert!(repaired.contains("lost: the name of keyspace 3, which is called \"keyspace-3\" now"), "{repaired}");
     assert!(!repaired.contains("Nothing is lost") && !repaired.contains("lost: writes"), "{repaired}");
@@ -123,7 +126,10 @@ fn a_load_is_not_resumed_after_a_repair_that_lost_something() {
     assert_eq!(situ(at, &["repair", "--json"]).done().json()["nothing_lost"].as_bool(), Some(false));
     for _ in 0..2 {
         let refused = situ(at, &["load", "--resume", "lines.jsonl"]);
-        assert!(refused.code == 1 && refused.stderr.contains("a repair of the store has lost something"), "{refused:?}");
+        assert!(
+            refused.code == 1 && refused.stderr.contains("a repair of the store has lost something"),
+            "{refused:?}"
+        );
         assert!(refused.stderr.contains("without --resume"), "{refused:?}");
     }
     situ(at, &["load", "lines.jsonl"]).done();

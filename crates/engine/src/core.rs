@@ -32,7 +32,7 @@ use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -112,6 +112,8 @@ pub(crate) struct Core {
     pub(crate) lossy_repair: Option<u64>,
     /// There was a fast disk before the store was opened.
     pub(crate) had_fast_disk: bool,
+    /// In a repair: the tables that have temporary names until [`name_tables`](Core::name_tables).
+    unnamed: Option<Mutex<BTreeSet<u64>>>,
     /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
     /// edit could not be written for want of room.
     doubtful: Mutex<Vec<u64>>,
@@ -173,12 +175,27 @@ pub(crate) struct Parts {
     pub(crate) log_number: u64,
     pub(crate) lossy_repair: Option<u64>,
     pub(crate) had_fast_disk: bool,
+    /// Tables begin under temporary names.
+    pub(crate) names_tables_later: bool,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts { env, volume, options, source, log, manifest, registry, next_file, last_sequence, log_number, lossy_repair, had_fast_disk } =
-            parts;
+        let Parts {
+            env,
+            volume,
+            options,
+            source,
+            log,
+            manifest,
+            registry,
+            next_file,
+            last_sequence,
+            log_number,
+            lossy_repair,
+            had_fast_disk,
+            names_tables_later,
+        } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
         let work = event();
@@ -198,6 +215,7 @@ impl Core {
             mended: Mutex::default(),
             lossy_repair,
             had_fast_disk,
+            unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
             manifest_returned: event(),
             work,
@@ -550,6 +568,34 @@ impl Core {
                 let expected = format!("a log file that keyspace {:?} depends on", keyspace.name);
                 return Err(wrong(log.to_string(), "file".to_owned(), expected, "no such file".to_owned()));
             }
+        }
+        Ok(())
+    }
+
+    /// The name under which a table begins.
+    pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
+        match &self.unnamed {
+            Some(unnamed) => {
+                lock(unnamed).insert(number);
+                FileName::Temporary(number)
+            }
+            None => FileName::Table(number),
+        }
+    }
+
+    /// Of a table that is given up.
+    pub(crate) fn never_name(&self, number: u64) {
+        if self.unnamed.as_ref().is_some_and(|unnamed| lock(unnamed).remove(&number)) {
+            // What stays is removed by the next opening or repair.
+            let _ = self.volume.remove(FileName::Temporary(number));
+        }
+    }
+
+    /// Gives the tables of a repair their own names. Only after [`sync_names`](situ_storage::Volume::sync_names) they keep them.
+    pub(crate) fn name_tables(&self) -> Result<()> {
+        let Some(unnamed) = &self.unnamed else { return Ok(()) };
+        for number in std::mem::take(&mut *lock(unnamed)) {
+            self.volume.rename(FileName::Temporary(number), FileName::Table(number))?;
         }
         Ok(())
     }

@@ -308,7 +308,8 @@ mod tests {
                     let mut plan =
                         FaultPlan::none().with(Rule::new(fault).on(&[operation]).files(&[FileKind::ManifestCopy]));
                     if !removable {
-                        plan = plan.with(Rule::new(Fault::Io).on(&[Operation::Remove]).files(&[FileKind::ManifestCopy]));
+                        plan =
+                            plan.with(Rule::new(Fault::Io).on(&[Operation::Remove]).files(&[FileKind::ManifestCopy]));
                     }
                     sim.set_faults(plan);
                     let mut number = 1;
@@ -349,7 +350,9 @@ mod tests {
                     let sim = SimVolume::new(&Env::system(), FaultPlan::none(), nth);
                     let volume: Arc<dyn Volume> = Arc::new(sim.clone());
                     let mut manifest = Manifest::create(&volume, 1, &edit(1)).unwrap();
-                    sim.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[operation]).files(&[kind]).nth(nth)));
+                    sim.set_faults(
+                        FaultPlan::none().with(Rule::new(Fault::Io).on(&[operation]).files(&[kind]).nth(nth)),
+                    );
                     let acknowledged = 1 + (2..8).take_while(|n| manifest.append(&edit(*n)).is_ok()).count();
                     for seed in 0..8 {
                         let crashed = sim.crash(seed);
@@ -381,6 +384,27 @@ mod tests {
         assert!(manifest.is_long());
         manifest.replace(3, &edit(3)).unwrap();
         assert!(!manifest.is_long());
+    }
+
+    /// What the copy adds to the installation of a flush or a compaction. `TMPDIR` says on which disk.
+    #[test]
+    #[ignore = "a measurement"]
+    fn costs_of_the_copy() {
+        const EDITS: u64 = 500;
+        let (_directory, volume) = volume();
+        for round in 0..3 {
+            for with_copy in [true, false] {
+                let number = 1 + 2 * round + u64::from(with_copy);
+                let mut manifest = Manifest::create(&volume, number, &edit(1)).unwrap();
+                if !with_copy {
+                    manifest.copy = None;
+                }
+                let begin = std::time::Instant::now();
+                (0..EDITS).for_each(|n| manifest.append(&edit(n)).unwrap());
+                let each_us = begin.elapsed().as_micros() / u128::from(EDITS);
+                println!("with a copy: {with_copy}, {each_us} us an edit");
+            }
+        }
     }
 
     fn contents() -> Vec<u8> {

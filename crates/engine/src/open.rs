@@ -362,7 +362,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) logs: Vec<u64>,
     /// In repair, damaged records are left out.
     pub(crate) mode: RecoveryMode,
-    /// Called when all is written but the manifest. The names of the tables in `state` are to be durable then.
+    /// Called when all is written but the manifest. Makes names durable, and gives the tables in `state` theirs.
     pub(crate) before_manifest: &'a dyn Fn() -> Result<()>,
 }
 
@@ -402,6 +402,7 @@ impl Ground<'_> {
             log_number: 0,
             lossy_repair: self.state.lossy_repair,
             had_fast_disk: self.state.fast_disk,
+            names_tables_later: false,
         }
     }
 
@@ -420,7 +421,9 @@ impl Ground<'_> {
     /// Replays the logs, begins a new one, and puts a new manifest in force. What was there before is still there then.
     pub(crate) fn build(self) -> Result<Built> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
-        let scratch = Arc::new(Core::new(self.parts(self.registry())));
+        // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
+        let names_tables_later = self.mode == RecoveryMode::Repair;
+        let scratch = Arc::new(Core::new(Parts { names_tables_later, ..self.parts(self.registry()) }));
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { last_sequence, unused } = self.replay(&scratch, keep)?;
@@ -461,6 +464,7 @@ impl Ground<'_> {
                 snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
             }
         }
+        scratch.name_tables()?;
         (self.before_manifest)()?;
         let mut manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
         let copy_failure = manifest.take_copy_failure();

@@ -19,9 +19,9 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Those
-//! that the log is replayed into have their own names, and one that is left while others are missing makes the next try a rebuild. After it the store is repaired, and a crash only costs what
-//! was to be set aside and had not been yet.
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Only those
+//! that the log is replayed into on a fast disk have their own names at once, and one that is left while others are missing makes
+//! the next try a rebuild. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
 //! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
@@ -45,15 +45,16 @@ use crate::verify::{Damage, check_identity, damage_of, differences, is_known};
 use crate::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result, manifest};
 use logs::{LogSurvey, MissingLogs};
+use rebuild::{Fragments, name_of};
 use situ_device::Env;
 use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use rebuild::{Fragments, name_of};
 use tables::{Place, Yard};
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
@@ -292,6 +293,19 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
+    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable before its edit
+    /// is appended.
+    fn was_never_finished(&self, number: u64) -> bool {
+        const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
+        self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
+    }
+
+    /// Whether a table was finished, as far as its end can be read.
+    fn has_footer(&self, number: u64) -> bool {
+        let reader = self.volume.open(FileName::Table(number));
+        reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
+    }
+
     /// Step 1: the manifest.
     fn state(&mut self) -> Result<Basis> {
         let manifests = manifest::numbers(&self.files);
@@ -354,7 +368,9 @@ impl Repair {
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
-        let strangers = self.tables_found().iter().filter(|number| !in_force.contains(number)).count();
+        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of edits.
+        let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
+        let strangers = self.tables_found().iter().filter(is_stranger).count();
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {

@@ -155,8 +155,15 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     }
     let source = joined.source(CACHE_BYTES, env, open_tables_max());
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
-    let mut verifier =
-        Verifier { volume, source, bytes_total: bytes_total.sum(), report: VerifyReport::default(), refused: None, progress, files };
+    let mut verifier = Verifier {
+        volume,
+        source,
+        bytes_total: bytes_total.sum(),
+        report: VerifyReport::default(),
+        refused: None,
+        progress,
+        files,
+    };
     verifier.identity();
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
@@ -210,7 +217,13 @@ pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
 /// The file for people. No program depends on it, and rot in it is a sign of a failing disk all the same.
 pub(crate) fn check_identity(volume: &dyn Volume) -> situ_storage::Result<()> {
     let wrong = |path: &str, found: String| {
-        Err(StorageError::corruption(path, 0, "text", "the one that every store has (situ repair writes it again)", found))
+        Err(StorageError::corruption(
+            path,
+            0,
+            "text",
+            "the one that every store has (situ repair writes it again)",
+            found,
+        ))
     };
     let reader = match volume.open(FileName::Identity) {
         Err(StorageError::NotFound { path }) => return wrong(&path, "no such file".to_owned()),

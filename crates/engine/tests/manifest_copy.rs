@@ -55,16 +55,16 @@ fn build(env: &Env, seed: u64, closes: bool) -> (SimVolume, Models) {
         for _ in 0..150 {
             let name = NAMES[rng.index(3)];
             let (key, value) = (key(&mut rng, 200), value(&mut rng));
-            store.keyspace(name).unwrap().put_with(&key, &value, Durability::Buffered).unwrap();
+            store.existing_keyspace(name).unwrap().put_with(&key, &value, Durability::Buffered).unwrap();
             models.get_mut(name).unwrap().insert(key, value);
         }
         store.flush().unwrap();
         if round == 1 {
-            store.keyspace("orders").unwrap().compact(None, None).unwrap();
+            store.existing_keyspace("orders").unwrap().compact(None, None).unwrap();
         }
     }
     for n in 0..3 {
-        store.keyspace(NAMES[3]).unwrap().put_with(&key_number(n), b"in the log", Durability::Synced).unwrap();
+        store.existing_keyspace(NAMES[3]).unwrap().put_with(&key_number(n), b"in the log", Durability::Synced).unwrap();
         models.get_mut(NAMES[3]).unwrap().insert(key_number(n), b"in the log".to_vec());
     }
     store.wait_idle().unwrap();
@@ -116,7 +116,7 @@ fn expect_all(store: &Store, models: &Models, what: &str) {
     (names.sort(), expected.sort_unstable());
     assert_eq!(names, expected, "{what}");
     for (name, model) in models {
-        assert_eq!(&contents(&store.keyspace(name).unwrap(), None), model, "{what}: {name}");
+        assert_eq!(&contents(&store.existing_keyspace(name).unwrap(), None), model, "{what}: {name}");
     }
 }
 
@@ -154,9 +154,14 @@ fn promise_6_a_flipped_byte_in_the_manifest_costs_nothing_and_is_told() {
                     let ears = Arc::new(Ears::default());
                     let mut options = options(seed);
                     options.listener = Some(Arc::clone(&ears) as Arc<dyn Listener>);
-                    let store = StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(opened.clone())).unwrap();
+                    let store =
+                        StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(opened.clone())).unwrap();
                     expect_all(&store, &models, &what);
-                    assert_eq!(ears.0.lock().unwrap().len(), damages.len(), "{what}: an opening tells what verify does");
+                    assert_eq!(
+                        ears.0.lock().unwrap().len(),
+                        damages.len(),
+                        "{what}: an opening tells what verify does"
+                    );
                     assert_eq!(store.properties().mended.len(), damages.len(), "{what}");
                     store.close().unwrap();
                     assert!(check(&env, &opened).is_sound(), "{what}: an opening mends both files");
@@ -251,7 +256,7 @@ fn without_any_manifest_names_come_from_tables_and_tables_that_overlap_nothing_s
                 // All is in tables without overlaps, but for the keyspace in the log.
                 let store = open(&env, &volume, seed).unwrap();
                 for name in &NAMES[..3] {
-                    store.keyspace(name).unwrap().compact(None, None).unwrap();
+                    store.existing_keyspace(name).unwrap().compact(None, None).unwrap();
                 }
                 store.wait_idle().unwrap();
                 store.close().unwrap();
@@ -298,7 +303,8 @@ fn without_any_manifest_names_come_from_tables_and_tables_that_overlap_nothing_s
             for (id, name) in NAMES.iter().enumerate() {
                 let lost = report.lost_names.iter().find(|lost| lost.id == id as u32);
                 let now = lost.map_or(*name, |lost| &lost.now);
-                let keyspace = store.keyspace(now).unwrap_or_else(|error| panic!("{name} as {now}: {error}\n{what}"));
+                let keyspace =
+                    store.existing_keyspace(now).unwrap_or_else(|error| panic!("{name} as {now}: {error}\n{what}"));
                 assert_eq!(&contents(&keyspace, None), &models[name], "{name}\n{what}");
             }
             store.close().unwrap();

@@ -11,11 +11,7 @@ use situ_storage::{FileName, Result};
 pub(super) fn belongs_at_home(name: FileName) -> bool {
     matches!(
         name,
-        FileName::Current
-            | FileName::Manifest(_)
-            | FileName::ManifestCopy(_)
-            | FileName::Identity
-            | FileName::Disks
+        FileName::Current | FileName::Manifest(_) | FileName::ManifestCopy(_) | FileName::Identity | FileName::Disks
     )
 }
 

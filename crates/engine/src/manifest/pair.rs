@@ -206,7 +206,8 @@ fn merge(manifest: File<'_>, mut copy: Option<File<'_>>, damages: &mut Vec<Error
             (Ok((payload, _)), None) => (manifest.path, payload),
             (Ok((payload, _)), Some((file, Ok((other, _))))) => {
                 if payload != other {
-                    let damage = Damage { expected: "the edit of the manifest".to_owned(), found: "another".to_owned() };
+                    let damage =
+                        Damage { expected: "the edit of the manifest".to_owned(), found: "another".to_owned() };
                     damages.push(made_good(file, at, damage, manifest));
                     copy = None;
                 }
@@ -315,7 +316,11 @@ mod tests {
                 let text = found.damages.iter().map(ToString::to_string).collect::<String>();
                 let told = found.damages.len() == 1 && text.starts_with(&format!("sim/{name} is damaged at byte"));
                 assert!(!told || text.ends_with("is whole there, so nothing is lost"), "{text}");
-                assert!(told || (name == COPY && at >= last && found.damages.is_empty()), "{name}, {at}: {:?}", found.damages);
+                assert!(
+                    told || (name == COPY && at >= last && found.damages.is_empty()),
+                    "{name}, {at}: {:?}",
+                    found.damages
+                );
                 assert_eq!(readable_edits(&sim, 1).unwrap(), whole.edits, "{name}, byte {at}");
             }
             sim.set_contents(name, &contents);

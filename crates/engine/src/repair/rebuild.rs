@@ -11,10 +11,10 @@
 use super::report::{LossKind, LostName, LostRange};
 use super::tables::{Place, meta_of};
 use super::{LogSurvey, Repair};
+use crate::Result;
 use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceState, State};
 use crate::options::LEVELS;
 use crate::version::{Added, TableMeta, Version};
-use crate::Result;
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName};
 use std::collections::{BTreeMap, BTreeSet, HashSet};
@@ -153,6 +153,10 @@ impl Repair {
                 self.report.notes.push(format!("{name} had been replaced by a compaction and was not used"));
                 continue;
             }
+            if known.described(number).is_none() && self.was_never_finished(number) {
+                self.report.notes.push(format!("{name} had not been finished and was not used"));
+                continue;
+            }
             let (judged, properties) = match self.open_table(number) {
                 Ok(table) => (Ok(meta_of(number, &table, &self.yard.source)), Some(table.properties().clone())),
                 Err(error) => (Err(error), self.yard.properties(number)?),
@@ -271,8 +275,15 @@ mod tests {
 
     #[test]
     fn tables_that_touch_each_other_by_a_third_are_one_group() {
-        let groups = overlapping(vec![meta(1, "m", "p"), meta(2, "a", "c"), meta(3, "b", "d"), meta(4, "d", "f"), meta(5, "q", "r")]);
-        let numbers: Vec<Vec<u64>> = groups.iter().map(|group| group.iter().map(|meta| meta.number).collect()).collect();
+        let groups = overlapping(vec![
+            meta(1, "m", "p"),
+            meta(2, "a", "c"),
+            meta(3, "b", "d"),
+            meta(4, "d", "f"),
+            meta(5, "q", "r"),
+        ]);
+        let numbers: Vec<Vec<u64>> =
+            groups.iter().map(|group| group.iter().map(|meta| meta.number).collect()).collect();
         assert_eq!(numbers, [vec![2, 3, 4], vec![1], vec![5]]);
     }
 

@@ -110,7 +110,10 @@ impl Yard {
         let mut writing: Option<(u64, TableWriter)> = None;
         let begin = || -> situ_storage::Result<(u64, TableWriter)> {
             let (number, file) = self.create(reader.bytes())?;
-            Ok((number, TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?))
+            Ok((
+                number,
+                TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?,
+            ))
         };
         let salvaged = salvage(&*reader, &mut |key, value| {
             if self.dry_run {
