@@ -77,7 +77,7 @@ locks: cargo
 	done
 
 test: packages form locks
-	scripts/prose.sh docs/architecture.md docs/guide/*.md docs/formats/*.md
+	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked

@@ -5,7 +5,8 @@
 //! 3. Each thread issues its requests, one after another ([`closed loop`](Lane::run_blocking)) or several outstanding
 //!    ([`Lane::run_outstanding`]). With a rate, a request is *due* at a fixed moment; it is issued then or as soon
 //!    after as possible, and its latency counts from when it was due.
-//! 4. A thread ends when its operations are used up, when the time is over, or when any thread has failed.
+//! 4. A thread ends when its operations are used up, when the time is over, when any thread has failed, or when the run
+//!    is told to end ([`Stop`]). The latter two it notices within [`NAP`], however long it is until its next request.
 //!
 //! **Threads.** `threads` lanes, one more for a background writer, and the sampler of the caller. They share the
 //! [`Control`] only: a stop flag and one counter per lane, each on its own cache line.
@@ -21,6 +22,7 @@ use std::time::{Duration, Instant};
 use crate::error::{Error, Result};
 use crate::measure::{GROUP_ENTRIES, Kind, Merged, Recorder};
 use crate::options::BenchOptions;
+use crate::stop::Stop;
 use crate::store::{AsyncStore, Completions, Store, StoreFailure};
 use crate::workload::{Action, Request, Tally, Worker, Workload, failed};
 
@@ -31,6 +33,9 @@ const COMPLETION_TIMEOUT: Duration = Duration::from_secs(120);
 /// a run with a rate tells none per operation.
 const SPIN: Duration = Duration::from_micros(100);
 
+/// A pause is slept in naps of this length, and between two of them the thread looks whether to go on.
+const NAP: Duration = Duration::from_millis(100);
+
 /// A counter that no other counter shares a cache line with.
 #[repr(align(128))]
 #[derive(Default)]
@@ -39,18 +44,42 @@ struct Padded(AtomicU64);
 /// What the lanes and the sampler share.
 pub(crate) struct Control {
     stop: AtomicBool,
+    /// Ends the whole run.
+    run: Stop,
     running: AtomicUsize,
     done: Vec<Padded>,
     start: OnceLock<Instant>,
 }
 
 impl Control {
-    pub(crate) fn new(lanes: usize) -> Self {
+    pub(crate) fn new(lanes: usize, run: Stop) -> Self {
         Self {
             stop: AtomicBool::new(false),
+            run,
             running: AtomicUsize::new(lanes),
             done: (0..lanes).map(|_| Padded::default()).collect(),
             start: OnceLock::new(),
+        }
+    }
+
+    /// Whether a lane has failed, or the run is to end.
+    fn stops(&self) -> bool {
+        self.stop.load(Ordering::Relaxed) || self.run.is_asked()
+    }
+
+    /// Pauses until `due`, unless there is nothing to go on with.
+    fn wait_until(&self, due: Instant) {
+        while !self.stops() {
+            let left = due.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            if left > SPIN {
+                thread::sleep((left - SPIN).min(NAP));
+            } else {
+                // On a machine without a spare core, the store's own threads come first.
+                thread::yield_now();
+            }
         }
     }
 
@@ -150,21 +179,6 @@ impl Pace {
     }
 }
 
-fn wait_until(due: Instant) {
-    loop {
-        let left = due.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return;
-        }
-        if left > SPIN {
-            thread::sleep(left - SPIN);
-        } else {
-            // On a machine without a spare core, the store's own threads come first.
-            thread::yield_now();
-        }
-    }
-}
-
 /// One thread of a workload.
 struct Lane<'a> {
     workload: Workload,
@@ -228,7 +242,7 @@ impl<'a> Lane<'a> {
     }
 
     fn goes_on(&self, now: Instant) -> bool {
-        self.deadline.is_none_or(|deadline| now < deadline) && !self.control.stop.load(Ordering::Relaxed)
+        self.deadline.is_none_or(|deadline| now < deadline) && !self.control.stops()
     }
 
     fn run_blocking(&mut self) -> Result<()> {
@@ -237,11 +251,14 @@ impl<'a> Lane<'a> {
             let begin = match &mut self.pace {
                 Some(pace) => {
                     let due = pace.take();
-                    wait_until(due);
+                    self.control.wait_until(due);
                     due
                 }
                 None => last,
             };
+            if self.control.stops() {
+                break;
+            }
             let request = self.worker.plan();
             let operations = self.worker.perform(self.store, request)?;
             last = Instant::now();
@@ -302,6 +319,7 @@ impl<'a> Lane<'a> {
         let mut issued = 0;
         let mut goes_on = true;
         loop {
+            goes_on &= !self.control.stops();
             while goes_on && issued < self.operations {
                 let Some(&token) = free.last() else { break };
                 let begin = Instant::now();
@@ -323,6 +341,7 @@ impl<'a> Lane<'a> {
             }
             // With a free place, the next request may be due before anything completes.
             let due = self.pace.as_ref().filter(|_| !done && in_flight < depth).map(|pace| pace.next);
+            let due = due.map(|due| due.min(Instant::now() + NAP));
             queue
                 .take(due, &mut finished)
                 .map_err(|waited| Error::Wrong(format!("{}: nothing completed for {waited:?}", self.workload)))?;
@@ -421,11 +440,14 @@ fn run_background(
         let begin = match &mut pace {
             Some(pace) => {
                 let due = pace.take();
-                wait_until(due);
+                control.wait_until(due);
                 due
             }
             None => last,
         };
+        if control.stops() {
+            break;
+        }
         let request = worker.plan_background_put();
         if let Err(error) = worker.perform(store, request) {
             control.stop.store(true, Ordering::Relaxed);

@@ -23,6 +23,10 @@ pub enum Error {
     },
     /// The store answered something that cannot be right.
     Wrong(String),
+    /// The directory of the run cannot be used as the options say.
+    Directory(String),
+    /// [`Stop::stop`](crate::Stop::stop) ended the run.
+    Stopped,
     /// A file could not be read or written.
     File {
         /// The file.
@@ -42,8 +46,9 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Options(text) | Self::Wrong(text) => formatter.write_str(text),
-            Self::Store { during, source } => write!(formatter, "{during}: the store failed: {source}"),
+            Self::Options(text) | Self::Wrong(text) | Self::Directory(text) => formatter.write_str(text),
+            Self::Stopped => formatter.write_str("the run was stopped before its end"),
+            Self::Store { during, source } => write!(formatter, "the store failed in {during}: {source}"),
             Self::File { path, source } => write!(formatter, "{}: {source}", path.display()),
             Self::Format { path, source } => {
                 write!(
@@ -59,7 +64,7 @@ impl fmt::Display for Error {
 impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
-            Self::Options(_) | Self::Wrong(_) => None,
+            Self::Options(_) | Self::Wrong(_) | Self::Directory(_) | Self::Stopped => None,
             Self::Store { source, .. } => Some(source.as_ref()),
             Self::File { source, .. } => Some(source),
             Self::Format { source, .. } => Some(source),

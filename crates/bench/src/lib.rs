@@ -37,6 +37,7 @@ mod result;
 mod run;
 mod sampler;
 mod situ_store;
+mod stop;
 mod store;
 pub mod table;
 mod workload;
@@ -44,10 +45,13 @@ mod workload;
 pub use error::{Error, Result};
 pub use measure::{Kind, Latency};
 pub use memory::{MemoryFactory, MemoryStore};
-pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_count};
+pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_bytes, parse_count};
 pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
-pub use run::{run, run_observed};
+pub use run::{run, run_observed, run_until};
 pub use situ_store::{BlockCompression, SituFactory, SituSettings, SituStore};
-pub use store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+pub use stop::Stop;
+pub use store::{
+    AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
+};
 pub use workload::Workload;

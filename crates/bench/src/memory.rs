@@ -9,7 +9,9 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
-use crate::store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+use crate::store::{
+    AsyncStore, Change, Completions, EachEntry, Settings, Store, StoreFactory, StoreFailure, StoreStats,
+};
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
@@ -169,8 +171,8 @@ impl StoreFactory for MemoryFactory {
         "memory".to_owned()
     }
 
-    fn settings(&self) -> BTreeMap<String, String> {
-        BTreeMap::from([("structure".to_owned(), "BTreeMap behind a RwLock".to_owned())])
+    fn settings(&self) -> Settings {
+        Settings::from([("structure".to_owned(), "BTreeMap behind a RwLock".into())])
     }
 
     fn open(&self, directory: &Path) -> Result<Arc<dyn Store>, StoreFailure> {

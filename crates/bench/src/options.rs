@@ -16,13 +16,13 @@ use crate::workload::Workload;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum Distribution {
-    /// Every record alike.
+    /// Every record is as likely as any other.
     Uniform,
-    /// Zipfian, constant 0.99, scattered by a hash.
+    /// Zipfian with the constant 0.99; a hash scatters the likely records over the keys.
     Zipfian,
-    /// Zipfian over age, newest first.
+    /// Zipfian over the age of records: the newest are the likeliest.
     Latest,
-    /// 80 % of requests on 20 % of records.
+    /// 80% of the requests go to 20% of the records.
     Hotspot,
 }
 
@@ -30,10 +30,10 @@ pub enum Distribution {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum InsertOrder {
-    /// Keys are hashes: inserts come in random order.
+    /// Keys are hashes, so inserts come in random order.
     #[default]
     Hashed,
-    /// Keys are numbers.
+    /// Keys are numbers, so inserts come in key order.
     Ordered,
 }
 
@@ -41,140 +41,180 @@ pub enum InsertOrder {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
 #[serde(rename_all = "kebab-case")]
 pub enum UpdateMapping {
-    /// Read the record, replace one field, write the whole record: what YCSB's RocksDB binding does. A read-modify-write
-    /// reads twice, once for itself and once for its update.
+    /// Read the record, replace one field and write the whole record, as YCSB's RocksDB binding does. A read-modify-write
+    /// reads twice: once for itself and once for its update.
     #[default]
     Merge,
-    /// Write a whole new record without reading. A read-modify-write reads once.
+    /// Write a whole new record without reading the old one. A read-modify-write reads once.
     Whole,
 }
 
-/// Options of a run. Counts accept the suffixes k, m and g (powers of ten).
+/// Options of a run. Counts accept the suffixes k, m and g, which are powers of 1000; sizes accept K, M and G, which are
+/// powers of 1024.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 #[serde(default)]
 pub struct BenchOptions {
-    /// Workloads, run in this order on one store. fillseq, fillrandom, fillsync and ycsb-load start a fresh store.
-    #[arg(long, value_enum, value_delimiter = ',', default_value = "fillrandom,readrandom")]
+    /// Workloads, which run in this order on one store. fillseq, fillrandom, fillsync, ycsb-load and linkbench-load
+    /// start with an empty store
+    #[arg(
+        long,
+        value_enum,
+        value_delimiter = ',',
+        value_name = "NAME,...",
+        default_value = "fillrandom,readrandom",
+        help_heading = WORKLOADS
+    )]
     pub workloads: Vec<Workload>,
 
-    /// Distinct keys (db_bench), or records loaded (YCSB).
-    #[arg(long, default_value = "1m", value_parser = parse_count)]
+    /// Number of distinct keys (db_bench), or of records that are loaded (YCSB). Accepts 100k, 5m and 1g
+    #[arg(long, value_name = "NUMBER", default_value = "1m", value_parser = parse_count, help_heading = WORKLOADS)]
     pub keys: u64,
 
-    /// Operations: per thread in db_bench's workloads (as db_bench counts), of all threads together in YCSB's.
-    /// Defaults to the number of keys; to a thousandth of it for fillsync.
-    #[arg(long, value_parser = parse_count)]
+    /// Number of operations: of each thread in db_bench's workloads, as db_bench counts; of all threads together in
+    /// YCSB's [default: the number of keys; a thousandth of it for fillsync]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count, help_heading = WORKLOADS)]
     pub operations: Option<u64>,
 
-    /// Threads that issue requests.
-    #[arg(long, default_value_t = 1)]
+    /// Threads that issue requests, 1 to 4096
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub threads: u32,
 
-    /// Requests each thread keeps in flight. More than one needs a store with an asynchronous side.
-    #[arg(long, default_value_t = 1)]
+    /// Requests that each thread keeps in flight, 1 to 65536. More than one needs asynchronous requests, which scans
+    /// and batches are not
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub outstanding: u32,
 
-    /// Requests per second of all threads together. Latency is then counted from the moment a request was due, so that
-    /// a stalled store is charged for the requests it kept waiting. Without it each thread issues its next request when
-    /// the last one is done.
-    #[arg(long, value_parser = parse_count)]
+    /// Requests per second of all threads together. Latency then counts from the moment at which a request was due, so
+    /// a store that stalls is charged for the requests that waited [default: each thread issues its next request when
+    /// the last one is done]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count, help_heading = LOAD)]
     pub rate: Option<u64>,
 
-    /// Ends each workload after this time, if its operations are not done before.
-    #[arg(long)]
+    /// End each workload after so many seconds, if its operations are not done before
+    #[arg(long, value_name = "SECONDS", help_heading = LOAD)]
     pub duration_seconds: Option<f64>,
 
-    /// Size of a key (db_bench).
-    #[arg(long, default_value_t = 16)]
+    /// Size of a key (db_bench), 1 to 65536 bytes
+    #[arg(long, value_name = "SIZE", default_value_t = 16, value_parser = parse_key_bytes, help_heading = ENTRIES)]
     pub key_bytes: usize,
 
-    /// Size of a value (db_bench).
-    #[arg(long, default_value_t = 100)]
+    /// Size of a value (db_bench), at most 1G
+    #[arg(long, value_name = "SIZE", default_value_t = 100, value_parser = parse_value_bytes, help_heading = ENTRIES)]
     pub value_bytes: usize,
 
-    /// How a key's number is written (db_bench).
-    #[arg(long, value_enum, default_value_t)]
+    /// How the number of a key is written (db_bench)
+    #[arg(long, value_enum, value_name = "FORMAT", default_value_t, help_heading = ENTRIES)]
     pub key_format: KeyFormat,
 
-    /// Values compress to about this share of their size.
-    #[arg(long, default_value_t = 0.5)]
+    /// Share of its size to which a value can be compressed, above 0 and at most 1
+    #[arg(long, value_name = "SHARE", default_value_t = 0.5, help_heading = ENTRIES)]
     pub compression_ratio: f64,
 
-    /// Entries per write batch in fillseq, fillrandom, fillsync and overwrite.
-    #[arg(long, default_value_t = 1)]
+    /// Entries of one write batch in fillseq, fillrandom, fillsync and overwrite
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub batch_entries: u32,
 
-    /// Entries read after each seek in seekrandom, the one sought included; db_bench by default only seeks.
-    #[arg(long, default_value_t = 10)]
+    /// Entries that seekrandom reads after each seek, the entry that it seeks included. db_bench reads none by default
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = parse_count, help_heading = LOAD)]
     pub seek_entries: u64,
 
-    /// Share of reads in mixed.
-    #[arg(long, default_value_t = 90)]
+    /// Share of reads in mixed, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 90, help_heading = LOAD)]
     pub read_percent: u32,
 
-    /// Writes per second of the writer in readwhilewriting; unlimited without it.
-    #[arg(long, value_parser = parse_count)]
+    /// Writes per second of the writer in readwhilewriting [default: no limit]
+    #[arg(long, value_name = "NUMBER", value_parser = parse_count, help_heading = LOAD)]
     pub background_rate: Option<u64>,
 
-    /// Every write survives a power cut before it returns.
-    #[arg(long)]
+    /// Sync every write to the disk before it returns, so that it survives power failure
+    #[arg(long, help_heading = LOAD)]
     pub sync: bool,
 
-    /// Where the random streams begin. The same seed gives the same requests.
-    #[arg(long, default_value_t = 1)]
+    /// Seed of the random numbers. The same seed gives the same requests
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = LOAD)]
     pub seed: u64,
 
-    /// Distribution of YCSB's requests, instead of the workload's own.
-    #[arg(long, value_enum)]
+    /// Distribution of YCSB's requests over the records [default: the workload's own]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = YCSB)]
     pub distribution: Option<Distribution>,
 
-    /// Order of YCSB's inserts.
-    #[arg(long, value_enum, default_value_t)]
+    /// Order in which YCSB's records are inserted
+    #[arg(long, value_enum, value_name = "ORDER", default_value_t, help_heading = YCSB)]
     pub insert_order: InsertOrder,
 
-    /// How YCSB's updates are mapped.
-    #[arg(long, value_enum, default_value_t)]
+    /// How YCSB's update of one field becomes a write
+    #[arg(long, value_enum, value_name = "MAPPING", default_value_t, help_heading = YCSB)]
     pub update_mapping: UpdateMapping,
 
-    /// Fields of a YCSB record.
-    #[arg(long, default_value_t = 10)]
+    /// Fields of a YCSB record, 1 to 10000
+    #[arg(long, value_name = "NUMBER", default_value_t = 10, help_heading = YCSB)]
     pub fields: usize,
 
-    /// Size of a YCSB field.
-    #[arg(long, default_value_t = 100)]
+    /// Size of a YCSB field, at most 1M
+    #[arg(long, value_name = "SIZE", default_value_t = 100, value_parser = parse_field_bytes, help_heading = YCSB)]
     pub field_bytes: usize,
 
-    /// Longest YCSB scan; lengths are uniform from 1.
-    #[arg(long, default_value_t = 100)]
+    /// Longest YCSB scan, in entries. Lengths are uniform from 1
+    #[arg(long, value_name = "NUMBER", default_value_t = 100, value_parser = parse_count, help_heading = YCSB)]
     pub scan_entries_max: u64,
 
-    /// Digits of a YCSB key, zero-padded.
-    #[arg(long, default_value_t = 1)]
+    /// Digits of a YCSB key, padded with zeros, at most 1000
+    #[arg(long, value_name = "NUMBER", default_value_t = 1, help_heading = YCSB)]
     pub zero_padding: usize,
 
-    /// Does not wait for background work after a workload that writes. Write amplification then misses unpaid debt.
-    #[arg(long)]
+    /// Do not wait for background work after a workload that writes. Write amplification then leaves out what
+    /// compactions still have to write
+    #[arg(long, help_heading = LOAD)]
     pub no_settle: bool,
 
-    /// Directory to make the store in, as a subdirectory `store`.
-    #[arg(long, default_value = "situ-bench-data")]
+    /// Directory in which the benchmark makes its store, as a subdirectory "store"
+    #[arg(long, value_name = "DIR", default_value = "situ-bench-data", help_heading = PLACE)]
     pub directory: PathBuf,
 
-    /// Uses the store that an earlier run kept; no workload then starts a fresh one.
-    #[arg(long)]
+    /// Use the store that an earlier run has kept. No workload then starts with an empty store
+    #[arg(long, help_heading = PLACE)]
     pub existing: bool,
 
-    /// Keeps the store at the end.
-    #[arg(long)]
+    /// Keep the store at the end
+    #[arg(long, help_heading = PLACE)]
     pub keep: bool,
 
-    /// Name of this run in tables and charts; the store's name without it.
-    #[arg(long)]
+    /// Name of this run in tables and charts [default: the name of the store]
+    #[arg(long, value_name = "NAME", help_heading = RESULT)]
     pub label: Option<String>,
 
-    /// Commit of the code under test, to be kept in the result.
-    #[arg(long)]
+    /// Commit of the code under test, which the result then names
+    #[arg(long, value_name = "COMMIT", help_heading = RESULT)]
     pub commit: Option<String>,
+}
+
+/// Headings under which `--help` groups the options.
+const WORKLOADS: &str = "Workloads";
+const LOAD: &str = "Load";
+const ENTRIES: &str = "Keys and values";
+const YCSB: &str = "YCSB";
+const PLACE: &str = "Store";
+const RESULT: &str = "Result";
+
+/// Bounds of sizes, in bytes.
+const KEY_BYTES_MAX: u64 = 65_536;
+const VALUE_BYTES_MAX: u64 = 1 << 30;
+const FIELD_BYTES_MAX: u64 = 1 << 20;
+/// Digits of a YCSB key at most.
+const ZERO_PADDING_MAX: usize = 1000;
+/// Distinct keys at most: there is a bit of memory for each.
+const KEYS_MAX: u64 = 100_000_000_000;
+
+fn parse_key_bytes(text: &str) -> std::result::Result<usize, String> {
+    parse_bytes_within(text, 1, KEY_BYTES_MAX).map(|bytes| bytes as usize)
+}
+
+fn parse_value_bytes(text: &str) -> std::result::Result<usize, String> {
+    parse_bytes_within(text, 0, VALUE_BYTES_MAX).map(|bytes| bytes as usize)
+}
+
+fn parse_field_bytes(text: &str) -> std::result::Result<usize, String> {
+    parse_bytes_within(text, 0, FIELD_BYTES_MAX).map(|bytes| bytes as usize)
 }
 
 impl Default for BenchOptions {
@@ -191,41 +231,51 @@ impl Default for BenchOptions {
 
 impl BenchOptions {
     /// Refuses what cannot be run or would measure something else than it says.
+    ///
+    /// # Errors
+    /// [`Error::Options`], which names the option and what it takes.
     pub fn check(&self) -> Result<()> {
         let refuse = |text: String| Err(Error::Options(text));
         if self.workloads.is_empty() {
-            return refuse("no workload is named".to_owned());
+            return refuse("--workloads names no workload".to_owned());
         }
-        if self.keys == 0 || self.threads == 0 || self.outstanding == 0 || self.batch_entries == 0 {
-            return refuse("keys, threads, outstanding and batch-entries must not be zero".to_owned());
-        }
-        if self.threads > 4096 || self.outstanding > 65_536 || self.batch_entries > 1_000_000 {
-            return refuse("threads are limited to 4096, outstanding to 65536, batch-entries to 1000000".to_owned());
-        }
-        if self.key_bytes == 0 || self.key_bytes > 65_536 || self.value_bytes > 1 << 30 {
-            return refuse("key-bytes must be 1..=65536 and value-bytes at most 1 GiB".to_owned());
-        }
-        if self.fields == 0 || self.fields > 10_000 || self.field_bytes > 1 << 20 {
-            return refuse("fields must be 1..=10000 and field-bytes at most 1 MiB".to_owned());
+        let numbers = [
+            ("keys", self.keys, 1..=KEYS_MAX),
+            ("operations", self.operations.unwrap_or(1), 1..=u64::MAX),
+            ("threads", u64::from(self.threads), 1..=4096),
+            ("outstanding", u64::from(self.outstanding), 1..=65_536),
+            ("rate", self.rate.unwrap_or(1), 1..=u64::MAX),
+            ("key-bytes", self.key_bytes as u64, 1..=KEY_BYTES_MAX),
+            ("value-bytes", self.value_bytes as u64, 0..=VALUE_BYTES_MAX),
+            ("batch-entries", u64::from(self.batch_entries), 1..=1_000_000),
+            ("seek-entries", self.seek_entries, 0..=u64::MAX),
+            ("read-percent", u64::from(self.read_percent), 0..=100),
+            ("background-rate", self.background_rate.unwrap_or(1), 1..=u64::MAX),
+            ("fields", self.fields as u64, 1..=10_000),
+            ("field-bytes", self.field_bytes as u64, 0..=FIELD_BYTES_MAX),
+            ("scan-entries-max", self.scan_entries_max, 1..=u64::MAX),
+            ("zero-padding", self.zero_padding as u64, 0..=ZERO_PADDING_MAX as u64),
+        ];
+        for (option, given, allowed) in numbers {
+            if given == 0 && !allowed.contains(&0) {
+                return refuse(format!("--{option} must not be zero"));
+            }
+            if !allowed.contains(&given) {
+                return refuse(format!("--{option} is {given}, and must be at most {}", allowed.end()));
+            }
         }
         let capacity = crate::content::key_capacity(self.key_format, self.key_bytes);
         if self.keys > capacity {
             return refuse(format!(
-                "{} keys do not fit {} key bytes, which have {capacity}",
+                "--keys is {}, and keys of {} bytes have {capacity} values only; give more with --key-bytes",
                 self.keys, self.key_bytes
             ));
         }
         if !(self.compression_ratio > 0.0 && self.compression_ratio <= 1.0) {
-            return refuse("compression-ratio must be above 0 and at most 1".to_owned());
-        }
-        if self.read_percent > 100 {
-            return refuse("read-percent must be at most 100".to_owned());
-        }
-        if self.rate == Some(0) || self.background_rate == Some(0) || self.scan_entries_max == 0 {
-            return refuse("rates and scan-entries-max must not be zero".to_owned());
+            return refuse("--compression-ratio must be above 0 and at most 1".to_owned());
         }
         if self.duration_seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e6)) {
-            return refuse("duration-seconds must be above 0 and at most a million".to_owned());
+            return refuse("--duration-seconds must be above 0 and at most 1000000".to_owned());
         }
         if self.outstanding > 1 {
             for workload in &self.workloads {
@@ -257,6 +307,40 @@ pub fn parse_count(text: &str) -> std::result::Result<u64, String> {
     if (0.0..=1e18).contains(&scaled) { Ok(scaled as u64) } else { Err("out of range".to_owned()) }
 }
 
+/// Reads a size such as `4096`, `64k`, `256MiB` or `1.5G`; units are powers of 1024.
+///
+/// # Errors
+/// What is wrong with it, in words.
+pub fn parse_bytes(text: &str) -> std::result::Result<u64, String> {
+    let text = text.trim();
+    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
+    let (number, unit) = text.split_at(split);
+    let none = || format!("{text:?} is no size; write for example 256M");
+    if number.is_empty() {
+        return Err(none());
+    }
+    let shift = match unit.trim().to_ascii_lowercase().as_str() {
+        "" | "b" => 0,
+        "k" | "kb" | "kib" => 10,
+        "m" | "mb" | "mib" => 20,
+        "g" | "gb" | "gib" => 30,
+        "t" | "tb" | "tib" => 40,
+        other => return Err(format!("{other:?} is no unit of size; use k, M, G or T, as in 256M")),
+    };
+    let number: f64 = number.parse().map_err(|_| none())?;
+    let bytes = number * (1u64 << shift) as f64;
+    if (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
+}
+
+/// Reads a size that lies within bounds: a smaller or a larger one would be measured as another than was asked for.
+pub(crate) fn parse_bytes_within(text: &str, min: u64, max: u64) -> std::result::Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match (min..=max).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err(format!("this option takes {min} to {max} bytes")),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -268,6 +352,16 @@ mod tests {
         assert_eq!(parse_count("20k"), Ok(20_000));
         for text in ["", "k", "-1k", "1e30g", "nank", "12x"] {
             assert!(parse_count(text).is_err(), "{text}");
+        }
+    }
+
+    #[test]
+    fn sizes_have_units() {
+        assert_eq!(parse_bytes("4096"), Ok(4096));
+        assert_eq!(parse_bytes("1.5k"), Ok(1536));
+        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
+        for text in ["", "12x", "-1", ".", "1.2.3", "9999999T"] {
+            assert!(parse_bytes(text).is_err(), "{text}");
         }
     }
 

@@ -24,20 +24,20 @@ use crate::result::{BenchResult, PhaseResult};
 /// What to render and where to put it.
 #[derive(Clone, Debug, Args)]
 pub struct ReportOptions {
-    /// Result files. Those with the same label are repetitions of one measurement.
-    #[arg(required = true)]
+    /// Result files, from `situ bench --output`. Files with the same label are repetitions of one measurement
+    #[arg(required = true, value_name = "FILE")]
     pub results: Vec<PathBuf>,
 
-    /// The page to write.
-    #[arg(long, default_value = "report.html")]
+    /// File that gets the page
+    #[arg(long, value_name = "FILE", default_value = "report.html")]
     pub output: PathBuf,
 
-    /// Label that the others are compared with; the first one's without it.
-    #[arg(long)]
+    /// Label of the results that the others are compared with [default: the label of the first file]
+    #[arg(long, value_name = "LABEL")]
     pub baseline: Option<String>,
 
-    /// Heading of the page.
-    #[arg(long, default_value = "Benchmark")]
+    /// Heading of the page
+    #[arg(long, value_name = "TEXT", default_value = "Benchmark")]
     pub title: String,
 }
 
@@ -194,7 +194,7 @@ impl<'a> Subject<'a> {
             for name in ["workloads", "seed", "existing", "keep"] {
                 told.remove(name);
             }
-            told.extend(run.store_settings.iter().map(|(name, value)| (name.clone(), value.as_str().into())));
+            told.extend(run.store_settings.clone());
             told
         };
         let first = told(self.runs[0]);

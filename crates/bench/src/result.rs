@@ -3,7 +3,6 @@
 //! Fields may be added; a reader ignores what it does not know and takes the default for what is missing. Units are in
 //! the names. `None` means that the machine or the store did not say, never zero.
 
-use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
@@ -13,11 +12,13 @@ use crate::error::{Error, Result};
 use crate::measure::Latency;
 use crate::options::BenchOptions;
 use crate::process::Machine;
-use crate::store::StoreStats;
+use crate::store::{Setting, Settings, StoreStats};
 use crate::workload::Workload;
 
 /// Names the layout of a result file.
-pub const RESULT_FORMAT: &str = "situ-bench 1";
+pub const RESULT_FORMAT: &str = "situ-bench 2";
+/// The layout before: the settings of stores were text, and some of them Rust's names for things. It can still be read.
+const RESULT_FORMAT_1: &str = "situ-bench 1";
 
 /// A run: one store, one set of options, its workloads in order.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -29,7 +30,7 @@ pub struct BenchResult {
     /// The store's name and version.
     pub store: String,
     /// The settings it was opened with.
-    pub store_settings: BTreeMap<String, String>,
+    pub store_settings: Settings,
     /// When the run began, UTC.
     pub date: String,
     /// Commit of the code under test, if it was given.
@@ -175,18 +176,80 @@ impl BenchResult {
         fs::write(path, text).map_err(|source| Error::file(path, source))
     }
 
-    /// Reads a result that [`write_json`](Self::write_json) wrote.
+    /// Reads a result that [`write_json`](Self::write_json) wrote, or an earlier version of it.
     ///
     /// # Errors
     /// The file cannot be read, or has another layout.
     pub fn read_json(path: &Path) -> Result<Self> {
         let text = fs::read_to_string(path).map_err(|source| Error::file(path, source))?;
         let other = |source| Error::Format { path: path.to_owned(), source };
-        let result: Self = serde_json::from_str(&text).map_err(other)?;
-        if result.format != RESULT_FORMAT {
-            let why = format!("its layout is {:?}, and this program reads {RESULT_FORMAT:?}", result.format);
-            return Err(other(serde::de::Error::custom(why)));
+        let mut result: Self = serde_json::from_str(&text).map_err(other)?;
+        match result.format.as_str() {
+            RESULT_FORMAT => {}
+            RESULT_FORMAT_1 => result.bring_up(),
+            format => {
+                let why = format!(
+                    "its layout is {format:?}, and this program reads {RESULT_FORMAT:?} and {RESULT_FORMAT_1:?}"
+                );
+                return Err(other(serde::de::Error::custom(why)));
+            }
         }
         Ok(result)
     }
+
+    /// From [`RESULT_FORMAT_1`] to [`RESULT_FORMAT`], so that a setting is the same in results of both.
+    fn bring_up(&mut self) {
+        self.format = RESULT_FORMAT.to_owned();
+        let old = std::mem::take(&mut self.store_settings);
+        let is_situ = self.store.starts_with("situ ");
+        for (name, value) in old {
+            match (name.as_str(), value.as_str()) {
+                ("ablation", Some(text)) if is_situ => self.store_settings.extend(ablation(text)),
+                ("compression", Some(text)) if is_situ => {
+                    self.store_settings.insert(name, compression(text).into());
+                }
+                ("fast_disk", Some("none")) if is_situ => {
+                    self.store_settings.insert(name, Setting::Null);
+                }
+                (_, Some(text)) => {
+                    let value = setting(text);
+                    self.store_settings.insert(name, value);
+                }
+                (_, None) => {
+                    self.store_settings.insert(name, value);
+                }
+            }
+        }
+    }
+}
+
+/// What a setting's text stands for.
+fn setting(text: &str) -> Setting {
+    match text {
+        "true" => true.into(),
+        "false" => false.into(),
+        text => text.parse::<u64>().map_or_else(|_| text.into(), Setting::from),
+    }
+}
+
+/// `Ablation { serial_log: false, pinned_level: Some(1) }`, as Rust shows it, as settings of those names.
+fn ablation(text: &str) -> Settings {
+    let fields = text.trim_start_matches("Ablation {").trim_end_matches('}').split(',');
+    fields
+        .filter_map(|field| {
+            let (name, value) = field.split_once(':')?;
+            let value = match value.trim() {
+                "None" => Setting::Null,
+                value => setting(value.trim_start_matches("Some(").trim_end_matches(')')),
+            };
+            Some((name.trim().to_owned(), value))
+        })
+        .collect()
+}
+
+/// `[Lz4, Zstd { level: 3 }]`, as Rust shows it, as `lz4, zstd level 3`.
+fn compression(text: &str) -> String {
+    let plain = text.replace(['[', ']', '{', '}', ':'], "").to_lowercase();
+    let levels = plain.split(',').map(|level| level.split_whitespace().collect::<Vec<_>>().join(" "));
+    levels.collect::<Vec<_>>().join(", ")
 }

@@ -5,13 +5,16 @@
 //! 2. A workload's requests are driven and measured.
 //! 3. After a workload that wrote, the store is left to finish its background work: the bytes it writes then were caused
 //!    by the workload and count in its write amplification, and the next workload starts from rest.
-//! 4. At the end the store is closed and, unless it is to be kept, removed.
+//! 4. At the end the store is closed and, unless it is to be kept, removed, with the directories that the run has made.
 //!
-//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at.
+//! **Failure.** The run ends with the first error and leaves the store where it is, to be looked at. A store that cannot be
+//! opened leaves no empty directory, which would be in the way of the next run.
+//!
+//! **Interrupts.** A run that is told to end ([`Stop`]) removes its store as at its end, and returns [`Error::Stopped`].
 
 use std::fs;
 use std::io::ErrorKind;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -24,6 +27,7 @@ use crate::options::BenchOptions;
 use crate::process::{Machine, Usage, date_now, directory_bytes};
 use crate::result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 use crate::sampler::{cpu_since, sample, since};
+use crate::stop::Stop;
 use crate::store::{Store, StoreFactory, StoreStats};
 use crate::workload::{Dataset, LiveKeys, Worker, Workload, failed};
 
@@ -38,7 +42,7 @@ const IDLE_SECONDS: f64 = 30.0;
 /// # Errors
 /// Options that cannot be run, an error of the store, or an answer of the store that cannot be right.
 pub fn run(options: &BenchOptions, factory: &dyn StoreFactory) -> Result<BenchResult> {
-    run_observed(options, factory, &mut |_| {})
+    run_until(options, factory, &Stop::default())
 }
 
 /// Like [`run`], and shows each phase as soon as it is done.
@@ -50,15 +54,37 @@ pub fn run_observed(
     factory: &dyn StoreFactory,
     observe: &mut dyn FnMut(&PhaseResult),
 ) -> Result<BenchResult> {
+    run_all(options, factory, &Stop::default(), observe)
+}
+
+/// Like [`run`], and ends early when `stop` says so.
+///
+/// # Errors
+/// As [`run`]; [`Error::Stopped`] if it was stopped: what it has made is removed then, unless it is to be kept.
+pub fn run_until(options: &BenchOptions, factory: &dyn StoreFactory, stop: &Stop) -> Result<BenchResult> {
+    run_all(options, factory, stop, &mut |_| {})
+}
+
+fn run_all(
+    options: &BenchOptions,
+    factory: &dyn StoreFactory,
+    stop: &Stop,
+    observe: &mut dyn FnMut(&PhaseResult),
+) -> Result<BenchResult> {
     options.check()?;
     check_order(options)?;
     let date = date_now();
     let baseline_anonymous_bytes = Usage::now().anonymous_bytes;
-    let mut session = Session::open(options, factory)?;
+    let mut session = Session::open(options, factory, stop)?;
     let store_name = session.store()?.name();
     let mut phases = Vec::with_capacity(options.workloads.len());
     for (index, workload) in options.workloads.iter().enumerate() {
-        let phase = session.run(index, *workload)?;
+        let phase = session.run(index, *workload);
+        if stop.is_asked() {
+            session.close()?;
+            return Err(Error::Stopped);
+        }
+        let phase = phase?;
         observe(&phase);
         phases.push(phase);
     }
@@ -112,7 +138,10 @@ fn clock_cost_ns() -> f64 {
 struct Session<'a> {
     options: &'a BenchOptions,
     factory: &'a dyn StoreFactory,
+    stop: &'a Stop,
     path: PathBuf,
+    /// Directories that the run has made to put the store in, the innermost first.
+    made: Vec<PathBuf>,
     store: Option<Arc<dyn Store>>,
     dataset: Dataset,
     /// Bytes of loaded records and of what was inserted since, keys included; none once a workload has deleted some.
@@ -121,24 +150,22 @@ struct Session<'a> {
 }
 
 impl<'a> Session<'a> {
-    fn open(options: &'a BenchOptions, factory: &'a dyn StoreFactory) -> Result<Self> {
+    fn open(options: &'a BenchOptions, factory: &'a dyn StoreFactory, stop: &'a Stop) -> Result<Self> {
         let path = options.directory.join("store");
         if options.existing != path.exists() {
-            return Err(Error::Options(format!(
-                "{} {}",
-                path.display(),
-                if options.existing {
-                    "does not exist: an earlier run must have kept it"
-                } else {
-                    "exists: remove it, or use it with --existing"
-                }
-            )));
+            let shown = path.display();
+            return Err(Error::Directory(match options.existing {
+                true => format!("there is no store in {shown}: run once with --keep, which leaves one there"),
+                false => format!("an earlier run has left its store in {shown}: remove it, or use it with --existing"),
+            }));
         }
-        fs::create_dir_all(&path).map_err(|source| Error::file(&path, source))?;
+        let made = options.directory.ancestors().filter(|above| is_missing(above)).map(Path::to_owned).collect();
         let mut session = Self {
             options,
             factory,
+            stop,
             path,
+            made,
             store: None,
             dataset: empty_dataset(options),
             record_bytes: Some(0),
@@ -147,7 +174,13 @@ impl<'a> Session<'a> {
         if options.existing {
             session.dataset.inserted = Inserted::new(options.keys);
         }
-        session.reopen()?;
+        let made = fs::create_dir_all(&session.path).map_err(|source| Error::file(&session.path, source));
+        if let Err(error) = made.and_then(|()| session.reopen()) {
+            // Only if it is empty: a store that cannot be opened is there to be looked at.
+            let _ = fs::remove_dir(&session.path);
+            session.remove_made();
+            return Err(error);
+        }
         Ok(session)
     }
 
@@ -157,10 +190,17 @@ impl<'a> Session<'a> {
 
     fn reopen(&mut self) -> Result<()> {
         // The old one must be gone before its directory is opened again.
-        self.store = None;
+        self.let_go();
         let store = self.factory.open(&self.path);
-        self.store = Some(store.map_err(|source| Error::Store { during: "open".to_owned(), source })?);
+        let store = store.map_err(|source| Error::Store { during: "open".to_owned(), source })?;
+        self.stop.watch(Some(&store));
+        self.store = Some(store);
         Ok(())
+    }
+
+    fn let_go(&mut self) {
+        self.stop.watch(None);
+        self.store = None;
     }
 
     fn start_fresh(&mut self) -> Result<()> {
@@ -172,16 +212,25 @@ impl<'a> Session<'a> {
     }
 
     fn close(mut self) -> Result<()> {
-        self.store = None;
+        self.let_go();
         if self.options.keep || self.options.existing {
             return Ok(());
         }
-        self.remove()
+        self.remove()?;
+        self.remove_made();
+        Ok(())
+    }
+
+    /// Removes the directories that the run has made. What somebody else has put there stays.
+    fn remove_made(&self) {
+        for directory in &self.made {
+            let _ = fs::remove_dir(directory);
+        }
     }
 
     /// Removes the store, wherever its parts lie.
     fn remove(&mut self) -> Result<()> {
-        self.store = None;
+        self.let_go();
         let removed = self.factory.remove(&self.path);
         removed.map_err(|source| Error::Store { during: "remove".to_owned(), source })?;
         match fs::remove_dir_all(&self.path) {
@@ -225,7 +274,7 @@ impl<'a> Session<'a> {
             }
             Workload::Idle => {
                 let seconds = self.options.duration_seconds.unwrap_or(IDLE_SECONDS);
-                thread::sleep(Duration::from_secs_f64(seconds));
+                self.stop.sleep(Duration::from_secs_f64(seconds));
                 Ok(())
             }
             _ => self.store()?.wait_idle(),
@@ -250,7 +299,7 @@ impl<'a> Session<'a> {
         before: &Usage,
         store_before: &StoreStats,
     ) -> Result<PhaseResult> {
-        let control = Control::new(self.options.threads as usize);
+        let control = Control::new(self.options.threads as usize, self.stop.clone());
         let name = workload.to_string();
         let done = AtomicBool::new(false);
         let mut samples = Vec::new();
@@ -353,6 +402,11 @@ impl<'a> Session<'a> {
         phase.stats = stats;
         Ok(())
     }
+}
+
+/// Whether a directory is to be made. The empty path is the working directory.
+fn is_missing(directory: &Path) -> bool {
+    !directory.as_os_str().is_empty() && !directory.exists()
 }
 
 fn empty_dataset(options: &BenchOptions) -> Dataset {

@@ -19,7 +19,10 @@ use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
 
-use crate::store::{AsyncStore, Change, Completions, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+use crate::options::{parse_bytes, parse_bytes_within};
+use crate::store::{
+    AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
+};
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -37,37 +40,67 @@ pub enum BlockCompression {
 /// The settings of a store under test that its rivals have too.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
 pub struct SituSettings {
-    /// Size at which a memtable is written to a table.
-    #[arg(long, default_value_t = 64 << 20)]
+    /// Size at which a memtable is written to a table, 4K to 64G
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64M",
+        value_parser = |text: &str| parse_bytes_within(text, 4 << 10, 64 << 30),
+        help_heading = SETTINGS
+    )]
     pub memtable_bytes: u64,
 
-    /// Memtables in memory, the one that takes writes included.
-    #[arg(long, default_value_t = 4)]
+    /// Memtables in memory, 2 to 64. The one that takes writes is one of them
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "4",
+        value_parser = |text: &str| number_within(text, 2, 64).map(|number| number as usize),
+        help_heading = SETTINGS
+    )]
     pub memtables_max: usize,
 
-    /// Block cache.
-    #[arg(long, default_value_t = 64 << 20)]
+    /// Size of the block cache. With 0 the store keeps no block in memory
+    #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = parse_bytes, help_heading = SETTINGS)]
     pub cache_bytes: u64,
 
-    /// Data blocks before compression.
-    #[arg(long, default_value_t = 4096)]
+    /// Size of a data block before compression, 256 bytes to 16M
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "4K",
+        value_parser = |text: &str| parse_bytes_within(text, 256, 16 << 20).map(|bytes| bytes as u32),
+        help_heading = SETTINGS
+    )]
     pub block_bytes: u32,
 
-    /// Bloom filter, on all levels.
-    #[arg(long, default_value_t = 10)]
+    /// Bits of the Bloom filter for each key, 0 to 100. With 0 there is no filter
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "10",
+        value_parser = |text: &str| number_within(text, 0, 100),
+        help_heading = SETTINGS
+    )]
     pub bloom_bits_per_key: u32,
 
-    /// Compression, on all levels.
-    #[arg(long, value_enum, default_value_t)]
+    /// Compression of data blocks, on all levels
+    #[arg(long, value_enum, value_name = "NAME", default_value_t, help_heading = SETTINGS)]
     pub compression: BlockCompression,
 
-    /// Threads for compactions.
-    #[arg(long, default_value_t = 2)]
+    /// Threads for compactions, 1 to 64
+    #[arg(
+        long,
+        value_name = "NUMBER",
+        default_value = "2",
+        value_parser = |text: &str| number_within(text, 1, 64),
+        help_heading = SETTINGS
+    )]
     pub background_threads: u32,
 
-    /// A fast disk for the log and the upper levels, beside the directory of the run: a disk that `situ disk format` has
-    /// prepared, or a directory of another file system. What an earlier store left there is in the way of a new one.
-    #[arg(long)]
+    /// Fast disk for the log and the upper levels, beside --directory: a Situ disk (`situ disk format`), or a directory
+    /// of another file system. It must hold no other store
+    #[arg(long, value_name = "PATH", help_heading = SETTINGS)]
     pub fast_disk: Option<PathBuf>,
 
     /// Takes away the parallel log: one write in flight, one logger. To measure what it is worth.
@@ -80,6 +113,18 @@ pub struct SituSettings {
     #[arg(long, hide = true)]
     #[serde(default)]
     pub pinned_level: Option<usize>,
+}
+
+/// The heading under which `--help` shows the settings.
+const SETTINGS: &str = "Settings of the store";
+
+/// Reads a number that lies within bounds: the store would take another one for it, and the result would not say so.
+fn number_within(text: &str, min: u32, max: u32) -> Result<u32, String> {
+    let number: u32 = text.parse().map_err(|_| format!("this option takes a number from {min} to {max}"))?;
+    match (min..=max).contains(&number) {
+        true => Ok(number),
+        false => Err(format!("this option takes {min} to {max}")),
+    }
 }
 
 impl Default for SituSettings {
@@ -115,6 +160,12 @@ impl SituSettings {
     }
 }
 
+/// The compression of each level from the first, as in `none, lz4`; the last one holds for all deeper levels.
+fn compression_name(levels: &[situ::Compression]) -> String {
+    let names: Vec<String> = levels.iter().map(ToString::to_string).collect();
+    names.join(", ")
+}
+
 /// Opens [`SituStore`]s with one set of options.
 #[derive(Debug)]
 pub struct SituFactory {
@@ -142,24 +193,25 @@ impl StoreFactory for SituFactory {
         "situ".to_owned()
     }
 
-    fn settings(&self) -> BTreeMap<String, String> {
+    fn settings(&self) -> Settings {
         let (options, keyspace) = (&self.options, &self.options.keyspace);
-        let rows = [
-            ("cache_bytes", options.cache_bytes.to_string()),
-            ("log_bytes_max", options.log_bytes_max.to_string()),
-            ("compaction_threads", options.compaction_threads.to_string()),
-            ("compaction_bytes_per_s_max", options.compaction_bytes_per_s_max.to_string()),
-            ("memtable_bytes", keyspace.memtable_bytes.to_string()),
-            ("memtables_max", keyspace.memtables_max.to_string()),
-            ("compression", format!("{:?}", keyspace.compression)),
-            ("block_bytes", keyspace.block_bytes.to_string()),
-            ("filter_bits_per_key", keyspace.filter_bits_per_key.to_string()),
-            ("level0_tables", keyspace.level0_tables.to_string()),
-            ("level_base_bytes", keyspace.level_base_bytes.to_string()),
-            ("level_multiplier", keyspace.level_multiplier.to_string()),
-            ("table_bytes", keyspace.table_bytes.to_string()),
-            ("ablation", format!("{:?}", options.ablation)),
-            ("fast_disk", self.fast_disk.as_ref().map_or("none".to_owned(), |path| path.display().to_string())),
+        let rows: [(&str, Setting); 16] = [
+            ("cache_bytes", options.cache_bytes.into()),
+            ("log_bytes_max", options.log_bytes_max.into()),
+            ("compaction_threads", options.compaction_threads.into()),
+            ("compaction_bytes_per_s_max", options.compaction_bytes_per_s_max.into()),
+            ("memtable_bytes", keyspace.memtable_bytes.into()),
+            ("memtables_max", keyspace.memtables_max.into()),
+            ("compression", compression_name(&keyspace.compression).into()),
+            ("block_bytes", keyspace.block_bytes.into()),
+            ("filter_bits_per_key", keyspace.filter_bits_per_key.into()),
+            ("level0_tables", keyspace.level0_tables.into()),
+            ("level_base_bytes", keyspace.level_base_bytes.into()),
+            ("level_multiplier", keyspace.level_multiplier.into()),
+            ("table_bytes", keyspace.table_bytes.into()),
+            ("serial_log", options.ablation.serial_log.into()),
+            ("pinned_level", options.ablation.pinned_level.into()),
+            ("fast_disk", self.fast_disk.as_ref().map(|path| path.display().to_string()).into()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }
@@ -302,6 +354,11 @@ impl Store for SituStore {
             detail,
             ..StoreStats::default()
         })
+    }
+
+    fn interrupt(&self) {
+        // Whether everything became durable is of no interest: the store is removed.
+        let _ = self.store.close();
     }
 
     fn asynchronous(&self) -> Option<&dyn AsyncStore> {

@@ -70,6 +70,10 @@ pub trait Store: Send + Sync {
     /// What the store knows about itself. Cheap enough to be called once per workload.
     fn stats(&self) -> Result<StoreStats, StoreFailure>;
 
+    /// Makes calls that wait in the store return soon, with an error: the run has been told to end. The store need not
+    /// answer any more. Without this, the run ends when they return by themselves.
+    fn interrupt(&self) {}
+
     /// The store's asynchronous side, where it has one.
     fn asynchronous(&self) -> Option<&dyn AsyncStore> {
         None
@@ -117,13 +121,19 @@ pub struct StoreStats {
     pub detail: BTreeMap<String, f64>,
 }
 
+/// One setting of a store: a number, a switch, a name, or nothing.
+pub type Setting = serde_json::Value;
+
+/// The settings of a store by name. Names are in snake_case and end in their unit; numbers are numbers.
+pub type Settings = BTreeMap<String, Setting>;
+
 /// Opens stores of one kind with one set of settings.
 pub trait StoreFactory: Send + Sync {
     /// Short name for tables and charts, such as `situ` or `rocksdb`.
     fn name(&self) -> String;
 
-    /// Every setting the stores are opened with, as text, to be kept with the result.
-    fn settings(&self) -> BTreeMap<String, String>;
+    /// Every setting the stores are opened with, to be kept with the result.
+    fn settings(&self) -> Settings;
 
     /// Opens the store in `directory`, which exists. It is empty for a fresh store; otherwise it holds what an earlier
     /// store of this factory left there.

@@ -46,15 +46,21 @@ pub fn rate(per_second: f64) -> String {
     format!("{}/s", count(per_second))
 }
 
-/// A size: `4.00 KiB`, `1.50 GiB`.
+/// A size: `19 B`, `4.00 KiB`, `1.50 GiB`.
 #[must_use]
 pub fn bytes(value: f64) -> String {
+    if value < 1024.0 && value.fract() == 0.0 {
+        return format!("{value} B");
+    }
     scaled(value, 1024.0, &[" B", " KiB", " MiB", " GiB", " TiB"])
 }
 
 /// A time: `750 ns`, `1.20 µs`, `3.40 ms`, `5.60 s`.
 #[must_use]
 pub fn time(nanoseconds: f64) -> String {
+    if nanoseconds == 0.0 {
+        return "0 s".to_owned();
+    }
     scaled(nanoseconds, 1000.0, &[" ns", " µs", " ms", " s"])
 }
 
@@ -161,7 +167,9 @@ mod tests {
         assert_eq!(count(950.0), "950");
         assert_eq!(count(1_234_567.0), "1.23 M");
         assert_eq!(bytes(64.0 * 1024.0 * 1024.0), "64.0 MiB");
-        assert_eq!(bytes(0.0), "0.00 B");
+        assert_eq!(bytes(0.0), "0 B");
+        assert_eq!(bytes(19.0), "19 B");
+        assert_eq!(time(0.0), "0 s");
         assert_eq!(time(999.9), "1.00 µs");
         assert_eq!(time(250.0), "250 ns");
         assert_eq!(time(3_600e9), "3600 s");

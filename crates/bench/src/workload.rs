@@ -47,31 +47,31 @@ use crate::store::{Change, Store, StoreFailure};
 #[serde(rename_all = "lowercase")]
 #[value(rename_all = "lower")]
 pub enum Workload {
-    /// Put keys in order, on a fresh store.
+    /// Put keys in order into an empty store.
     FillSeq,
-    /// Put random keys, on a fresh store.
+    /// Put random keys into an empty store.
     FillRandom,
-    /// Put random keys, each synced, on a fresh store.
+    /// Put random keys into an empty store, and sync each put.
     FillSync,
-    /// Put random keys over what is there.
+    /// Put random keys into the store as it is.
     Overwrite,
     /// Get random keys.
     ReadRandom,
     /// Get keys that were never written.
     ReadMissing,
-    /// Iterate ascending.
+    /// Read all entries in key order.
     ReadSeq,
-    /// Iterate descending.
+    /// Read all entries against key order.
     ReadReverse,
-    /// Seek to random keys and read on.
+    /// Seek to random keys and read the next entries.
     SeekRandom,
-    /// Get random keys while one more thread puts.
+    /// Get random keys while one more thread puts random keys.
     ReadWhileWriting,
     /// Delete random keys.
     DeleteRandom,
     /// Get and put random keys.
     Mixed,
-    /// Insert YCSB's records, into a fresh store.
+    /// Insert YCSB's records into an empty store.
     #[serde(rename = "ycsb-load")]
     #[value(name = "ycsb-load")]
     YcsbLoad,
@@ -79,7 +79,7 @@ pub enum Workload {
     #[serde(rename = "ycsb-a")]
     #[value(name = "ycsb-a")]
     YcsbA,
-    /// YCSB B: reads, and 5 % updates.
+    /// YCSB B: 95% reads, 5% updates.
     #[serde(rename = "ycsb-b")]
     #[value(name = "ycsb-b")]
     YcsbB,
@@ -87,11 +87,11 @@ pub enum Workload {
     #[serde(rename = "ycsb-c")]
     #[value(name = "ycsb-c")]
     YcsbC,
-    /// YCSB D: reads of the latest, and 5 % inserts.
+    /// YCSB D: 95% reads of the latest records, 5% inserts.
     #[serde(rename = "ycsb-d")]
     #[value(name = "ycsb-d")]
     YcsbD,
-    /// YCSB E: short scans, and 5 % inserts.
+    /// YCSB E: 95% short scans, 5% inserts.
     #[serde(rename = "ycsb-e")]
     #[value(name = "ycsb-e")]
     YcsbE,
@@ -99,7 +99,7 @@ pub enum Workload {
     #[serde(rename = "ycsb-f")]
     #[value(name = "ycsb-f")]
     YcsbF,
-    /// Load a social graph, a node and its links at a time, into a fresh store.
+    /// Load a social graph into an empty store: a node and its links at a time.
     #[serde(rename = "linkbench-load")]
     #[value(name = "linkbench-load")]
     LinkLoad,
@@ -107,15 +107,15 @@ pub enum Workload {
     #[serde(rename = "linkbench")]
     #[value(name = "linkbench")]
     LinkBench,
-    /// Maintenance: write memory to tables.
+    /// Maintenance: write the memtables to tables.
     Flush,
     /// Maintenance: compact everything.
     Compact,
-    /// Maintenance: wait until the store has nothing left to do.
+    /// Maintenance: wait until flushes and compactions are done.
     Wait,
-    /// Maintenance: close and open again, so that the store's own caches are cold.
+    /// Maintenance: close the store and open it again, which empties its caches.
     Reopen,
-    /// Nothing: what the open store costs then.
+    /// Send no requests, and measure what the open store costs.
     Idle,
 }
 

@@ -2,9 +2,10 @@
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::interrupt::Interrupts;
 use crate::options::{BenchCommand, BenchTask};
 use crate::output::Output;
-use situ_bench::{Error, SituFactory};
+use situ_bench::{BenchResult, Error, SituFactory, Stop};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -12,7 +13,7 @@ use std::path::Path;
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     match &command.task {
         Some(BenchTask::Report(options)) => {
-            situ_bench::report::write_report(options).map_err(|error| failed("cannot write the report", &error))?;
+            situ_bench::report::write_report(options).map_err(|error| failed("cannot make the report", &error))?;
             if out.is_json() {
                 out.object(&serde_json::json!({ "report": options.output.display().to_string() }))?;
             } else {
@@ -23,9 +24,7 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
             if let Some(path) = &command.output {
                 can_be_saved(path)?;
             }
-            let factory = SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone());
-            let result = situ_bench::run(&command.workload, &factory)
-                .map_err(|error| failed("the benchmark stopped", &error))?;
+            let result = measure(command)?;
             if out.is_json() {
                 out.object(&result)?;
             } else {
@@ -39,6 +38,34 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
         }
     }
     DONE
+}
+
+/// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
+fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
+    let options = &command.workload;
+    let factory = SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone());
+    let stop = Stop::default();
+    let interrupts = Interrupts::until_the_second({
+        let stop = stop.clone();
+        move || stop.stop()
+    })
+    .map_err(|error| Failure::new("cannot catch signals", error))?;
+    let store = options.directory.join("store");
+    situ_bench::run_until(options, &factory, &stop).map_err(|error| {
+        let shown = store.display();
+        match (&error, interrupts.first()) {
+            (Error::Stopped, Some(signal)) => Failure::interrupted(signal).cure(match store.exists() {
+                true => format!("its store is left in {shown}, as the options say; no result was written"),
+                false => "its store is removed; no result was written".to_owned(),
+            }),
+            (Error::Options(_) | Error::Directory(_), _) => failed("the benchmark cannot run", &error),
+            _ => match store.exists() && !options.existing {
+                true => failed("the benchmark stopped", &error)
+                    .cure(format!("its store is left in {shown} to be looked at; remove it before the next run")),
+                false => failed("the benchmark stopped", &error),
+            },
+        }
+    })
 }
 
 /// A run can take hours: that its result has no place to go is said before it.
@@ -56,7 +83,7 @@ fn can_be_saved(path: &Path) -> Result<(), Failure> {
     Ok(())
 }
 
-fn save(path: &Path, result: &situ_bench::BenchResult) -> Result<(), String> {
+fn save(path: &Path, result: &BenchResult) -> Result<(), String> {
     let file = File::create(path).map_err(|error| error.to_string())?;
     let mut writer = BufWriter::new(file);
     serde_json::to_writer_pretty(&mut writer, result).map_err(|error| error.to_string())?;

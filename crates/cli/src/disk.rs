@@ -65,7 +65,9 @@ fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
     if out.is_json() {
         out.object(&changed)?;
     } else {
-        out.line(format!("The store in {shown} uses {disk} as its fast disk from now on, and needs it to open."))?;
+        out.line(format!(
+            "The store in {shown} uses {disk} as its fast disk from now on. It does not open without it."
+        ))?;
         out.line(format!("`situ disk drain {shown}` takes it away again."))?;
     }
     DONE
@@ -84,10 +86,7 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     if !out.is_json() {
         // Also when the drain has failed later: they are somewhere else now.
         for file in &set_aside {
-            out.line(format!(
-                "{file}, which a repair had set aside on the disk, lies in {} now.",
-                directory.display()
-            ))?;
+            out.line(format!("A repair had set {file} aside on the disk. It lies in {} now.", directory.display()))?;
         }
     }
     drained.and(closed).map_err(failed)?;
@@ -95,7 +94,10 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     if out.is_json() {
         out.object(&changed)?;
     } else {
-        out.line(format!("Everything of the store in {} is home; it has no fast disk any more.", directory.display()))?;
+        out.line(format!(
+            "The store in {} has no fast disk any more. Everything is home, in that directory.",
+            directory.display()
+        ))?;
     }
     DONE
 }
@@ -109,8 +111,10 @@ fn failure(what: &str, path: &Path, error: &storage::Error) -> Failure {
     let what = format!("{what} {}", path.display());
     if let storage::Error::Locked { why, .. } = error {
         let why = why.as_deref().unwrap_or("it is in use: mounted, or a store has it open");
-        return Failure::new(what, why)
-            .cure(format!("unmount it, or close the store; `lsof {}` shows who it is", path.display()));
+        return Failure::new(what, why).cure(format!(
+            "unmount it, or close the store; `lsof {}` shows which process has it open",
+            path.display()
+        ));
     }
     let failure = Failure::new(what, error);
     match error {
@@ -199,7 +203,7 @@ impl Shown {
     fn tell(&self, out: &mut Output) -> Outcome {
         out.line(&self.device)?;
         let (formatted, times) = (text::utc(self.formatted_at), text::plural(self.generation, "time"));
-        out.line(format!("identity   {}, formatted {formatted} (so far {times})", self.id))?;
+        out.line(format!("identity   {}, formatted {formatted} ({times} in all)", self.id))?;
         let share = 100.0 * self.overhead_bytes as f64 / self.device_bytes.max(1) as f64;
         let (all, overhead) = (text::bytes(self.device_bytes), text::bytes(self.overhead_bytes));
         out.line(format!("size       {all}, of which the format takes {overhead} ({share:.2}%)"))?;
@@ -213,19 +217,19 @@ impl Shown {
             let share = 100.0 * self.top_overhead_bytes as f64 / self.top.file_bytes as f64;
             let (overhead, files) = (text::bytes(self.top_overhead_bytes), text::bytes(self.top.file_bytes));
             out.line(format!(
-                "overhead   {overhead} for {files} of tables ({share:.2}%): the format, and ends of pages"
+                "overhead   {overhead} for {files} of tables ({share:.2}%): the format, and the unused ends of pages"
             ))?;
         }
         let catalogue = text::bytes(self.catalogue_bytes);
         out.line(format!(
-            "metadata   {catalogue} and {}; checkpoint {}, {} of {} of its half used",
+            "metadata   {catalogue} and {}; journal: checkpoint {}, {} of {} used",
             text::plural(self.small_files, "small file"),
             text::count(self.journal_checkpoints),
             text::bytes(self.journal_used_bytes),
             text::bytes(self.journal_half_bytes),
         ))?;
         for copy in &self.damaged_superblocks {
-            out.warn(&format!("copy {copy} of the superblock is damaged; it is written again with the next change"));
+            out.warn(&format!("copy {copy} of the superblock is damaged; the next change to the disk writes it again"));
         }
         for file in self.files.iter().flatten() {
             out.line(format!("  {:<20} {:>12}", file.name, text::bytes(file.bytes)))?;

@@ -4,7 +4,7 @@ use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::{DeleteOptions, GetOptions, PutOptions, ScanOptions};
 use crate::output::Output;
-use crate::store::{Readable, Writable, durability, given};
+use crate::store::{Readable, Writable, durability, given, given_key};
 use crate::text::{Encoding, JsonEntry, bytes_entry};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use situ::WriteBatch;
@@ -12,7 +12,7 @@ use std::io::Read;
 
 pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
-    let key = given(&options.key, encoding, "the key")?;
+    let key = given_key(&options.key, encoding)?;
     let readable = Readable::open(&options.target, options.stored)?;
     let found = readable
         .keyspace
@@ -39,7 +39,7 @@ pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
 
 pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
-    let key = given(&options.key, encoding, "the key")?;
+    let key = given_key(&options.key, encoding)?;
     let name = options.target.keyspace_to_write(options.stored)?;
     let value = match &options.value {
         Some(value) => given(value, encoding, "the value")?,
@@ -76,7 +76,7 @@ fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
 
 pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
-    let key = given(&options.key, encoding, "the key")?;
+    let key = given_key(&options.key, encoding)?;
     let name = options.target.keyspace_to_delete_from(false)?;
     let writable = Writable::open(&options.target.data, false)?;
     let keyspace = writable.keyspace(name, false)?;

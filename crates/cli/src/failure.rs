@@ -2,6 +2,7 @@
 
 use crate::message::Message;
 use situ::storage;
+use situ_server::StopSignal;
 use std::fmt::Display;
 use std::io;
 use std::path::Path;
@@ -19,6 +20,10 @@ pub(crate) enum Exit {
     NotFound = 3,
     /// The store is damaged.
     Damage = 4,
+    /// SIGINT ended it: 128 and the number of the signal, as a shell has it.
+    Interrupted = 130,
+    /// SIGTERM ended it.
+    Terminated = 143,
 }
 
 /// How every command ends.
@@ -69,6 +74,15 @@ impl Failure {
         Failure::usage(why.strip_prefix("error: ").unwrap_or(&why)).cure(cure.join("; "))
     }
 
+    /// A signal ended the command.
+    pub(crate) fn interrupted(signal: StopSignal) -> Failure {
+        let (why, exit) = match signal {
+            StopSignal::Interrupt => ("interrupted by SIGINT", Exit::Interrupted),
+            StopSignal::Terminate => ("ended by SIGTERM", Exit::Terminated),
+        };
+        Failure { what: None, why: Some(why.to_owned()), cure: None, exit }
+    }
+
     /// A write to stdout failed.
     pub(crate) fn stdout(error: &io::Error) -> Failure {
         match error.kind() {
@@ -113,6 +127,11 @@ impl Failure {
     pub(crate) fn message(&self) -> Option<Message<'_>> {
         let why = self.why.as_deref()?;
         Some(Message::Error { what: self.what.as_deref(), why, cure: self.cure.as_deref(), exit_code: self.exit as u8 })
+    }
+
+    /// Whether there is nobody to tell of it: the reader of stdout went away.
+    pub(crate) fn is_silent(&self) -> bool {
+        self.why.is_none()
     }
 
     pub(crate) fn exit(&self) -> Exit {

@@ -51,13 +51,15 @@ impl DeviceReport {
             bytes(self.max_transfer_bytes)
         );
         let cache = match self.cache_is_passed_by {
-            CachePassedBy::FuaAndFlush => "volatile: durable writes are forced through it (FUA), the others flushed",
+            CachePassedBy::FuaAndFlush => {
+                "volatile: durable writes of the log are forced through it (FUA), all else is flushed"
+            }
             CachePassedBy::Nothing => "not volatile: neither flush nor FUA is sent",
         };
         let discard = match (self.discard_bytes, self.discard_zeroes) {
-            (0, _) => "none: the device is not told of free room".to_owned(),
-            (unit, true) => format!("in units of {}, which read as zeros then", bytes(unit)),
-            (unit, false) => format!("in units of {}, which read as anything then; zeros are written", bytes(unit)),
+            (0, _) => "none: the store does not tell the device which room is free".to_owned(),
+            (unit, true) => format!("in units of {}, which then read as zeros", bytes(unit)),
+            (unit, false) => format!("in units of {}, which then read as anything, so zeros are written", bytes(unit)),
         };
         [("device", blocks), ("cache", cache.to_owned()), ("discard", discard)]
     }

@@ -1,13 +1,18 @@
 //! SIGINT and SIGTERM, for commands that would leave something behind or can be gone on with.
 //!
-//! A thread waits for the signals, cleans up, says what is left, and ends the program with the code that a shell gives to
-//! a program that a signal ended. The command itself looks for nothing: it may be waiting for a pipe that nobody writes.
+//! [`on_interrupt`]: a thread waits for the signals, cleans up, says what is left, and ends the program with the code that a
+//! shell gives to a program that a signal ended. The command itself looks for nothing: it may be waiting for a pipe that
+//! nobody writes.
+//!
+//! [`Interrupts`]: the first signal asks the command to end, which then cleans up by itself; the second one ends the program
+//! at once.
 //!
 //! A terminal that is closed (SIGHUP) does not end such a command.
 
-use crate::message::Message;
+use crate::failure::Failure;
 use situ_server::{CaughtSignals, StopSignal};
-use std::io;
+use std::io::{self, IsTerminal, Write};
+use std::sync::{Arc, OnceLock};
 
 /// From now on a signal runs `clean_up` and ends the program; `cure` says what is left and what to do next.
 ///
@@ -18,12 +23,45 @@ pub(crate) fn on_interrupt(json: bool, cure: String, clean_up: impl FnOnce() + S
     let wait = move || {
         let signal = signals.wait(|| {});
         clean_up();
-        let (why, exit_code) = match signal {
-            StopSignal::Interrupt => ("interrupted by SIGINT", 130),
-            StopSignal::Terminate => ("ended by SIGTERM", 143),
-        };
-        Message::Error { what: None, why, cure: Some(&cure), exit_code }.tell(json);
-        std::process::exit(exit_code.into());
+        let failure = Failure::interrupted(signal).cure(cure);
+        if !json && io::stderr().is_terminal() {
+            // The message takes the place of the progress bar.
+            let _ = io::stderr().write_all(b"\r\x1b[K");
+        }
+        if let Some(message) = failure.message() {
+            message.tell(json);
+        }
+        std::process::exit(failure.exit() as i32);
     };
     std::thread::Builder::new().name("signals".to_owned()).spawn(wait).map(drop)
+}
+
+/// See the module.
+pub(crate) struct Interrupts(Arc<OnceLock<StopSignal>>);
+
+impl Interrupts {
+    /// From now on the first signal runs `end` on a thread of its own, and the second one ends the program in silence.
+    ///
+    /// # Errors
+    /// As [`on_interrupt`].
+    pub(crate) fn until_the_second(end: impl FnOnce() + Send + 'static) -> io::Result<Interrupts> {
+        let mut signals = CaughtSignals::catch()?;
+        let first = Arc::new(OnceLock::new());
+        let seen = Arc::clone(&first);
+        let wait = move || {
+            // Nobody else sets it.
+            let _ = seen.set(signals.wait(|| {}));
+            let ending = std::thread::Builder::new().name("ending".to_owned()).spawn(end);
+            let signal = signals.wait(|| {});
+            drop(ending);
+            std::process::exit(Failure::interrupted(signal).exit() as i32);
+        };
+        std::thread::Builder::new().name("signals".to_owned()).spawn(wait)?;
+        Ok(Interrupts(first))
+    }
+
+    /// The first signal, if one has come.
+    pub(crate) fn first(&self) -> Option<StopSignal> {
+        self.0.get().copied()
+    }
 }

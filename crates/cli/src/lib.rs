@@ -10,10 +10,9 @@
 //!   bench ────────────────────────> situ_bench
 //! ```
 //!
-//! What was asked for goes to stdout, everything else to stderr: in words, or both with `--json` for machines. A failure
-//! says what failed, why, and what to do next. Exit codes: 0 done, 1 failed, 2 wrong usage, 3 `get` found nothing,
-//! 4 damage was found; 130 and 143 for a `load`, a `dump` or an `import` that SIGINT or SIGTERM ended. A reader of stdout
-//! that goes away ends the program in silence.
+//! The answer goes to stdout, everything else to stderr: in words, or both as JSON with `--json`. A failure says what
+//! failed, why, and what to do next. `EXIT_CODES` in options.rs lists the exit codes. When the reader of stdout goes
+//! away, the program ends in silence, and that is no failure.
 
 #![forbid(unsafe_code)]
 
@@ -32,12 +31,14 @@ mod maintain;
 mod message;
 mod options;
 mod output;
+mod progress;
 mod serve;
 mod store;
 mod text;
 mod transfer;
 
 use clap::Parser;
+use clap::error::ErrorKind;
 use failure::{Exit, Failure, Outcome};
 use options::{Command, Program};
 use output::Output;
@@ -47,6 +48,7 @@ use std::process::ExitCode;
 pub fn main() -> ExitCode {
     let (json, outcome) = match Program::try_parse() {
         Ok(program) => (program.json, run(program)),
+        Err(error) if !error.use_stderr() && asked_for_json() => (true, tell_about_program(&error)),
         Err(error) if error.use_stderr() && asked_for_json() => (true, Err(Failure::command_line(&error))),
         // Help and the version, too, come as errors; this ends the program.
         Err(error) => error.exit(),
@@ -63,6 +65,17 @@ pub fn main() -> ExitCode {
 /// Whether `--json` is on a command line that cannot be read as a whole.
 fn asked_for_json() -> bool {
     std::env::args_os().skip(1).take_while(|argument| argument != "--").any(|argument| argument == "--json")
+}
+
+/// Help, or the version, as JSON: they, too, come as errors of the parser.
+fn tell_about_program(text: &clap::Error) -> Outcome {
+    let mut out = Output::new(true);
+    match text.kind() {
+        ErrorKind::DisplayVersion => out.object(&serde_json::json!({ "version": env!("CARGO_PKG_VERSION") }))?,
+        _ => out.object(&serde_json::json!({ "help": text.render().to_string() }))?,
+    }
+    out.finish()?;
+    DONE
 }
 
 fn run(program: Program) -> Outcome {
@@ -84,8 +97,11 @@ fn run(program: Program) -> Outcome {
         Command::Disk(command) => disk::disk(&command, &mut out),
         Command::Bench(options) => bench::bench(&options, &mut out),
     }?;
-    out.finish()?;
-    Ok(exit)
+    match out.finish() {
+        // What the command found is its exit code, whether anybody reads the words or not.
+        Err(gone) if gone.is_silent() => Ok(exit),
+        finished => finished.map(|()| exit),
+    }
 }
 
 /// What [`Exit`] calls done.

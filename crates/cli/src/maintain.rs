@@ -4,9 +4,9 @@ use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::options::{CompactOptions, RepairOptions, VerifyOptions};
 use crate::output::Output;
+use crate::progress;
 use crate::store::Writable;
 use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use situ::storage::{self, DirectoryVolume, Lock, Volume};
 use situ::{Damage, LossKind, RepairReport, VerifyReport};
@@ -114,7 +114,7 @@ pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
     let failed = |error: situ::Error| Failure::store("cannot verify the store", &directory, &error);
     let home = DirectoryVolume::open(&directory).map_err(|error| failed(error.into()))?;
     let _lock = keep_writers_out(&home).map_err(|error| failed(error.into()))?;
-    let bar = progress_bar();
+    let bar = progress::bar(Some(0), 0, "{bar:30} {percent:>3} %  {bytes_per_sec}, {eta} to go  {msg}");
     let report = situ::verify_directory(&directory, &mut |progress| {
         bar.set_length(progress.bytes_total);
         bar.set_position(progress.bytes_done);
@@ -338,13 +338,4 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
         (false, true) => "Repaired. Nothing is lost.",
         (false, false) => "Repaired. What is listed as lost is lost; everything else is there.",
     })
-}
-
-/// Progress on stderr, if that is a terminal.
-fn progress_bar() -> ProgressBar {
-    let bar = ProgressBar::new(0);
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {bytes_per_sec}, {eta} to go  {msg}");
-    // The template is a constant and good.
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

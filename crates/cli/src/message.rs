@@ -7,10 +7,11 @@
 //! {"event":"error","what":"cannot open the store in a","why":"...","cure":"...","exit_code":1}
 //! {"event":"warning","text":"..."}
 //! {"event":"bad_line","file":"people.csv","line":3,"why":"..."}
+//! {"event":"log","time":"2026-11-20T17:05:00Z","text":"..."}
 //! ```
 //!
-//! An error is the last message; `what` and `cure` are absent where there is nothing to say. The log of `serve` is not
-//! made of messages: it stays text.
+//! An error is the last message; `what` and `cure` are absent where there is nothing to say. `serve` writes its log in
+//! this form unless it goes to a file, which holds text.
 
 use crate::text::on_one_line;
 use serde::Serialize;
@@ -34,6 +35,8 @@ pub(crate) enum Message<'a> {
     Warning { text: &'a str },
     /// A line of a file cannot be loaded.
     BadLine { file: &'a str, line: u64, why: &'a str },
+    /// A line of the log of `serve`.
+    Log { time: &'a str, text: &'a str },
 }
 
 impl Message<'_> {
@@ -59,6 +62,7 @@ impl fmt::Display for Message<'_> {
                 cure.map_or(Ok(()), |cure| write!(f, "; {cure}"))
             }
             Message::Warning { text } => f.write_str(text),
+            Message::Log { time, text } => write!(f, "{time} {text}"),
             Message::BadLine { file, line, why } => write!(f, "{file}, line {line}: {why}"),
         }
     }

@@ -9,15 +9,24 @@ use situ_bench::{BenchOptions, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-const EXIT_CODES: &str = "Exit codes: 0 done, 1 failed, 2 wrong usage, 3 get found nothing, 4 damage was found.";
+const EXIT_CODES: &str = "\
+Exit codes:
+  0    the command did what was asked; also when the reader of standard output went away
+  1    the command failed
+  2    the command line makes no sense
+  3    get found no such key
+  4    the store or the disk is damaged
+  130  SIGINT (Ctrl-C) ended the command
+  143  SIGTERM ended the command";
 
 /// An ordered, durable key-value store.
 #[derive(Debug, Parser)]
 #[command(name = "situ", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Program {
-    /// Answer in JSON: one object, or one a line. Errors and warnings are objects, too, on stderr
+    /// Answer in JSON: one object, or one object a line. Errors and warnings go to standard error, as JSON, too
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -50,7 +59,7 @@ pub(crate) struct Target {
     /// Directory of the store
     #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
     pub(crate) data: PathBuf,
-    /// Keyspace to work on; memcached items are in "items" [default: default]
+    /// Name of the keyspace. Memcached items are in the keyspace "items" [default: default]
     #[arg(short, long, value_name = "NAME")]
     keyspace: Option<String>,
 }
@@ -65,8 +74,8 @@ impl Target {
             (None, false) => Ok("default"),
             (None, true) => Ok(ITEMS_KEYSPACE),
             (Some(name), true) if name != ITEMS_KEYSPACE => Err(Failure::usage(format!(
-                "--stored is for memcached items, and these are in the keyspace {ITEMS_KEYSPACE:?}, not in {name:?}; \
-                 leave out --stored or --keyspace"
+                "--stored is for memcached items, which are in the keyspace {ITEMS_KEYSPACE:?}, not in {name:?}; leave out \
+                 --stored or --keyspace"
             ))),
             (Some(name), _) => Ok(name),
         }
@@ -85,7 +94,7 @@ impl Target {
             .cure("write through `situ serve`, choose another --keyspace, or say --stored if the values are items")),
             MARKS => Err(Failure::new(
                 format!("cannot write to the keyspace {MARKS:?}"),
-                "it holds the places up to which `situ load` and `situ import` have come",
+                "it holds the positions from which `situ load` and `situ import` resume",
             )
             .cure("choose another --keyspace")),
             name => Ok(name),
@@ -114,7 +123,7 @@ pub(crate) struct Directory {
     /// Directory of the store [default: situ-data]
     #[arg(value_name = "DIR", conflicts_with = "data")]
     directory: Option<PathBuf>,
-    /// The same as DIR, as other commands have it
+    /// The same as DIR
     #[arg(short, long, value_name = "DIR")]
     data: Option<PathBuf>,
 }
@@ -127,53 +136,96 @@ impl Directory {
 
 /// Serve the store to memcached clients, and its metrics over HTTP.
 ///
-/// Speaks memcached's text protocol, classic and meta. Items are kept until they are deleted, expire or are flushed, in
-/// the keyspace "items"; other keyspaces are left alone. While it runs, other commands can read the store beside it.
-/// SIGTERM and SIGINT end it cleanly; SIGHUP opens the log file anew, for logrotate.
+/// The server speaks memcached's text protocol, classic and meta. It keeps items in the keyspace "items" until they are
+/// deleted, expire or are flushed. It does not touch other keyspaces. While it runs, get, scan, dump and inspect can read the
+/// store beside it. SIGTERM and SIGINT end it cleanly. SIGHUP makes it open the log file again, for logrotate.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
-                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log"
+                        situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
+                        situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all"
 )]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Address to serve; may be given several times
-    #[arg(short, long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11211")]
-    pub(crate) listen: Vec<SocketAddr>,
-    /// Unix socket to serve as well
+    /// Address or name that takes connections of clients. May be given several times. For a name such as localhost, the
+    /// server listens on every address that the name has
+    #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
+    pub(crate) listen: Vec<Listen>,
+    /// Path of a Unix socket that takes connections of clients as well [default: none]
     #[arg(long, value_name = "PATH")]
     pub(crate) unix_socket: Option<PathBuf>,
-    /// Address of /metrics (Prometheus) and /healthz
+    /// Address that answers HTTP requests for /metrics (Prometheus) and /healthz
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "127.0.0.1:11212")]
     pub(crate) http: SocketAddr,
-    /// Serve no metrics
+    /// Answer no HTTP requests: no metrics, no health
     #[arg(long, conflicts_with = "http")]
     pub(crate) no_http: bool,
-    /// Answer a write when it would survive power failure, not only the end of the process
+    /// Answer a write only when the disk has it, so that it survives power failure. Without this it survives the end of the
+    /// process
     #[arg(long)]
     pub(crate) sync: bool,
-    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. Remembered by the store
+    /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
-    /// Memory for cached blocks, indexes and filters; up to 256M for memtables come on top
-    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_bytes)]
+    /// Memory for cached blocks, indexes and filters. Memtables take up to 256M more
+    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]
     pub(crate) memory: u64,
-    /// Event loops [default: one for each core]
-    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(0..=1024))]
+    /// Threads that serve connections, 1 to 1024 [default: one for each core]
+    #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Connections at a time; one more is told so and closed
+    /// Connections at a time. The server answers a further one with an error and closes it
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// Close connections that have been silent for so many seconds; 0 never
+    /// Close connections that have sent nothing for so many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
-    /// Largest value
+    /// Size of the largest value that a client may set
     #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
     pub(crate) max_value: usize,
-    /// File for messages [default: stderr]
+    /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
+    /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
+    /// start [default: everybody is served]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) auth_file: Option<PathBuf>,
+    /// Refuse flush_all, as memcached's -F does, so that no client can remove all items at once
+    #[arg(long)]
+    pub(crate) disable_flush_all: bool,
+    /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+}
+
+/// What `--listen` names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Listen {
+    Address(SocketAddr),
+    /// `host:port`, to be resolved.
+    Name(String),
+}
+
+fn parse_listen(text: &str) -> Result<Listen, String> {
+    if let Ok(address) = text.parse() {
+        return Ok(Listen::Address(address));
+    }
+    let is_name = |host: &str| !host.is_empty() && !host.contains([':', '/', ' ', '[', ']']);
+    match text.rsplit_once(':') {
+        Some((host, port)) if is_name(host) && port.parse::<u16>().is_ok() => Ok(Listen::Name(text.to_owned())),
+        _ => Err("write an address or a name, a colon, and a port from 0 to 65535, \
+                  as in 127.0.0.1:11211, [::1]:11211 or localhost:11211"
+            .to_owned()),
+    }
+}
+
+/// The least and the most for `--memory`: with less than a megabyte not even the indexes of a small store are kept.
+const MEMORY_BYTES: RangeInclusive<u64> = 1 << 20..=16 << 40;
+
+fn parse_memory_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match MEMORY_BYTES.contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
+    }
 }
 
 /// A limit of values that a server can keep.
@@ -189,8 +241,9 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 
 /// Show the value of a key.
 ///
-/// The value is written as it is, and a newline. Exit code 3 if there is no such key. What memcached clients have set is
-/// in --keyspace items, and shown without its header; expired and flushed items are not there.
+/// The program writes the value as it is, and a newline behind it. If there is no such key, the exit code is 3. What
+/// memcached clients have set is in the keyspace "items". Such values are shown without their header; items that have
+/// expired or were flushed are not found.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ get greeting\n  situ get --data /var/lib/situ --keyspace items --json greeting\n  \
@@ -199,44 +252,47 @@ fn parse_value_bytes(text: &str) -> Result<usize, String> {
 pub(crate) struct GetOptions {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Key to look up, 1 to 65536 bytes
     pub(crate) key: OsString,
     /// Write no newline behind the value
     #[arg(short, long)]
     pub(crate) no_newline: bool,
-    /// Show memcached items as they are stored, with their header; implies --keyspace items
+    /// Show memcached items as the store holds them, with their header. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
 }
 
-/// Set a key to a value. Makes the store, and the keyspace, if there is none.
+/// Set a key to a value. The store and the keyspace are made if they do not exist.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ put greeting hello\n  situ put --sync picture < picture.png\n  \
                         situ put --hex 00ff c0ffee")]
 pub(crate) struct PutOptions {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Key to set, 1 to 65536 bytes
     pub(crate) key: OsString,
-    /// The value; standard input if it is not given
+    /// Value of the key, at most 1 GiB [default: what standard input holds]
     pub(crate) value: Option<OsString>,
-    /// Return when it survives power failure
+    /// Return only when the disk has the write, so that it survives power failure
     #[arg(long)]
     pub(crate) sync: bool,
-    /// The value is a memcached item with its header; implies --keyspace items. It gets a new cas id
+    /// The value is a memcached item with its header. It gets a new cas id. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
 }
 
-/// Remove a key. It is no error if there is no such key.
+/// Delete a key. It is no error if there is no such key.
 #[derive(Debug, Args)]
 pub(crate) struct DeleteOptions {
     #[command(flatten)]
     pub(crate) target: Target,
+    /// Key to delete, 1 to 65536 bytes
     pub(crate) key: OsString,
-    /// Return when it survives power failure
+    /// Return only when the disk has the write, so that it survives power failure
     #[arg(long)]
     pub(crate) sync: bool,
     #[command(flatten)]
@@ -246,23 +302,23 @@ pub(crate) struct DeleteOptions {
 /// Which entries.
 #[derive(Debug, Args)]
 pub(crate) struct Range {
-    /// Only keys that begin with this
+    /// Take only keys that begin with this text
     #[arg(long, value_name = "TEXT", conflicts_with_all = ["from", "to"])]
     pub(crate) prefix: Option<OsString>,
-    /// Begin at this key
+    /// Begin at this key, or at the first one behind it
     #[arg(long, value_name = "KEY")]
     pub(crate) from: Option<OsString>,
     /// End before this key
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
-    /// At most so many
+    /// Take at most so many entries
     #[arg(short = 'n', long, value_name = "NUMBER")]
     pub(crate) limit: Option<u64>,
 }
 
-/// List keys and values in key order: one line each, a tab between them.
+/// List keys and values in key order: an entry a line, with a tab between key and value.
 ///
-/// Control characters, and bytes that are no UTF-8, are shown as \xNN. With --json, one object a line.
+/// Control characters and bytes that are no UTF-8 are shown as \xNN. With --json, each line is an object.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ scan --prefix user: --limit 10\n  situ scan --reverse -n 1\n  \
                         situ scan --from a --to b --keys --json")]
@@ -271,13 +327,13 @@ pub(crate) struct ScanOptions {
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// Last key first
+    /// List the last key first
     #[arg(short, long)]
     pub(crate) reverse: bool,
-    /// Keys alone
+    /// List keys without values
     #[arg(long)]
     pub(crate) keys: bool,
-    /// Show memcached items as they are stored, with their header; implies --keyspace items
+    /// Show memcached items as the store holds them, with their header. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
@@ -287,18 +343,18 @@ pub(crate) struct ScanOptions {
 /// How entries lie in a file.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Format {
-    /// {"key": ..., "value": ...} a line; key_base64 and value_base64 for what is no UTF-8
+    /// {"key": ..., "value": ...} on each line; key_base64 and value_base64 for bytes that are no UTF-8
     Jsonl,
-    /// Two columns, key and value, with a header
+    /// Two columns, key and value, below a header
     Csv,
-    /// As csv, with tabs
+    /// As csv, with tabs in place of commas
     Tsv,
 }
 
 /// Put all entries of a file into the store.
 ///
-/// The position in the file is kept in the store, in the same batch as the entries, so that --resume goes on exactly
-/// where an interrupted load ended. Lines that cannot be read are reported by number.
+/// Each batch also holds the position in the file. So --resume goes on exactly where an interrupted load ended. Lines that
+/// cannot be read are reported by number.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ load people.jsonl\n  situ load --keyspace people --format csv < people.csv\n  \
@@ -307,25 +363,25 @@ pub(crate) enum Format {
 pub(crate) struct LoadOptions {
     #[command(flatten)]
     pub(crate) target: Target,
-    /// File to read; - is standard input
+    /// File to read. - is standard input
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Format of the file [default: by its name, or jsonl]
+    /// Format of the file [default: what its name ends in, or jsonl]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
-    /// Entries in one batch; a batch also ends at 1 MiB
+    /// Entries of one batch, 1 to 1000000. A batch also ends at 1 MiB
     #[arg(long, value_name = "NUMBER", default_value_t = 1000, value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     pub(crate) batch: u32,
-    /// Go on where an interrupted load of this file ended
+    /// Go on where an interrupted load of this file ended. Standard input and pipes cannot be resumed
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Go on after so many bad lines; one more ends the load with exit code 1
+    /// Skip so many bad lines. One more ends the load with exit code 1
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) skip_bad: u64,
-    /// Make each batch survive power failure before the next
+    /// Wait until the disk has a batch before the next one begins
     #[arg(long)]
     pub(crate) sync: bool,
-    /// The values are memcached items from `dump --stored`; implies --keyspace items. They get new cas ids
+    /// The values are memcached items, as `dump --stored` writes them. They get new cas ids. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
 }
@@ -339,21 +395,21 @@ pub(crate) struct DumpOptions {
     pub(crate) target: Target,
     #[command(flatten)]
     pub(crate) range: Range,
-    /// File to write; - is standard output. An existing file is replaced when the dump is whole, and
-    /// keeps its mode, and its owner where that is permitted
+    /// File to write. - is standard output. A file that exists is replaced when the dump is complete; its mode stays,
+    /// and so does its owner where the system permits it
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Format of the file [default: by its name, or jsonl]
+    /// Format of the file [default: what its name ends in, or jsonl]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
-    /// Write memcached items as they are stored, with their header, for `load --stored`; implies --keyspace items
+    /// Write memcached items as the store holds them, with their header, for `load --stored`. Implies --keyspace items
     #[arg(long)]
     pub(crate) stored: bool,
     #[command(flatten)]
     pub(crate) encoding: EncodingOptions,
 }
 
-/// Bring a database of another store over.
+/// Copy a database of another program into a store.
 #[derive(Debug, Subcommand)]
 pub(crate) enum ImportCommand {
     Rocksdb(ImportRocksdbOptions),
@@ -361,13 +417,13 @@ pub(crate) enum ImportCommand {
 
 /// Put all entries of a RocksDB database into the store: each column family becomes a keyspace.
 ///
-/// The database is read as it is at the beginning, with what only its log holds; nothing in its directory is changed, and
-/// a program that has it open can go on. At the end, both are read again: the numbers of entries and a checksum over all
-/// keys and values, in order, must be the same. Of wide-column entities, RocksDB's interface for C shows the default
-/// column alone, and that is what is brought over.
+/// The import reads the database as it is at the beginning, its log included. It changes nothing in the directory of the
+/// database, and a program that has the database open can go on. At the end the import reads both again: the number of
+/// entries and a checksum over all keys and values, in order, must be the same. Of a wide-column entity only the default
+/// column is imported: RocksDB's interface for C shows no other.
 ///
-/// The position is kept in the store, in the same batch as the entries, so that --resume goes on exactly where an
-/// interrupted import ended. Only a program that was built with RocksDB can do this (--features rocksdb).
+/// Each batch also holds the position in the database. So --resume goes on exactly where an interrupted import ended. Only
+/// a program that was built with RocksDB can do this (--features rocksdb).
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ import rocksdb /var/lib/app/db\n  situ import rocksdb db --data /var/lib/situ \
@@ -380,13 +436,13 @@ pub(crate) struct ImportRocksdbOptions {
     /// Directory of the store
     #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
     pub(crate) data: PathBuf,
-    /// Only this column family; may be given several times [default: all]
+    /// Import only this column family. May be given several times [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) column_family: Vec<String>,
-    /// Put a column family into a keyspace of another name; may be given several times
+    /// Put a column family into a keyspace of another name. May be given several times
     #[arg(short, long, value_name = "FAMILY=NAME", value_parser = parse_renaming)]
     pub(crate) keyspace: Vec<(String, String)>,
-    /// Import into keyspaces that hold entries; those of the database win
+    /// Import into keyspaces that hold entries. Where both have a key, the value of the database stays
     #[arg(long, conflicts_with = "resume")]
     pub(crate) merge: bool,
     /// Go on where an interrupted import of this database ended
@@ -398,7 +454,7 @@ pub(crate) struct ImportRocksdbOptions {
     /// The database's db_paths, in their order, if it has any
     #[arg(long, value_name = "DIR")]
     pub(crate) db_path: Vec<PathBuf>,
-    /// Read column families without their merge operators: for those that hold no merge operands any more
+    /// Read column families without their merge operators. Only for those that hold no merge operands any more
     #[arg(long)]
     pub(crate) without_merge_operator: bool,
 }
@@ -407,32 +463,33 @@ pub(crate) struct ImportRocksdbOptions {
 fn parse_renaming(text: &str) -> Result<(String, String), String> {
     match text.rsplit_once('=') {
         Some((family, name)) if !family.is_empty() && !name.is_empty() => Ok((family.to_owned(), name.to_owned())),
-        _ => Err("write the column family, =, and the keyspace, as in default=people".to_owned()),
+        _ => Err("write the column family, an equals sign and the keyspace, as in default=people".to_owned()),
     }
 }
 
 /// Show what a store consists of: keyspaces, levels, tables, logs.
 ///
-/// Reads beside a running server. Of a damaged store it shows what can be read, and ends with exit code 4.
+/// This works beside a running server. Of a damaged store it shows what can be read, and the exit code is 4.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ inspect\n  situ inspect /var/lib/situ --all\n  situ inspect --table 12\n  \
                         situ inspect --log 30 --json")]
 pub(crate) struct InspectOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Show all tables, not only the first of each level
+    /// Show all tables, not only the first 8 of each level
     #[arg(short, long)]
     pub(crate) all: bool,
-    /// Show one table's properties
+    /// Show the properties of the table with this number
     #[arg(long, value_name = "NUMBER", conflicts_with = "log")]
     pub(crate) table: Option<u64>,
-    /// Show one log file's pages
+    /// Show the pages of the log file with this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
 }
 
-/// Prepare and look at a fast disk (a device, or a file of fixed size, without a file system), give it to a store, take it
-/// away.
+/// Work with fast disks: format one, show it, check it, give it to a store, take it away.
+///
+/// A Situ disk is a device without a file system, or a file of fixed size.
 #[derive(Debug, Subcommand)]
 pub(crate) enum DiskCommand {
     Format(DiskFormatOptions),
@@ -444,8 +501,8 @@ pub(crate) enum DiskCommand {
 
 /// Give a store a fast disk: a Situ disk, or a directory of a fast file system.
 ///
-/// Its log and its upper levels begin there from now on; what it has stays where it is until compactions replace it. The
-/// store remembers the disk, and does not open without it.
+/// From now on, new log files and new tables of the upper levels go to the fast disk. Older tables stay where they are until
+/// a compaction replaces them. The store remembers the disk, and does not open without it.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ disk add /var/lib/situ /dev/nvme1n1\n  situ disk add /var/lib/situ /mnt/fast/situ"
@@ -459,7 +516,7 @@ pub(crate) struct DiskAddOptions {
     pub(crate) disk: PathBuf,
 }
 
-/// Bring everything home from a store's fast disk, and take that away.
+/// Move everything from the fast disk of a store to its directory, and take the disk away from the store.
 #[derive(Debug, Args)]
 pub(crate) struct DiskDrainOptions {
     /// Directory of the store
@@ -467,16 +524,18 @@ pub(crate) struct DiskDrainOptions {
     pub(crate) directory: PathBuf,
 }
 
-/// Make a Situ disk of a device. Everything on it is lost.
+/// Format a device as a Situ disk. Everything on it is lost.
 ///
-/// A device that is mounted or that a store has open is refused, and so is one with anything but zeros in its first 1 MiB or
-/// its last 64 KiB, where file systems and partition tables have their marks. Data that lies only between the two is not noticed. In
-/// place of a device a file can be given that has its size already; `fallocate -l 20G FILE` makes one. What of the file has no
-/// room on its file system yet gets that, or the file is refused.
+/// The command refuses a device that is mounted, or that a store has open. It also refuses a device whose first 1 MiB or
+/// last 64 KiB holds anything but zeros: file systems and partition tables have their marks there. It does not notice data
+/// that lies only between the two.
 ///
-/// An NVMe namespace has two names: /dev/nvme1n1 is reached through the kernel's block layer, /dev/ng1n1 by commands that are
-/// passed through to the drive. Which one is used is which one is named, here and to `situ disk add`; a mounted one is refused by
-/// either.
+/// A file can take the place of a device, if it has its size already: `fallocate -l 20G FILE` makes one. If its file system
+/// has no room for all of the file, the command refuses it.
+///
+/// An NVMe namespace has two names. The store reaches /dev/nvme1n1 through the kernel's block layer. It reaches /dev/ng1n1
+/// by commands that are passed through to the drive. The name that is given, here and to `situ disk add`, decides. A mounted
+/// namespace is refused under either name.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Examples:\n  situ disk format /dev/nvme1n1\n  situ disk format /dev/nvme1n1 --log 16G --force\n  \
@@ -486,17 +545,25 @@ pub(crate) struct DiskFormatOptions {
     /// Block device, or file
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// Room for logs [default: an eighth of the device, 8G at most; up to a quarter of a small one, for 640M]
-    #[arg(long, value_name = "SIZE", value_parser = parse_bytes)]
+    /// Size of the log area, at least 1M [default: an eighth of the device, at most 8G; up to a quarter of a small device, to reach 640M]
+    #[arg(long, value_name = "SIZE", value_parser = parse_log_bytes)]
     pub(crate) log: Option<u64>,
-    /// Write over whatever is on the device
+    /// Format the device whatever is on it
     #[arg(long)]
     pub(crate) force: bool,
 }
 
-/// Show what a Situ disk is made of and how it is divided, what lies on it, and how much is free.
+/// The size of a log area. A smaller one than this has no room for the log of any store.
+fn parse_log_bytes(text: &str) -> Result<u64, String> {
+    match parse_bytes(text)? {
+        bytes if bytes < 1 << 20 => Err("a log area has at least 1M".to_owned()),
+        bytes => Ok(bytes),
+    }
+}
+
+/// Show the device of a Situ disk, its areas, its files and its free room.
 ///
-/// Can be used beside a running store; then it shows a moment between two of its changes.
+/// This works beside a running store. It then shows the disk as it was at one moment.
 #[derive(Debug, Args)]
 pub(crate) struct DiskShowOptions {
     /// Block device, or file
@@ -509,8 +576,8 @@ pub(crate) struct DiskShowOptions {
 
 /// Read and check all metadata of a Situ disk.
 ///
-/// Nothing is changed. What the files hold is checked by `situ verify`. Exit code 4 if anything is damaged, 1 if it is no Situ
-/// disk.
+/// The command changes nothing. It does not read what the files hold: `situ verify` does. The exit code is 4 if anything is
+/// damaged, and 1 if it is no Situ disk.
 #[derive(Debug, Args)]
 pub(crate) struct DiskCheckOptions {
     /// Block device, or file
@@ -520,7 +587,8 @@ pub(crate) struct DiskCheckOptions {
 
 /// Read and check every byte of a store.
 ///
-/// Nothing is changed. Nobody else may write to the store meanwhile. Exit code 4 if anything is damaged.
+/// The command changes nothing. No other process may write to the store meanwhile. The exit code is 4 if anything is
+/// damaged.
 #[derive(Debug, Args)]
 pub(crate) struct VerifyOptions {
     #[command(flatten)]
@@ -529,41 +597,42 @@ pub(crate) struct VerifyOptions {
 
 /// Make a damaged store usable again, and say exactly what is lost.
 ///
-/// What is sound is kept; of damaged tables, every sound block. Nothing is deleted: what could not be used whole is set
-/// aside under another name. A sound store is left as it is. Exit code 4 if --dry-run finds something to repair.
+/// The repair keeps every sound table, and every sound block of a damaged table. It deletes nothing: it sets files that it
+/// could not use whole aside, under other names. It leaves a sound store as it is. With --dry-run the exit code is 4 if there
+/// is something to repair.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ repair --dry-run\n  situ repair /var/lib/situ --json")]
 pub(crate) struct RepairOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Only say what would be done and lost
+    /// Change nothing, and say what a repair would do and lose
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Go on without the fast disk, which is lost with what lies on it alone
+    /// Give the fast disk up, with everything that lies on it alone
     #[arg(long, conflicts_with = "fast_disk")]
     pub(crate) without_fast_disk: bool,
-    /// Where the store's fast disk is, if it has moved or the store cannot tell [default: where it was last]
+    /// Path of the fast disk, if it has moved or the store has lost its path [default: where it was last]
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
 }
 
 /// Rewrite tables so that deleted and overwritten entries give their space back.
 ///
-/// Memcached items that have expired or were flushed give theirs back, too.
-///
-/// The store does this by itself as it is written; this does all of it now.
+/// Memcached items that have expired or were flushed give theirs back, too. The store compacts by itself while it takes
+/// writes; this command compacts everything now.
 #[derive(Debug, Args)]
 pub(crate) struct CompactOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
-    /// Only this keyspace [default: all]
+    /// Compact only this keyspace [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) keyspace: Option<String>,
 }
 
 /// Measure the store with db_bench's and YCSB's workloads.
 ///
-/// Makes a store of its own in --directory and removes it at the end, unless told to --keep it.
+/// The benchmark makes a store of its own in --directory. It removes the store at the end, or when Ctrl-C ends it; with
+/// --keep the store stays. Counts accept k, m and g (powers of 1000), sizes accept K, M and G (powers of 1024).
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  situ bench --keys 100k\n  situ bench --workloads ycsb-load,ycsb-a --threads 4 \
@@ -575,7 +644,7 @@ pub(crate) struct BenchCommand {
     pub(crate) workload: BenchOptions,
     #[command(flatten)]
     pub(crate) store: SituSettings,
-    /// File for the result as JSON, for `situ bench report`
+    /// File that gets the result as JSON, for `situ bench report` [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,
 }

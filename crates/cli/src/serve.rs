@@ -7,13 +7,14 @@
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
-use crate::options::ServeOptions;
+use crate::message::Message;
+use crate::options::{Listen, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
 use serde::Serialize;
 use situ::{Listener, Options, StoreEvent};
-use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StoreEngine};
+use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, StoreEngine};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -26,8 +27,10 @@ const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     let directory = options.directory.path();
+    let server_options = server_options(options);
+    server_options.check().map_err(|error| cannot_start(error, options))?;
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
-    let messages = Arc::new(Messages::open(options.log_file.clone())?);
+    let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
     let mut store_options = Options::default();
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory;
@@ -36,8 +39,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         Failure::store(format!("cannot open the store in {}", directory.display()), &directory, &error)
     })?;
     let engine = Arc::new(engine);
-    let server =
-        Server::start(&server_options(options), Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
+    let server = Server::start(&server_options, Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
     let place = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
     messages.line(&format!("serving {}", place.display()));
     for warning in server.warnings() {
@@ -56,7 +58,11 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     // A reader that went away is no reason to stop serving.
     let _ = shown.and_then(|()| out.finish());
     let signal = signals.wait(|| messages.reopen());
-    messages.line(&format!("{signal:?}: finishing what was read"));
+    let signal = match signal {
+        StopSignal::Interrupt => "SIGINT",
+        StopSignal::Terminate => "SIGTERM",
+    };
+    messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
     server.stop(STOP_DEADLINE);
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", &directory, &error))?;
@@ -65,14 +71,25 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
 }
 
 fn server_options(options: &ServeOptions) -> ServerOptions {
+    let mut listen = Vec::new();
+    let mut listen_names = Vec::new();
+    for place in &options.listen {
+        match place {
+            Listen::Address(address) => listen.push(*address),
+            Listen::Name(name) => listen_names.push(name.clone()),
+        }
+    }
     ServerOptions {
-        listen: options.listen.clone(),
+        listen,
+        listen_names,
         unix_socket: options.unix_socket.clone(),
         http: (!options.no_http).then_some(options.http),
         threads: options.threads.unwrap_or(0) as usize,
         max_connections: options.max_connections as usize,
         idle_timeout_seconds: options.idle_timeout_s,
         max_value_bytes: options.max_value,
+        auth_file: options.auth_file.clone(),
+        disable_flush_all: options.disable_flush_all,
         ..ServerOptions::default()
     }
 }
@@ -155,26 +172,33 @@ fn shell(text: &str) -> String {
 /// Where messages go: a file that can be opened anew, or stderr.
 struct Messages {
     path: Option<PathBuf>,
+    /// On stderr, messages are for machines.
+    json: bool,
     file: Mutex<Option<File>>,
 }
 
 impl Messages {
-    fn open(path: Option<PathBuf>) -> Result<Messages, Failure> {
+    fn open(path: Option<PathBuf>, json: bool) -> Result<Messages, Failure> {
         let file = path.as_deref().map(append_to).transpose();
         let file = file.map_err(|error| {
             let shown = path.as_deref().unwrap_or(Path::new("")).display();
             Failure::new(format!("cannot open the log file {shown}"), error)
                 .cure("--log-file takes a file that this user may write")
         })?;
-        Ok(Messages { path, file: Mutex::new(file) })
+        Ok(Messages { path, json, file: Mutex::new(file) })
     }
 
     fn line(&self, text: &str) {
-        let line = format!("{} {}\n", text::utc(text::now_unix_s()), text::on_one_line(text));
+        let time = text::utc(text::now_unix_s());
+        let line = format!("{time} {}\n", text::on_one_line(text));
         let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
         // A message that cannot be written must not stop the server; there is nobody else to tell.
         let _ = match file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
+            None if self.json => {
+                Message::Log { time: &time, text }.tell(true);
+                Ok(())
+            }
             None => io::stderr().write_all(line.as_bytes()),
         };
     }

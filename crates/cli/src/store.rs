@@ -3,10 +3,10 @@
 //! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the state
 //! of the moment they begin.
 
-use crate::failure::{Exit, Failure};
+use crate::failure::Failure;
 use crate::message::Message;
 use crate::text::now_unix_s;
-use situ::{Durability, Error, Keyspace, Options, ReadOptions, Store};
+use situ::{Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, Store};
 use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -98,8 +98,11 @@ impl Writable {
 /// It does not; the text names those that do.
 pub(crate) fn keyspace(store: &Store, name: &str) -> Result<Keyspace, Failure> {
     store.existing_keyspace(name).map_err(|error| match error {
-        Error::NoSuchKeyspace { .. } => Failure::new(format!("there is no keyspace {name:?}"), "it was never made")
-            .cure(format!("the store has: {}", store.keyspace_names().join(", "))),
+        Error::NoSuchKeyspace { .. } => Failure::new(
+            format!("there is no keyspace {name:?}"),
+            format!("the store has {}", store.keyspace_names().join(", ")),
+        )
+        .cure("name one of these with --keyspace"),
         error => Failure::new(format!("cannot use the keyspace {name:?}"), error),
     })
 }
@@ -192,6 +195,12 @@ impl Readable {
         if let Some(to) = &range.to {
             options.upper_bound = Some(given(to, encoding, "--to")?);
         }
+        if let (Some(from), Some(to)) = (&options.lower_bound, &options.upper_bound)
+            && range.prefix.is_none()
+            && from > to
+        {
+            return Err(Failure::usage("--from is behind --to, and no key lies between them: exchange the two"));
+        }
         let limit = range.limit.unwrap_or(u64::MAX);
         let failed = |error: Error| Failure::store("cannot read the store", &self.directory, &error);
         let mut iterator = self.keyspace.cursor(options).map_err(failed)?;
@@ -209,12 +218,25 @@ impl Readable {
     }
 }
 
+/// A key from the command line.
+///
+/// # Errors
+/// As [`given`], or there are no such keys.
+pub(crate) fn given_key(text: &OsStr, encoding: Encoding) -> Result<Vec<u8>, Failure> {
+    let key = given(text, encoding, "the key")?;
+    match key.len() {
+        0 => Err(Failure::usage("the key is empty, and a key has at least one byte")),
+        1..=KEY_BYTES_MAX => Ok(key),
+        bytes => Err(Failure::usage(format!("a key has at most {KEY_BYTES_MAX} bytes, and this one has {bytes}"))),
+    }
+}
+
 /// A key or value from the command line.
 ///
 /// # Errors
 /// It is not encoded as the options say.
 pub(crate) fn given(text: &OsStr, encoding: Encoding, what: &str) -> Result<Vec<u8>, Failure> {
-    encoding.decode(text.as_bytes()).map_err(|why| {
-        Failure::usage(format!("cannot read {what} {:?}: {why}", text.to_string_lossy())).ending(Exit::Usage)
-    })
+    encoding
+        .decode(text.as_bytes())
+        .map_err(|why| Failure::usage(format!("cannot read {what} {:?}: {why}", text.to_string_lossy())))
 }

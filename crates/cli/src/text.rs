@@ -1,10 +1,12 @@
 //! Keys, values and numbers as text, both ways.
 
-use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
+use base64::{DecodeError, Engine as _};
 use clap::Args;
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use std::fmt::Write as _;
+
+pub(crate) use situ_bench::parse_bytes;
 
 /// How keys and values are written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,10 +22,10 @@ pub(crate) enum Encoding {
 /// The options that choose an [`Encoding`].
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct EncodingOptions {
-    /// Keys and values are hexadecimal, given and shown
+    /// Read and show keys and values in hexadecimal
     #[arg(long, conflicts_with = "base64")]
     hex: bool,
-    /// Keys and values are base64, given and shown
+    /// Read and show keys and values in base64
     #[arg(long)]
     base64: bool,
 }
@@ -47,7 +49,17 @@ impl Encoding {
         match self {
             Encoding::Text => Ok(text.to_vec()),
             Encoding::Hex => decode_hex(text),
-            Encoding::Base64 => BASE64.decode(text).map_err(|error| format!("not base64: {error}")),
+            Encoding::Base64 => BASE64.decode(text).map_err(|error| match error {
+                DecodeError::InvalidByte(at, _) | DecodeError::InvalidLastSymbol { offset: at, .. } => {
+                    format!("not base64 at character {}", at + 1)
+                }
+                DecodeError::InvalidLength(characters) => {
+                    format!("not base64: {} do not make whole bytes", plural(characters as u64, "character"))
+                }
+                DecodeError::InvalidPadding => {
+                    "not base64: the equals signs at its end are missing or wrong".to_owned()
+                }
+            }),
         }
     }
 
@@ -188,43 +200,30 @@ impl Serialize for JsonEntry<'_> {
     }
 }
 
-/// Reads a size such as `4096`, `64k`, `256MiB` or `1.5G`; units are powers of 1024.
-///
-/// # Errors
-/// What is wrong with it, in words.
-pub(crate) fn parse_bytes(text: &str) -> Result<u64, String> {
-    let text = text.trim();
-    let split = text.find(|c: char| !(c.is_ascii_digit() || c == '.')).unwrap_or(text.len());
-    let (number, unit) = text.split_at(split);
-    let shift = match unit.trim().to_ascii_lowercase().as_str() {
-        "" | "b" => 0,
-        "k" | "kb" | "kib" => 10,
-        "m" | "mb" | "mib" => 20,
-        "g" | "gb" | "gib" => 30,
-        "t" | "tb" | "tib" => 40,
-        other => return Err(format!("{other:?} is no unit of size; use k, M, G or T, as in 256M")),
-    };
-    let number: f64 = number.parse().map_err(|_| format!("{text:?} is no size; write for example 256M"))?;
-    let bytes = number * (1u64 << shift) as f64;
-    if (0.0..9e18).contains(&bytes) { Ok(bytes as u64) } else { Err("out of range".to_owned()) }
-}
-
 /// `1.20 GiB`.
 pub(crate) fn bytes(count: u64) -> String {
     situ_bench::table::bytes(count as f64)
 }
 
-/// `1.20 M`.
+/// Exact, with a comma between thousands: `1,234,567`.
 pub(crate) fn count(count: u64) -> String {
-    situ_bench::table::count(count as f64)
+    let digits = count.to_string();
+    let mut text = String::with_capacity(digits.len() + digits.len() / 3);
+    for (at, digit) in digits.char_indices() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
-/// "1 table", "2 tables".
+/// "1 table", "2,000 tables".
 pub(crate) fn plural(number: u64, one: &str) -> String {
     plural_of(number, one, &format!("{one}s"))
 }
 
-/// "1 entry", "2 entries".
+/// "1 entry", "2,000 entries".
 pub(crate) fn plural_of(number: u64, one: &str, many: &str) -> String {
     match number {
         1 => format!("1 {one}"),
@@ -274,7 +273,15 @@ mod tests {
             assert_eq!(encoding.decode(&encoding.encode(&all)).as_ref(), Ok(&all), "{encoding:?}");
         }
         assert!(decode_hex(b"abc").is_err() && decode_hex(b"zz").is_err());
-        assert!(Encoding::Base64.decode(b"a").is_err());
+        for (text, why) in [
+            (&b"a"[..], "1 character do"),
+            (b"AA?A", "at character 3"),
+            (b"AB==", "at character 2"),
+            (b"AAA", "equals"),
+        ] {
+            let error = Encoding::Base64.decode(text).expect_err("not base64");
+            assert!(error.starts_with("not base64") && error.contains(why), "{error}");
+        }
     }
 
     #[test]
@@ -286,12 +293,15 @@ mod tests {
         assert_eq!(shorten(b"abc", 3), "abc");
     }
 
+    /// Errors and results rounded: "2.00 k lines".
     #[test]
-    fn sizes_have_units() {
-        assert_eq!(parse_bytes("4096"), Ok(4096));
-        assert_eq!(parse_bytes("1.5k"), Ok(1536));
-        assert_eq!(parse_bytes("256 MiB"), Ok(256 << 20));
-        assert!(parse_bytes("12x").is_err() && parse_bytes("").is_err() && parse_bytes("-1").is_err());
+    fn counts_are_exact() {
+        assert_eq!(plural(0, "line"), "0 lines");
+        assert_eq!(plural(1, "line"), "1 line");
+        assert_eq!(plural(999, "line"), "999 lines");
+        assert_eq!(plural(2000, "line"), "2,000 lines");
+        assert_eq!(plural_of(1_234_567, "entry", "entries"), "1,234,567 entries");
+        assert_eq!(count(u64::MAX), "18,446,744,073,709,551,615");
     }
 
     #[test]

@@ -163,7 +163,7 @@ fn a_store_gets_a_fast_disk_and_gives_it_back() {
             std::fs::create_dir(at.join("disk")).unwrap();
         }
         let added = situ(at, &["disk", "add", "situ-data", "disk"]).done().text();
-        assert!(added.contains("needs it to open"), "{added}");
+        assert!(added.contains("It does not open without it"), "{added}");
         situ(at, &["put", "b", "2"]).done();
         situ(at, &["compact"]).done();
         situ(at, &["put", "c", "3"]).done();
@@ -215,7 +215,10 @@ fn inspect_says_for_how_many_memtables_the_log_area_has_room() {
     situ(at, &["disk", "add", "situ-data", "disk"]).done();
     assert_eq!(situ(at, &["inspect", "--json"]).done().json()["keyspaces"][0]["memtables_max"], 2);
     let text = situ(at, &["inspect"]).done().text();
-    assert!(text.contains("the log of 2 memtables at a time, with default options"), "{text}");
+    assert!(
+        text.contains("with default options, the log area of the fast disk has room for the log of 2 memtables"),
+        "{text}"
+    );
 }
 
 /// Without DISKS the advice was a repair that gave up what lay on the disk, and that repair ran.
@@ -277,7 +280,10 @@ fn a_drain_tells_what_a_repair_had_set_aside_on_the_disk() {
         if json {
             assert_eq!(drained.json()["set_aside"][0].as_str(), Some("000900.damaged"));
         } else {
-            assert!(drained.text().contains("000900.damaged, which a repair had set aside"), "{drained:?}");
+            assert!(
+                drained.text().contains("A repair had set 000900.damaged aside on the disk. It lies in situ-data now."),
+                "{drained:?}"
+            );
         }
         assert_eq!(std::fs::read(at.join("situ-data/000900.damaged")).unwrap(), b"what was left");
     }

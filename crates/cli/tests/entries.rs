@@ -3,6 +3,7 @@
 mod common;
 
 use common::{Ran, Serving, program, situ, situ_fed};
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::fs;
 use std::io::Read;
@@ -98,7 +99,7 @@ fn keyspaces_are_apart_and_made_by_writing() {
     assert_eq!(situ(at, &["get", "-k", "other", "k"]).done().text(), "other\n");
     let missing = situ(at, &["get", "-k", "othr", "k"]);
     assert_eq!(missing.code, 1);
-    assert!(missing.stderr.contains("the store has: default, other"), "{}", missing.stderr);
+    assert!(missing.stderr.contains("the store has default, other"), "{}", missing.stderr);
 }
 
 /// `compact` kept all items that had expired or were flushed: it did not know them.
@@ -312,4 +313,195 @@ fn a_result_that_cannot_be_saved_is_shown_or_refused_before_the_run() {
     assert_eq!(full.code, 1);
     assert!(full.text().contains("fillseq"), "{full:?}");
     assert!(full.stderr.contains("cannot write full.json: No space left on device"), "{}", full.stderr);
+}
+
+/// The JSON values on each line; none of them may be text.
+fn json_alone(text: &str, arguments: &[&str]) -> Vec<Value> {
+    let parse =
+        |line: &str| serde_json::from_str(line).unwrap_or_else(|error| panic!("{arguments:?}: {error}: {line}"));
+    text.lines().map(parse).collect()
+}
+
+/// Every command with --json, in success and in failure: standard output and standard error hold JSON alone.
+/// `dump --format csv --json` wrote CSV, and `--version --json` text.
+#[test]
+fn every_command_speaks_json_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("good.csv"), "key,value\na,1\nb,2\n").unwrap();
+    fs::write(at.join("bad.jsonl"), "{\"key\":\"c\",\"value\":\"3\"}\nnonsense\n").unwrap();
+    fs::write(at.join("result.json"), "{}").unwrap();
+    fs::File::create(at.join("disk")).unwrap().set_len(64 << 20).unwrap();
+    fs::create_dir(at.join("fast")).unwrap();
+    let cases: &[(i32, &str)] = &[
+        (1, "get a"),
+        (1, "scan"),
+        (1, "inspect"),
+        (1, "verify"),
+        (1, "repair"),
+        (1, "compact"),
+        (0, "put k v"),
+        (0, "put --hex ff 00"),
+        (2, "put --hex f 00"),
+        (0, "load good.csv"),
+        (0, "load good.csv --resume"),
+        (1, "load bad.jsonl"),
+        (0, "load bad.jsonl --skip-bad 1"),
+        (1, "load none.csv"),
+        (1, "load ."),
+        (2, "load --resume"),
+        (2, "load --batch 0 good.csv"),
+        (0, "get a"),
+        (0, "get --hex ff"),
+        (3, "get nothing"),
+        (1, "get a -k nowhere"),
+        (0, "scan"),
+        (0, "scan --keys --reverse -n 2"),
+        (2, "scan --from b --to a"),
+        (2, "scan --limit many"),
+        (0, "dump"),
+        (2, "dump --format csv"),
+        (0, "dump -o out.csv"),
+        (1, "dump -o ."),
+        (1, "dump -o no/where.csv"),
+        (0, "delete a"),
+        (0, "delete a"),
+        (0, "compact"),
+        (1, "compact -k nowhere"),
+        (0, "inspect"),
+        (0, "inspect --all"),
+        (1, "inspect --table 999"),
+        (1, "inspect --log 999"),
+        (0, "verify"),
+        (0, "repair --dry-run"),
+        (0, "repair"),
+        (1, "import rocksdb nowhere"),
+        (0, "disk format disk"),
+        (1, "disk format nowhere"),
+        (2, "disk format disk --log 0 --force"),
+        (0, "disk show disk --files"),
+        (0, "disk check disk"),
+        (1, "disk check good.csv"),
+        (0, "disk add situ-data fast"),
+        (0, "inspect"),
+        (0, "disk drain situ-data"),
+        (1, "disk drain situ-data"),
+        (0, "bench --keys 100 --workloads fillseq --output bench.json"),
+        (2, "bench --keys 0"),
+        (2, "bench --memtable-bytes 1K"),
+        (2, "bench --workloads ycsb-a"),
+        (1, "bench --existing"),
+        (0, "bench report bench.json"),
+        (1, "bench report result.json"),
+        (2, "bench report bench.json --baseline nobody"),
+        (1, "serve --listen 192.0.2.1:1 --no-http"),
+        (2, "serve --listen nonsense"),
+        (2, "frobnicate"),
+        (2, ""),
+        (0, "--version"),
+        (0, "--help"),
+        (0, "help load"),
+        (0, "scan --help"),
+    ];
+    for (code, line) in cases {
+        let mut arguments: Vec<&str> = line.split_whitespace().collect();
+        // `help` takes only the names of commands.
+        arguments.insert(if line.starts_with("help") { 0 } else { arguments.len() }, "--json");
+        let ran = situ(at, &arguments);
+        assert_eq!(ran.code, *code, "{line}: {ran:?}");
+        let answers = json_alone(&ran.text(), &arguments);
+        let told = json_alone(&ran.stderr, &arguments);
+        match *code {
+            0 => assert!(!answers.is_empty() || line.starts_with("scan"), "{line}: {ran:?}"),
+            // A miss is an answer.
+            3 => assert_eq!((answers.len(), told.len()), (1, 0), "{ran:?}"),
+            code => {
+                let error = told.last().unwrap();
+                assert_eq!((&error["event"], &error["exit_code"]), (&json!("error"), &json!(code)), "{line}: {ran:?}");
+                assert!(answers.is_empty(), "{line}: {ran:?}");
+            }
+        }
+    }
+}
+
+/// What a command found was lost with its reader: `situ get nothing --json | true` and `situ verify | true` ended with 0.
+#[test]
+fn a_reader_that_goes_away_changes_no_exit_code() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "v"]).done();
+    for (code, arguments) in [(3, &["get", "nothing", "--json"][..]), (0, &["get", "k"]), (0, &["verify"])] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let ran = program(at).args(arguments).stdout(writer).output().unwrap();
+        assert_eq!((ran.status.code(), ran.stderr.as_slice()), (Some(code), &b""[..]), "{arguments:?}");
+    }
+}
+
+/// An empty key was looked up; one that is too long was named after the store had been opened, or made.
+#[test]
+fn keys_that_cannot_be_are_refused_before_the_store_is_opened() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let long = "k".repeat(65_537);
+    for (key, says) in [("", "the key is empty"), (&*long, "a key has at most 65536 bytes, and this one has 65537")] {
+        for arguments in [&["get", key][..], &["put", key, "v"], &["delete", key]] {
+            let refused = situ(at, arguments);
+            assert_eq!(refused.code, 2, "{refused:?}");
+            assert!(refused.stderr.contains(says), "{}", refused.stderr);
+        }
+    }
+    assert_eq!(fs::read_dir(at).unwrap().count(), 0);
+    let longest = "k".repeat(65_536);
+    situ(at, &["put", &longest, "v"]).done();
+    assert_eq!(situ(at, &["get", &longest]).done().text(), "v\n");
+}
+
+/// An interrupted benchmark left its store, which was in the way of the next one.
+#[test]
+fn an_interrupted_benchmark_leaves_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for (signal, code, json) in [(Signal::INT, 130, false), (Signal::TERM, 143, true)] {
+        let mut bench = program(at);
+        bench
+            .args(["bench", "--keys", "100m", "--workloads", "fillrandom"])
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        if json {
+            bench.arg("--json");
+        }
+        let bench = bench.spawn().unwrap();
+        let deadline = std::time::Instant::now() + std::time::Duration::from_secs(60);
+        while !at.join("situ-bench-data/store/CURRENT").exists() {
+            assert!(std::time::Instant::now() < deadline, "the benchmark does not begin");
+            std::thread::sleep(std::time::Duration::from_millis(5));
+        }
+        rustix::process::kill_process(rustix::process::Pid::from_child(&bench), signal).unwrap();
+        let ended = bench.wait_with_output().unwrap();
+        let said = String::from_utf8(ended.stderr).unwrap();
+        assert_eq!((ended.status.code(), ended.stdout.len()), (Some(code), 0), "{said}");
+        assert_eq!(fs::read_dir(at).unwrap().count(), 0, "{said}");
+        if json {
+            let error = &json_alone(&said, &["bench"])[0];
+            assert_eq!((&error["exit_code"], &error["why"]), (&json!(143), &json!("ended by SIGTERM")));
+        } else {
+            assert!(said.contains("interrupted by SIGINT") && said.contains("its store is removed"), "{said}");
+        }
+    }
+}
+
+/// Settings were text, as Rust shows its own types.
+#[test]
+fn the_settings_of_a_benchmark_are_numbers_with_public_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let bench = ["bench", "--keys", "100", "--workloads", "fillseq", "--cache-bytes", "8M", "--json"];
+    let ran = situ(at, &bench).done();
+    let settings = ran.json()["store_settings"].clone();
+    assert_eq!((&settings["cache_bytes"], &settings["compression"]), (&json!(8 << 20), &json!("none")));
+    for internal in ["Ablation", "Some(", "None", "[None]", "ablation"] {
+        assert!(!ran.text().contains(internal), "{internal} in {}", ran.text());
+    }
+    assert_eq!(fs::read_dir(at).unwrap().count(), 0, "the directory is removed, too");
 }

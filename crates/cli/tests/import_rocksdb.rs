@@ -372,7 +372,7 @@ fn an_import_that_is_killed_goes_on_where_it_was() {
                 kills += 1;
             }
             Some(130) => {
-                assert!(stderr.contains("what was imported stays, and --resume goes on behind it"), "{stderr}");
+                assert!(stderr.contains("what was imported stays, and --resume goes on from there"), "{stderr}");
                 kills += 1;
             }
             Some(0) if kills > 0 => break serde_json::from_slice::<serde_json::Value>(&output.stdout).unwrap(),

@@ -174,11 +174,56 @@ fn options_that_make_no_sense_are_refused_by_their_names() {
         ("--max-value", "10G", "1022M is the most"),
         ("--max-value", "0", "1022M is the most"),
         ("--max-connections", "0", "0 is not in 1.."),
-        ("--threads", "100000", "100000 is not in 0..=1024"),
+        ("--threads", "100000", "100000 is not in 1..=1024"),
+        ("--threads", "0", "0 is not in 1..=1024"),
+        ("--memory", "1K", "from 1M to 16T"),
+        ("--memory", "0", "from 1M to 16T"),
+        ("--memory", "100T", "from 1M to 16T"),
+        ("--listen", "localhost", "a colon, and a port"),
+        ("--listen", "localhost:65536", "port from 0 to 65535"),
+        ("--listen", ":11211", "a colon, and a port"),
+        ("--listen", "::1:11211", "[::1]:11211"),
+        ("--listen", "http://localhost:80", "a colon, and a port"),
     ] {
         let refused = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http", option, value]);
         assert_eq!(refused.code, 2, "{option} {value}");
         assert!(refused.stderr.contains(option) && refused.stderr.contains(why), "{}", refused.stderr);
     }
+    let refused = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http", "--auth-file", "no-such-file"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("cannot read the file of users no-such-file"), "{}", refused.stderr);
     assert_eq!(fs::read_dir(at).unwrap().count(), 0);
+}
+
+#[test]
+fn users_and_a_refused_flush_are_options_and_names_are_listened_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("users"), "alice:secret\n").unwrap();
+    let options = ["--auth-file", "users", "--disable-flush-all", "--listen", "localhost:0", "--log-file", "situ.log"];
+    let serving = Serving::start(at, &options);
+    let asked = "flush_all\r\nset a 0 0 12\r\nalice secret\r\nset b 0 0 1\r\nx\r\nflush_all\r\nget b\r\nquit\r\n";
+    let answer = "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\nCLIENT_ERROR flush_all not allowed\r\n\
+                  VALUE b 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(serving.ask(asked), answer);
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    assert!(log.contains("can read the passwords in users"), "{log}");
+    drop(serving);
+
+    let mut command = program(at);
+    command.args(["serve", "--json", "--listen", "localhost:0", "--no-http"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for address in listening["addresses"].as_array().unwrap() {
+        let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
+        stream.write_all(b"mn\r\nquit\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "MN\r\n");
+    }
+    assert_ne!(listening["addresses"].as_array().unwrap().len(), 0);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
 }

@@ -266,12 +266,12 @@ fn an_interrupted_command_says_what_is_left() {
     let load = start(&["load", "-d", "other"]);
     while situ(at, &["get", "-d", "other", "key"]).code != 3 {}
     signal(&load, Signal::INT);
-    assert_eq!(told(load, 130), "what was loaded stays; standard input and pipes cannot be resumed");
+    assert_eq!(told(load, 130), "what was loaded stays, but a load of standard input or of a pipe cannot be resumed");
 
     let load = start(&["load", "many.csv", "--batch", "1"]);
     while situ(at, &["get", "0000000"]).code != 0 {}
     signal(&load, Signal::TERM);
-    assert_eq!(told(load, 143), "what was loaded stays, and --resume goes on behind it");
+    assert_eq!(told(load, 143), "what was loaded stays, and --resume goes on from there");
     let resumed = situ(at, &["load", "--resume", "many.csv", "--json"]).done().json();
     assert_eq!(resumed["loaded_in_all"].as_u64(), Some(LINES as u64), "{resumed}");
 
@@ -339,7 +339,10 @@ fn a_dump_keeps_the_mode_and_the_owner_of_the_file_it_replaces() {
     assert_eq!(owned(), (0o640, NOBODY, 1));
 
     // Somebody who is not root: the program must be where they can run it.
-    fs::copy(env!("CARGO_BIN_EXE_situ"), at.join("situ")).unwrap();
+    // Another process copies it: a file that this one writes is open in every process that another test starts meanwhile, and
+    // the system does not run it then.
+    let copied = std::process::Command::new("cp").arg(env!("CARGO_BIN_EXE_situ")).arg(at.join("situ")).status();
+    assert!(copied.unwrap().success());
     chown(at, Some(NOBODY), Some(NOBODY)).unwrap();
     let dump_as_nobody = || {
         let mut command = std::process::Command::new(at.join("situ"));
@@ -403,7 +406,7 @@ fn a_load_that_fails_says_how_to_go_on() {
     assert_eq!(output.status.code(), Some(1), "{told}");
     let error: serde_json::Value = serde_json::from_str(&told).unwrap();
     let cure = error["cure"].as_str().unwrap();
-    assert!(cure.contains(" entries are loaded, and --resume goes on behind"), "{told}");
+    assert!(cure.contains(" entries are loaded, and --resume goes on from there"), "{told}");
     let resumed = situ(at, &["load", "--resume", "many.csv", "--json"]).done().json();
     assert_eq!(resumed["loaded_in_all"].as_u64(), Some(LINES as u64), "{resumed}");
     assert!(resumed["loaded"].as_u64().unwrap() < LINES as u64, "{resumed}");
@@ -421,7 +424,7 @@ fn a_load_that_fails_says_how_to_go_on() {
         let refused = situ(at, &arguments);
         assert_eq!(refused.code, 1);
         assert!(
-            refused.stderr.contains("the places up to which `situ load` and `situ import` have come"),
+            refused.stderr.contains("the positions from which `situ load` and `situ import` resume"),
             "{}",
             refused.stderr
         );
@@ -469,4 +472,50 @@ fn items_move_between_stores_and_flushed_ones_stay_dead() {
     let plain = situ_fed(at, &["load", "--stored", "-d", "new"], b"{\"key\":\"k\",\"value\":\"v\"}\n");
     assert_eq!(plain.code, 1);
     assert!(plain.stderr.contains("line 1: the value is not a memcached item"), "{}", plain.stderr);
+}
+
+/// A dump to the name of standard output put a new file in the place of the one that was written to.
+#[test]
+fn a_dump_to_standard_output_by_name_is_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    situ(at, &["put", "k", "v"]).done();
+    let captured = fs::File::create(at.join("captured")).unwrap();
+    let before = captured.metadata().unwrap().ino();
+    let mut dump = program(at);
+    dump.args(["dump", "-o", "/dev/stdout", "--format", "csv"]).stdout(captured.try_clone().unwrap());
+    assert_eq!(dump.status().unwrap().code(), Some(0));
+    assert_eq!(fs::read_to_string(at.join("captured")).unwrap(), "key,value\nk,v\n");
+    assert_eq!(fs::metadata(at.join("captured")).unwrap().ino(), before);
+}
+
+/// Nobody could tell what a load had done now from what an earlier one had; a place that is missing was told in the
+/// system's words, with the assurance that the file there is as it was.
+#[test]
+fn messages_tell_this_run_from_earlier_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut lines: String = (0..2500).map(|n| format!("{n:05},value\n")).collect();
+    lines.push_str("bad\n");
+    lines.push_str(&(0..1500).map(|n| format!("x{n:05},value\n")).collect::<String>());
+    fs::write(at.join("rows.csv"), lines).unwrap();
+    let stopped = situ(at, &["load", "rows.csv"]);
+    assert_eq!(stopped.code, 1);
+    assert!(stopped.stderr.contains("stopped at line 2,501, with 2,500 lines loaded"), "{}", stopped.stderr);
+    let resumed = situ(at, &["load", "rows.csv", "--resume", "--skip-bad", "1"]).done().text();
+    assert!(resumed.starts_with("loaded 1,500 entries into \"default\" in "), "{resumed}");
+    assert!(resumed.ends_with("skipped 1 bad line, went on at line 2,501; 4,000 entries in all\n"), "{resumed}");
+    let again = situ(at, &["load", "rows.csv", "--resume"]).done().text();
+    let nothing =
+        "nothing is left to load: an earlier load has reached the end of the file, with 4,000 entries in all\n";
+    assert_eq!(again, nothing);
+    let again = situ(at, &["load", "rows.csv", "--resume", "--json"]).done().json();
+    assert_eq!((&again["loaded"], &again["skipped"]), (&0.into(), &0.into()));
+    assert_eq!((&again["loaded_in_all"], &again["skipped_in_all"]), (&4000.into(), &1.into()));
+
+    for (file, why) in [("no/where.csv", "there is no directory no; make the directory"), (".", "it is a directory")] {
+        let refused = situ(at, &["dump", "-o", file]);
+        assert_eq!(refused.code, 1);
+        assert!(refused.stderr.contains(why) && !refused.stderr.contains("as it was"), "{}", refused.stderr);
+    }
 }

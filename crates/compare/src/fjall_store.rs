@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use fjall::config::{BlockSizePolicy, BloomConstructionPolicy, CompressionPolicy, FilterPolicy, FilterPolicyEntry};
 use fjall::{CompressionType, Database, Guard, Keyspace, KeyspaceCreateOptions, PersistMode};
-use situ_bench::{Change, EachEntry, Store, StoreFactory, StoreFailure, StoreStats};
+use situ_bench::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
 
 use crate::settings::{Compression, StoreSettings};
 
@@ -56,21 +56,21 @@ impl StoreFactory for FjallFactory {
         "fjall".to_owned()
     }
 
-    fn settings(&self) -> BTreeMap<String, String> {
+    fn settings(&self) -> Settings {
         let settings = &self.settings;
         let compression = match settings.compression {
             Compression::None => "none",
             Compression::Lz4 => "lz4",
         };
-        let rows = [
-            ("max_memtable_size", settings.memtable_bytes.to_string()),
-            ("cache_size", settings.cache_bytes.to_string()),
-            ("data_block_size", settings.block_bytes.to_string()),
-            ("filter", format!("bloom, {} bits per key, all levels", settings.bloom_bits_per_key)),
-            ("data_block_compression", format!("{compression}, all levels")),
-            ("journal_compression", "none".to_owned()),
-            ("worker_threads", settings.background_threads.to_string()),
-            ("everything else", "default".to_owned()),
+        let rows: [(&str, Setting); 8] = [
+            ("max_memtable_size", settings.memtable_bytes.into()),
+            ("cache_size", settings.cache_bytes.into()),
+            ("data_block_size", settings.block_bytes.into()),
+            ("filter", format!("bloom, {} bits per key, all levels", settings.bloom_bits_per_key).into()),
+            ("data_block_compression", format!("{compression}, all levels").into()),
+            ("journal_compression", "none".into()),
+            ("worker_threads", settings.background_threads.into()),
+            ("everything else", "default".into()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

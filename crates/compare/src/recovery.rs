@@ -112,7 +112,7 @@ struct Run {
     repetition: u32,
     date: String,
     machine: Machine,
-    settings: std::collections::BTreeMap<String, String>,
+    settings: situ_bench::Settings,
     keys: u64,
     value_bytes: usize,
     /// Tables of the store when it was closed in order.

@@ -24,7 +24,9 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, FlushOptions, Options,
     WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
-use situ_bench::{Change, EachEntry, Store, StoreFactory, StoreFailure, StoreStats, directory_bytes};
+use situ_bench::{
+    Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats, directory_bytes,
+};
 
 use crate::settings::{Compression, StoreSettings};
 
@@ -90,39 +92,36 @@ impl StoreFactory for RocksdbFactory {
         "rocksdb".to_owned()
     }
 
-    fn settings(&self) -> BTreeMap<String, String> {
+    fn settings(&self) -> Settings {
         let settings = &self.settings;
         let compression = match settings.compression {
             Compression::None => "kNoCompression",
             Compression::Lz4 => "kLZ4Compression",
         };
-        let rows = [
-            ("write_buffer_size", settings.memtable_bytes.to_string()),
-            ("max_write_buffer_number", settings.memtables_max.to_string()),
-            ("block_cache", format!("HyperClockCache of {}", settings.cache_bytes)),
-            ("block_size", settings.block_bytes.to_string()),
-            ("filter_policy", format!("bloomfilter:{}:false", settings.bloom_bits_per_key)),
-            ("compression", format!("{compression}, all levels")),
-            ("max_background_jobs", (settings.background_threads + 1).to_string()),
-            ("max_subcompactions", settings.background_threads.to_string()),
-            ("recycle_log_file_num", LOG_FILES_RECYCLED.to_string()),
-            ("use_direct_reads", "false".to_owned()),
-            ("use_direct_io_for_flush_and_compaction", "false".to_owned()),
-            ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.to_owned()),
-            (
-                "wal_dir and first of db_paths",
-                self.settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string()),
-            ),
-            ("db_paths: target size of the first", self.settings.fast_table_bytes.to_string()),
+        let fast_files = settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string());
+        let rows: [(&str, Setting); 16] = [
+            ("write_buffer_size", settings.memtable_bytes.into()),
+            ("max_write_buffer_number", settings.memtables_max.into()),
+            ("block_cache", format!("HyperClockCache of {}", settings.cache_bytes).into()),
+            ("block_size", settings.block_bytes.into()),
+            ("filter_policy", format!("bloomfilter:{}:false", settings.bloom_bits_per_key).into()),
+            ("compression", format!("{compression}, all levels").into()),
+            ("max_background_jobs", (settings.background_threads + 1).into()),
+            ("max_subcompactions", settings.background_threads.into()),
+            ("recycle_log_file_num", LOG_FILES_RECYCLED.into()),
+            ("use_direct_reads", false.into()),
+            ("use_direct_io_for_flush_and_compaction", false.into()),
+            ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.into()),
+            ("wal_dir and first of db_paths", fast_files.into()),
+            ("db_paths: target size of the first", settings.fast_table_bytes.into()),
             (
                 "level_compaction_dynamic_level_bytes",
-                match self.settings.fast_files {
-                    Some(_) => "turned off by RocksDB, as there are two db_paths",
-                    None => "true",
-                }
-                .to_owned(),
+                match settings.fast_files {
+                    Some(_) => "turned off by RocksDB, as there are two db_paths".into(),
+                    None => true.into(),
+                },
             ),
-            ("everything else", "default".to_owned()),
+            ("everything else", "default".into()),
         ];
         rows.into_iter().map(|(name, value)| (name.to_owned(), value)).collect()
     }

@@ -383,16 +383,16 @@ fn sample_store(volume: &SimVolume, env: &Env) -> crate::Store {
     let fill = || -> crate::Result<()> {
         let other = store.create_keyspace("other", crate::KeyspaceOptions::default())?;
         for n in 0..200u32 {
-            store.put(format!("key {n:04}").as_bytes(), &vec![n as u8; n as usize])?;
-            other.put(&n.to_be_bytes(), b"value")?;
+            store.put(format!("key {n:04}").as_bytes(), vec![n as u8; n as usize])?;
+            other.put(n.to_be_bytes(), b"value")?;
         }
         store.delete(b"key 0007")?;
         store.delete_range(b"key 0010", b"key 0020")?;
         store.flush()?;
         store.default_keyspace().compact(None, None)?;
         for n in 0..50u32 {
-            store.delete_range(&n.to_be_bytes(), &(n + 3).to_be_bytes())?;
-            other.put(&n.to_be_bytes(), &[1; 300])?;
+            store.delete_range(n.to_be_bytes(), (n + 3).to_be_bytes())?;
+            other.put(n.to_be_bytes(), [1; 300])?;
         }
         store.sync()
     };

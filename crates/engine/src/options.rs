@@ -29,6 +29,16 @@ pub enum Durability {
     Synced,
 }
 
+/// `buffered` or `synced`: as properties show it.
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Buffered => "buffered",
+            Durability::Synced => "synced",
+        })
+    }
+}
+
 impl From<Durability> for situ_log::Durability {
     fn from(durability: Durability) -> situ_log::Durability {
         match durability {
@@ -187,18 +197,24 @@ impl Options {
     /// The options by name, but for those that only count at opening and those of keyspaces.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let mut named = vec![
-            ("durability", format!("{:?}", self.durability)),
+            ("durability", self.durability.to_string()),
             ("cache_bytes", self.cache_bytes.to_string()),
             ("open_tables_max", self.open_tables_max.to_string()),
             ("log_bytes_max", self.log_bytes_max.to_string()),
             ("compaction_threads", self.compaction_threads.to_string()),
             ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
             ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
-            ("fast_disk_bytes_per_s", format!("{:?}", self.fast_disk_bytes_per_s)),
+            (
+                "fast_disk_bytes_per_s",
+                self.fast_disk_bytes_per_s.map_or("none".to_owned(), |(low, high)| format!("{low} to {high}")),
+            ),
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
         ];
-        if self.ablation != Ablation::default() {
-            named.push(("ablation", format!("{:?}", self.ablation)));
+        if self.ablation.serial_log {
+            named.push(("serial_log", "true".to_owned()));
+        }
+        if let Some(level) = self.ablation.pinned_level {
+            named.push(("pinned_level", level.to_string()));
         }
         named
     }
@@ -299,10 +315,11 @@ impl KeyspaceOptions {
     /// The options by name.
     pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
         let filter = self.compaction_filter.as_ref().map_or("none".to_owned(), |filter| filter.name().to_owned());
+        let compression: Vec<String> = self.compression.iter().map(ToString::to_string).collect();
         vec![
             ("memtable_bytes", self.memtable_bytes.to_string()),
             ("memtables_max", self.memtables_max.to_string()),
-            ("compression", format!("{:?}", self.compression)),
+            ("compression", compression.join(", ")),
             ("block_bytes", self.block_bytes.to_string()),
             ("filter_bits_per_key", self.filter_bits_per_key.to_string()),
             ("level0_tables", self.level0_tables.to_string()),

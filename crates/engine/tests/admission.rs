@@ -97,11 +97,11 @@ fn a_write_that_finds_all_memtables_full_is_pending_and_woken_by_the_flush() {
         for_each_seed(0, 10, |seed| {
             World::run(seed, |world| {
                 let (mut future, number) = world.fill(durability);
-                assert_eq!(world.store.get(&number.to_be_bytes()).unwrap().as_deref(), None);
+                assert_eq!(world.store.get(number.to_be_bytes()).unwrap().as_deref(), None);
                 wait(&world.env, &mut future).unwrap();
                 assert!(world.store.statistics().flushes > 0);
                 let value = [number as u8; VALUE_BYTES];
-                assert_eq!(world.store.get(&number.to_be_bytes()).unwrap().as_deref(), Some(&value[..]));
+                assert_eq!(world.store.get(number.to_be_bytes()).unwrap().as_deref(), Some(&value[..]));
                 let properties = world.store.properties();
                 assert_eq!((properties.writes_waiting, properties.waiting_bytes), (0, 0));
                 world.store.close().unwrap();
@@ -149,7 +149,7 @@ fn a_write_takes_place_though_its_future_is_dropped_before_it_begins() {
             wait(&world.env, &mut kept).unwrap();
             world.store.close().unwrap();
             let reopened = open(&world.env, &world.volume);
-            assert!(reopened.get(&number.to_be_bytes()).unwrap().is_some());
+            assert!(reopened.get(number.to_be_bytes()).unwrap().is_some());
             assert_eq!(reopened.get(b"dropped").unwrap().as_deref(), Some(&[1; VALUE_BYTES][..]));
             assert_eq!(reopened.get(b"kept").unwrap().as_deref(), Some(&[2; VALUE_BYTES][..]));
             reopened.close().unwrap();
@@ -177,7 +177,7 @@ fn promise_7_a_store_that_closes_answers_the_writes_that_wait() {
             waiters.iter().for_each(|waiter| waiter.join().unwrap());
             assert!(matches!(world.put(b"late", b"", Durability::Buffered), Err(Error::Closed)));
             let reopened = open(&world.env, &world.volume);
-            assert_eq!(reopened.get(&number.to_be_bytes()).unwrap().as_deref(), None);
+            assert_eq!(reopened.get(number.to_be_bytes()).unwrap().as_deref(), None);
             reopened.close().unwrap();
         });
     });
@@ -333,9 +333,9 @@ fn promise_8_batches_that_wait_are_bounded_by_the_memory_they_hold() {
         let keyspace = world.store.default_keyspace();
         let small_in_large = |n: u8| {
             let mut batch = WriteBatch::new();
-            batch.put_in(keyspace, b"large", &vec![0; 8 << 20]).unwrap();
+            batch.put_in(keyspace, b"large", vec![0; 8 << 20]).unwrap();
             batch.clear();
-            batch.put_in(keyspace, &[n], b"small").unwrap();
+            batch.put_in(keyspace, [n], b"small").unwrap();
             batch
         };
         let mut futures = Vec::new();
@@ -360,7 +360,7 @@ fn promise_8_small_writes_that_wait_are_bounded_by_the_memory_they_take() {
     World::run(3, |world| {
         let (first, _) = world.fill(Durability::Buffered);
         drop(first);
-        let put = |n: u32| world.store.put_async(&n.to_be_bytes(), &[], Durability::Buffered);
+        let put = |n: u32| world.store.put_async(n.to_be_bytes(), [], Durability::Buffered);
         // Nobody needs to keep the futures, whose memory is the caller's.
         let (taken, refused) = (0..300_000).find_map(|n| Some((n, put(n).err()?))).expect("the room has no end");
         assert!(matches!(refused, Error::TooManyWaiting { .. }), "{refused}");
@@ -384,7 +384,7 @@ fn writes_are_slowed_without_blocking() {
             let mut futures = Vec::new();
             for n in 0..2000u32 {
                 let mut batch = WriteBatch::new();
-                batch.put_in(world.store.default_keyspace(), &n.to_be_bytes(), &[n as u8; VALUE_BYTES]).unwrap();
+                batch.put_in(world.store.default_keyspace(), n.to_be_bytes(), [n as u8; VALUE_BYTES]).unwrap();
                 let before = world.env.clock.now();
                 futures.push(world.store.write_async(batch, Durability::Buffered).unwrap());
                 assert!(world.env.clock.now() - before < AT_ONCE);
@@ -442,8 +442,8 @@ fn threads_write_and_drop_while_the_store_is_full() {
                         let mut batch = WriteBatch::new();
                         let number = n.to_be_bytes();
                         let keyspace = store.default_keyspace();
-                        batch.put_in(keyspace, &[&[b'a', thread], &number[..]].concat(), &[n as u8; 400]).unwrap();
-                        batch.put_in(keyspace, &[b'z', thread], &number).unwrap();
+                        batch.put_in(keyspace, [&[b'a', thread], &number[..]].concat(), [n as u8; 400]).unwrap();
+                        batch.put_in(keyspace, [b'z', thread], number).unwrap();
                         let durability = if n % 50 == 0 { Durability::Synced } else { Durability::Buffered };
                         let future = store.write_async(batch, durability).unwrap();
                         waited += u32::from(!future.has_begun());
@@ -472,7 +472,7 @@ fn threads_write_and_drop_while_the_store_is_full() {
     // A blocking write begins after all that were called before it.
     store.put(b"behind", b"").unwrap();
     for thread in 0..THREADS {
-        let last = store.get(&[b'z', thread]).unwrap().expect("many batches were taken");
+        let last = store.get([b'z', thread]).unwrap().expect("many batches were taken");
         assert_eq!(&last[..], (WRITES - 1).to_be_bytes(), "the last write of a thread is not the newest");
         for n in 0..WRITES {
             let key = [&[b'a', thread], &n.to_be_bytes()[..]].concat();

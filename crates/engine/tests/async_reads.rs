@@ -50,7 +50,7 @@ fn small() -> Options {
 fn cold(directory: &std::path::Path) -> Store {
     let store = Store::open_with(directory, small()).unwrap();
     for n in 0..5000u32 {
-        store.put(&n.to_be_bytes(), &[n as u8; 60]).unwrap();
+        store.put(n.to_be_bytes(), [n as u8; 60]).unwrap();
     }
     store.flush().unwrap();
     store.close().unwrap();
@@ -68,24 +68,24 @@ fn cached_blocks_are_read_on_the_callers_thread() {
     let store = cold(directory.path());
     let key = 1234u32.to_be_bytes();
     let keyspace = store.default_keyspace();
-    assert!(keyspace.get_with(&key, &in_memory()).unwrap_err().is_not_in_memory());
+    assert!(keyspace.get_with(key, &in_memory()).unwrap_err().is_not_in_memory());
     assert!(keyspace.cursor(in_memory()).and_then(|mut i| i.seek(&key)).unwrap_err().is_not_in_memory());
-    let refused = now(store.get_async(&key, &in_memory()).unwrap()).expect("no thread is asked");
+    let refused = now(store.get_async(key, &in_memory()).unwrap()).expect("no thread is asked");
     assert!(refused.unwrap_err().is_not_in_memory());
 
     // Read once, it is in the cache, and nobody else's thread is needed.
-    assert_eq!(wait(store.get_async(&key, &ReadOptions::default()).unwrap()).unwrap().as_deref(), Some(&[210; 60][..]));
-    let found = now(store.get_async(&key, &ReadOptions::default()).unwrap()).expect("it is in the cache");
+    assert_eq!(wait(store.get_async(key, &ReadOptions::default()).unwrap()).unwrap().as_deref(), Some(&[210; 60][..]));
+    let found = now(store.get_async(key, &ReadOptions::default()).unwrap()).expect("it is in the cache");
     assert_eq!(found.unwrap().as_deref(), Some(&[210; 60][..]));
     let keys = [key, 1235u32.to_be_bytes()];
     assert!(now(store.multi_get_async(&keys, &ReadOptions::default()).unwrap()).expect("the same block").is_ok());
-    assert_eq!(keyspace.get_with(&key, &in_memory()).unwrap().as_deref(), Some(&[210; 60][..]));
+    assert_eq!(keyspace.get_with(key, &in_memory()).unwrap().as_deref(), Some(&[210; 60][..]));
     // The filter, which is in memory too, knows that this key is not there.
     assert!(keyspace.get_with(b"absent", &in_memory()).unwrap().is_none());
 
     // A lookup that memory could not answer counts as one miss, not as two.
     let before = store.properties().cache_misses;
-    wait(store.get_async(&4000u32.to_be_bytes(), &ReadOptions::default()).unwrap()).unwrap();
+    wait(store.get_async(4000u32.to_be_bytes(), &ReadOptions::default()).unwrap()).unwrap();
     assert_eq!(store.properties().cache_misses - before, 1);
     store.close().unwrap();
 }
@@ -102,13 +102,13 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
     };
     let store = open();
     for n in 0..5000u32 {
-        store.put(&n.to_be_bytes(), &[n as u8; 60]).unwrap();
+        store.put(n.to_be_bytes(), [n as u8; 60]).unwrap();
     }
     store.flush().unwrap();
     let (mut at_once, mut later) = (0, 0);
     for n in 0..5000u32 {
         // With an index block to be read as well in some tables; and a table has to be open.
-        let read = store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let read = store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap();
         let mut read = pin!(read);
         let found = match read.as_mut().poll(&mut Context::from_waker(Waker::noop())) {
             Poll::Ready(found) => (at_once += 1, found).1,
@@ -122,7 +122,7 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
     let keys: Vec<u32> = page.iter().map(|entry| u32::from_be_bytes(entry.key[..].try_into().unwrap())).collect();
     assert_eq!(keys, (0..5000).collect::<Vec<_>>());
     // Only of what memory knows: nothing is read.
-    assert!(now(store.get_async(&7u32.to_be_bytes(), &in_memory()).unwrap()).unwrap().unwrap_err().is_not_in_memory());
+    assert!(now(store.get_async(7u32.to_be_bytes(), &in_memory()).unwrap()).unwrap().unwrap_err().is_not_in_memory());
     store.close().unwrap();
 }
 
@@ -155,11 +155,11 @@ fn pages_of_a_scan_follow_each_other_like_an_iterator() {
         }
     }
     let snapshot = store.snapshot().unwrap();
-    store.delete_range(&1000u32.to_be_bytes(), &2000u32.to_be_bytes()).unwrap();
+    store.delete_range(1000u32.to_be_bytes(), 2000u32.to_be_bytes()).unwrap();
     for (entries_max, bytes_max) in [(1, 1 << 20), (7, 1 << 20), (100_000, 500), (1000, 1 << 20), (0, 0)] {
         for reverse in [false, true] {
             let (lower, upper) = (rng.below(1500) as u32, 1500 + rng.below(1500) as u32);
-            let read = ReadOptions::default().range(&lower.to_be_bytes(), &upper.to_be_bytes()).at(&snapshot);
+            let read = ReadOptions::default().range(lower.to_be_bytes(), upper.to_be_bytes()).at(&snapshot);
             let range = lower.to_be_bytes().to_vec()..upper.to_be_bytes().to_vec();
             let mut expected: Vec<_> = model.range(range).map(|(k, v)| (k.clone(), v.clone())).collect();
             if reverse {
@@ -185,7 +185,7 @@ fn pages_of_a_scan_follow_each_other_like_an_iterator() {
 fn a_scan_that_memory_knows_is_ready_at_once() {
     let directory = tempfile::tempdir().unwrap();
     let store = cold(directory.path());
-    let read = ReadOptions::default().range(&100u32.to_be_bytes(), &300u32.to_be_bytes());
+    let read = ReadOptions::default().range(100u32.to_be_bytes(), 300u32.to_be_bytes());
     let mut options = ScanOptions { read, ..ScanOptions::default() };
     let mut memory_only = options.clone();
     memory_only.read.memory_only = true;
@@ -194,7 +194,7 @@ fn a_scan_that_memory_knows_is_ready_at_once() {
     assert_eq!(wait(store.scan_async(&options).unwrap()).unwrap().len(), 200);
     assert_eq!(now(store.scan_async(&options).unwrap()).expect("all is in the cache").unwrap().len(), 200);
     // The first half is in memory: the caller's thread has put it on the page, another one goes on.
-    options.read = ReadOptions::default().range(&200u32.to_be_bytes(), &4000u32.to_be_bytes());
+    options.read = ReadOptions::default().range(200u32.to_be_bytes(), 4000u32.to_be_bytes());
     options.entries_max = 10_000;
     let page = wait(store.scan_async(&options).unwrap()).unwrap();
     let keys: Vec<u32> = page.iter().map(|e| u32::from_be_bytes(e.key[..].try_into().unwrap())).collect();
@@ -215,7 +215,7 @@ fn a_store_with_as_many_requests_as_it_likes_says_so() {
     for n in 0..2000u32 {
         busy += usize::from(store.is_busy());
         wait(store.ready());
-        futures.push(store.put_async(&n.to_be_bytes(), b"value", Durability::Synced).unwrap());
+        futures.push(store.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap());
         most = most.max(store.properties().requests_outstanding);
     }
     assert!(most <= 16, "{most} requests, with one caller that held back");
@@ -223,10 +223,10 @@ fn a_store_with_as_many_requests_as_it_likes_says_so() {
     futures.into_iter().for_each(|future| wait(future).unwrap());
     assert_eq!(store.properties().requests_outstanding, 0);
     store.flush().unwrap();
-    let reads: Vec<_> = (0..2000u32).map(|n| store.get_async(&n.to_be_bytes(), &in_memory()).unwrap()).collect();
+    let reads: Vec<_> = (0..2000u32).map(|n| store.get_async(n.to_be_bytes(), &in_memory()).unwrap()).collect();
     drop(reads);
     let reads: Vec<_> =
-        (0..2000u32).map(|n| store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap()).collect();
+        (0..2000u32).map(|n| store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap()).collect();
     reads.into_iter().for_each(|read| assert!(wait(read).unwrap().is_some()));
     wait(store.ready());
     // The last thread to read may not have told yet.
@@ -274,7 +274,7 @@ fn whoever_waits_for_a_busy_store_is_woken() {
                                 event.wait(seen, None);
                             }
                             let key = (caller * 1000 + n).to_be_bytes();
-                            if store.put_async(&key, &[7; 100], Durability::Synced).is_err() {
+                            if store.put_async(key, [7; 100], Durability::Synced).is_err() {
                                 break;
                             }
                         }

@@ -75,7 +75,7 @@ fn overload(seed: u64, plan: FaultPlan, writers: u64, writes: u64) -> Met {
                         let mut value = vec![0; VALUE_BYTES];
                         rng.fill(&mut value);
                         let before = env.clock.now();
-                        store.put(&rng.next_u64().to_be_bytes(), &value).unwrap();
+                        store.put(rng.next_u64().to_be_bytes(), &value).unwrap();
                         let waited = (env.clock.now() - before).as_nanos() as u64;
                         longest.fetch_max(waited, Ordering::Relaxed);
                         if n % 16 == 0 {
@@ -156,9 +156,9 @@ fn promise_8_memory_stays_within_what_is_configured() {
                     rng.fill(&mut value);
                     let key = rng.below(1 << 20).to_be_bytes();
                     let durability = if n % 500 == 0 { Durability::Synced } else { Durability::Buffered };
-                    store.default_keyspace().put_with(&key, &value, durability).unwrap();
+                    store.default_keyspace().put_with(key, &value, durability).unwrap();
                     if n % 8 == 0 {
-                        store.get(&rng.below(1 << 20).to_be_bytes()).unwrap();
+                        store.get(rng.below(1 << 20).to_be_bytes()).unwrap();
                         let properties = store.properties();
                         most.fetch_max(properties.memtable_bytes + properties.cache_bytes, Ordering::Relaxed);
                     }

@@ -54,14 +54,14 @@ fn with_store(options: Options, test: impl FnOnce(&Store)) {
 #[test]
 fn ten_thousand_synced_writes_can_be_under_way() {
     with_store(small(), |store| {
-        let begin = |n: u32| store.put_async(&n.to_be_bytes(), &n.to_le_bytes(), Durability::Synced).unwrap();
+        let begin = |n: u32| store.put_async(n.to_be_bytes(), n.to_le_bytes(), Durability::Synced).unwrap();
         let futures: Vec<_> = (0..10_000).map(begin).collect();
         // The order in which they are asked does not matter.
         for future in futures.into_iter().rev() {
             wait(future).unwrap();
         }
         for n in 0..10_000u32 {
-            assert_eq!(store.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&n.to_le_bytes()[..]));
+            assert_eq!(store.get(n.to_be_bytes()).unwrap().as_deref(), Some(&n.to_le_bytes()[..]));
         }
         let syncs = store.properties().log_syncs;
         assert!(syncs < 5000, "{syncs} syncs for ten thousand writes: they do not share");
@@ -72,10 +72,10 @@ fn ten_thousand_synced_writes_can_be_under_way() {
 fn ten_thousand_reads_can_be_under_way() {
     with_store(small(), |store| {
         for n in 0..10_000u32 {
-            store.put(&n.to_be_bytes(), &[n as u8; 40]).unwrap();
+            store.put(n.to_be_bytes(), [n as u8; 40]).unwrap();
         }
         store.flush().unwrap();
-        let begin = |n: u32| store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap();
+        let begin = |n: u32| store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap();
         let futures: Vec<_> = (0..10_100).map(begin).collect();
         for (n, future) in futures.into_iter().enumerate() {
             let expected = (n < 10_000).then(|| vec![n as u8; 40]);
@@ -88,12 +88,12 @@ fn ten_thousand_reads_can_be_under_way() {
 fn a_write_takes_place_though_its_future_is_dropped() {
     with_store(small(), |store| {
         for n in 0..1000u32 {
-            drop(store.put_async(&n.to_be_bytes(), b"v", Durability::Synced).unwrap());
-            drop(store.get_async(&n.to_be_bytes(), &ReadOptions::default()).unwrap());
+            drop(store.put_async(n.to_be_bytes(), b"v", Durability::Synced).unwrap());
+            drop(store.get_async(n.to_be_bytes(), &ReadOptions::default()).unwrap());
         }
         // Writes are applied in order: when a later one is done, so are all earlier ones.
         store.default_keyspace().put_with(b"last", b"v", Durability::Synced).unwrap();
-        assert!((0..1000u32).all(|n| store.get(&n.to_be_bytes()).unwrap().is_some()));
+        assert!((0..1000u32).all(|n| store.get(n.to_be_bytes()).unwrap().is_some()));
     });
 }
 
@@ -104,7 +104,7 @@ fn futures_outlive_the_store() {
     store.put(b"k", b"v").unwrap();
     store.flush().unwrap();
     let writes: Vec<_> =
-        (0..500u32).map(|n| store.put_async(&n.to_be_bytes(), b"v", Durability::Synced).unwrap()).collect();
+        (0..500u32).map(|n| store.put_async(n.to_be_bytes(), b"v", Durability::Synced).unwrap()).collect();
     let reads: Vec<_> = (0..500).map(|_| store.get_async(b"k", &ReadOptions::default()).unwrap()).collect();
     store.close().unwrap();
     for write in writes {
@@ -239,11 +239,11 @@ fn approximate_bytes_are_about_right() {
         for n in 0..4000u32 {
             let mut value = [0; 100];
             rng.fill(&mut value);
-            store.put(&n.to_be_bytes(), &value).unwrap();
+            store.put(n.to_be_bytes(), value).unwrap();
         }
         store.default_keyspace().compact(None, None).unwrap();
         let keyspace = store.default_keyspace();
-        let bytes = |from: u32, to: u32| keyspace.approximate_bytes(&from.to_be_bytes(), &to.to_be_bytes()).unwrap();
+        let bytes = |from: u32, to: u32| keyspace.approximate_bytes(from.to_be_bytes(), to.to_be_bytes()).unwrap();
         let total = keyspace.properties().table_bytes;
         assert!((total * 9 / 10..=total).contains(&bytes(0, 5000)), "{} of {total}", bytes(0, 5000));
         for (from, to) in [(0, 2000), (1000, 3000), (2000, 4000), (100, 3900)] {
@@ -265,7 +265,7 @@ fn an_iterator_goes_on_when_its_keyspace_is_dropped() {
         let keyspace = store.create_keyspace("doomed", small().keyspace).unwrap();
         let mut model = Model::new();
         for n in 0..3000u32 {
-            keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+            keyspace.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
             model.insert(n.to_be_bytes().to_vec(), vec![n as u8; 50]);
         }
         let mut iterator = keyspace.cursor(ReadOptions::default()).unwrap();
@@ -299,7 +299,7 @@ fn the_files_of_a_dropped_keyspace_go_when_nobody_reads_them() {
     };
     let keyspace = store.create_keyspace("doomed", small().keyspace).unwrap();
     for n in 0..3000u32 {
-        keyspace.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+        keyspace.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
     }
     keyspace.flush().unwrap();
     store.wait_idle().unwrap();
@@ -318,14 +318,14 @@ fn a_snapshot_survives_compactions_and_holds_back_no_more_than_it_must() {
     with_store(small(), |store| {
         let write = |round: u8| {
             for n in 0..500u32 {
-                store.put(&n.to_be_bytes(), &[round; 100]).unwrap();
+                store.put(n.to_be_bytes(), [round; 100]).unwrap();
             }
         };
         write(1);
         let snapshot = store.snapshot().unwrap();
         let before = contents(store.default_keyspace(), Some(&snapshot));
         (2..10).for_each(write);
-        store.default_keyspace().delete_range(&0u32.to_be_bytes(), &250u32.to_be_bytes()).unwrap();
+        store.default_keyspace().delete_range(0u32.to_be_bytes(), 250u32.to_be_bytes()).unwrap();
         store.default_keyspace().compact(None, None).unwrap();
         compare(store.default_keyspace(), &before, Some(&snapshot), "after a compaction");
         let entries = |store: &Store| store.default_keyspace().tables().iter().map(|t| t.entries).sum::<u64>();
@@ -380,26 +380,26 @@ fn approximate_bytes_count_memtables_if_asked_to() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
-    let put_all = || (0..10_000u32).for_each(|n| keyspace.put(&n.to_be_bytes(), &[1; 100]).unwrap());
+    let put_all = || (0..10_000u32).for_each(|n| keyspace.put(n.to_be_bytes(), [1; 100]).unwrap());
     put_all();
     let (low, middle, high) = (0u32.to_be_bytes(), 5_000u32.to_be_bytes(), 10_000u32.to_be_bytes());
     let in_memory = SizeOptions::default().include_memtables(true);
-    assert_eq!(keyspace.approximate_bytes(&low, &high).unwrap(), 0, "tables alone are counted by default");
-    let whole = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
+    assert_eq!(keyspace.approximate_bytes(low, high).unwrap(), 0, "tables alone are counted by default");
+    let whole = keyspace.approximate_bytes_with(low, high, &in_memory).unwrap();
     assert!((1_000_000..2_500_000).contains(&whole), "{whole} bytes for 1.04 MB");
-    let half = keyspace.approximate_bytes_with(&low, &middle, &in_memory).unwrap();
+    let half = keyspace.approximate_bytes_with(low, middle, &in_memory).unwrap();
     assert!((whole / 3..whole * 2 / 3).contains(&half), "{half} of {whole} bytes for a half");
     store.flush().unwrap();
-    let tables = keyspace.approximate_bytes(&low, &high).unwrap();
+    let tables = keyspace.approximate_bytes(low, high).unwrap();
     assert!(tables > 0);
-    assert_eq!(keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap(), tables, "nothing is in memory");
+    assert_eq!(keyspace.approximate_bytes_with(low, high, &in_memory).unwrap(), tables, "nothing is in memory");
     put_all();
-    let both = keyspace.approximate_bytes_with(&low, &high, &in_memory).unwrap();
+    let both = keyspace.approximate_bytes_with(low, high, &in_memory).unwrap();
     assert!(both > tables + 1_000_000);
     let mut memory_only = in_memory;
     memory_only.include_tables = false;
-    assert_eq!(keyspace.approximate_bytes_with(&low, &high, &memory_only).unwrap(), both - tables);
-    assert_eq!(keyspace.approximate_bytes_with(&high, &low, &in_memory).unwrap(), 0);
+    assert_eq!(keyspace.approximate_bytes_with(low, high, &memory_only).unwrap(), both - tables);
+    assert_eq!(keyspace.approximate_bytes_with(high, low, &in_memory).unwrap(), 0);
     store.close().unwrap();
 }
 
@@ -408,22 +408,22 @@ fn ranges_are_deleted_durably_or_without_blocking() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
-    (0..40u8).for_each(|n| keyspace.put(&[n], b"v").unwrap());
+    (0..40u8).for_each(|n| keyspace.put([n], b"v").unwrap());
     let syncs = || store.properties().log_syncs;
     let before = syncs();
-    keyspace.delete_range_with(&[0], &[10], Durability::Buffered).unwrap();
+    keyspace.delete_range_with([0], [10], Durability::Buffered).unwrap();
     assert_eq!(syncs(), before);
-    keyspace.delete_range_with(&[10], &[20], Durability::Synced).unwrap();
+    keyspace.delete_range_with([10], [20], Durability::Synced).unwrap();
     assert!(syncs() > before);
-    wait(keyspace.delete_range_async(&[20], &[25], Durability::Synced).unwrap()).unwrap();
-    wait(store.delete_range_async(&[25], &[30], Durability::Buffered).unwrap()).unwrap();
-    wait(store.delete_async(&[39], Durability::Synced).unwrap()).unwrap();
+    wait(keyspace.delete_range_async([20], [25], Durability::Synced).unwrap()).unwrap();
+    wait(store.delete_range_async([25], [30], Durability::Buffered).unwrap()).unwrap();
+    wait(store.delete_async([39], Durability::Synced).unwrap()).unwrap();
     // No change, and nothing to wait for.
-    let empty = store.delete_range_async(&[5], &[5], Durability::Synced).unwrap();
+    let empty = store.delete_range_async([5], [5], Durability::Synced).unwrap();
     assert!(empty.is_done());
     wait(empty).unwrap();
     wait(store.write_async(WriteBatch::new(), Durability::Synced).unwrap()).unwrap();
-    let left: Vec<u8> = (0..40).filter(|n| keyspace.contains(&[*n]).unwrap()).collect();
+    let left: Vec<u8> = (0..40).filter(|n| keyspace.contains([*n]).unwrap()).collect();
     assert_eq!(left, (30..39).collect::<Vec<u8>>());
     store.close().unwrap();
     assert!(matches!(store.write_async(WriteBatch::new(), Durability::Synced), Err(Error::Closed)));
@@ -435,14 +435,14 @@ fn many_keys_are_read_without_blocking() {
     let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     for n in 0..100u32 {
-        keyspace.put(&n.to_be_bytes(), &n.to_le_bytes()).unwrap();
+        keyspace.put(n.to_be_bytes(), n.to_le_bytes()).unwrap();
     }
     store.flush().unwrap();
     let snapshot = store.snapshot().unwrap();
     for n in 50..60u32 {
-        keyspace.put(&n.to_be_bytes(), b"newer").unwrap();
+        keyspace.put(n.to_be_bytes(), b"newer").unwrap();
     }
-    keyspace.delete(&51u32.to_be_bytes()).unwrap();
+    keyspace.delete(51u32.to_be_bytes()).unwrap();
     // Out of order, some twice, some absent, some in memory only and some on disk only.
     let keys: Vec<[u8; 4]> = [99u32, 3, 50, 51, 3, 7000, 58, 0].map(u32::to_be_bytes).to_vec();
     for options in [ReadOptions::default(), ReadOptions::default().at(&snapshot)] {
@@ -478,7 +478,7 @@ fn a_listener_hears_when_writers_are_stopped_and_resumed() {
         let slow = Rule::new(Fault::Delay(Duration::from_secs(1))).on(&[Operation::Create]).files(&[FileKind::Table]);
         volume.set_faults(FaultPlan::none().with(slow));
         for n in 0..100u32 {
-            store.put(&n.to_be_bytes(), &[0; 1000]).unwrap();
+            store.put(n.to_be_bytes(), [0; 1000]).unwrap();
         }
         store.wait_idle().unwrap();
         executor.env().clock.sleep(Duration::from_secs(10));
@@ -551,10 +551,10 @@ fn a_compaction_leaves_the_cache_as_warm_and_no_fuller() {
     with_store(options, |store| {
         let keyspace = store.default_keyspace();
         let key = |n: u32| n.wrapping_mul(0x9e37_79b1).to_be_bytes();
-        let put_all = |byte: u8| (0..20_000u32).for_each(|n| store.put(&key(n), &[byte; 100]).unwrap());
+        let put_all = |byte: u8| (0..20_000u32).for_each(|n| store.put(key(n), [byte; 100]).unwrap());
         let read_all = |byte: u8| {
             let before = store.properties().cache_misses;
-            (0..20_000u32).for_each(|n| assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&[byte; 100][..])));
+            (0..20_000u32).for_each(|n| assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&[byte; 100][..])));
             store.properties().cache_misses - before
         };
         put_all(1);
@@ -588,8 +588,8 @@ fn a_memtable_that_is_nearly_full_ends_with_its_log_file() {
     with_store(options, |store| {
         let other = store.create_keyspace("other", KeyspaceOptions::default()).unwrap();
         store.flush().unwrap();
-        (0..250u32).for_each(|n| other.put(&n.to_be_bytes(), &[1; 1000]).unwrap());
-        (0..900u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 1000]).unwrap());
+        (0..250u32).for_each(|n| other.put(n.to_be_bytes(), [1; 1000]).unwrap());
+        (0..900u32).for_each(|n| store.put(n.to_be_bytes(), [2; 1000]).unwrap());
         store.wait_idle().unwrap();
         assert_eq!((store.statistics().flushes, other.properties().table_bytes), (1, 0));
         let logs = store.properties().log_bytes;
@@ -604,13 +604,13 @@ fn little_is_left_beside_the_tables_after_everything_is_compacted() {
     options.keyspace.memtable_bytes = 32 << 20;
     options.keyspace.compression = vec![Compression::None];
     with_store(options, |store| {
-        (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[1; 500]).unwrap());
+        (0..150_000u32).for_each(|n| store.put(n.to_be_bytes(), [1; 500]).unwrap());
         store.default_keyspace().compact(None, None).unwrap();
         let (logs, tables) = (store.properties().log_bytes, store.default_keyspace().properties().table_bytes);
         assert!(logs <= 5 << 20, "{logs} bytes of log files beside {tables} of tables");
         // It grows again when it is needed.
-        (0..150_000u32).for_each(|n| store.put(&n.to_be_bytes(), &[2; 500]).unwrap());
-        assert_eq!(store.get(&77u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
+        (0..150_000u32).for_each(|n| store.put(n.to_be_bytes(), [2; 500]).unwrap());
+        assert_eq!(store.get(77u32.to_be_bytes()).unwrap().as_deref(), Some(&[2; 500][..]));
     });
 }
 

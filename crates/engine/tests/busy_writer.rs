@@ -25,7 +25,7 @@ impl Busy {
             return;
         }
         for n in 0..200u32 {
-            self.writer.put(&n.to_be_bytes(), &[7; 1000]).unwrap();
+            self.writer.put(n.to_be_bytes(), [7; 1000]).unwrap();
         }
         self.writer.flush().unwrap();
         self.writer.wait_idle().unwrap();

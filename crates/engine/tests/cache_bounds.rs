@@ -23,9 +23,9 @@ fn delete_and_scan(store: &Store, rng: &mut Rng, rounds: u64) -> Vec<Cursor> {
     let mut iterators = Vec::new();
     for round in 0..rounds {
         for n in 0..300 {
-            store.put(&key(rng.below(1 << 20)), &[round as u8; 100]).unwrap();
+            store.put(key(rng.below(1 << 20)), [round as u8; 100]).unwrap();
             let begin = rng.below(1 << 20);
-            store.delete_range(&key(begin), &key(begin + 1 + rng.below(50))).unwrap();
+            store.delete_range(key(begin), key(begin + 1 + rng.below(50))).unwrap();
             if n % 50 == 0 {
                 check(store);
             }

@@ -88,7 +88,7 @@ impl World {
     fn fill(&self, store: &Store, count: u64) -> Result<(), Error> {
         let first = self.acknowledged.load(Ordering::SeqCst);
         for n in first..first + count {
-            store.default_keyspace().put_with(&n.to_be_bytes(), &value(n), Durability::Synced)?;
+            store.default_keyspace().put_with(n.to_be_bytes(), value(n), Durability::Synced)?;
             self.acknowledged.store(n + 1, Ordering::SeqCst);
             if n % 50 == 20 {
                 store.flush()?;
@@ -119,10 +119,10 @@ impl World {
     fn holds(&self, store: &Store, what: &str) {
         let acknowledged = self.acknowledged.load(Ordering::SeqCst);
         for n in 0..acknowledged {
-            let found = store.get(&n.to_be_bytes()).unwrap();
+            let found = store.get(n.to_be_bytes()).unwrap();
             assert!(found.as_deref() == Some(&value(n)[..]), "{what}: key {n} of {acknowledged} is not there");
         }
-        assert!(store.get(&(acknowledged + 1).to_be_bytes()).unwrap().is_none(), "{what}: nobody has written this");
+        assert!(store.get((acknowledged + 1).to_be_bytes()).unwrap().is_none(), "{what}: nobody has written this");
     }
 }
 
@@ -191,7 +191,7 @@ fn opens(left: &World, way: With, what: &str) -> bool {
     store.close().unwrap();
     let store = left.open(With::None).unwrap_or_else(|error| panic!("{what}, then without: {error}"));
     let key = left.acknowledged.load(Ordering::SeqCst) - 1;
-    assert!(store.get(&key.to_be_bytes()).unwrap().is_some(), "{what}, then without");
+    assert!(store.get(key.to_be_bytes()).unwrap().is_some(), "{what}, then without");
     store.close().unwrap();
     true
 }
@@ -269,7 +269,7 @@ fn promise_1_3_4_a_power_failure_while_a_store_goes_on_without_a_dead_raw_disk()
                 store.default_keyspace().compact(None, None).unwrap();
                 store.close().unwrap();
                 let store = world.open(With::Disk(0)).unwrap();
-                store.put(b"lost", &[1; 100]).unwrap();
+                store.put(b"lost", [1; 100]).unwrap();
                 store.flush().unwrap();
                 store.close().unwrap();
             },

@@ -41,7 +41,7 @@ fn open(executor: &SimExecutor, volume: &SimVolume, seed: u64) -> Store {
 fn burst(store: &Store, rng: &mut Rng, count: u64) -> Vec<WriteFuture> {
     let one = |n: u64| {
         let durability = if rng.chance(0.8) { Durability::Synced } else { Durability::Buffered };
-        store.put_async(&rng.next_u64().to_be_bytes(), &[n as u8; 300], durability).ok()
+        store.put_async(rng.next_u64().to_be_bytes(), [n as u8; 300], durability).ok()
     };
     (0..count).filter_map(one).collect()
 }
@@ -59,7 +59,7 @@ fn promise_7_every_outstanding_write_is_answered_when_the_log_fails() {
             let writer = {
                 let store = store.clone();
                 let job = move || {
-                    let put = |n: u32| store.put(&n.to_le_bytes(), b"blocking");
+                    let put = |n: u32| store.put(n.to_le_bytes(), b"blocking");
                     assert!((0..1000).any(|n| put(n).is_err()), "a log that fails takes writes");
                 };
                 executor.env().executor.spawn("writer", Box::new(job)).unwrap()
@@ -191,7 +191,7 @@ fn a_listener_that_panics_ends_no_thread_of_the_store() {
     options.listener = Some(Arc::clone(&listener) as Arc<dyn Listener>);
     let store = Store::open_with(directory.path(), options).unwrap();
     for n in 0..2000u32 {
-        store.put(&n.to_le_bytes(), &[7; 200]).unwrap();
+        store.put(n.to_le_bytes(), [7; 200]).unwrap();
     }
     store.flush().unwrap();
     assert!(listener.0.load(Ordering::Relaxed) > 1);
@@ -255,7 +255,7 @@ fn no_thread_of_a_compaction_is_left_when_a_store_is_closed() {
     let directory = tempfile::tempdir().unwrap();
     let store = StoreBuilder::new(Options::default()).env(env).open(directory.path()).unwrap();
     for n in 0..2 {
-        store.put(b"key", &[n; 100]).unwrap();
+        store.put(b"key", [n; 100]).unwrap();
         store.flush().unwrap();
     }
     store.default_keyspace().compact(None, None).unwrap();
@@ -290,7 +290,7 @@ fn a_store_whose_last_handle_goes_on_a_thread_of_its_own_is_closed() {
     // A write may be done before it is looked at; then nobody is woken.
     for n in 0..1000u32 {
         let store = open().unwrap();
-        let mut future = store.put_async(b"key", &n.to_le_bytes(), Durability::Synced).unwrap();
+        let mut future = store.put_async(b"key", n.to_le_bytes(), Durability::Synced).unwrap();
         let owner = Arc::new(Owner { store: Mutex::new(Some(store)), seen: Mutex::default() });
         let waker = Waker::from(Arc::clone(&owner));
         if Pin::new(&mut future).poll(&mut Context::from_waker(&waker)).is_ready() {
@@ -408,7 +408,7 @@ fn a_store_that_gets_too_few_threads_has_ended_what_it_began_when_the_caller_is_
         world(seed, |executor, volume, mut rng| {
             let store = open(executor, &volume, seed);
             for n in 0..30u64 {
-                store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+                store.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
             }
             store.close().unwrap();
             volume.set_faults(FaultPlan::none().latency(Duration::from_millis(1)..Duration::from_millis(5)));
@@ -422,7 +422,7 @@ fn a_store_that_gets_too_few_threads_has_ended_what_it_began_when_the_caller_is_
             assert_eq!(volume.changes(), changes, "a store that was never open is at work");
             let store = open(executor, &volume, seed);
             for n in 0..30u64 {
-                assert_eq!(store.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&[n as u8; 100][..]));
+                assert_eq!(store.get(n.to_be_bytes()).unwrap().as_deref(), Some(&[n as u8; 100][..]));
             }
             store.close().unwrap();
         });

@@ -88,7 +88,7 @@ impl Writer {
 fn compactions(env: &Env, store: &Store, keyspaces: &[Keyspace]) {
     for round in 0..2u64 {
         for keyspace in keyspaces {
-            (0..100u64).for_each(|n| keyspace.put(&(n * 2 + round).to_be_bytes(), &[7; 200]).unwrap());
+            (0..100u64).for_each(|n| keyspace.put((n * 2 + round).to_be_bytes(), [7; 200]).unwrap());
         }
         let flushes: Vec<_> = keyspaces
             .iter()
@@ -165,7 +165,7 @@ fn a_long_compaction_is_not_cut_while_writers_wait_for_the_log() {
                 let keyspace = store.create_keyspace(&format!("{sync:?}"), of_keyspaces.clone()).unwrap();
                 for half in 0..2 {
                     let keys = (0..VALUES).filter(|n| n % 2 == half);
-                    keys.for_each(|n| keyspace.put(&n.to_be_bytes(), &[n as u8; VALUE_BYTES]).unwrap());
+                    keys.for_each(|n| keyspace.put(n.to_be_bytes(), [n as u8; VALUE_BYTES]).unwrap());
                     keyspace.flush().unwrap();
                 }
                 volume.set_faults(disk(sync));

@@ -162,7 +162,7 @@ fn write_thread(env: &Env, store: &Store, threads: &Threads, writer: usize, seed
         let text = format!("{n} {}", knew.join(" "));
         let keyspace = store.default_keyspace();
         batch.put_in(keyspace, format!("writer {writer}").as_bytes(), text.as_bytes()).unwrap();
-        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
+        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
         if writer.is_multiple_of(2) {

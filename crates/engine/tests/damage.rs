@@ -543,7 +543,7 @@ fn a_store_in_a_directory_is_verified_and_repaired() {
 
     let store = Store::open(path).unwrap();
     for n in 0..2000u32 {
-        store.put(&n.to_be_bytes(), &[n as u8; 100]).unwrap();
+        store.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
     }
     store.flush().unwrap();
     store.put(b"only in the log", b"kept").unwrap();
@@ -569,7 +569,7 @@ fn a_store_in_a_directory_is_verified_and_repaired() {
     assert!(verify_directory(path, &mut |_| {}).unwrap().is_sound());
     let store = Store::open(path).unwrap();
     assert_eq!(store.get(b"only in the log").unwrap().as_deref(), Some(&b"kept"[..]));
-    let kept = (0..2000u32).filter(|n| store.get(&n.to_be_bytes()).unwrap().is_some()).count();
+    let kept = (0..2000u32).filter(|n| store.get(n.to_be_bytes()).unwrap().is_some()).count();
     let reported = (0..2000u32).filter(|n| report.lost_ranges[0].contains(&n.to_be_bytes())).count();
     assert!(kept < 2000 && kept + reported >= 2000 && reported < 100, "{kept} kept, {reported} reported lost");
     store.close().unwrap();
@@ -601,7 +601,7 @@ fn a_repair_that_failed_can_be_made_again_in_the_same_room() {
         for key in 0..4000u64 {
             let mut value = vec![0; 100];
             rng.fill(&mut value);
-            store.put(&key.to_be_bytes(), &value).unwrap();
+            store.put(key.to_be_bytes(), &value).unwrap();
         }
         store.close().unwrap();
         // All is to be rebuilt from the tables.

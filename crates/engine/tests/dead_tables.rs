@@ -33,7 +33,7 @@ fn files(directory: &Path) -> usize {
 fn replaced(directory: &Path) -> (Store, Cursor) {
     let store = Store::open_with(directory, options()).unwrap();
     for n in 0..ENTRIES {
-        store.put(&n.to_be_bytes(), &[n as u8; 50]).unwrap();
+        store.put(n.to_be_bytes(), [n as u8; 50]).unwrap();
     }
     store.flush().unwrap();
     let mut iterator = store.cursor(ReadOptions::default()).unwrap();
@@ -66,6 +66,6 @@ fn promise_8_an_idle_store_lets_go_of_dead_tables() {
     assert_soon("files of dead tables stay", || files(path) == live);
     assert_soon("descriptors of dead tables stay", || descriptors(path) <= live);
     assert!(store.properties().cache_pinned_bytes < held.1, "what dead tables had pinned stays");
-    assert_eq!(store.get(&7u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]));
+    assert_eq!(store.get(7u32.to_be_bytes()).unwrap().as_deref(), Some(&[7; 50][..]));
     store.close().unwrap();
 }

@@ -166,7 +166,7 @@ fn a_drain_that_failed_can_be_asked_for_again_where_the_next_log_file_was_ready(
         let mut puts = 0..5000u32;
         let mut put = || {
             let n = puts.next().expect("the log goes to another disk");
-            other.put(format!("key {n:06}").as_bytes(), &[1; 100]).unwrap();
+            other.put(format!("key {n:06}").as_bytes(), [1; 100]).unwrap();
             env.clock.sleep(Duration::from_millis(1));
         };
         // The fast disk has no room for the log, and then it has: the current file is at home, and the next one is not.

@@ -239,7 +239,7 @@ fn promise_7_an_idle_keyspace_does_not_keep_the_disk_full() {
                 move || {
                     for number in numbers {
                         let (key, value) = ((number % 20).to_be_bytes(), vec![number as u8; 8 << 10]);
-                        store.put(&key, &value).unwrap_or_else(|error| panic!("write {number}: {error}"));
+                        store.put(key, &value).unwrap_or_else(|error| panic!("write {number}: {error}"));
                     }
                 }
             };
@@ -284,7 +284,7 @@ fn promise_7_a_store_that_was_opened_with_hardly_any_room_goes_on() {
                 .unwrap();
             let mut accepted = 0;
             for n in 0..300u32 {
-                match store.default_keyspace().put_with(b"again and again", &[n as u8; 2000], Durability::Synced) {
+                match store.default_keyspace().put_with(b"again and again", [n as u8; 2000], Durability::Synced) {
                     Ok(_) => accepted += 1,
                     Err(error) => {
                         assert!(error.is_no_space(), "{error}");

@@ -14,7 +14,7 @@ fn write(keyspace: &Keyspace, writer: u64, writes: u64, seed: u64) {
         let value = vec![1; rng.index(3000)];
         let key = [writer as u8, rng.below(4) as u8];
         let durability = if rng.chance(0.3) { Durability::Synced } else { Durability::Buffered };
-        if let Err(error) = keyspace.put_with(&key, &value, durability) {
+        if let Err(error) = keyspace.put_with(key, &value, durability) {
             panic!("write {n} of writer {writer} was refused: {error}");
         }
     }

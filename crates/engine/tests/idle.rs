@@ -71,14 +71,14 @@ fn idles(fast_disk: FastDisk) {
     }
     // Every kind of thread has had something to do.
     for n in 0..20_000u32 {
-        store.put(&n.to_be_bytes(), &[7; 50]).unwrap();
+        store.put(n.to_be_bytes(), [7; 50]).unwrap();
     }
     for n in 0..100u32 {
-        store.default_keyspace().put_with(&n.to_be_bytes(), &[8; 50], Durability::Synced).unwrap();
+        store.default_keyspace().put_with(n.to_be_bytes(), [8; 50], Durability::Synced).unwrap();
         drop(store.put_async(b"k", b"v", Durability::Synced).unwrap());
     }
     store.flush().unwrap();
-    drop(store.get_async(&5u32.to_be_bytes(), &ReadOptions::default()).unwrap());
+    drop(store.get_async(5u32.to_be_bytes(), &ReadOptions::default()).unwrap());
     store.wait_idle().unwrap();
     // Long enough for the last sample of the disks, if there are two.
     std::thread::sleep(Duration::from_millis(2300));

@@ -55,10 +55,10 @@ fn key(writer: u64, n: u64) -> Vec<u8> {
 fn batch(store: &Store, writer: u64, n: u64) -> WriteBatch {
     let keyspace = store.default_keyspace();
     let mut batch = WriteBatch::new();
-    batch.put_in(keyspace, &counter_key(writer), &n.to_le_bytes()).unwrap();
-    batch.put_in(keyspace, &key(writer, n), &value(writer, n)).unwrap();
+    batch.put_in(keyspace, counter_key(writer), n.to_le_bytes()).unwrap();
+    batch.put_in(keyspace, key(writer, n), value(writer, n)).unwrap();
     if n.is_multiple_of(10) {
-        batch.delete_in(keyspace, &key(writer, n + KEYS / 2)).unwrap();
+        batch.delete_in(keyspace, key(writer, n + KEYS / 2)).unwrap();
     }
     batch
 }
@@ -76,7 +76,7 @@ fn expected(writer: u64, slot: u64, n: u64) -> Option<Vec<u8>> {
 }
 
 fn count(store: &Store, writer: u64) -> u64 {
-    let found = store.get(&counter_key(writer)).unwrap();
+    let found = store.get(counter_key(writer)).unwrap();
     found.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()))
 }
 

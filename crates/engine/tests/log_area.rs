@@ -44,9 +44,9 @@ fn log_pages_add_nothing_to_the_metadata_of_the_disk() {
             for n in 0..300u32 {
                 let keyspace = store.default_keyspace();
                 if n % 2 == 0 {
-                    keyspace.put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+                    keyspace.put_with(n.to_be_bytes(), [n as u8; 1000], Durability::Synced).unwrap();
                 } else {
-                    wait(&env, keyspace.put_async(&n.to_be_bytes(), b"value", Durability::Synced).unwrap()).unwrap();
+                    wait(&env, keyspace.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap()).unwrap();
                 }
             }
             assert_eq!(

@@ -136,7 +136,7 @@ fn value(n: u32, round: u32) -> Vec<u8> {
 
 fn fill(store: &Store, round: u32) {
     for n in 0..ENTRIES {
-        store.put(&key(n), &value(n, round)).unwrap();
+        store.put(key(n), value(n, round)).unwrap();
     }
     store.flush().unwrap();
     store.wait_idle().unwrap();
@@ -191,7 +191,7 @@ fn promise_8_open_tables_are_bounded() {
                 let mut rng = Rng::new(thread);
                 while !stop.load(Ordering::Relaxed) {
                     let n = rng.below(u64::from(ENTRIES)) as u32;
-                    let found = store.get(&key(n)).unwrap().expect("it was written");
+                    let found = store.get(key(n)).unwrap().expect("it was written");
                     assert!(*found == value(n, 0)[..] || *found == value(n, 1)[..]);
                     let properties = store.properties();
                     assert!(properties.table_descriptors <= OPEN_MAX && properties.tables_open <= OPEN_MAX);
@@ -231,7 +231,7 @@ fn promise_8_opening_a_large_store_reads_no_table() {
         let (store, counts) = open(directory.path(), read_only);
         assert!(tables(&store) > 200);
         assert_eq!(counts.times.load(Ordering::SeqCst), 0, "read-only: {read_only}");
-        assert_eq!(store.get(&key(5)).unwrap().as_deref(), Some(&value(5, 0)[..]));
+        assert_eq!(store.get(key(5)).unwrap().as_deref(), Some(&value(5, 0)[..]));
         assert!(counts.times.load(Ordering::SeqCst) < 10, "one for each level at most");
         check_all(&store, &contents(0));
         assert!(counts.most.load(Ordering::SeqCst) <= OPEN_MAX);
@@ -281,7 +281,7 @@ fn promise_8_readers_wait_for_a_descriptor_and_nobody_waits_for_ever() {
             let slow =
                 Rule::new(Fault::Delay(Duration::from_micros(300))).on(&[Operation::Read]).files(&[FileKind::Table]);
             volume.set_faults(FaultPlan::none().with(slow));
-            let put = |n: u32| store.put(&key(n), &value(n, 0)).unwrap();
+            let put = |n: u32| store.put(key(n), value(n, 0)).unwrap();
             (0..200).for_each(put);
             let readers: Vec<_> = (0..3u64)
                 .map(|thread| {
@@ -289,7 +289,7 @@ fn promise_8_readers_wait_for_a_descriptor_and_nobody_waits_for_ever() {
                     let read = move || {
                         for n in 0..60u32 {
                             let n = n * 3 % 200;
-                            assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&value(n, 0)[..]), "{thread}");
+                            assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&value(n, 0)[..]), "{thread}");
                             assert!(store.properties().table_descriptors <= bound);
                         }
                     };

@@ -120,7 +120,7 @@ fn promise_3_6_an_old_log_that_rots_behind_a_new_one_is_found() {
                 let store = open(&env, volume, options(64 << 10)).unwrap();
                 let value = [7; 3000];
                 keys.for_each(|n| {
-                    store.default_keyspace().put_with(&key_number(n), &value, Durability::Synced).unwrap();
+                    store.default_keyspace().put_with(key_number(n), value, Durability::Synced).unwrap();
                 });
                 volume.crash(seed).on(&env)
             };
@@ -153,7 +153,7 @@ fn promise_8_openings_that_end_at_once_leave_no_log_files() {
             let env = executor.env();
             let mut volume = SimVolume::new(&env, FaultPlan::none(), seed);
             let mut store = open(&env, &volume, options(16 << 10)).unwrap();
-            (0..20).for_each(|n| store.put(&key_number(n), b"value").unwrap());
+            (0..20).for_each(|n| store.put(key_number(n), b"value").unwrap());
             store.sync().unwrap();
             for life in 0..20 {
                 if life % 3 == 0 {
@@ -162,7 +162,7 @@ fn promise_8_openings_that_end_at_once_leave_no_log_files() {
                 volume = volume.crash(seed ^ life).on(&env);
                 volume.set_faults(no_tables());
                 store = open(&env, &volume, options(16 << 10)).unwrap();
-                assert_eq!(store.get(&key_number(3)).unwrap().as_deref(), Some(&b"value"[..]));
+                assert_eq!(store.get(key_number(3)).unwrap().as_deref(), Some(&b"value"[..]));
                 assert!(files(&volume, is_log) <= 3, "{:?}", volume.list());
             }
         });
@@ -178,20 +178,20 @@ fn closing_ends_what_opening_began() {
             let env = executor.env();
             let volume = SimVolume::new(&env, FaultPlan::none(), seed);
             let store = open(&env, &volume, options(16 << 10)).unwrap();
-            (0..20).for_each(|n| store.put(&key_number(n), b"value").unwrap());
+            (0..20).for_each(|n| store.put(key_number(n), b"value").unwrap());
             store.close().unwrap();
             assert_eq!(files(&volume, is_table), 0);
             open(&env, &volume, options(16 << 10)).unwrap().close().unwrap();
             assert_eq!((files(&volume, is_table), files(&volume, is_log)), (1, 1), "{:?}", volume.list());
             // If it cannot, closing does not wait for ever.
             let store = open(&env, &volume, options(16 << 10)).unwrap();
-            (0..20).for_each(|n| store.put(&key_number(n), b"newer").unwrap());
+            (0..20).for_each(|n| store.put(key_number(n), b"newer").unwrap());
             store.close().unwrap();
             volume.set_faults(no_tables());
             open(&env, &volume, options(16 << 10)).unwrap().close().unwrap();
             volume.set_faults(FaultPlan::none());
             let store = open(&env, &volume, options(16 << 10)).unwrap();
-            assert_eq!(store.get(&key_number(3)).unwrap().as_deref(), Some(&b"newer"[..]));
+            assert_eq!(store.get(key_number(3)).unwrap().as_deref(), Some(&b"newer"[..]));
             store.close().unwrap();
         });
     });
@@ -207,14 +207,14 @@ fn promise_8_what_is_more_than_memtables_may_take_becomes_tables_before_the_stor
             let volume = SimVolume::new(&env, FaultPlan::none(), seed);
             let store = open(&env, &volume, options(1 << 20)).unwrap();
             let value = |n: u64| vec![n as u8; 1000];
-            (0..200u64).for_each(|n| store.put(&n.to_be_bytes(), &value(n)).unwrap());
+            (0..200u64).for_each(|n| store.put(n.to_be_bytes(), value(n)).unwrap());
             store.close().unwrap();
             volume.set_faults(no_tables());
             assert!(open(&env, &volume, options(16 << 10)).is_err());
             volume.set_faults(FaultPlan::none());
             let store = open(&env, &volume, options(16 << 10)).unwrap();
             assert!(files(&volume, is_table) > 5);
-            (0..200u64).for_each(|n| assert_eq!(store.get(&n.to_be_bytes()).unwrap().as_deref(), Some(&value(n)[..])));
+            (0..200u64).for_each(|n| assert_eq!(store.get(n.to_be_bytes()).unwrap().as_deref(), Some(&value(n)[..])));
             store.check().unwrap();
             store.close().unwrap();
         });
@@ -237,7 +237,7 @@ fn a_log_file_that_could_not_be_made_does_not_come_back_between_two_others() {
             let mut keys = 0..2000u32;
             while files(&home, |name| matches!(name, FileName::Log(_))) < 3 {
                 let key = keys.next().expect("a third log file").to_be_bytes();
-                if store.default_keyspace().put_with(&key, &[1; 1000], Durability::Synced).is_ok() {
+                if store.default_keyspace().put_with(key, [1; 1000], Durability::Synced).is_ok() {
                     acknowledged.push(key);
                 }
             }

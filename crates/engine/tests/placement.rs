@@ -82,7 +82,7 @@ impl World {
         while clock.now() < end {
             for _ in 0..200 {
                 n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                store.put(&(n % 50_000).to_be_bytes(), &[n as u8; 100]).unwrap();
+                store.put((n % 50_000).to_be_bytes(), [n as u8; 100]).unwrap();
             }
             clock.sleep(Duration::from_millis(5));
         }
@@ -97,7 +97,7 @@ impl World {
                 let mut n = reader;
                 while !ends.load(Ordering::SeqCst) {
                     n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                    store.get(&((n >> 33) % 50_000).to_be_bytes()).unwrap();
+                    store.get(((n >> 33) % 50_000).to_be_bytes()).unwrap();
                     env.clock.sleep(Duration::from_millis(1));
                 }
             };
@@ -152,7 +152,7 @@ fn deeper_levels_leave_room_for_the_next_flushes() {
         for round in 0..80u8 {
             for _ in 0..400 {
                 n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-                store.put(&(n >> 33).to_be_bytes(), &[n as u8; 100]).unwrap();
+                store.put((n >> 33).to_be_bytes(), [n as u8; 100]).unwrap();
             }
             store.flush().unwrap();
             store.wait_idle().unwrap();
@@ -176,9 +176,7 @@ fn a_pinned_pointer_stays() {
         assert_eq!((placement.pointer, placement.decisions.len(), placement.tables_promoted), (1, 0, 0));
         let tables = store.default_keyspace().tables();
         assert!(tables.iter().all(|table| (table.level == 0) == table.on_fast_disk), "level 0 only");
-        assert!(
-            store.properties().options.iter().any(|(name, value)| *name == "ablation" && value.contains("Some(1)"))
-        );
+        assert!(store.properties().options.iter().any(|(name, value)| *name == "pinned_level" && value == "1"));
         store.close().unwrap();
     });
 }
@@ -298,7 +296,7 @@ fn nothing_is_migrated_and_levels_may_lie_upside_down() {
         let (all_on_fast, _) = (bytes_of(&world.fast), bytes_of(&world.home));
         // New keys before the others, merged into a level between.
         for n in (0..3000u32).chain(0..3000) {
-            store.put(&[&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat(), &[7; 100]).unwrap();
+            store.put([&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat(), [7; 100]).unwrap();
         }
         store.flush().unwrap();
         store.wait_idle().unwrap();
@@ -309,7 +307,7 @@ fn nothing_is_migrated_and_levels_may_lie_upside_down() {
         assert!(!at_home.is_empty() && stayed * 10 >= before.len() * 9, "{stayed} of {}: {after:?}", before.len());
         assert!(bytes_of(&world.fast) * 10 >= all_on_fast * 9);
         for n in 0..3000u32 {
-            let found = store.get(&[&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat()).unwrap();
+            let found = store.get([&[0, 0, 0, 0, 0][..], &n.to_be_bytes()].concat()).unwrap();
             assert_eq!(found.as_deref(), Some(&[7; 100][..]), "key {n}");
         }
         store.close().unwrap();
@@ -349,7 +347,7 @@ fn record() {
     for second in 1..=60 {
         while began.elapsed() < Duration::from_secs(second) {
             n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
-            store.put(&n.to_be_bytes(), &n.to_be_bytes().repeat(64)).unwrap();
+            store.put(n.to_be_bytes(), n.to_be_bytes().repeat(64)).unwrap();
         }
         recorder.sample(&store);
     }

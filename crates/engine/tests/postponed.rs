@@ -49,7 +49,7 @@ fn build(env: &Env, volume: &SimVolume) -> u64 {
     for round in 0..4u8 {
         for keyspace in [store.default_keyspace(), &other] {
             for n in 0..20u8 {
-                keyspace.put(&[n, round], &[round; 100]).unwrap();
+                keyspace.put([n, round], [round; 100]).unwrap();
             }
             keyspace.flush().unwrap();
         }
@@ -96,16 +96,16 @@ fn promise_7_8_a_table_that_cannot_be_read_stops_nothing_but_its_own_compaction(
 
             // Level 0 fills up and writers are told why, when nothing of it can be compacted any more.
             let put = |n: u32| {
-                store.put(&n.to_be_bytes(), &[n as u8; 1000]).or_else(|_| {
+                store.put(n.to_be_bytes(), [n as u8; 1000]).or_else(|_| {
                     env.clock.sleep(Duration::from_secs(1));
-                    store.put(&n.to_be_bytes(), &[n as u8; 1000])
+                    store.put(n.to_be_bytes(), [n as u8; 1000])
                 })
             };
             let refused = (0..10_000).find_map(|n| put(n).err()).expect("level 0 grows without end");
             assert!(matches!(&refused, Error::Level0Full { tables, .. } if *tables <= LEVEL0_TABLES_MAX), "{refused}");
             assert!(refused.is_corruption());
             assert!(matches!(store.flush(), Err(Error::Level0Full { .. })));
-            let mut future = pin!(store.put_async(b"k", &[0; 1000], Durability::Buffered).unwrap());
+            let mut future = pin!(store.put_async(b"k", [0; 1000], Durability::Buffered).unwrap());
             env.clock.sleep(Duration::from_secs(1));
             let outcome = future.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(outcome, Poll::Ready(Err(Error::Level0Full { .. }))), "{outcome:?}");
@@ -139,7 +139,7 @@ fn promise_8_writers_wait_for_compactions_when_level_0_is_full() {
             for n in 0..600u32 {
                 // Scattered, so that tables overlap and cannot be moved.
                 let key = n.wrapping_mul(2_654_435_761).to_be_bytes();
-                store.put(&key, &[n as u8; 1000]).unwrap();
+                store.put(key, [n as u8; 1000]).unwrap();
                 let tables = store.default_keyspace().properties().levels[0].tables;
                 assert!(tables <= LEVEL0_TABLES_MAX, "{tables} tables in level 0");
             }

@@ -36,7 +36,7 @@ fn with_everything_at_home(executor: &SimExecutor, room: u64) -> Store {
     let home: Arc<dyn Volume> = Arc::new(SimVolume::named(&env, "home", FaultPlan::none(), 1));
     let builder = || StoreBuilder::new(options()).env(env.clone());
     let store = builder().open_volume(Arc::clone(&home)).unwrap();
-    (0..KEYS).for_each(|n| store.put(&key(n), &value(n)).unwrap());
+    (0..KEYS).for_each(|n| store.put(key(n), value(n)).unwrap());
     store.default_keyspace().compact(None, None).unwrap();
     store.close().unwrap();
     let fast = SimVolume::named(&env, "fast", FaultPlan::none().capacity(room), 2);
@@ -49,7 +49,7 @@ fn read(executor: &SimExecutor, store: &Store, seconds: u64, mut next: impl FnMu
     for _ in 0..seconds * 100 {
         for _ in 0..10 {
             let n = next();
-            assert_eq!(store.get(&key(n)).unwrap().as_deref(), Some(&value(n)[..]));
+            assert_eq!(store.get(key(n)).unwrap().as_deref(), Some(&value(n)[..]));
         }
         executor.env().clock.sleep(Duration::from_millis(10));
     }
@@ -89,7 +89,7 @@ fn what_is_read_often_is_soon_read_from_the_fast_disk() {
         // A compaction of what is hot leaves it on the fast disk.
         let promoted = placement(&store).tables_promoted;
         let hot = hot_from..hot_from + KEYS / 12;
-        hot.clone().step_by(10).for_each(|n| store.put(&key(n), &value(n)).unwrap());
+        hot.clone().step_by(10).for_each(|n| store.put(key(n), value(n)).unwrap());
         store.default_keyspace().compact(Some(&key(hot.start)), Some(&key(hot.end))).unwrap();
         let compacted = read(&executor, &store, 5, || skewed(hot_from));
         assert!(compacted > 0.8, "the fast disk answers {compacted:.2} of the reads");
@@ -132,7 +132,7 @@ fn tables_that_are_hardly_read_are_not_copied() {
         let mut rng = Rng::new(3);
         for _ in 0..200 {
             let n = rng.below(KEYS);
-            store.get(&key(n)).unwrap().unwrap();
+            store.get(key(n)).unwrap().unwrap();
             executor.env().clock.sleep(Duration::from_secs(20));
         }
         assert_eq!(placement(&store).tables_promoted, 0);

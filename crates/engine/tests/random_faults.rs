@@ -367,7 +367,7 @@ fn write_numbers(store: &Store, counts: &Counts, writer: usize, seed: u64) {
         batch
             .put_in(keyspace, format!("writer {writer}").as_bytes(), format!("{n} {}", knew.join(" ")).as_bytes())
             .unwrap();
-        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), &value(&mut rng)).unwrap();
+        batch.put_in(keyspace, format!("{writer}/{n}").as_bytes(), value(&mut rng)).unwrap();
         let synced = rng.chance(0.4);
         let durability = if synced { Durability::Synced } else { Durability::Buffered };
         match store.write_with(batch, durability) {

@@ -24,9 +24,9 @@ fn peak_resident_bytes() -> u64 {
 
 fn check(store: &Store, trimmed: u64) {
     for number in [0, trimmed / 2, trimmed - 1] {
-        assert_eq!(store.get(&key(number)).unwrap().as_deref(), None, "{number} of {trimmed}");
+        assert_eq!(store.get(key(number)).unwrap().as_deref(), None, "{number} of {trimmed}");
     }
-    assert_eq!(store.get(&key(trimmed)).unwrap().as_deref(), Some(&b"task"[..]), "{trimmed}");
+    assert_eq!(store.get(key(trimmed)).unwrap().as_deref(), Some(&b"task"[..]), "{trimmed}");
 }
 
 #[test]
@@ -37,8 +37,8 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
     let store = open();
     let mut snapshots = Vec::new();
     for trimmed in 1..=TRIMS {
-        store.put(&key(trimmed), b"task").unwrap();
-        store.delete_range(b"q/", &key(trimmed)).unwrap();
+        store.put(key(trimmed), b"task").unwrap();
+        store.delete_range(b"q/", key(trimmed)).unwrap();
         check(&store, trimmed);
         if trimmed % (TRIMS / 4) == 0 {
             snapshots.push((trimmed, store.snapshot().unwrap()));
@@ -47,7 +47,7 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
     let check_snapshots = || {
         for (trimmed, snapshot) in &snapshots {
             let options = ReadOptions::default().at(snapshot);
-            let get = |number| store.default_keyspace().get_with(&key(number), &options).unwrap();
+            let get = |number| store.default_keyspace().get_with(key(number), &options).unwrap();
             assert_eq!(get(*trimmed).as_deref(), Some(&b"task"[..]));
             assert!(get(trimmed - 1).is_none() && get(trimmed + 1).is_none());
             let mut iterator = store.cursor(options.clone()).unwrap();
@@ -63,8 +63,8 @@ fn trims_of_a_queue_take_linear_memory_and_time() {
 
     // As many again, which the next open finds in the log only.
     for trimmed in TRIMS + 1..=2 * TRIMS {
-        store.put(&key(trimmed), b"task").unwrap();
-        store.delete_range(b"q/", &key(trimmed)).unwrap();
+        store.put(key(trimmed), b"task").unwrap();
+        store.delete_range(b"q/", key(trimmed)).unwrap();
     }
     store.close().unwrap();
     let store = open();

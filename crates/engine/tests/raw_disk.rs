@@ -112,13 +112,13 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk() {
             world.device.set_faults(FaultPlan::none().latency(slow..2 * slow));
             for n in 0..20u8 {
                 let begun = world.env.clock.now();
-                let write = store.put_async(&[n], b"value", Durability::Buffered).unwrap();
+                let write = store.put_async([n], b"value", Durability::Buffered).unwrap();
                 let took = world.env.clock.now() - begun;
                 assert!(took < slow, "put_async took {took:?}");
                 assert!(!write.is_done(), "the pages cannot be anywhere yet");
                 world.env.clock.sleep(Duration::from_secs(1));
                 assert!(write.is_done(), "nobody has carried it on");
-                assert_eq!(store.get(&[n]).unwrap().as_deref(), Some(&b"value"[..]));
+                assert_eq!(store.get([n]).unwrap().as_deref(), Some(&b"value"[..]));
             }
             store.close().unwrap();
         });
@@ -143,7 +143,7 @@ fn an_asynchronous_buffered_write_does_not_wait_for_a_raw_disk_that_the_log_has_
                 let mut writes = Vec::new();
                 for n in 0..10u8 {
                     let begun = world.env.clock.now();
-                    writes.push(store.put_async(&[round, n], &[n; 1000], Durability::Buffered).unwrap());
+                    writes.push(store.put_async([round, n], [n; 1000], Durability::Buffered).unwrap());
                     let took = world.env.clock.now() - begun;
                     assert!(took < slow, "put_async took {took:?} in round {round}");
                 }
@@ -187,7 +187,7 @@ fn writers_wait_for_flushes_before_the_log_has_to_go_to_the_slow_disk() {
             let mut longest = Duration::ZERO;
             for n in 0..2000u32 {
                 let begun = world.env.clock.now();
-                store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+                store.default_keyspace().put_with(n.to_be_bytes(), [n as u8; 1000], Durability::Synced).unwrap();
                 longest = longest.max(world.env.clock.now() - begun);
             }
             assert!(longest < Duration::from_millis(300), "a write took {longest:?}");
@@ -225,7 +225,7 @@ fn an_idle_keyspace_does_not_fill_the_area_of_the_log() {
                 }
                 let begun = world.env.clock.now();
                 for n in 0..3000u32 {
-                    store.default_keyspace().put_with(&n.to_be_bytes(), &[n as u8; 1000], Durability::Synced).unwrap();
+                    store.default_keyspace().put_with(n.to_be_bytes(), [n as u8; 1000], Durability::Synced).unwrap();
                 }
                 let took = world.env.clock.now() - begun;
                 let spilled = store.properties().placement.unwrap().log_files_spilled;
@@ -263,7 +263,7 @@ fn a_raw_disk_that_goes_on_without_discards_says_so_once() {
             assert_eq!(troubles(), Vec::<String>::new());
             world.device.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Discard])));
             for round in 0..6u8 {
-                (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 100]).unwrap());
+                (0..150u64).for_each(|key| store.put(key.to_be_bytes(), [round; 100]).unwrap());
                 store.default_keyspace().compact(None, None).unwrap();
                 store.sync().unwrap();
                 world.env.clock.sleep(Duration::from_secs(3));
@@ -325,7 +325,7 @@ fn closing_tells_the_device_of_the_room_that_is_free() {
             let home = SimVolume::new(&env, FaultPlan::none(), seed);
             for life in 0..3u8 {
                 let store = open(&env, &home, &device, seed).unwrap();
-                (0..300u64).for_each(|key| store.put(&key.to_be_bytes(), &[life; 100]).unwrap());
+                (0..300u64).for_each(|key| store.put(key.to_be_bytes(), [life; 100]).unwrap());
                 store.default_keyspace().compact(None, None).unwrap();
                 store.close().unwrap();
                 let top = volume(&env, &device).unwrap().report().top;
@@ -348,7 +348,7 @@ fn a_raw_disk_that_takes_no_changes_ends_a_drain_with_its_error() {
         let ended = World::run(seed, 1200, if seed % 2 == 0 { 400 } else { 1 }, |world| {
             let store = world.open_small(seed).unwrap();
             for round in 0..3u8 {
-                (0..150u64).for_each(|key| store.put(&key.to_be_bytes(), &[round; 50]).unwrap());
+                (0..150u64).for_each(|key| store.put(key.to_be_bytes(), [round; 50]).unwrap());
                 store.flush().unwrap();
             }
             let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).from(seed % 8);
@@ -360,7 +360,7 @@ fn a_raw_disk_that_takes_no_changes_ends_a_drain_with_its_error() {
             world.env.clock.sleep(Duration::from_secs(3600));
             let ended = ended.lock().unwrap().expect("an hour later the drain goes on");
             job.join().unwrap();
-            assert_eq!(store.get(&7u64.to_be_bytes()).unwrap().as_deref(), Some(&[2; 50][..]));
+            assert_eq!(store.get(7u64.to_be_bytes()).unwrap().as_deref(), Some(&[2; 50][..]));
             ended
         });
         ends[usize::from(ended)] += 1;
@@ -386,7 +386,7 @@ fn a_fast_disk_whose_journal_could_not_be_written_makes_the_store_read_only_and_
             options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
             let store = world.open(options).unwrap();
             let keyspace = store.default_keyspace();
-            let put = |key: u64| keyspace.put_with(&key.to_be_bytes(), &[1; 50], Durability::Synced);
+            let put = |key: u64| keyspace.put_with(key.to_be_bytes(), [1; 50], Durability::Synced);
             (0..150).for_each(|key| put(key).unwrap());
             let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).nth(seed % 8);
             world.device.set_faults(FaultPlan::none().with(fault));
@@ -403,9 +403,9 @@ fn a_fast_disk_whose_journal_could_not_be_written_makes_the_store_read_only_and_
             let _ = store.close();
             let store = world.open_small(seed).unwrap();
             for key in (0..150).chain(kept) {
-                assert!(store.get(&key.to_be_bytes()).unwrap().is_some(), "key {key}");
+                assert!(store.get(key.to_be_bytes()).unwrap().is_some(), "key {key}");
             }
-            (450..700u64).for_each(|key| store.put(&key.to_be_bytes(), &[1; 50]).unwrap());
+            (450..700u64).for_each(|key| store.put(key.to_be_bytes(), [1; 50]).unwrap());
             store.close().unwrap();
             u32::from(failure.is_some())
         });
@@ -422,7 +422,7 @@ fn a_drained_store_outlives_its_former_fast_disk() {
         cases += World::run(7, 1200, 400, |world| {
             let store = world.open_small(7).unwrap();
             let keyspace = store.default_keyspace();
-            let put = |key: u64| keyspace.put_with(&key.to_be_bytes(), &[1; 50], Durability::Synced);
+            let put = |key: u64| keyspace.put_with(key.to_be_bytes(), [1; 50], Durability::Synced);
             (0..150).for_each(|key| put(key).unwrap());
             store.flush().unwrap();
             let fault = Rule::new(Fault::Io).on(&[Operation::WritePages]).within(JOURNAL).nth(nth);
@@ -455,7 +455,7 @@ fn a_raw_disk_is_consistent_when_its_store_is_closed() {
     for_each_seed(600, 10, |seed| {
         World::run(seed, 1200, 400, |world| {
             let store = world.open_small(seed).unwrap();
-            (0..400u64).for_each(|key| store.put(&key.to_be_bytes(), &[seed as u8; 100]).unwrap());
+            (0..400u64).for_each(|key| store.put(key.to_be_bytes(), [seed as u8; 100]).unwrap());
             store.wait_idle().unwrap();
             store.close().unwrap();
             let files = |device: &SimDevice| volume(&world.env, device).unwrap().list().unwrap();
@@ -466,7 +466,7 @@ fn a_raw_disk_is_consistent_when_its_store_is_closed() {
                 is_sound(&world.env, &after.device);
                 assert_eq!(files(&after.device), left);
                 let store = after.open_small(seed).unwrap();
-                assert!((0..400u64).all(|key| store.get(&key.to_be_bytes()).unwrap().is_some()));
+                assert!((0..400u64).all(|key| store.get(key.to_be_bytes()).unwrap().is_some()));
                 store.close().unwrap();
             }
         });

@@ -54,7 +54,7 @@ fn readers_beside_a_writer(env: &Env, disks: &Disks, seed: u64) -> Readers {
             for round in 0..3u32 {
                 let store = disks.open(&env, seed, false).unwrap();
                 for n in round * 100..(round + 1) * 100 {
-                    store.put(&n.to_be_bytes(), &[n as u8; 150]).unwrap();
+                    store.put(n.to_be_bytes(), [n as u8; 150]).unwrap();
                 }
                 store.close().unwrap();
             }

@@ -35,11 +35,11 @@ fn options() -> Options {
 }
 
 fn put(store: &Store, n: u64, value: &[u8]) -> Result<(), Error> {
-    store.default_keyspace().put_with(&n.to_be_bytes(), value, Durability::Synced)
+    store.default_keyspace().put_with(n.to_be_bytes(), value, Durability::Synced)
 }
 
 fn get(store: &Store, n: u64) -> Option<Vec<u8>> {
-    store.get(&n.to_be_bytes()).unwrap().map(|value| value.to_vec())
+    store.get(n.to_be_bytes()).unwrap().map(|value| value.to_vec())
 }
 
 /// How many of the keys 0, 1, 2 .. are there, with these values. There must be none behind them.
@@ -77,7 +77,7 @@ fn acknowledged_writes_behind_a_hole_in_the_log() {
                                 return put(&store, writer, &value).map(|()| None);
                             }
                             let keyspace = store.default_keyspace();
-                            keyspace.put_async(&writer.to_be_bytes(), &value, Durability::Synced).map(Some)
+                            keyspace.put_async(writer.to_be_bytes(), &value, Durability::Synced).map(Some)
                         };
                         let job = move || {
                             let acknowledge = |n: u64| told[writer as usize].store(n, Ordering::SeqCst);
@@ -293,7 +293,7 @@ fn sequence_numbers_published_before_their_writes_move_snapshots() {
                         for n in 1..=60u64 {
                             let mut batch = WriteBatch::new();
                             for keyspace in [store.default_keyspace(), &other] {
-                                batch.put_in(keyspace, &writer.to_be_bytes(), &n.to_be_bytes()).unwrap();
+                                batch.put_in(keyspace, writer.to_be_bytes(), n.to_be_bytes()).unwrap();
                             }
                             store.write_with(batch, Durability::Synced).unwrap();
                         }
@@ -422,9 +422,9 @@ fn an_asynchronous_delete_that_does_nothing() {
         store.flush().unwrap();
         for durability in [Durability::Buffered, Durability::Synced] {
             let at = if durability == Durability::Synced { 50 } else { 0 };
-            wait(&world.env, store.delete_async(&u64::to_be_bytes(at), durability).unwrap()).unwrap();
+            wait(&world.env, store.delete_async(u64::to_be_bytes(at), durability).unwrap()).unwrap();
             let range = [at + 10, at + 20].map(u64::to_be_bytes);
-            wait(&world.env, store.delete_range_async(&range[0], &range[1], durability).unwrap()).unwrap();
+            wait(&world.env, store.delete_range_async(range[0], range[1], durability).unwrap()).unwrap();
         }
         let is_gone = |n: u64| n.is_multiple_of(50) || (10..20).contains(&(n % 50));
         (0..100).for_each(|n| assert_eq!(get(&store, n).is_none(), is_gone(n), "key {n}"));
@@ -441,8 +441,8 @@ fn an_asynchronous_delete_that_does_nothing() {
 fn no_flush_and_no_fua_is_ever_sent() {
     let ways: [fn(&Store, u64); 3] = [
         |store, n| put(store, n, b"synced").unwrap(),
-        |store, n| store.put(&n.to_be_bytes(), b"buffered").and_then(|()| store.sync()).unwrap(),
-        |store, n| store.put(&n.to_be_bytes(), b"in a table").and_then(|()| store.flush()).unwrap(),
+        |store, n| store.put(n.to_be_bytes(), b"buffered").and_then(|()| store.sync()).unwrap(),
+        |store, n| store.put(n.to_be_bytes(), b"in a table").and_then(|()| store.flush()).unwrap(),
     ];
     for way in ways {
         for lies in [false, true] {
@@ -457,7 +457,7 @@ fn no_flush_and_no_fua_is_ever_sent() {
                     // With a device that lied it may not even open.
                     lost += (0..5)
                         .filter(|image| match world.crash(n * 5 + image).open(options()) {
-                            Ok(store) => store.get(&n.to_be_bytes()).map_or(true, |value| value.is_none()),
+                            Ok(store) => store.get(n.to_be_bytes()).map_or(true, |value| value.is_none()),
                             Err(_) => true,
                         })
                         .count();
@@ -503,7 +503,7 @@ fn a_write_longer_than_a_group_of_log_pages() {
             let Ok(store) = open_with(env, home, device, options()) else { return 0 };
             let mut batch = WriteBatch::new();
             for half in [1, 2] {
-                batch.put_in(store.default_keyspace(), &u64::to_be_bytes(half), &[half as u8; LONG_BYTES / 2]).unwrap();
+                batch.put_in(store.default_keyspace(), u64::to_be_bytes(half), [half as u8; LONG_BYTES / 2]).unwrap();
             }
             let steps: [&dyn Fn() -> Result<(), Error>; 3] =
                 [&|| put(&store, 0, b"before"), &|| store.write_with(batch.clone(), Durability::Synced), &|| {

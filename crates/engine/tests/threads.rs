@@ -28,10 +28,8 @@ fn promise_2_3_batches_appear_whole_and_in_order_under_real_threads() {
             round += 1;
             let value = number.fetch_add(1, Ordering::SeqCst).to_be_bytes();
             let mut batch = WriteBatch::new();
-            (0..KEYS).for_each(|n| batch.put_in(store.default_keyspace(), &key(n), &value).unwrap());
-            batch
-                .put_in(store.default_keyspace(), format!("writer {writer}").as_bytes(), &round.to_be_bytes())
-                .unwrap();
+            (0..KEYS).for_each(|n| batch.put_in(store.default_keyspace(), key(n), value).unwrap());
+            batch.put_in(store.default_keyspace(), format!("writer {writer}").as_bytes(), round.to_be_bytes()).unwrap();
             let synced = writer == 0 && round.is_multiple_of(16);
             store.write_with(batch, if synced { Durability::Synced } else { Durability::Buffered }).unwrap();
             let mine = store.get(format!("writer {writer}").as_bytes()).unwrap();
@@ -42,7 +40,7 @@ fn promise_2_3_batches_appear_whole_and_in_order_under_real_threads() {
         while !stop.load(Ordering::Relaxed) {
             let snapshot = store.snapshot().unwrap();
             let options = ReadOptions::default().at(&snapshot);
-            let all = |n: u64| store.default_keyspace().get_with(&key(n), &options).unwrap().map(|v| v.to_vec());
+            let all = |n: u64| store.default_keyspace().get_with(key(n), &options).unwrap().map(|v| v.to_vec());
             let first = all(0);
             (1..KEYS).for_each(|n| assert_eq!(all(n), first, "key {n} differs from key 0 in one snapshot"));
             let mut iterator = store.cursor(ReadOptions::default().prefix(b"key")).unwrap();

@@ -56,14 +56,14 @@ fn what_level_0_brings_goes_through_the_base_level() {
                 let key = (rng.below(5000) as u32).wrapping_mul(2_654_435_761).to_be_bytes();
                 if n % 1500 == 700 {
                     let end = key[0].saturating_add(2).to_be_bytes();
-                    keyspace.delete_range(&key, &end).unwrap();
+                    keyspace.delete_range(key, end).unwrap();
                     model.retain(|other, _| !(&key[..]..&end[..]).contains(&&other[..]));
                 } else if rng.chance(0.1) {
-                    keyspace.delete(&key).unwrap();
+                    keyspace.delete(key).unwrap();
                     model.remove(&key[..]);
                 } else {
                     let value = vec![n as u8; 100];
-                    keyspace.put(&key, &value).unwrap();
+                    keyspace.put(key, &value).unwrap();
                     model.insert(key.to_vec(), value);
                 }
                 if n == 3000 {

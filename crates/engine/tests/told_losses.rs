@@ -69,7 +69,7 @@ fn a_manifest_that_does_not_fit_still_knows_whose_a_table_is() {
     for name in ["users", "orders"] {
         let keyspace = store.create_keyspace(name, small().keyspace).unwrap();
         for n in 0..count {
-            keyspace.put(format!("{name} {n:06}").as_bytes(), &[n as u8; 10]).unwrap();
+            keyspace.put(format!("{name} {n:06}").as_bytes(), [n as u8; 10]).unwrap();
         }
         keyspace.compact(None, None).unwrap();
     }

@@ -48,18 +48,18 @@ fn transfer(
     let mut transaction = store.begin(options)?;
     let (from, to) = (rng.below(u64::from(ACCOUNTS)) as u8, rng.below(u64::from(ACCOUNTS)) as u8);
     let amount = rng.below(50);
-    transaction.put_in(&accounts[0], format!("transfers of {thread}").as_bytes(), &n.to_le_bytes())?;
+    transaction.put_in(&accounts[0], format!("transfers of {thread}").as_bytes(), n.to_le_bytes())?;
     transaction.set_savepoint();
     for (account, add) in [(from, false), (to, true)] {
         let keyspace = &accounts[usize::from(account) % 2];
-        let balance = transaction.get_for_update_in(keyspace, &[account], LockMode::Exclusive)?.expect("it is set up");
+        let balance = transaction.get_for_update_in(keyspace, [account], LockMode::Exclusive)?.expect("it is set up");
         let balance = u64::from_le_bytes(balance[..8].try_into().unwrap());
         let Some(after) = (if add { Some(balance + amount) } else { balance.checked_sub(amount) }) else {
             transaction.rollback_to_savepoint()?;
             break;
         };
         let value = [&after.to_le_bytes()[..], &[0; 100]].concat();
-        transaction.put_in(keyspace, &[account], &value)?;
+        transaction.put_in(keyspace, [account], &value)?;
     }
     // Half of them are committed by the loggers.
     let committed = if rng.chance(0.5) { wait(env, transaction.commit_async()?) } else { transaction.commit() };
@@ -71,7 +71,7 @@ fn workload(env: &Env, volume: &SimVolume, seed: u64, told: &Arc<Told>) -> Resul
     let accounts = [store.default_keyspace().clone(), store.create_keyspace("second", Default::default())?];
     let mut setup = store.begin(TransactionOptions::default().durability(Durability::Synced))?;
     for account in 0..ACCOUNTS {
-        setup.put_in(&accounts[usize::from(account) % 2], &[account], &FIRST_BALANCE.to_le_bytes())?;
+        setup.put_in(&accounts[usize::from(account) % 2], [account], FIRST_BALANCE.to_le_bytes())?;
     }
     setup.commit()?;
     told.is_set_up.store(true, Ordering::SeqCst);

@@ -145,7 +145,7 @@ fn a_commit_whose_future_is_dropped_takes_place_and_gives_back_its_locks() {
             for durability in [Durability::Buffered, Durability::Synced] {
                 let options = TransactionOptions::default().durability(durability);
                 let mut transaction = world.store.begin(options).unwrap();
-                transaction.put_in(&world.keyspace, b"key", &[durability as u8]).unwrap();
+                transaction.put_in(&world.keyspace, b"key", [durability as u8]).unwrap();
                 drop(transaction.commit_async().unwrap());
                 let mut next = world.store.begin(TransactionOptions::default()).unwrap();
                 let seen = next.get_for_update_in(&world.keyspace, b"key", LockMode::Exclusive).unwrap();
@@ -263,14 +263,14 @@ fn the_one_who_closes_a_circle_is_told_and_the_others_go_on() {
                     world.spawn(move || {
                         let options = TransactionOptions::default().read_committed().lock_timeout_ms(60_000);
                         let mut transaction = store.begin(options).unwrap();
-                        transaction.lock_in(&keyspace, &key(n), LockMode::Exclusive).unwrap();
+                        transaction.lock_in(&keyspace, key(n), LockMode::Exclusive).unwrap();
                         env.clock.sleep(Duration::from_millis(10));
                         let mode = if n % 2 == 0 { LockMode::Shared } else { LockMode::Exclusive };
                         let outcome = match n % 3 {
-                            0 => transaction
-                                .lock_in_async(&keyspace, &key(n + 1), mode)
-                                .and_then(|lock| wait(&env, lock)),
-                            _ => transaction.lock_in(&keyspace, &key(n + 1), mode),
+                            0 => {
+                                transaction.lock_in_async(&keyspace, key(n + 1), mode).and_then(|lock| wait(&env, lock))
+                            }
+                            _ => transaction.lock_in(&keyspace, key(n + 1), mode),
                         };
                         let Err(error) = outcome else { return assert!(transaction.commit().is_ok()) };
                         let Error::Deadlock { cycle } = &error else { panic!("{error}") };
@@ -349,7 +349,7 @@ fn a_storm_of_deadlocks_passes() {
                 .collect();
             jobs.iter().for_each(|job| job.join().unwrap());
             let number = |key: u8| {
-                let value = world.keyspace.get(&[key]).unwrap().unwrap();
+                let value = world.keyspace.get([key]).unwrap().unwrap();
                 u64::from_le_bytes(value[..].try_into().unwrap())
             };
             assert_eq!((0..6).map(number).sum::<u64>(), 3 * THREADS * ROUNDS);
@@ -368,12 +368,12 @@ fn increment(store: &Store, keyspace: &Keyspace, env: &Env, rng: &mut Rng, keys:
         // Some lock shared first, and run into each other when they want more.
         let mode = if rng.chance(0.3) { LockMode::Shared } else { LockMode::Exclusive };
         let seen = match rng.chance(0.5) {
-            true => transaction.get_for_update_in(keyspace, &[*key], mode)?,
-            false => wait(env, transaction.get_for_update_in_async(keyspace, &[*key], mode)?)?,
+            true => transaction.get_for_update_in(keyspace, [*key], mode)?,
+            false => wait(env, transaction.get_for_update_in_async(keyspace, [*key], mode)?)?,
         };
         let number = seen.map_or(0, |bytes| u64::from_le_bytes(bytes[..].try_into().unwrap()));
         env.executor.yield_point();
-        transaction.put_in(keyspace, &[*key], &(number + 1).to_le_bytes())?;
+        transaction.put_in(keyspace, [*key], (number + 1).to_le_bytes())?;
     }
     transaction.commit().map(drop)
 }
@@ -426,7 +426,7 @@ fn a_commit_that_has_to_wait_for_room_is_checked_when_it_begins() {
             let mut writes = Vec::new();
             for n in 0..1000u32 {
                 let key = n.to_be_bytes();
-                writes.push(world.store.put_async(&key, &[7; 500], Durability::Buffered).unwrap());
+                writes.push(world.store.put_async(key, [7; 500], Durability::Buffered).unwrap());
                 world.settle();
                 if world.store.properties().writes_waiting > 0 {
                     break;

@@ -41,20 +41,20 @@ fn transfer(store: &Store, options: &TransactionOptions, rng: &mut Rng) -> Resul
     // Under a snapshot a plain read is enough: who writes what another one has written since is refused.
     let for_update = options.isolation == Isolation::ReadCommitted || rng.chance(0.5);
     let read = |transaction: &mut Transaction, account: u64| match for_update {
-        true => transaction.get_for_update_in(keyspace, &account.to_be_bytes(), LockMode::Exclusive),
-        false => transaction.get_in(keyspace, &account.to_be_bytes()),
+        true => transaction.get_for_update_in(keyspace, account.to_be_bytes(), LockMode::Exclusive),
+        false => transaction.get_in(keyspace, account.to_be_bytes()),
     };
     let (there, here) = (balance(read(&mut transaction, from)?), balance(read(&mut transaction, to)?));
     let amount = rng.below(10).min(there);
-    transaction.put_in(keyspace, &from.to_be_bytes(), &(there - amount).to_le_bytes())?;
-    transaction.put_in(keyspace, &to.to_be_bytes(), &(here + amount).to_le_bytes())?;
+    transaction.put_in(keyspace, from.to_be_bytes(), (there - amount).to_le_bytes())?;
+    transaction.put_in(keyspace, to.to_be_bytes(), (here + amount).to_le_bytes())?;
     transaction.commit().map(drop)
 }
 
 fn sum(store: &Store, options: &TransactionOptions) -> u64 {
     let transaction = store.begin(options.clone()).unwrap();
     (0..ACCOUNTS)
-        .map(|account| balance(transaction.get_in(store.default_keyspace(), &account.to_be_bytes()).unwrap()))
+        .map(|account| balance(transaction.get_in(store.default_keyspace(), account.to_be_bytes()).unwrap()))
         .sum()
 }
 
@@ -123,11 +123,11 @@ fn a_commit_finds_plain_writes_that_rush_by() {
                 let mut n = 0u64;
                 while !stop.load(Ordering::Relaxed) {
                     n += 1;
-                    keyspace.put(&[&[b'w', writer as u8][..], &n.to_be_bytes()].concat(), &[1; 64]).unwrap();
+                    keyspace.put([&[b'w', writer as u8][..], &n.to_be_bytes()].concat(), [1; 64]).unwrap();
                     if writer == 0 && n.is_multiple_of(50) {
                         // A new generation begins at nothing.
                         let generation = generation.fetch_add(1, Ordering::SeqCst) + 1;
-                        keyspace.put(b"counter", &[generation.to_le_bytes(), 0u64.to_le_bytes()].concat()).unwrap();
+                        keyspace.put(b"counter", [generation.to_le_bytes(), 0u64.to_le_bytes()].concat()).unwrap();
                     }
                 }
             });

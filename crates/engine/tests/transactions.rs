@@ -174,18 +174,18 @@ fn compaction_keeps_what_shows_a_change() {
         for n in 0..300u32 {
             let key = n.to_be_bytes();
             if options.isolation == Isolation::ReadCommitted {
-                keyspace.put(&key, b"before").unwrap();
-                assert!(transaction.get_for_update_in(keyspace, &key, LockMode::Shared).unwrap().is_some());
+                keyspace.put(key, b"before").unwrap();
+                assert!(transaction.get_for_update_in(keyspace, key, LockMode::Shared).unwrap().is_some());
             } else {
-                assert!(transaction.get_for_update_in(keyspace, &key, LockMode::Shared).unwrap().is_none());
+                assert!(transaction.get_for_update_in(keyspace, key, LockMode::Shared).unwrap().is_none());
             }
         }
         // One for some of the rows is enough.
         assert!(store.properties().snapshots <= 64 + 300 / 2 + 1, "{}", store.properties().snapshots);
         let changed = 250u32.to_be_bytes();
-        keyspace.put(&changed, b"after").unwrap();
+        keyspace.put(changed, b"after").unwrap();
         if options.isolation == Isolation::ReadCommitted {
-            keyspace.delete(&changed).unwrap();
+            keyspace.delete(changed).unwrap();
         }
         keyspace.flush().unwrap();
         keyspace.compact(None, None).unwrap();
@@ -244,7 +244,7 @@ fn a_transaction_that_begins_by_locking_does_not_fail_for_having_waited() {
                         let keyspace = store.default_keyspace();
                         let seen = transaction.get_for_update_in(keyspace, b"n", LockMode::Exclusive).unwrap();
                         let n = seen.map_or(0, |bytes| u32::from_le_bytes(bytes[..].try_into().unwrap()));
-                        transaction.put_in(keyspace, b"n", &(n + 1).to_le_bytes()).unwrap();
+                        transaction.put_in(keyspace, b"n", (n + 1).to_le_bytes()).unwrap();
                         transaction.commit().unwrap();
                     }
                 };
@@ -333,33 +333,32 @@ fn memory_and_locks_are_bounded() {
     let keyspace = store.default_keyspace();
     for options in all_options() {
         let mut transaction = store.begin(options.clone().bytes_max(20_000)).unwrap();
-        let outcome = (0..1000u32).try_for_each(|n| transaction.put_in(keyspace, &n.to_be_bytes(), &[7; 500]));
+        let outcome = (0..1000u32).try_for_each(|n| transaction.put_in(keyspace, n.to_be_bytes(), [7; 500]));
         assert!(matches!(outcome, Err(Error::TransactionTooLarge { bytes_max: 20_000, .. })), "{outcome:?}");
         assert!(transaction.bytes() <= 20_000 && transaction.bytes() > 15_000);
         // Reads count, too, and so does what savepoints have to remember.
         let mut reader = store.begin(options.clone().bytes_max(10_000)).unwrap();
-        let read =
-            |n: u32| reader.get_for_update_in(keyspace, &[&[1][..], &n.to_be_bytes()].concat(), LockMode::Shared);
+        let read = |n: u32| reader.get_for_update_in(keyspace, [&[1][..], &n.to_be_bytes()].concat(), LockMode::Shared);
         let outcome = (0..1000).map(read).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
         drop(reader);
         let mut rewriter = store.begin(options.clone().bytes_max(10_000)).unwrap();
         rewriter.set_savepoint();
-        let outcome = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", &[1; 100])).find_map(Result::err);
+        let outcome = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", [1; 100])).find_map(Result::err);
         assert!(matches!(outcome, Some(Error::TransactionTooLarge { .. })), "{outcome:?}");
         rewriter.rollback_to_savepoint().unwrap();
-        let mut same = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", &[1; 100]));
+        let mut same = (0..1000).map(|_| rewriter.put_in(keyspace, b"again", [1; 100]));
         assert!(same.all(|put| put.is_ok()), "a key that is written again takes no more memory");
         drop(rewriter);
         // What was within bounds can be committed.
         transaction.commit().unwrap();
     }
     let mut holder = begin(&store, &options(TransactionKind::Pessimistic, Isolation::ReadCommitted));
-    let outcome = (0..200u32).try_for_each(|n| holder.put_in(keyspace, &n.to_be_bytes(), b"value"));
+    let outcome = (0..200u32).try_for_each(|n| holder.put_in(keyspace, n.to_be_bytes(), b"value"));
     assert!(matches!(outcome, Err(Error::TooManyLocks { locks: 100, locks_max: 100 })), "{outcome:?}");
     assert_eq!(store.properties().locks, 100);
     let mut optimist = begin(&store, &options(TransactionKind::Optimistic, Isolation::ReadCommitted));
-    (0..200u32).for_each(|n| optimist.put_in(keyspace, &[9, n as u8], b"value").unwrap());
+    (0..200u32).for_each(|n| optimist.put_in(keyspace, [9, n as u8], b"value").unwrap());
     optimist.commit().unwrap();
     holder.commit().unwrap();
     assert_eq!(store.properties().locks, 0);
@@ -490,7 +489,7 @@ fn iterators_show_the_stores_entries_with_the_transactions_own_over_them() {
         // An iterator stays as it was opened.
         let mut iterator = transaction.cursor_in(keyspace, ReadOptions::default()).unwrap();
         for n in 0..KEYS {
-            transaction.delete_in(keyspace, &key_number(n)).unwrap();
+            transaction.delete_in(keyspace, key_number(n)).unwrap();
         }
         let mut found = Model::new();
         iterator.seek_to_first().unwrap();

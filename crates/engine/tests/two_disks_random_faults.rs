@@ -197,7 +197,7 @@ impl Life {
     /// All keys have what they may have, and that is what they have from now on.
     fn check(&mut self, store: &Store) {
         for (key, candidates) in &mut self.model {
-            let found = store.get(&key.to_be_bytes()).unwrap();
+            let found = store.get(key.to_be_bytes()).unwrap();
             let found = found.map(|value| u32::from_be_bytes(value[..4].try_into().unwrap()));
             assert!(candidates.contains(&found), "key {key} has {found:?}, and not one of {candidates:?}");
             *candidates = vec![found];
@@ -223,7 +223,7 @@ impl Life {
         let key = self.rng.below(KEYS);
         let mut value = vec![0; [20, 100, 1000, 30_000][self.rng.index(4)]];
         value[..4].copy_from_slice(&self.writes.to_be_bytes());
-        let put = store.default_keyspace().put_with(&key.to_be_bytes(), &value, Durability::Synced);
+        let put = store.default_keyspace().put_with(key.to_be_bytes(), &value, Durability::Synced);
         let candidates = self.model.entry(key).or_insert_with(|| vec![None]);
         if put.is_ok() {
             candidates.clear();

@@ -12,12 +12,16 @@ use crate::metrics::{Command, Counter};
 use crate::number::{parse_u64, push_decimal};
 use crate::output::{Await, COPY_BYTES_MAX, OnFailure, Reply, push_server_error};
 use crate::parse::{Store, StoreMode, next_key};
+use crate::prefixes::Event;
 
 impl<E: Engine> Executor<E> {
     pub(crate) fn get(&mut self, session: &mut Session<E::Value>, keys: &[u8], with_cas: bool) -> Outcome {
         while let Some((key, next)) = next_key(keys, session.resume) {
-            if session.output.pending_bytes() >= self.limits.output_bytes_max {
+            if session.output.pending_bytes() >= self.share.output_bytes_max {
                 return Outcome::Full;
+            }
+            if self.commands_left == 0 {
+                return Outcome::Yield;
             }
             let item = match self.load_ordered(session, key) {
                 Ok(Ok(item)) => item,
@@ -29,7 +33,9 @@ impl<E: Engine> Executor<E> {
                 Err(wait) => return wait,
             };
             self.counters.add(Counter::Keys, 1);
+            self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
+            self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
                 self.counters.add(Counter::GetMisses, 1);
                 continue;
@@ -78,7 +84,9 @@ impl<E: Engine> Executor<E> {
                     return Outcome::Done;
                 }
             };
+            self.commands_left = self.commands_left.saturating_sub(1);
             session.resume = next;
+            self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
                 self.counters.add(Counter::TouchMisses, 1);
                 self.stripes.release(stripe);
@@ -129,11 +137,13 @@ impl<E: Engine> Executor<E> {
                 let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
                 self.remove(session, stripe, command, &store.key, reply, on_failure);
                 self.counters.add(Counter::StoreTooLarge, 1);
+                self.count_store(store);
                 return Outcome::Done;
             }
             self.stripes.release(stripe);
         }
         self.counters.add(Counter::StoreTooLarge, 1);
+        self.count_store(store);
         self.answer(session, command, |out| out.extend_from_slice(text));
         Outcome::Done
     }
@@ -147,6 +157,7 @@ impl<E: Engine> Executor<E> {
             Ok(stripe) => stripe,
             Err(wait) => return wait,
         };
+        self.count_store(store);
         let old = match store.mode {
             StoreMode::Set => Ok(None),
             _ => self.load(key),
@@ -201,6 +212,12 @@ impl<E: Engine> Executor<E> {
         let on_failure = if silent { OnFailure::Silence } else { OnFailure::Report };
         self.put(session, stripe, Some(command), key, header, parts, reply, on_failure);
         Outcome::Done
+    }
+
+    fn count_store(&self, store: &Store<'_>) {
+        if store.meta.is_none() {
+            self.stats.prefixes.count(&store.key, Event::Set);
+        }
     }
 
     /// What storing does to the item that is there: the new header (but for its cas ids) and data, or why not.
@@ -264,6 +281,7 @@ impl<E: Engine> Executor<E> {
             Ok(stripe) => stripe,
             Err(wait) => return wait,
         };
+        self.stats.prefixes.count(key, Event::Delete);
         match self.load(key) {
             Ok(Some(_)) => {
                 self.counters.add(Counter::DeleteHits, 1);

@@ -5,24 +5,31 @@
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
 //!    unsent output is what bounds the memory of a client that sends and does not read.
+//!    A connection that has used up its [share](crate::turn) of a turn is parked until the turn ends, and one whose client
+//!    takes no answers now until it does.
 //! 3. Between commands a connection holds no buffers.
-//! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read and run,
-//!    to the end of its input, and the answers are dropped.
+//! 4. A client that takes no more answers makes the connection *unheard*: what it sent before is still read, to the end
+//!    of its input, and run but for commands that only read; the answers are dropped.
+//! 5. The first bytes tell a client of [another protocol](crate::foreign); nothing of it is run. If the server has
+//!    [users](crate::auth), nothing else is run before the client has shown that it is one.
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::Instant;
 
 use rustix::buffer::spare_capacity;
 use rustix::io::{Errno, read};
 
+use crate::auth::{self, Users};
 use crate::engine::Engine;
 use crate::execute::{Executor, Outcome, Session};
-use crate::metrics::Counter;
+use crate::foreign;
+use crate::metrics::{Command, Counter};
 use crate::output::{Output, Progress};
-use crate::parse::{Request, parse};
+use crate::parse::{Request, find, parse};
 use crate::stripe::StripeIndex;
 
 /// One read from a socket.
@@ -44,11 +51,41 @@ struct Body {
     needed: usize,
 }
 
+/// A retrieval that has answered some of its keys. A line of a megabyte is not searched for its end, and its keys not
+/// looked over, each time that it goes on. All places are counted from the beginning of the line.
+struct Interrupted {
+    end: usize,
+    keys: Range<usize>,
+    with_cas: bool,
+    touch: Option<i32>,
+}
+
+impl Interrupted {
+    fn request<'a>(&self, line: &'a [u8]) -> Request<'a> {
+        let keys = line.get(self.keys.clone()).unwrap_or_default();
+        Request::Get { keys, with_cas: self.with_cas, touch: self.touch }
+    }
+}
+
+/// What became of the command at the beginning of the input.
+enum Step {
+    /// It has run; so many bytes are used up.
+    Run(usize),
+    /// It is to be run again.
+    Stopped(Outcome),
+    /// It has not arrived whole.
+    Incomplete,
+    /// All that has arrived is used up.
+    Taken,
+}
+
 /// Why nothing is read or run for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Parked {
     /// A key is being written.
     Stripe(StripeIndex),
+    /// Its share of the turn is used up; others go first.
+    Turn,
     /// The client does not take its answers.
     Output,
     /// Too many answers wait for the engine.
@@ -66,12 +103,16 @@ pub(crate) struct Connection<E: Engine> {
     /// Bytes that must be there before the next command can run, if known.
     needed: usize,
     body: Option<Body>,
+    /// The command at the beginning of the input, if it has run in part.
+    interrupted: Option<Interrupted>,
     swallow: usize,
+    /// A line has arrived.
+    begun: bool,
+    /// The client has shown that it is a user, if the server has users.
+    authenticated: bool,
     pub(crate) parked: Option<Parked>,
     /// The socket may have more.
     pub(crate) readable: bool,
-    /// Nobody takes the answers: they are dropped instead of sent.
-    unheard: bool,
     /// No more is read or run; close when everything is sent.
     pub(crate) closing: bool,
     /// The server is stopping: run what was read, then close.
@@ -89,15 +130,25 @@ impl<E: Engine> Connection<E> {
         let output = Output::new();
         Connection {
             socket,
-            session: Session { token, output, granted: None, resume: 0, started: now, last_batch: None },
+            session: Session {
+                token,
+                output,
+                granted: None,
+                resume: 0,
+                started: now,
+                last_batch: None,
+                unheard: false,
+            },
             input: Vec::new(),
             start: 0,
             needed: 0,
             body: None,
+            interrupted: None,
             swallow: 0,
+            begun: false,
+            authenticated: false,
             parked: None,
             readable: false,
-            unheard: false,
             closing: false,
             draining: false,
             queued: false,
@@ -221,55 +272,129 @@ impl<E: Engine> Connection<E> {
                 return Ok(used);
             }
             self.needed = 0;
-            let Some(end) = rest.iter().position(|byte| *byte == b'\n') else {
-                return match line_too_long(rest) {
-                    true => {
-                        executor.counters.add(Counter::ConnectionsBroken, 1);
-                        self.closing = true;
-                        Ok(input.len())
-                    }
-                    false => Ok(used),
-                };
-            };
-            // A line that is only "\r\n" keeps its "\r", as in memcached.
-            let line = &rest[..end];
-            let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
-            let request = parse(line);
-            let mut length = end + 1;
-            let outcome = match &request {
-                Request::Store(store) if store.length > executor.limits.value_bytes_max => {
-                    let outcome = executor.refuse_too_large(&mut self.session, store);
-                    if outcome == Outcome::Done {
-                        self.swallow = store.length + 2;
-                    }
-                    outcome
-                }
-                Request::Store(store) => {
-                    let data_end = length + store.length + 2;
-                    let Some(block) = rest.get(length..data_end) else {
-                        if store.length <= INLINE_DATA_BYTES_MAX {
-                            self.needed = data_end;
-                            return Ok(used);
-                        }
-                        let mut data = Vec::with_capacity(BODY_STEP_BYTES.min(store.length + 2));
-                        data.extend_from_slice(&rest[length..]);
-                        self.body = Some(Body { line: line.to_vec(), data, needed: store.length + 2 });
-                        return Ok(input.len());
-                    };
-                    length = data_end;
-                    run_store(executor, &mut self.session, &request, block)
-                }
-                Request::Answer { swallow, .. } => {
-                    self.swallow = *swallow;
-                    executor.execute(&mut self.session, &request, &[])
-                }
-                _ => executor.execute(&mut self.session, &request, &[]),
-            };
-            match outcome {
-                Outcome::Done => used += length,
-                outcome => return Ok(self.stop(executor, outcome, used, input.len())),
+            match self.run_first(executor, rest) {
+                Step::Run(length) => used += length,
+                Step::Stopped(outcome) => return Ok(self.stop(executor, outcome, used, input.len())),
+                Step::Incomplete => return Ok(used),
+                Step::Taken => return Ok(input.len()),
             }
         }
+    }
+
+    /// Runs the command at the beginning of `input`, if all of it is there.
+    fn run_first(&mut self, executor: &mut Executor<E>, input: &[u8]) -> Step {
+        if !self.begun && input.first().copied().is_some_and(foreign::is_first_byte) {
+            return self.refuse_foreign(executor);
+        }
+        let interrupted = self.interrupted.take();
+        let end = match &interrupted {
+            Some(interrupted) => Some(interrupted.end),
+            None => find(input, b'\n'),
+        };
+        let Some(end) = end else {
+            if !line_too_long(input) {
+                return Step::Incomplete;
+            }
+            executor.counters.add(Counter::ConnectionsBroken, 1);
+            self.closing = true;
+            return Step::Taken;
+        };
+        // A line that is only "\r\n" keeps its "\r", as in memcached.
+        let line = input.get(..end).unwrap_or_default();
+        let line = if end > 1 { line.strip_suffix(b"\r").unwrap_or(line) } else { line };
+        if !std::mem::replace(&mut self.begun, true) && foreign::is_first_line(line) {
+            return self.refuse_foreign(executor);
+        }
+        executor.commands_left = executor.commands_left.saturating_sub(1);
+        let request = match &interrupted {
+            Some(interrupted) => interrupted.request(line),
+            None => parse(line),
+        };
+        if request == Request::Foreign {
+            return self.refuse_foreign(executor);
+        }
+        if !self.authenticated
+            && let Some(users) = executor.users.clone()
+        {
+            return self.authenticate(executor, &users, line, (input, end + 1));
+        }
+        let mut length = end + 1;
+        let outcome = match &request {
+            Request::Store(store) if store.length > executor.limits.value_bytes_max => {
+                let outcome = executor.refuse_too_large(&mut self.session, store);
+                if outcome == Outcome::Done {
+                    self.swallow = store.length + 2;
+                }
+                outcome
+            }
+            Request::Store(store) => {
+                let data_end = length + store.length + 2;
+                let Some(block) = input.get(length..data_end) else {
+                    if store.length <= INLINE_DATA_BYTES_MAX {
+                        self.needed = data_end;
+                        return Step::Incomplete;
+                    }
+                    let mut data = Vec::with_capacity(BODY_STEP_BYTES.min(store.length + 2));
+                    data.extend_from_slice(&input[length..]);
+                    self.body = Some(Body { line: line.to_vec(), data, needed: store.length + 2 });
+                    return Step::Taken;
+                };
+                length = data_end;
+                run_store(executor, &mut self.session, &request, block)
+            }
+            Request::Answer { swallow, .. } => {
+                self.swallow = *swallow;
+                executor.execute(&mut self.session, &request, &[])
+            }
+            _ => executor.execute(&mut self.session, &request, &[]),
+        };
+        if outcome == Outcome::Done {
+            return Step::Run(length);
+        }
+        if let Request::Get { keys, with_cas, touch } = request
+            && self.session.resume > 0
+        {
+            let keys_at = (keys.as_ptr() as usize).saturating_sub(line.as_ptr() as usize);
+            let keys = keys_at..keys_at + keys.len();
+            self.interrupted = Some(Interrupted { end, keys, with_cas, touch });
+        }
+        Step::Stopped(outcome)
+    }
+
+    /// The client speaks another protocol: nothing of it is run.
+    fn refuse_foreign(&mut self, executor: &Executor<E>) -> Step {
+        executor.counters.add(Counter::ConnectionsForeign, 1);
+        self.closing = true;
+        Step::Taken
+    }
+
+    /// Lets the client in if `line` is a `set` and the data behind it, at `data_at`, a user and the password.
+    fn authenticate(
+        &mut self,
+        executor: &mut Executor<E>,
+        users: &Users,
+        line: &[u8],
+        (input, data_at): (&[u8], usize),
+    ) -> Step {
+        let Some(data_end) = auth::announced_bytes(line).map(|bytes| data_at.saturating_add(bytes + 2)) else {
+            executor.say(&mut self.session, Command::Other, "CLIENT_ERROR unauthenticated", false);
+            return Step::Run(data_at);
+        };
+        let too_long = data_end - data_at > auth::DATA_BYTES_MAX;
+        let (is_known, text) = match input.get(data_at..data_end) {
+            _ if too_long => (false, auth::FAILURE),
+            Some(block) => users.answer(block),
+            None => {
+                self.needed = data_end;
+                return Step::Incomplete;
+            }
+        };
+        executor.counters.add(Counter::Logins, 1);
+        executor.counters.add(Counter::LoginFailures, u64::from(!is_known));
+        executor.say(&mut self.session, Command::Other, text, false);
+        self.authenticated = is_known;
+        self.closing |= too_long;
+        if too_long { Step::Taken } else { Step::Run(data_end) }
     }
 
     /// Runs the storage command whose body has arrived; false if the connection is parked now.
@@ -291,6 +416,11 @@ impl<E: Engine> Connection<E> {
             Outcome::Done => used,
             Outcome::Wait(stripe) => {
                 self.parked = Some(Parked::Stripe(stripe));
+                used
+            }
+            Outcome::Yield => {
+                executor.counters.add(Counter::ConnectionYields, 1);
+                self.parked = Some(Parked::Turn);
                 used
             }
             Outcome::Full => {
@@ -316,10 +446,10 @@ impl<E: Engine> Connection<E> {
     /// Sends what can be sent and unparks what that allows.
     pub(crate) fn send(&mut self, executor: &Executor<E>) -> Progress {
         let mut sent_bytes = 0;
-        let progress = match self.unheard {
+        let progress = match self.session.unheard {
             true => self.session.output.discard(),
             false => self.session.output.send(&self.socket, &mut sent_bytes).unwrap_or_else(|_| {
-                self.unheard = true;
+                self.session.unheard = true;
                 // The end of the input may have been announced before; if it was not, it is soon.
                 self.readable = true;
                 self.session.output.discard()
@@ -330,9 +460,13 @@ impl<E: Engine> Connection<E> {
             self.active = executor.now;
         }
         let output = &self.session.output;
+        let blocked = progress == Progress::Blocked;
         match self.parked {
-            Some(Parked::Output) if executor.limits.has_drained(output) => self.parked = None,
-            Some(Parked::Answers) if executor.limits.has_been_answered(output) => self.parked = None,
+            None | Some(Parked::Turn) if blocked => self.parked = Some(Parked::Output),
+            Some(Parked::Output) if blocked => {}
+            Some(Parked::Turn) => self.parked = None,
+            Some(Parked::Output) if executor.has_drained(output) => self.parked = None,
+            Some(Parked::Answers) if executor.has_been_answered(output) => self.parked = None,
             _ => {}
         }
         if self.input.is_empty() && self.parked.is_none() {

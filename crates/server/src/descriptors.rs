@@ -30,7 +30,7 @@ pub(crate) fn raise_limit() -> u64 {
 }
 
 /// Descriptors that connections must leave: a quarter, as a store needs more the larger it grows.
-fn reserve(limit: u64, threads: usize) -> u64 {
+pub(crate) fn reserve(limit: u64, threads: usize) -> u64 {
     RESERVE_MIN.max(limit / 4) + EACH_LOOP * threads as u64
 }
 

@@ -3,7 +3,8 @@
 //! A turn of the loop:
 //!
 //! 1. Take the messages of the inbox: new connections, finished writes, granted stripes.
-//! 2. Serve every connection that has something to do, one read each, so that none starves another.
+//! 2. Serve every connection that has something to do: one read each, and its [share](crate::turn) of commands, so that
+//!    none starves another. One with more to run goes to the end of the queue.
 //! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
 //!    holds them back.
 //! 4. Send, once per connection that has something to send.
@@ -35,6 +36,7 @@ use crate::inbox::{Inbox, Message};
 use crate::metrics::Counter;
 use crate::output::Progress;
 use crate::server::Shared;
+use crate::turn::Share;
 
 /// Epoll data of the inbox's eventfd; connection tokens are generations and slots, which never reach this.
 const WAKE: u64 = u64::MAX;
@@ -126,6 +128,8 @@ impl<E: Engine> EventLoop<E> {
         loop {
             self.refresh_time();
             self.take_messages(&mut messages);
+            self.executor.share =
+                Share::of(self.ready.len(), self.shared.open(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
                 let Some(token) = self.ready.pop_front() else { break };
                 self.serve(token);
@@ -189,8 +193,9 @@ impl<E: Engine> EventLoop<E> {
 
     fn close_idle(&mut self, limit: Duration) {
         let now = self.executor.now;
+        // What has arrived while the loop did not run is still to be read: its connection is queued, and not idle.
         let is_idle = |connection: &Connection<E>| {
-            now.saturating_duration_since(connection.active) > limit && connection.is_silent()
+            now.saturating_duration_since(connection.active) > limit && connection.is_silent() && !connection.queued
         };
         let connections = self.connections.iter().flatten();
         let idle: Vec<u64> =
@@ -320,6 +325,7 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(mut connection) = self.connections.get_mut(slot).and_then(Option::take) else { return };
         connection.queued = false;
+        self.executor.commands_left = self.executor.share.commands;
         let result = connection.serve(&mut self.executor, &mut self.scratch);
         self.connections[slot] = Some(connection);
         match result {
@@ -344,10 +350,12 @@ impl<E: Engine> EventLoop<E> {
         }
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
         let was_parked = connection.parked.is_some();
-        match connection.send(&self.executor) {
-            Progress::Empty if connection.is_finished() => self.close(token),
+        let progress = connection.send(&self.executor);
+        // What was read before it was parked is still to be run, also while the server stops.
+        let unparked = was_parked && connection.parked.is_none();
+        match progress {
+            Progress::Empty if connection.is_finished() && !unparked => self.close(token),
             _ => {
-                let unparked = was_parked && connection.parked.is_none();
                 if connection.has_work() || unparked {
                     self.make_ready(token);
                 }

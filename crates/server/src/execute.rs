@@ -16,9 +16,11 @@
 
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use crate::access::AccessTable;
+use crate::auth::Users;
 use crate::durable::Durable;
 use crate::engine::{Admission, Engine, EngineError, OnTaken, WriteBatch};
 use crate::inbox::{Inbox, Message};
@@ -29,14 +31,11 @@ use crate::parse::Request;
 use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
+use crate::turn::{SURVEY_COMMANDS, Share};
 
 /// A batch that has grown to this is submitted before the turn ends.
 pub(crate) const BATCH_BYTES_MAX: usize = 1 << 20;
 const BATCH_CHANGES_MAX: usize = 1024;
-/// Writes of one connection that may be under way, in bytes; a single one may be larger. As buffered writes are
-/// answered at the end of a turn, this bounds what one connection makes its loop write in a turn, too: commands of a
-/// few bytes can rewrite an item of a megabyte each.
-const WRITING_BYTES_MAX: usize = 4 << 20;
 
 /// What a command needs to know of its connection.
 pub(crate) struct Session<V> {
@@ -50,6 +49,8 @@ pub(crate) struct Session<V> {
     pub(crate) started: Instant,
     /// The batch that its last change is in.
     pub(crate) last_batch: Option<u64>,
+    /// Nobody takes the answers: they are dropped instead of sent.
+    pub(crate) unheard: bool,
 }
 
 /// How a command's turn ended.
@@ -59,6 +60,8 @@ pub(crate) enum Outcome {
     Done,
     /// Run it again when the stripe has been granted. Nothing has changed, but for [`Session::resume`].
     Wait(StripeIndex),
+    /// Run it again, or what is left of it, when others have had their turn.
+    Yield,
     /// Run it again when output has drained.
     Full,
     /// Run it again when the engine has answered.
@@ -88,31 +91,10 @@ impl<V: Deref<Target = [u8]>> Item<V> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Limits {
     pub(crate) value_bytes_max: usize,
-    pub(crate) output_bytes_max: usize,
+    /// The option: [`Share`] holds what a connection gets of it.
+    pub(crate) output_bytes_option: usize,
     pub(crate) outstanding_answers_max: usize,
-}
-
-impl Limits {
-    /// Why nothing more may be run for a connection now, if so.
-    pub(crate) fn check<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> Option<Outcome> {
-        if output.pending_bytes() >= self.output_bytes_max {
-            Some(Outcome::Full)
-        } else if output.awaiting() >= self.outstanding_answers_max || output.writing_bytes() >= WRITING_BYTES_MAX {
-            Some(Outcome::Busy)
-        } else {
-            None
-        }
-    }
-
-    /// True if enough has been sent to go on.
-    pub(crate) fn has_drained<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> bool {
-        output.pending_bytes() <= self.output_bytes_max / 2
-    }
-
-    /// True if enough has been answered by the engine to go on.
-    pub(crate) fn has_been_answered<V: Deref<Target = [u8]>>(&self, output: &Output<V>) -> bool {
-        output.awaiting() <= self.outstanding_answers_max / 2 && output.writing_bytes() <= WRITING_BYTES_MAX / 2
-    }
+    pub(crate) flush_allowed: bool,
 }
 
 /// Runs the commands of one event loop.
@@ -126,6 +108,12 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) loop_index: usize,
     pub(crate) limits: Limits,
+    /// Who may run commands; `None` is everybody.
+    pub(crate) users: Option<Arc<Users>>,
+    /// What each connection may use in this turn.
+    pub(crate) share: Share,
+    /// What the connection that is served now has left of its commands.
+    pub(crate) commands_left: usize,
     pub(crate) rule: ExpiryRule,
     /// When this turn of the loop began, about.
     pub(crate) now: Instant,
@@ -236,7 +224,30 @@ impl<E: Engine> Executor<E> {
         if self.waiting.is_some() && session.last_batch == self.waiting {
             return Some(Outcome::Held);
         }
-        self.limits.check(&session.output)
+        if self.commands_left == 0 {
+            return Some(Outcome::Yield);
+        }
+        let output = &session.output;
+        if output.pending_bytes() >= self.share.output_bytes_max {
+            Some(Outcome::Full)
+        } else if output.awaiting() >= self.limits.outstanding_answers_max
+            || output.writing_bytes() >= self.share.writing_bytes_max
+        {
+            Some(Outcome::Busy)
+        } else {
+            None
+        }
+    }
+
+    /// True if enough has been sent to go on.
+    pub(crate) fn has_drained(&self, output: &Output<E::Value>) -> bool {
+        output.pending_bytes() <= self.share.output_bytes_max / 2
+    }
+
+    /// True if enough has been answered by the engine to go on.
+    pub(crate) fn has_been_answered(&self, output: &Output<E::Value>) -> bool {
+        output.awaiting() <= self.limits.outstanding_answers_max / 2
+            && output.writing_bytes() <= self.share.writing_bytes_max / 2
     }
 
     /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
@@ -279,7 +290,12 @@ impl<E: Engine> Executor<E> {
             return Err(EngineError::new("the stored value was not written by this server"));
         };
         let rule = ExpiryRule { barrier_cas: self.durable.barrier(), ..self.rule };
-        Ok((!rule.kills(&header)).then_some(Item { header, value }))
+        if rule.kills(&header) {
+            let was_flushed = header.id < rule.barrier_cas;
+            self.counters.add(if was_flushed { Counter::ItemsFlushed } else { Counter::ItemsExpired }, 1);
+            return Ok(None);
+        }
+        Ok(Some(Item { header, value }))
     }
 
     /// The live item of `key` as this connection must see it: after its own writes.
@@ -396,6 +412,10 @@ impl<E: Engine> Executor<E> {
     /// Runs one command; `data` is the data block of a storage command, without its end of line.
     pub(crate) fn execute(&mut self, session: &mut Session<E::Value>, request: &Request<'_>, data: &[u8]) -> Outcome {
         let outcome = match request {
+            Request::Get { touch: None, .. } | Request::MetaDebug { .. } | Request::Stats { .. } if session.unheard => {
+                session.resume = 0;
+                Outcome::Done
+            }
             Request::Get { keys, with_cas, touch } => match touch {
                 None => self.get(session, keys, *with_cas),
                 Some(expires) => self.get_and_touch(session, keys, *with_cas, *expires),
@@ -410,11 +430,16 @@ impl<E: Engine> Executor<E> {
             Request::MetaDelete { key, meta } => self.meta_delete(session, key, meta),
             Request::MetaArithmetic { key, increment, meta } => self.meta_arithmetic(session, key, *increment, meta),
             Request::MetaDebug { key } => self.meta_debug(session, key),
+            Request::FlushAll { noreply, .. } if !self.limits.flush_allowed => {
+                self.say(session, Command::FlushAll, "CLIENT_ERROR flush_all not allowed", *noreply);
+                Outcome::Done
+            }
             Request::FlushAll { delay, noreply } => {
                 self.flush_all(session, *delay, *noreply);
                 Outcome::Done
             }
             Request::Stats { topic } => {
+                self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
                 let stats = Arc::clone(&self.stats);
                 let text = stats.render(topic, self.engine.as_ref(), self.rule.now_seconds);
                 self.answer(session, Command::Stats, |out| out.extend_from_slice(text.as_bytes()));
@@ -425,7 +450,24 @@ impl<E: Engine> Executor<E> {
                 self.say(session, Command::Stats, "RESET", false);
                 Outcome::Done
             }
-            Request::Quit => Outcome::Quit,
+            Request::StatsDetail { on } => {
+                self.stats.prefixes.switch(*on);
+                self.say(session, Command::Stats, "OK", false);
+                Outcome::Done
+            }
+            Request::StatsDetailDump => {
+                self.commands_left = self.commands_left.saturating_sub(SURVEY_COMMANDS);
+                let text = self.stats.prefixes.dump();
+                self.answer(session, Command::Stats, |out| out.extend_from_slice(&text));
+                Outcome::Done
+            }
+            Request::Verbosity { level, noreply } => {
+                self.stats.verbosity.store(*level, Ordering::Relaxed);
+                self.say(session, Command::Other, "OK", *noreply);
+                Outcome::Done
+            }
+            // Of the latter nothing is to be run.
+            Request::Quit | Request::Foreign => Outcome::Quit,
             Request::Answer { text, noreply, .. } => {
                 self.say(session, Command::Other, text, *noreply);
                 Outcome::Done

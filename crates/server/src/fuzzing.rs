@@ -1,6 +1,8 @@
 //! The parsers under arbitrary bytes, for fuzzers (`fuzz/`) and the seeded tests below. Only there with the feature
 //! `fuzzing` and in tests.
 
+use crate::auth;
+use crate::foreign;
 use crate::http::{REQUEST_BYTES_MAX, asked};
 use crate::parse::{Request, next_key, parse};
 
@@ -16,6 +18,11 @@ pub fn request(line: &[u8]) {
         }
     }
     assert_eq!(parse(line), parsed, "the same line, another request");
+    if parsed == Request::Foreign {
+        assert_eq!(parse(&[b" ", line].concat()), parsed, "a space makes a command of another protocol");
+    }
+    let _ = foreign::is_first_line(line);
+    let _ = auth::announced_bytes(line);
 }
 
 /// Lines of every kind: where a fuzzer begins.
@@ -45,6 +52,9 @@ pub fn corpus() -> Vec<Vec<u8>> {
         "version",
         "quit",
         "lru_crawler metadump all",
+        "GET /index.html HTTP/1.1",
+        "gets / http/2",
+        "Host: localhost:11211",
         "",
     ];
     lines.iter().map(|line| line.as_bytes().to_vec()).collect()

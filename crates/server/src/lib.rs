@@ -22,16 +22,28 @@
 //! 32 MiB wait in the engine, or one batch that is larger. Reads are answered as ever. The metric
 //! `situ_engine_write_stalled` tells.
 //!
+//! **Clients among each other.** A connection has a share of the commands and of the answers of a turn, and runs nothing
+//! while its client takes no answers: at most 256 KiB of answers wait for it, twice that in memory while they grow. See
+//! `turn.rs`.
+//!
+//! **Other protocols.** The first bytes of HTTP, of TLS and of memcached's binary protocol end the connection, and nothing
+//! behind them is run. The metric `situ_server_connections_foreign_total` counts. See `foreign.rs`.
+//!
 //! # What differs from memcached
 //!
 //! * Items are kept until deleted, expired or flushed: there is no eviction, and items survive a restart with their
 //!   expiration times, cas ids and stale marks.
 //! * There is no binary protocol, no UDP, no SASL, and no `watch`, `lru`, `lru_crawler`, `slabs` and `extstore`
-//!   commands; they answer `ERROR`. `cache_memlimit` and `verbosity` are accepted and change nothing.
+//!   commands; they answer `ERROR`. `cache_memlimit` and `stats cachedump` are refused. `verbosity` changes what
+//!   `stats settings` shows, and nothing else.
+//! * A retrieval of several keys that is the first line of a connection cannot end in a key like `HTTP/1.1`: the line is
+//!   taken for a request of HTTP.
 //! * A size limit counts the data, not the item around it.
 //! * `flush_all` with a time in the past flushes now.
 //! * A jump of the system's wall clock is followed at a tenth of the speed of time, not at once; a restart takes the
 //!   wall clock as it is.
+//! * `stats detail` counts 4096 prefixes; those that come later are not counted until `stats reset`.
+//! * Authentication ([`ServerOptions::auth_file`]): up to 64 users, not 8. A login of more than 2 KiB ends the connection.
 //! * A key given in base64 stays marked so when `mg` or `ma` create the item; answers to pipelined commands before a
 //!   retrieval with an overlong key are not lost.
 
@@ -41,6 +53,7 @@
 extern crate self as situ_server;
 
 mod access;
+mod auth;
 mod base64;
 mod classic;
 mod clock;
@@ -51,6 +64,7 @@ mod engine;
 mod event_loop;
 mod execute;
 mod filter;
+mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -66,11 +80,13 @@ mod number;
 mod offline;
 mod output;
 mod parse;
+mod prefixes;
 mod room;
 mod server;
 mod stats;
 mod store;
 mod stripe;
+mod turn;
 
 pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
 pub use filter::open_unserved;

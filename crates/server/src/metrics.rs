@@ -99,11 +99,17 @@ pub(crate) enum Counter {
     ConnectionsRejected,
     ConnectionsIdleClosed,
     ConnectionsBroken,
+    ItemsExpired,
+    ItemsFlushed,
+    ConnectionsForeign,
+    ConnectionYields,
+    Logins,
+    LoginFailures,
     TotalItems,
     Keys,
 }
 
-const COUNTERS: [(&str, &str); 26] = [
+const COUNTERS: [(&str, &str); 32] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -128,6 +134,12 @@ const COUNTERS: [(&str, &str); 26] = [
     ("connections_rejected", "Connections refused because of the limit."),
     ("connections_idle_closed", "Connections closed for idleness."),
     ("connections_broken", "Connections closed for breaking the protocol's bounds."),
+    ("items_expired", "Lookups that found an item that has expired."),
+    ("items_flushed", "Lookups that found an item that flush_all has removed."),
+    ("connections_foreign", "Connections closed because the client speaks HTTP, TLS or memcached's binary protocol."),
+    ("connection_yields", "Times that a connection with more to run gave way to the others."),
+    ("logins", "Attempts to authenticate."),
+    ("login_failures", "Attempts to authenticate that failed."),
     ("items_stored", "Items stored."),
     ("keys_read", "Keys looked up."),
 ];

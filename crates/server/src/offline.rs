@@ -102,7 +102,7 @@ impl ItemWriter {
         };
         let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
         let header = Header { id: self.next, ..header };
-        batch.put_in(&self.items, key, &[&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
+        batch.put_in(&self.items, key, [&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
         self.next = next;
         Ok(())
     }
@@ -112,7 +112,7 @@ impl ItemWriter {
     /// # Errors
     /// The records' keyspace is gone.
     pub fn seal(&mut self, batch: &mut WriteBatch) -> situ::Result<()> {
-        batch.put_in(&self.meta, LIMIT_KEY, &self.next.to_le_bytes())?;
+        batch.put_in(&self.meta, LIMIT_KEY, self.next.to_le_bytes())?;
         if let Some(barrier) = self.flushed {
             let record = [barrier.to_le_bytes(), 0u64.to_le_bytes()].concat();
             batch.put_in(&self.meta, FLUSH_KEY, &record)?;

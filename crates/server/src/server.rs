@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::io;
-use std::net::{SocketAddr, TcpListener};
+use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
@@ -17,6 +17,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM, SIGXFSZ};
 use signal_hook::iterator::Signals;
 
 use crate::access::AccessTable;
+use crate::auth::Users;
 use crate::clock::SteadyClock;
 use crate::descriptors;
 use crate::durable::Durable;
@@ -27,9 +28,11 @@ use crate::http;
 use crate::inbox::{Inbox, Message};
 use crate::item::ExpiryRule;
 use crate::metrics::Counters;
+use crate::prefixes::Prefixes;
 use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::Stripes;
+use crate::turn::Share;
 
 /// Largest `max_value_bytes`: 1 GiB, less what an engine needs around a value and what may share its batch.
 pub const MAX_VALUE_BYTES_LIMIT: usize = (1 << 30) - (2 << 20);
@@ -44,6 +47,9 @@ const BACKLOG: i32 = 1024;
 pub struct ServerOptions {
     /// TCP addresses to serve. Port 0 takes a free port; see [`Server::addresses`]. Default: 127.0.0.1:11211.
     pub listen: Vec<SocketAddr>,
+    /// Names to serve, as `host:port`: every address of the name, as in memcached. One that this machine does not have is
+    /// passed over with a warning if another one can be served. Default: none.
+    pub listen_names: Vec<String>,
     /// A Unix socket to serve, if any. A socket file that nobody listens on any more is replaced.
     pub unix_socket: Option<PathBuf>,
     /// Permission bits of the Unix socket. Default: 0o700, only the same user, as in memcached.
@@ -62,16 +68,24 @@ pub struct ServerOptions {
     /// Largest data block stored. Default: 1 MiB, as in memcached. At most [`MAX_VALUE_BYTES_LIMIT`].
     pub max_value_bytes: usize,
     /// Unsent answers of one connection, those that wait for a write included, above which nothing more is read from
-    /// it. Default: 1 MiB. A single value may be larger.
+    /// it. Default: 256 KiB. A single value may be larger. With more than 256 connections each has less: all together
+    /// share 64 MiB, and none has less than 16 KiB.
     pub max_output_bytes: usize,
     /// Commands of one connection whose writes may be under way at once. Default: 1024.
     pub max_outstanding_writes: usize,
+    /// File of those who may use the server, as memcached's `-Y`: a line `user:password` for each, 64 at most. A client
+    /// sends `set <any key> 0 0 <length>` with the data `user password` first. Read once, at the start. Default: none,
+    /// everybody may.
+    pub auth_file: Option<PathBuf>,
+    /// `flush_all` is refused, as with memcached's `-F`. Default: false.
+    pub disable_flush_all: bool,
 }
 
 impl Default for ServerOptions {
     fn default() -> Self {
         ServerOptions {
             listen: vec![SocketAddr::from(([127, 0, 0, 1], 11211))],
+            listen_names: Vec::new(),
             unix_socket: None,
             unix_socket_mode: 0o700,
             http: None,
@@ -79,9 +93,26 @@ impl Default for ServerOptions {
             max_connections: 10_240,
             idle_timeout_seconds: 0,
             max_value_bytes: 1 << 20,
-            max_output_bytes: 1 << 20,
+            max_output_bytes: 256 << 10,
             max_outstanding_writes: 1024,
+            auth_file: None,
+            disable_flush_all: false,
         }
+    }
+}
+
+impl ServerOptions {
+    /// Finds out what [`Server::start`] would refuse without an engine and without a socket, the file of users included.
+    ///
+    /// # Errors
+    /// As [`Server::start`].
+    pub fn check(&self) -> Result<(), StartError> {
+        check(self)?;
+        self.users().map(drop)
+    }
+
+    fn users(&self) -> Result<Option<(Users, Option<String>)>, StartError> {
+        self.auth_file.as_deref().map(Users::read).transpose().map_err(StartError::Option)
     }
 }
 
@@ -156,6 +187,11 @@ impl<E: Engine> Shared<E> {
             self.connection_closed();
         }
         allowed
+    }
+
+    /// Open connections.
+    pub(crate) fn open(&self) -> usize {
+        self.open.load(Ordering::Relaxed)
     }
 
     pub(crate) fn connection_closed(&self) {
@@ -246,10 +282,12 @@ impl Server {
             0 => std::thread::available_parallelism().map_or(1, usize::from),
             threads => threads,
         };
+        let users = options.users()?;
         let open_files_max = descriptors::raise_limit();
         let connections_max = descriptors::connections_max(open_files_max, options.max_connections, threads)
             .map_err(StartError::Option)?;
-        let (listeners, addresses) = listen(options)?;
+        let Listening { listeners, addresses, warnings: mut warned } = listen(options)?;
+        warned.extend(warnings(options, connections_max, open_files_max, &users));
         let http = match options.http {
             Some(address) => Some(listen_tcp(address)?),
             None => None,
@@ -268,6 +306,9 @@ impl Server {
             connections_max,
             settings: settings(options, connections_max, threads, &addresses),
             baseline: Mutex::default(),
+            prefixes: Prefixes::default(),
+            verbosity: AtomicU32::new(0),
+            reserved_descriptors: descriptors::reserve(open_files_max, threads),
         });
         let stop_at = Arc::new(Mutex::new(None));
         let shared = Arc::new(Shared {
@@ -293,7 +334,7 @@ impl Server {
             stop_at,
             addresses,
             connections_max,
-            warnings: warnings(options, connections_max, open_files_max),
+            warnings: warned,
             http_address: http.as_ref().and_then(|listener| listener.local_addr().ok()),
             unix_socket: options.unix_socket.clone(),
             clock,
@@ -305,6 +346,7 @@ impl Server {
         let stripes = Arc::new(Stripes::new(inboxes.clone()));
         let room = Arc::new(Room::default());
         let access = Arc::new(AccessTable::new(started_seconds));
+        let users = users.map(|(users, _)| Arc::new(users));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
             let executor = Executor {
@@ -318,9 +360,13 @@ impl Server {
                 loop_index,
                 limits: Limits {
                     value_bytes_max: options.max_value_bytes,
-                    output_bytes_max: options.max_output_bytes,
+                    output_bytes_option: options.max_output_bytes,
                     outstanding_answers_max: options.max_outstanding_writes,
+                    flush_allowed: !options.disable_flush_all,
                 },
+                users: users.clone(),
+                share: Share::of(0, 0, options.max_output_bytes),
+                commands_left: 0,
                 rule: durable.rule(started_seconds),
                 now: Instant::now(),
                 batch: WriteBatch::default(),
@@ -425,7 +471,7 @@ impl Drop for Server {
 
 fn check(options: &ServerOptions) -> Result<(), StartError> {
     let refuse = |text: String| Err(StartError::Option(text));
-    if options.listen.is_empty() && options.unix_socket.is_none() {
+    if options.listen.is_empty() && options.listen_names.is_empty() && options.unix_socket.is_none() {
         return refuse("there is nothing to listen on: give an address or a Unix socket".to_owned());
     }
     if options.max_value_bytes == 0 || options.max_value_bytes > MAX_VALUE_BYTES_LIMIT {
@@ -455,19 +501,69 @@ fn listen_tcp(address: SocketAddr) -> Result<TcpListener, StartError> {
     Ok(listener)
 }
 
-fn listen(options: &ServerOptions) -> Result<(Vec<Listener>, Vec<SocketAddr>), StartError> {
-    let mut listeners = Vec::new();
-    let mut addresses = Vec::new();
+/// What is listened on.
+#[derive(Default)]
+struct Listening {
+    listeners: Vec<Listener>,
+    /// Those of TCP.
+    addresses: Vec<SocketAddr>,
+    warnings: Vec<String>,
+}
+
+impl Listening {
+    fn add(&mut self, address: SocketAddr) -> Result<(), StartError> {
+        // Who names an address twice means it once.
+        if self.addresses.contains(&address) {
+            return Ok(());
+        }
+        let listener = listen_tcp(address)?;
+        self.addresses.push(listener.local_addr().map_err(listen_error(address))?);
+        self.listeners.push(Listener { socket: listener.into(), local: false });
+        Ok(())
+    }
+
+    /// Listens on every address of `name` that this machine has.
+    fn add_name(&mut self, name: &str) -> Result<(), StartError> {
+        let mut missing = Vec::new();
+        let mut any = false;
+        for address in name.to_socket_addrs().map_err(listen_error(name))? {
+            match self.add(address) {
+                Ok(()) => any = true,
+                Err(StartError::Listen { source, .. }) if is_absent(&source) => missing.push((address, source)),
+                Err(error) => return Err(error),
+            }
+        }
+        match missing.pop() {
+            Some((address, source)) if !any => Err(listen_error(address)(source)),
+            last => {
+                let all = missing.into_iter().chain(last);
+                let warn = |(address, source)| format!("{name}: not listening on {address}: {source}");
+                self.warnings.extend(all.map(warn));
+                Ok(())
+            }
+        }
+    }
+}
+
+/// True if this machine has no such address, or nothing of its kind.
+fn is_absent(error: &io::Error) -> bool {
+    error.kind() == io::ErrorKind::AddrNotAvailable
+        || error.raw_os_error() == Some(rustix::io::Errno::AFNOSUPPORT.raw_os_error())
+}
+
+fn listen(options: &ServerOptions) -> Result<Listening, StartError> {
+    let mut listening = Listening::default();
     for address in &options.listen {
-        let listener = listen_tcp(*address)?;
-        addresses.push(listener.local_addr().map_err(listen_error(address))?);
-        listeners.push(Listener { socket: listener.into(), local: false });
+        listening.add(*address)?;
+    }
+    for name in &options.listen_names {
+        listening.add_name(name)?;
     }
     if let Some(path) = &options.unix_socket {
         let listener = listen_unix(path, options.unix_socket_mode).map_err(listen_error(path.display()))?;
-        listeners.push(Listener { socket: listener.into(), local: true });
+        listening.listeners.push(Listener { socket: listener.into(), local: true });
     }
-    Ok((listeners, addresses))
+    Ok(listening)
 }
 
 fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
@@ -483,8 +579,13 @@ fn listen_unix(path: &Path, mode: u32) -> io::Result<UnixListener> {
     Ok(listener)
 }
 
-fn warnings(options: &ServerOptions, connections_max: usize, open_files_max: u64) -> Vec<String> {
-    let mut warnings = Vec::new();
+fn warnings(
+    options: &ServerOptions,
+    connections_max: usize,
+    open_files_max: u64,
+    users: &Option<(Users, Option<String>)>,
+) -> Vec<String> {
+    let mut warnings: Vec<String> = users.iter().filter_map(|(_, warning)| warning.clone()).collect();
     if connections_max < options.max_connections {
         warnings.push(format!(
             "at most {connections_max} connections instead of {}: the limit of open files is {open_files_max}; raise it \
@@ -503,6 +604,8 @@ fn settings(
 ) -> Vec<(&'static str, String)> {
     let first = addresses.first();
     vec![
+        // Nothing is evicted, so there is no limit.
+        ("maxbytes", "0".to_owned()),
         ("maxconns", connections_max.to_string()),
         ("tcpport", first.map_or(0, SocketAddr::port).to_string()),
         ("udpport", "0".to_owned()),
@@ -516,9 +619,15 @@ fn settings(
         ("num_threads", threads.to_string()),
         ("cas_enabled", "yes".to_owned()),
         ("binding_protocol", "ascii".to_owned()),
+        ("tcp_backlog", BACKLOG.to_string()),
+        ("stat_key_prefix", ":".to_owned()),
+        ("auth_enabled_sasl", "no".to_owned()),
+        ("auth_enabled_ascii", options.auth_file.as_ref().map_or("no".into(), |path| path.display().to_string())),
+        ("dump_enabled", "no".to_owned()),
+        ("ssl_enabled", "no".to_owned()),
         ("item_size_max", options.max_value_bytes.to_string()),
         ("maxconns_fast", "yes".to_owned()),
-        ("flush_enabled", "yes".to_owned()),
+        ("flush_enabled", if options.disable_flush_all { "no" } else { "yes" }.to_owned()),
         ("shutdown_command", "no".to_owned()),
         ("idle_timeout", options.idle_timeout_seconds.to_string()),
         ("output_bytes_max", options.max_output_bytes.to_string()),

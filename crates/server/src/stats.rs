@@ -1,13 +1,15 @@
 //! The `stats` command: memcached's names where the meaning is the same, so that existing dashboards work.
 //!
-//! Situ has no slabs and no eviction; `stats slabs` and `stats items` show one class that holds everything, and the
-//! counters of things that cannot happen here are left out rather than shown as zero.
+//! `stats` has every name of memcached 1.6.18. Situ has no slabs, no eviction and no LRU: what they would count never
+//! happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
 use std::fmt::{Display, Write as _};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::engine::Engine;
 use crate::metrics::{Command, Counter, Counters, Totals};
+use crate::prefixes::Prefixes;
 
 /// Where the numbers come from.
 pub(crate) struct StatsSource {
@@ -18,10 +20,15 @@ pub(crate) struct StatsSource {
     pub(crate) settings: Vec<(&'static str, String)>,
     /// What the counters showed at the last `stats reset`.
     pub(crate) baseline: Mutex<Vec<u64>>,
+    pub(crate) prefixes: Prefixes,
+    /// What `verbosity` was last given.
+    pub(crate) verbosity: AtomicU32,
+    /// Descriptors that connections leave to the store.
+    pub(crate) reserved_descriptors: u64,
 }
 
 /// Resettable counters, with memcached's names.
-const COUNTED: [(&str, Source); 27] = [
+const COUNTED: [(&str, Source); 32] = [
     ("total_connections", Source::Counter(Counter::ConnectionsOpened)),
     ("rejected_connections", Source::Counter(Counter::ConnectionsRejected)),
     ("cmd_get", Source::Sum(Counter::GetHits, Counter::GetMisses)),
@@ -31,6 +38,8 @@ const COUNTED: [(&str, Source); 27] = [
     ("cmd_meta", Source::Meta),
     ("get_hits", Source::Counter(Counter::GetHits)),
     ("get_misses", Source::Counter(Counter::GetMisses)),
+    ("get_expired", Source::Counter(Counter::ItemsExpired)),
+    ("get_flushed", Source::Counter(Counter::ItemsFlushed)),
     ("delete_misses", Source::Counter(Counter::DeleteMisses)),
     ("delete_hits", Source::Counter(Counter::DeleteHits)),
     ("incr_misses", Source::Counter(Counter::IncrMisses)),
@@ -43,12 +52,107 @@ const COUNTED: [(&str, Source); 27] = [
     ("touch_hits", Source::Counter(Counter::TouchHits)),
     ("touch_misses", Source::Counter(Counter::TouchMisses)),
     ("store_too_large", Source::Counter(Counter::StoreTooLarge)),
+    ("auth_cmds", Source::Counter(Counter::Logins)),
+    ("auth_errors", Source::Counter(Counter::LoginFailures)),
+    ("conn_yields", Source::Counter(Counter::ConnectionYields)),
     ("read_failures", Source::Counter(Counter::ReadFailures)),
     ("write_failures", Source::Counter(Counter::WriteFailures)),
     ("idle_kicks", Source::Counter(Counter::ConnectionsIdleClosed)),
     ("bytes_read", Source::Counter(Counter::BytesRead)),
     ("bytes_written", Source::Counter(Counter::BytesWritten)),
     ("total_items", Source::Counter(Counter::TotalItems)),
+];
+
+/// What memcached counts and cannot happen here.
+const NEVER: [&str; 46] = [
+    "response_obj_oom",
+    "response_obj_count",
+    "response_obj_bytes",
+    "read_buf_count",
+    "read_buf_bytes",
+    "read_buf_bytes_free",
+    "read_buf_oom",
+    "store_no_memory",
+    "listen_disabled_num",
+    "time_in_listen_disabled_us",
+    "hash_power_level",
+    "hash_bytes",
+    "hash_is_expanding",
+    "slab_reassign_rescues",
+    "slab_reassign_chunk_rescues",
+    "slab_reassign_evictions_nomem",
+    "slab_reassign_inline_reclaim",
+    "slab_reassign_busy_items",
+    "slab_reassign_busy_deletes",
+    "slab_reassign_running",
+    "slabs_moved",
+    "lru_crawler_running",
+    "lru_crawler_starts",
+    "lru_maintainer_juggles",
+    "malloc_fails",
+    "log_worker_dropped",
+    "log_worker_written",
+    "log_watcher_skipped",
+    "log_watcher_sent",
+    "log_watchers",
+    "unexpected_napi_ids",
+    "round_robin_fallback",
+    "slab_global_page_pool",
+    "expired_unfetched",
+    "evicted_unfetched",
+    "evicted_active",
+    "evictions",
+    "reclaimed",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    "lru_bumps_dropped",
+];
+
+/// The same of `stats items`; its ages are not known either.
+const ITEMS_NEVER: [&str; 27] = [
+    "number_hot",
+    "number_warm",
+    "number_cold",
+    "age_hot",
+    "age_warm",
+    "age",
+    "mem_requested",
+    "evicted",
+    "evicted_nonzero",
+    "evicted_time",
+    "outofmemory",
+    "tailrepairs",
+    "reclaimed",
+    "expired_unfetched",
+    "evicted_unfetched",
+    "evicted_active",
+    "crawler_reclaimed",
+    "crawler_items_checked",
+    "lrutail_reflocked",
+    "moves_to_cold",
+    "moves_to_warm",
+    "moves_within_lru",
+    "direct_reclaims",
+    "hits_to_hot",
+    "hits_to_warm",
+    "hits_to_cold",
+    "hits_to_temp",
+];
+
+/// Counters of `stats slabs`.
+const SLAB_COUNTED: [(&str, Counter); 7] = [
+    ("get_hits", Counter::GetHits),
+    ("delete_hits", Counter::DeleteHits),
+    ("incr_hits", Counter::IncrHits),
+    ("decr_hits", Counter::DecrHits),
+    ("cas_hits", Counter::CasHits),
+    ("cas_badval", Counter::CasBad),
+    ("touch_hits", Counter::TouchHits),
 ];
 
 #[derive(Clone, Copy)]
@@ -95,6 +199,7 @@ impl StatsSource {
     pub(crate) fn reset(&self) {
         let now = COUNTED.iter().map(|(_, source)| self.counted(*source)).collect();
         *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        self.prefixes.reset();
     }
 
     /// The answer to `stats <topic>`.
@@ -106,16 +211,23 @@ impl StatsSource {
                 for (name, value) in &self.settings {
                     stat(&mut text, name, value);
                 }
+                stat(&mut text, "verbosity", self.verbosity.load(Ordering::Relaxed));
+                stat(&mut text, "detail_enabled", if self.prefixes.is_on() { "yes" } else { "no" });
             }
             b"items" => {
                 stat(&mut text, "items:1:number", engine.approximate_items());
-                stat(&mut text, "items:1:evicted", 0);
-                stat(&mut text, "items:1:outofmemory", 0);
+                ITEMS_NEVER.iter().for_each(|name| stat(&mut text, &format!("items:1:{name}"), 0));
             }
             b"slabs" => {
+                for name in ["chunk_size", "chunks_per_page", "total_pages", "free_chunks", "free_chunks_end"] {
+                    stat(&mut text, &format!("1:{name}"), 0);
+                }
+                stat(&mut text, "1:total_chunks", engine.approximate_items());
                 stat(&mut text, "1:used_chunks", engine.approximate_items());
-                stat(&mut text, "1:get_hits", self.totals().counter(Counter::GetHits));
                 stat(&mut text, "1:cmd_set", self.counted(Source::Stores));
+                for (name, counter) in SLAB_COUNTED {
+                    stat(&mut text, &format!("1:{name}"), self.totals().counter(counter));
+                }
                 stat(&mut text, "active_slabs", 1);
                 stat(&mut text, "total_malloced", engine.disk_bytes());
             }
@@ -134,6 +246,7 @@ impl StatsSource {
         stat(text, "time", now_seconds);
         stat(text, "version", "1.6.18");
         stat(text, "situ_version", env!("CARGO_PKG_VERSION"));
+        stat(text, "libevent", "none");
         stat(text, "pointer_size", usize::BITS);
         if let Some([user, system]) = processor_seconds() {
             stat(text, "rusage_user", format_args!("{user:.6}"));
@@ -141,6 +254,9 @@ impl StatsSource {
         }
         stat(text, "max_connections", self.connections_max);
         stat(text, "curr_connections", self.totals().connections());
+        stat(text, "connection_structures", self.totals().connections());
+        stat(text, "reserved_fds", self.reserved_descriptors);
+        stat(text, "accepting_conns", 1);
         stat(text, "threads", self.counters.len());
         let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for (index, (name, source)) in COUNTED.iter().enumerate() {
@@ -151,7 +267,7 @@ impl StatsSource {
         stat(text, "limit_maxbytes", 0);
         stat(text, "bytes", engine.disk_bytes());
         stat(text, "curr_items", engine.approximate_items());
-        stat(text, "evictions", 0);
+        NEVER.iter().for_each(|name| stat(text, name, 0));
         stat(text, "write_stalled", u8::from(engine.write_stalled()));
     }
 }

@@ -245,7 +245,7 @@ impl Generator {
                     "flush_all x",
                     "cache_memlimit",
                     "cache_memlimit 1",
-                    "cache_memlimit 100",
+                    "cache_memlimit 0",
                     "shutdown",
                     "stats nope",
                     "stats detail",

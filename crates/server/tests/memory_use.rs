@@ -44,6 +44,7 @@ fn resident_bytes() -> usize {
 
 #[test]
 fn memory_is_bounded_by_what_clients_cannot_change() {
+    a_hundred_clients_that_pipeline_without_reading_take_little_each();
     ten_thousand_idle_connections_cost_less_than_10_kb_each();
     a_client_that_does_not_read_is_not_read_either();
     touching_retrievals_without_reading_are_bounded_too();
@@ -113,6 +114,30 @@ fn a_client_that_does_not_read_is_not_read_either() {
     for _ in 0..(sent / command.len()).min(40) {
         expect(&mut stream, &answer);
     }
+}
+
+/// They took 2 MB each, for answers that nobody read.
+fn a_hundred_clients_that_pipeline_without_reading_take_little_each() {
+    const CLIENTS: usize = 100;
+    let server = Server::start(&ServerOptions { threads: 1, ..local() }, MemoryEngine::start(None)).unwrap();
+    let mut stream = connect(&server);
+    stream.write_all(format!("set big 0 0 10000\r\n{}\r\n", "v".repeat(10_000)).as_bytes()).unwrap();
+    expect(&mut stream, b"STORED\r\n");
+    let before = resident_bytes();
+    let flood = b"get big\r\n".repeat(100_000);
+    let mut clients: Vec<TcpStream> = (0..CLIENTS).map(|_| connect(&server)).collect();
+    let mut most = 0;
+    for _ in 0..50 {
+        for client in &mut clients {
+            client.set_nonblocking(true).unwrap();
+            let _ = client.write(&flood);
+        }
+        std::thread::sleep(Duration::from_millis(10));
+        most = most.max(resident_bytes().saturating_sub(before));
+    }
+    println!("{} bytes for each of {CLIENTS} connections", most / CLIENTS);
+    assert!(most < CLIENTS * (640 << 10), "the server holds {most} bytes for {CLIENTS} clients that do not read");
+    ask(&mut stream, b"mn\r\n", b"MN\r\n");
 }
 
 /// Answers that waited for their write did not count as output, and held copies: 5,600 bytes of `mg T v` took 900 MB

@@ -13,11 +13,11 @@ fn balance(value: Option<situ::Value>) -> u64 {
 fn transfer(store: &Store, accounts: &Keyspace, from: u64, to: u64, amount: u64) -> Result<()> {
     let mut transaction = store.begin(TransactionOptions::default().lock_timeout_ms(100))?;
     let (from, to) = (from.to_be_bytes(), to.to_be_bytes());
-    let there = balance(transaction.get_for_update_in(accounts, &from, LockMode::Exclusive)?);
-    let here = balance(transaction.get_for_update_in(accounts, &to, LockMode::Exclusive)?);
+    let there = balance(transaction.get_for_update_in(accounts, from, LockMode::Exclusive)?);
+    let here = balance(transaction.get_for_update_in(accounts, to, LockMode::Exclusive)?);
     let amount = amount.min(there);
-    transaction.put_in(accounts, &from, &(there - amount).to_le_bytes())?;
-    transaction.put_in(accounts, &to, &(here + amount).to_le_bytes())?;
+    transaction.put_in(accounts, from, (there - amount).to_le_bytes())?;
+    transaction.put_in(accounts, to, (here + amount).to_le_bytes())?;
     transaction.commit().map(drop)
 }
 
@@ -27,7 +27,7 @@ fn main() -> Result<()> {
     let accounts = store.keyspace("accounts")?;
     let mut setup = store.begin(TransactionOptions::default().durability(Durability::Synced))?;
     for account in 0..ACCOUNTS {
-        setup.put_in(&accounts, &account.to_be_bytes(), &100u64.to_le_bytes())?;
+        setup.put_in(&accounts, account.to_be_bytes(), 100u64.to_le_bytes())?;
     }
     setup.commit()?;
 
@@ -49,7 +49,7 @@ fn main() -> Result<()> {
     })?;
 
     let sum: u64 =
-        (0..ACCOUNTS).map(|account| Ok(balance(accounts.get(&account.to_be_bytes())?))).sum::<Result<u64>>()?;
+        (0..ACCOUNTS).map(|account| Ok(balance(accounts.get(account.to_be_bytes())?))).sum::<Result<u64>>()?;
     println!("{} transfers between {ACCOUNTS} accounts with {sum} in all", THREADS * TRANSFERS);
     store.close()
 }

@@ -23,7 +23,7 @@ fn a_first_program_compiles_and_does_what_it_says() -> Result<(), Box<dyn std::e
     store.put(String::from("alan"), format!("{}", 1912))?;
     store.put(b"grace", vec![b'1', b'9', b'0', b'6'])?;
     store.put([0xff, 1], 7u64.to_be_bytes())?;
-    store.put(&String::from("boxed"), Box::<[u8]>::from(&b"value"[..]))?;
+    store.put(String::from("boxed"), Box::<[u8]>::from(&b"value"[..]))?;
     let value = store.get("ada")?.expect("was just put");
     store.put("copy", &value)?;
     assert_eq!(store.get("copy")?.unwrap(), value);

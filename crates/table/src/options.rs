@@ -1,5 +1,7 @@
 //! How tables are written and read.
 
+use std::fmt;
+
 /// What is done to a block before it is stored. A block that does not shrink by an eighth is stored as it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 #[non_exhaustive]
@@ -14,6 +16,17 @@ pub enum Compression {
         /// 1 (fast) to 19 (small); negative levels are faster still.
         level: i32,
     },
+}
+
+/// `none`, `lz4`, `zstd level 3`: as properties and results show it.
+impl fmt::Display for Compression {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Compression::None => f.write_str("none"),
+            Compression::Lz4 => f.write_str("lz4"),
+            Compression::Zstd { level } => write!(f, "zstd level {level}"),
+        }
+    }
 }
 
 /// How a table is written. The same options and entries give the same bytes.

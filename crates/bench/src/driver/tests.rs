@@ -61,7 +61,7 @@ fn run_on(workload: Workload, options: &BenchOptions, store: &dyn Store) -> Resu
     let worker = |seed| Worker::new(workload, options, &dataset, None, seed);
     let workers: Vec<_> = (0..u64::from(options.threads)).map(worker).collect();
     let background = (workload == Workload::ReadWhileWriting).then(|| worker(99));
-    let control = Control::new(workers.len());
+    let control = Control::new(workers.len(), Stop::default());
     drive(workload, options, store, &control, workers, background)
 }
 
@@ -100,7 +100,7 @@ fn the_first_error_stops_all_threads_and_is_reported() {
     let Err(error) = run_on(Workload::ReadWhileWriting, &options(u64::MAX, 3), &store) else {
         panic!("the store always fails");
     };
-    assert_eq!(error.to_string(), "readwhilewriting: the store failed: the disk is gone");
+    assert_eq!(error.to_string(), "the store failed in readwhilewriting: the disk is gone");
 }
 
 #[test]

@@ -472,7 +472,7 @@ fn settings(comparison: &Comparison<'_>, html: &mut String) {
         let settings = run.store_settings.iter().map(|(key, value)| {
             // Another kind of store has other settings; what only one of them has differs in nothing.
             let differs = base.store_settings.get(key).is_some_and(|base| base != value);
-            (key.clone(), value.clone(), differs)
+            (key.clone(), plain(value), differs)
         });
         two_columns("Store", &settings.collect::<Vec<_>>(), html);
         html.push_str("</details>");
@@ -483,6 +483,7 @@ fn settings(comparison: &Comparison<'_>, html: &mut String) {
 fn plain(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::String(text) => text.clone(),
+        serde_json::Value::Null => "none".to_owned(),
         serde_json::Value::Array(values) => values.iter().map(plain).collect::<Vec<_>>().join(", "),
         other => other.to_string(),
     }

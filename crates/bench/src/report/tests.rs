@@ -87,7 +87,7 @@ fn runs_that_are_no_repetitions_are_pointed_out() {
     assert!(!page(&[one.clone(), two.clone()]).contains(warning));
     two.options.keys = 7;
     two.options.rate = Some(8);
-    two.store_settings.insert("cache".to_owned(), "9".to_owned());
+    two.store_settings.insert("cache".to_owned(), 9.into());
     other.options.keys = 10;
     let html = page(&[one, two, other]);
     assert_well_formed(&html);
@@ -116,6 +116,37 @@ fn the_results_that_are_kept_can_be_shown() {
         sets += 1;
     }
     assert!(sets > 0);
+}
+
+/// All of them, whatever their layout; and none shows what Rust calls a setting.
+#[test]
+fn every_result_in_the_repository_can_be_read() {
+    let mut directories = vec![std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/evidence")];
+    let mut read = 0;
+    while let Some(directory) = directories.pop() {
+        for entry in std::fs::read_dir(directory).expect("the evidence") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                directories.push(path);
+                continue;
+            }
+            let text = match path.extension().is_some_and(|extension| extension == "json") {
+                true => std::fs::read_to_string(&path).expect("read"),
+                false => continue,
+            };
+            if !text.contains("\"situ-bench ") {
+                continue;
+            }
+            let result = BenchResult::read_json(&path).unwrap_or_else(|error| panic!("{error}"));
+            if result.store.starts_with("situ ") {
+                assert!(result.store_settings["memtable_bytes"].is_u64(), "{path:?}");
+                let html = render("x", None, &[result]).expect("render");
+                assert!(!html.contains("Ablation {") && !html.contains("Some(") && !html.contains("[Lz4"), "{path:?}");
+            }
+            read += 1;
+        }
+    }
+    assert!(read > 50, "{read}");
 }
 
 #[test]

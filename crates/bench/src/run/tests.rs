@@ -82,9 +82,98 @@ fn a_result_survives_json() {
     let error = BenchResult::read_json(&path).expect_err("not a result").to_string();
     assert!(error.contains("result.json: not a benchmark result"), "{error}");
     // Figures of another layout could be taken for something else.
-    BenchResult { format: "situ-bench 2".to_owned(), ..result }.write_json(&path).expect("write");
+    BenchResult { format: "situ-bench 3".to_owned(), ..result }.write_json(&path).expect("write");
     let error = BenchResult::read_json(&path).expect_err("another layout").to_string();
-    assert!(error.contains("its layout is \"situ-bench 2\", and this program reads \"situ-bench 1\""), "{error}");
+    let reads = "its layout is \"situ-bench 3\", and this program reads \"situ-bench 2\" and \"situ-bench 1\"";
+    assert!(error.contains(reads), "{error}");
+}
+
+/// In the first layout, settings were text, and some of them Rust's names. Results of both layouts stand on one page.
+#[test]
+fn settings_of_the_first_layout_are_read_as_those_of_the_second() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let options = options(directory.path(), &[Workload::FillSeq]);
+    let result = run(&options, &crate::SituFactory::new(crate::SituSettings::default().options())).expect("run");
+    let path = directory.path().join("old.json");
+    let mut old = serde_json::to_value(&result).expect("JSON");
+    old["format"] = "situ-bench 1".into();
+    let settings = old["store_settings"].as_object_mut().expect("settings");
+    settings.remove("serial_log");
+    settings.remove("pinned_level");
+    for value in settings.values_mut() {
+        *value = value.as_str().map_or_else(|| value.to_string(), str::to_owned).into();
+    }
+    settings.insert("ablation".to_owned(), "Ablation { serial_log: false, pinned_level: None }".into());
+    settings.insert("compression".to_owned(), "[None]".into());
+    settings.insert("fast_disk".to_owned(), "none".into());
+    fs::write(&path, old.to_string()).expect("write");
+    let read = BenchResult::read_json(&path).expect("read");
+    assert_eq!(read.store_settings, result.store_settings);
+
+    old["store_settings"]["ablation"] = "Ablation { serial_log: true, pinned_level: Some(1) }".into();
+    old["store_settings"]["compression"] = "[Lz4, Zstd { level: 3 }]".into();
+    fs::write(&path, old.to_string()).expect("write");
+    let read = BenchResult::read_json(&path).expect("read").store_settings;
+    assert_eq!((&read["serial_log"], &read["pinned_level"]), (&true.into(), &1.into()));
+    assert_eq!(read["compression"], "lz4, zstd level 3");
+}
+
+/// An interrupted run left its store, which was in the way of the next one.
+#[test]
+fn a_run_that_is_stopped_leaves_nothing() {
+    let parent = tempfile::tempdir().expect("temporary directory");
+    let directory = parent.path().join("some/where");
+    let factory = crate::SituFactory::new(crate::SituSettings::default().options());
+    let slow = |change: &dyn Fn(&mut BenchOptions)| {
+        let mut options = options(&directory, &[Workload::FillSeq]);
+        options.operations = Some(1_000_000_000);
+        change(&mut options);
+        options
+    };
+    let cases = [
+        slow(&|_| {}),
+        slow(&|options| options.outstanding = 8),
+        // The next request is due in hours.
+        slow(&|options| (options.rate, options.threads) = (Some(1), 4000)),
+        slow(&|options| (options.rate, options.threads, options.outstanding) = (Some(1), 400, 2)),
+        slow(&|options| options.workloads = vec![Workload::FillSeq, Workload::Idle]),
+    ];
+    for (number, mut options) in cases.into_iter().enumerate() {
+        if options.workloads.contains(&Workload::Idle) {
+            (options.operations, options.duration_seconds) = (Some(1), Some(3600.0));
+        }
+        let stop = Stop::default();
+        let outcome = thread::scope(|scope| {
+            let run = scope.spawn(|| run_until(&options, &factory, &stop));
+            thread::sleep(Duration::from_millis(300));
+            stop.stop();
+            run.join().expect("no panic")
+        });
+        assert!(matches!(outcome, Err(Error::Stopped)), "case {number}: {outcome:?}");
+        assert_eq!(fs::read_dir(parent.path()).expect("list").count(), 0, "case {number}");
+    }
+}
+
+#[test]
+fn a_run_takes_away_the_directories_that_it_made_and_no_others() {
+    let parent = tempfile::tempdir().expect("temporary directory");
+    let directory = parent.path().join("some/where");
+    let options = options(&directory, &[Workload::FillSeq]);
+    run(&options, &MemoryFactory::default()).expect("run");
+    assert_eq!(fs::read_dir(parent.path()).expect("list").count(), 0);
+    fs::create_dir_all(&directory).expect("create");
+    run(&options, &MemoryFactory::default()).expect("run");
+    assert_eq!(fs::read_dir(&directory).expect("it was there before").count(), 0);
+    fs::remove_dir_all(parent.path().join("some")).expect("remove");
+
+    // A store that could not be opened left an empty directory, which was in the way of the next run.
+    let missing = Some(parent.path().join("no/fast/disk"));
+    let factory = crate::SituFactory::new(situ::Options::default()).with_fast_disk(missing);
+    for _ in 0..2 {
+        let error = run(&options, &factory).expect_err("no fast disk").to_string();
+        assert!(error.contains("the store failed in open"), "{error}");
+        assert_eq!(fs::read_dir(parent.path()).expect("list").count(), 0);
+    }
 }
 
 #[test]

@@ -80,10 +80,55 @@ fn settings_reach_the_store() {
     settings.block_bytes = 8192;
     settings.pinned_level = Some(1);
     let told = SituFactory::new(settings.options()).settings();
-    assert_eq!(told["memtable_bytes"], (256 << 10).to_string());
-    assert_eq!(told["block_bytes"], "8192");
-    assert_eq!(told["ablation"], "Ablation { serial_log: false, pinned_level: Some(1) }");
-    assert_eq!(told["compression"], "[Zstd { level: 3 }]");
+    assert_eq!(told["memtable_bytes"], 256 << 10);
+    assert_eq!(told["block_bytes"], 8192);
+    assert_eq!((&told["serial_log"], &told["pinned_level"]), (&false.into(), &1.into()));
+    assert_eq!(told["compression"], "zstd level 3");
+}
+
+/// Settings were text as Rust shows its own types: `Ablation { .. }`, `[Lz4]`.
+#[test]
+fn settings_have_public_names_and_numbers() {
+    let mut options = settings().options();
+    options.keyspace.compression = vec![situ::Compression::None, situ::Compression::Lz4];
+    let told = SituFactory::new(options).settings();
+    assert_eq!(told["compression"], "none, lz4");
+    assert_eq!((&told["pinned_level"], &told["fast_disk"]), (&Setting::Null, &Setting::Null));
+    for (name, setting) in &told {
+        assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
+        let text = setting.as_str().unwrap_or_default();
+        assert!(!text.contains(['{', '[', '(']) && text.parse::<f64>().is_err(), "{name} is {text:?}");
+        assert_eq!(setting.is_number(), !["compression", "serial_log", "pinned_level", "fast_disk"].contains(&&**name));
+    }
+}
+
+/// The program took what the store does not take, measured something else, and said nothing.
+#[test]
+fn settings_out_of_bounds_are_refused() {
+    #[derive(clap::Parser, Debug)]
+    struct Line {
+        #[command(flatten)]
+        settings: SituSettings,
+    }
+    let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.settings);
+    let settings = parse("bench --memtable-bytes 1.5M --cache-bytes 0 --block-bytes 16K --memtables-max 64").unwrap();
+    assert_eq!((settings.memtable_bytes, settings.cache_bytes, settings.block_bytes), (3 << 19, 0, 16 << 10));
+    for line in [
+        "--memtable-bytes 0",
+        "--memtable-bytes 1K",
+        "--memtable-bytes 65G",
+        "--memtables-max 1",
+        "--memtables-max 65",
+        "--block-bytes 0",
+        "--block-bytes 1G",
+        "--bloom-bits-per-key 101",
+        "--background-threads 0",
+        "--background-threads 65",
+        "--cache-bytes many",
+    ] {
+        let error = parse(&format!("bench {line}")).expect_err(line).to_string();
+        assert!(error.contains("this option takes") || error.contains("write for example 256M"), "{error}");
+    }
 }
 
 #[test]
@@ -224,7 +269,7 @@ fn a_store_on_two_disks_is_removed_from_both() {
         ..BenchOptions::default()
     };
     let factory = SituFactory::new(settings().options()).with_fast_disk(Some(fast.path().to_owned()));
-    assert_eq!(factory.settings()["fast_disk"], fast.path().display().to_string());
+    assert_eq!(factory.settings()["fast_disk"], *fast.path().display().to_string());
     let result = crate::run(&options, &factory).expect("run");
     assert_eq!(result.phases[2].missed, 0);
     let left = |path: &Path| std::fs::read_dir(path).map_or(0, Iterator::count);

@@ -9,9 +9,10 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::on_interrupt;
 use crate::options::ImportRocksdbOptions;
 use crate::output::Output;
+use crate::progress;
 use crate::store::Writable;
 use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::Serialize;
 use std::time::Instant;
 
@@ -53,7 +54,7 @@ pub(super) fn import(options: &ImportRocksdbOptions, out: &mut Output) -> Outcom
     for warning in &source.warnings {
         out.warn(warning);
     }
-    let left = "what was imported stays, and --resume goes on behind it".to_owned();
+    let left = "what was imported stays, and --resume goes on from there".to_owned();
     on_interrupt(out.is_json(), left, || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     let writable = Writable::open(&options.data, true)?;
     let compared = copy_and_compare(&source, &writable, names, options, begun);
@@ -90,8 +91,7 @@ fn copy_and_compare(
 ) -> Result<Report, Failure> {
     let (marks, mut tasks) = tasks(source, writable, names, options)?;
     let expected: u64 = source.families.iter().map(|family| source.approximate_entries(family)).sum();
-    let bar = bar("copied", expected);
-    bar.inc(tasks.iter().map(|task| task.entries_before).sum());
+    let bar = bar("copied", expected, tasks.iter().map(|task| task.entries_before).sum());
     let copied = tasks.iter_mut().try_for_each(|task| copy(source, writable, &marks, task, &bar));
     bar.finish_and_clear();
     copied?;
@@ -99,7 +99,7 @@ fn copy_and_compare(
     writable.store.flush().map_err(|error| writable.failure("cannot write what was imported to tables", &error))?;
     let copying_seconds = begun.elapsed().as_secs_f64();
     let imported_in_all = tasks.iter().map(|task| task.mark.entries).sum();
-    let bar = self::bar("compared", imported_in_all);
+    let bar = self::bar("compared", imported_in_all, 0);
     let compared: Result<Vec<Comparison>, Failure> =
         tasks.iter().map(|task| compare(source, writable, task, &bar)).collect();
     bar.finish_and_clear();
@@ -153,12 +153,8 @@ impl Report {
     }
 }
 
-/// Progress on stderr, if that is a terminal. The number of entries is an estimate.
-fn bar(done: &'static str, entries: u64) -> ProgressBar {
-    let bar = ProgressBar::new(entries);
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
+/// The number of entries is an estimate. Earlier runs have done so many of them.
+fn bar(done: &'static str, entries: u64, before: u64) -> ProgressBar {
     let template = "{bar:30} {percent:>3} %  {human_pos} entries {msg}, {per_sec}, {eta} to go";
-    // The template is a constant and good.
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
-        .with_message(done)
+    progress::bar(Some(entries), before, template).with_message(done)
 }

@@ -47,8 +47,8 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
                 let properties = table.properties();
                 let keys = [properties.smallest_key(), properties.largest_key()];
                 let [first, last] = keys.map(|key| key.map_or(String::new(), |key| text::shorten(key.user, 16)));
-                let entries = text::count(properties.entries);
-                (true, format!("{entries} entries of keyspace number {}, {first}…{last}", properties.keyspace_id))
+                let entries = text::plural_of(properties.entries, "entry", "entries");
+                (true, format!("{entries} of keyspace number {}, {first}…{last}", properties.keyspace_id))
             }
             Err(error) => (false, error.to_string()),
         },
@@ -56,10 +56,10 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
             Ok(report) => (!report.damaged, report.describe()),
             Err(error) => (false, error.to_string()),
         },
-        FileName::Manifest(_) => (true, "which tables make up which keyspace".to_owned()),
+        FileName::Manifest(_) => (true, "lists the tables of each keyspace".to_owned()),
         FileName::ManifestCopy(_) => (true, "a second copy of the manifest".to_owned()),
         FileName::Current => (true, "names the manifest in force".to_owned()),
-        FileName::Lock => (true, "held by the process that writes".to_owned()),
+        FileName::Lock => (true, "the process that writes holds it".to_owned()),
         FileName::Identity => (true, "says that this is a store".to_owned()),
         FileName::Disks => (true, "names the store's fast disk".to_owned()),
         FileName::Member => (true, "says whose fast disk this is".to_owned()),

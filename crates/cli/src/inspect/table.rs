@@ -120,9 +120,9 @@ fn draw(report: &Report, out: &mut Output) -> Result<(), Failure> {
         (
             "entries",
             format!(
-                "{}, of them {} deletions; {}",
-                report.entries,
-                report.deletions,
+                "{}, of them {}; {}",
+                text::count(report.entries),
+                text::plural(report.deletions, "deletion"),
                 text::plural(report.range_deletions, "range deletion")
             ),
         ),

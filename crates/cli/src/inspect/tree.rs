@@ -330,7 +330,7 @@ fn draw_fast_disk(disk: &FastDisk, all: bool, out: &mut Output) -> Result<(), Fa
 fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Result<(), Failure> {
     out.line("")?;
     out.line(format!(
-        "{}   about {}, {} in tables, {} in the log alone",
+        "{}   about {}, {} in tables, {} in the log only",
         text::shorten(keyspace.name.as_bytes(), 40),
         text::plural(keyspace.approximate_keys, "key"),
         text::bytes(keyspace.table_bytes),
@@ -338,7 +338,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
     ))?;
     if keyspace.log_area_is_small {
         out.line(format!(
-            "│  the fast disk's log area has room for the log of {} at a time, with default options",
+            "│  with default options, the log area of the fast disk has room for the log of {}",
             text::plural(keyspace.memtables_max as u64, "memtable")
         ))?;
     }
@@ -380,7 +380,7 @@ fn draw_keyspace(keyspace: &KeyspaceReport, all: bool, out: &mut Output) -> Resu
 fn draw_table(table: &TableReport, scale: &Scale, hidden: usize, stem: &str) -> String {
     let age = text::age(text::now_unix_s().saturating_sub(table.created_unix_s));
     let fixed = format!(
-        "{stem}{}{:06} {:>9} {:>15} {age:>7}  {}  ",
+        "{stem}{}{:06} {:>9} {:>17} {age:>7}  {}  ",
         if table.on_fast_disk { '▲' } else { ' ' },
         table.number,
         text::bytes(table.bytes),

@@ -14,9 +14,9 @@ use crate::failure::{Failure, Outcome};
 use crate::interrupt::on_interrupt;
 use crate::options::{DumpOptions, Format};
 use crate::output::Output;
+use crate::progress;
 use crate::store::Readable;
 use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use serde::Serialize;
 use situ::storage::FileName;
 use std::fs::File;
@@ -44,18 +44,28 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         );
     }
     let format = format_of(options.format, &options.output);
-    if is_dash(&options.output) {
+    let to_stdout = is_dash(&options.output) || is_stdout(&options.output);
+    if out.is_json() && format != Format::Jsonl && to_stdout {
+        return Err(Failure::usage(
+            "with --json, standard output holds JSON, and --format asks for something else there",
+        )
+        .cure("leave out --json or --format, or name a file with --output"));
+    }
+    if to_stdout {
         let to = |error: &io::Error| Failure::stdout(error);
         write_entries(&readable, options, format, out, &to)?;
         return DONE;
     }
     let target = &options.output;
-    let unchanged = |error: &io::Error| {
-        Failure::new(format!("cannot write {}", target.display()), error).cure("the file of that name is as it was")
+    can_be_written(target)?;
+    let left = match target.symlink_metadata() {
+        Ok(_) => format!("{} is as it was", target.display()),
+        Err(_) => "no file is left".to_owned(),
     };
+    let unchanged = |error: &io::Error| Failure::new(format!("cannot write {}", target.display()), error).cure(&left);
     let begun = |error: &io::Error| {
         Failure::new(format!("cannot write {}", target.display()), error)
-            .cure("it is no regular file: what it took before the error stays there")
+            .cure("it is no regular file, and what was written before the error stays there")
     };
     if let Some(store) = store_of(target) {
         return Err(Failure::new(format!("cannot write {}", target.display()), "it is a file of a store")
@@ -63,7 +73,7 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     }
     let json = out.is_json();
     let catch = |partial: PathBuf| {
-        let left = format!("{} is as it was", target.display());
+        let left = left.clone();
         // An error means that the file has its own name already.
         on_interrupt(json, left, move || drop(std::fs::remove_file(partial)))
     };
@@ -77,18 +87,13 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     counted.flush().map_err(|error| to(&error))?;
     let bytes = counted.bytes;
     drop(counted);
-    let to_stdout = destination.is_stdout().map_err(|error| to(&error))?;
     destination.finish(out).map_err(|error| to(&error))?;
-    if to_stdout {
-        // The summary would stand among the entries.
-        return DONE;
-    }
     let summary = Summary { file: target.display().to_string(), dumped, bytes };
     if out.is_json() {
         out.object(&summary)?;
     } else {
-        let entries = if dumped == 1 { "entry" } else { "entries" };
-        out.line(format!("wrote {dumped} {entries}, {}, to {}", text::bytes(bytes), summary.file))?;
+        let entries = text::plural_of(dumped, "entry", "entries");
+        out.line(format!("wrote {entries}, {}, to {}", text::bytes(bytes), summary.file))?;
     }
     DONE
 }
@@ -101,7 +106,9 @@ fn write_entries(
     failed: &dyn Fn(&io::Error) -> Failure,
 ) -> Result<u64, Failure> {
     let encoding = options.encoding.encoding();
-    let bar = bar(readable.keyspace.properties().approximate_keys);
+    // The number of entries is an estimate.
+    let expected = readable.keyspace.properties().approximate_keys;
+    let bar = progress::bar(Some(expected), 0, "{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
     let mut sink = Sink::new(format, encoding, to).map_err(|error| failed(&error))?;
     let mut entries = 0;
     let dumped = readable.walk(&options.range, encoding, false, |key, value| {
@@ -115,6 +122,30 @@ fn write_entries(
     let dumped = dumped?;
     sink.finish().map_err(|error| failed(&error))?;
     Ok(dumped)
+}
+
+/// Whether the path leads to what standard output is, too, as /dev/stdout does. A file under a new name would take the place
+/// of the one that others write to, and a summary would stand among the entries.
+fn is_stdout(path: &Path) -> bool {
+    let stdout = io::stdout().as_fd().try_clone_to_owned().and_then(|stdout| File::from(stdout).metadata());
+    match (std::fs::metadata(path), stdout) {
+        (Ok(file), Ok(stdout)) => (file.dev(), file.ino()) == (stdout.dev(), stdout.ino()),
+        _ => false,
+    }
+}
+
+/// What would only be found when all is written, or in the system's words.
+fn can_be_written(target: &Path) -> Result<(), Failure> {
+    let what = format!("cannot write {}", target.display());
+    if target.is_dir() {
+        return Err(Failure::new(what, "it is a directory").cure("name a file with --output"));
+    }
+    let directory = directory_of(target);
+    if target.symlink_metadata().is_err() && !directory.is_dir() {
+        return Err(Failure::new(what, format!("there is no directory {}", directory.display()))
+            .cure("make the directory, or name a file in another one"));
+    }
+    Ok(())
 }
 
 /// Sees to it that a signal removes the file of this name, which is about to be made.
@@ -145,13 +176,6 @@ impl Destination {
             Destination::Whole(partial) => &partial.file,
             Destination::Direct(file) => file,
         }
-    }
-
-    /// True for the pipe or the device that standard output is, too.
-    fn is_stdout(&self) -> io::Result<bool> {
-        let Destination::Direct(file) = self else { return Ok(false) };
-        let (file, stdout) = (file.metadata()?, File::from(io::stdout().as_fd().try_clone_to_owned()?).metadata()?);
-        Ok((file.dev(), file.ino()) == (stdout.dev(), stdout.ino()))
     }
 
     fn finish(self, out: &Output) -> io::Result<()> {
@@ -271,13 +295,4 @@ impl<W: Write> Write for Counted<W> {
     fn flush(&mut self) -> io::Result<()> {
         self.inner.flush()
     }
-}
-
-/// Progress on stderr, if that is a terminal. The number of entries is an estimate.
-fn bar(entries: u64) -> ProgressBar {
-    let bar = ProgressBar::new(entries);
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    let style = ProgressStyle::with_template("{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
-    // The template is a constant and good.
-    bar.with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }

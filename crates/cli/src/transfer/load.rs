@@ -16,9 +16,10 @@ use crate::interrupt::on_interrupt;
 use crate::message::Message;
 use crate::options::LoadOptions;
 use crate::output::Output;
+use crate::progress;
 use crate::store::{Writable, durability};
 use crate::text;
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
 use situ::{Keyspace, WriteBatch};
 use situ_server::ItemWriter;
@@ -75,6 +76,11 @@ struct Summary<'a> {
     resumed_at_line: Option<u64>,
     /// Entries of all runs.
     loaded_in_all: u64,
+    /// Lines that all runs skipped.
+    skipped_in_all: u64,
+    /// An earlier run had reached the end of the file.
+    #[serde(skip)]
+    was_done: bool,
     seconds: f64,
 }
 
@@ -86,8 +92,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     }
     let (input, identity) = open(&options.file, name)?;
     let left = match &identity {
-        Some(_) => "what was loaded stays, and --resume goes on behind it",
-        None => "what was loaded stays; standard input and pipes cannot be resumed",
+        Some(_) => "what was loaded stays, and --resume goes on from there",
+        None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
     let writable = Writable::open(&options.target.data, true)?;
@@ -106,7 +112,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     let mut load = Load {
         options,
         json: out.is_json(),
-        bar: bar(identity.as_ref().map(|identity| identity.bytes)),
+        bar: ProgressBar::hidden(),
         marks: match identity {
             Some(identity) => Some((writable.keyspace(MARKS, true)?, identity.key)),
             None => None,
@@ -116,12 +122,15 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         items,
         batch: WriteBatch::new(),
         first_line: mark.line,
+        before: 0,
         mark,
     };
     if options.resume {
         load.find_mark()?;
     }
     let before = load.mark.clone();
+    load.before = before.loaded;
+    load.bar = bar(&load);
     load.first_line = before.line;
     let outcome = if before.done { Ok(()) } else { load.run(input) };
     load.bar.finish_and_clear();
@@ -137,6 +146,8 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         skipped: after.skipped - before.skipped,
         resumed_at_line: (options.resume && before.offset > 0).then_some(first_line),
         loaded_in_all: after.loaded,
+        skipped_in_all: after.skipped,
+        was_done: before.done,
         seconds: started.elapsed().as_secs_f64(),
     };
     if out.is_json() {
@@ -149,12 +160,15 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
 
 impl Summary<'_> {
     fn describe(&self) -> String {
+        let all = text::plural_of(self.loaded_in_all, "entry", "entries");
+        if self.was_done {
+            return format!(
+                "nothing is left to load: an earlier load has reached the end of the file, with {all} in all"
+            );
+        }
         let mut text = format!(
             "loaded {} into {:?} in {:.1} s",
-            match self.loaded {
-                1 => "1 entry".to_owned(),
-                n => format!("{n} entries"),
-            },
+            text::plural_of(self.loaded, "entry", "entries"),
             self.keyspace,
             self.seconds
         );
@@ -162,7 +176,7 @@ impl Summary<'_> {
             text.push_str(&format!(", skipped {}", text::plural(self.skipped, "bad line")));
         }
         if let Some(line) = self.resumed_at_line {
-            text.push_str(&format!(", went on at line {line}; {} in all", self.loaded_in_all));
+            text.push_str(&format!(", went on at line {}; {all} in all", text::count(line)));
         }
         text
     }
@@ -183,6 +197,8 @@ struct Load<'a> {
     mark: Mark,
     /// The line of the first record of this run, or of the end of the file if there is none.
     first_line: u64,
+    /// Entries that earlier runs have loaded.
+    before: u64,
     bar: ProgressBar,
 }
 
@@ -193,16 +209,16 @@ impl Load<'_> {
         let what = "cannot resume";
         let found = marks.get(key).map_err(|error| self.writable.failure(what, &error))?;
         let Some(found) = found else {
-            let text = "no earlier load of this file is known; beginning at its first line";
+            let text = "the store knows of no earlier load of this file; the load begins at its first line";
             Message::Warning { text }.tell(self.json);
             return Ok(());
         };
         let mark: Mark = serde_json::from_slice(&found)
-            .map_err(|error| Failure::new(what, format!("the place that was kept cannot be read: {error}")))
+            .map_err(|error| Failure::new(what, format!("the position of the earlier load cannot be read: {error}")))
             .map_err(|failure| failure.cure("load the file from its beginning, without --resume"))?;
         if (mark.bytes, mark.head) != (self.mark.bytes, self.mark.head) {
             let why = format!(
-                "the file has changed since: it had {} bytes, now it has {}, or it begins otherwise",
+                "the file has changed since the earlier load: it had {} bytes and has {} now, or it begins with other bytes",
                 mark.bytes, self.mark.bytes
             );
             return Err(Failure::new(what, why).cure("load it from its beginning, without --resume"));
@@ -266,14 +282,15 @@ impl Load<'_> {
     }
 
     fn too_many_bad(&self, line: u64) -> Failure {
-        let what = format!("stopped at line {line}, with {} loaded", text::plural(self.mark.loaded, "line"));
+        let what =
+            format!("stopped at line {}, with {} loaded", text::count(line), text::plural(self.mark.loaded, "line"));
         let why = match self.options.skip_bad {
             0 => "the line cannot be read".to_owned(),
-            limit => format!("more than {limit} lines cannot be read"),
+            limit => format!("more than {} cannot be read", text::plural(limit, "line")),
         };
         Failure::new(what, why).cure(match self.marks {
-            Some(_) => "mend the file and load it again, or go on with --resume --skip-bad NUMBER",
-            None => "mend the input and load it again, or leave such lines out with --skip-bad NUMBER",
+            Some(_) => "correct the line and load the file again, or skip such lines with --resume --skip-bad NUMBER",
+            None => "correct the input and load it again, or skip such lines with --skip-bad NUMBER",
         })
     }
 
@@ -283,7 +300,7 @@ impl Load<'_> {
             return failure;
         }
         let loaded = text::plural_of(self.mark.loaded, "entry is", "entries are");
-        failure.cure(format!("{loaded} loaded, and --resume goes on behind"))
+        failure.cure(format!("{loaded} loaded, and --resume goes on from there"))
     }
 
     /// How far the load will have come with what was gathered.
@@ -295,11 +312,20 @@ impl Load<'_> {
         self.commit_up_to(self.mark_at(place, gathered))
     }
 
+    /// What the bar says beside its rate, when so many entries are loaded in all.
+    fn told(&self, loaded: u64) -> String {
+        let now = text::plural_of(loaded - self.before, "entry", "entries");
+        match self.before {
+            0 => now,
+            _ => format!("{now} now, {} in all", text::count(loaded)),
+        }
+    }
+
     /// Writes what was gathered together with the place it goes up to.
     fn commit_up_to(&mut self, mark: Mark) -> Result<(), Failure> {
         self.write_up_to(&mark).map_err(|failure| self.interrupted(failure))?;
         self.bar.set_position(if self.marks.is_some() { mark.offset } else { mark.loaded });
-        self.bar.set_message(format!("{} entries", text::count(mark.loaded)));
+        self.bar.set_message(self.told(mark.loaded));
         self.mark = mark;
         Ok(())
     }
@@ -322,11 +348,11 @@ impl Load<'_> {
 /// Before anything is opened: whoever writes into a pipe would be told that it is read.
 fn can_be_resumed(path: &Path) -> Result<(), Failure> {
     if is_dash(path) {
-        return Err(Failure::usage("standard input cannot be resumed: name the file as an argument"));
+        return Err(Failure::usage("a load of standard input cannot be resumed: name a file as an argument"));
     }
     match std::fs::metadata(path) {
         Ok(found) if !found.is_file() && !found.is_dir() => Err(Failure::usage(format!(
-            "{} cannot be resumed: it is no regular file, and what was read from it is gone",
+            "a load of {} cannot be resumed: it is no regular file, and what was read from it is gone",
             path.display()
         ))),
         _ => Ok(()),
@@ -357,13 +383,14 @@ fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failur
     Ok((Input::File(file), Some(identity)))
 }
 
-/// Progress on stderr, if that is a terminal.
-fn bar(bytes: Option<u64>) -> ProgressBar {
-    let (bar, template) = match bytes {
-        Some(bytes) => (ProgressBar::new(bytes), "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go"),
-        None => (ProgressBar::new_spinner(), "{spinner} {msg}, {elapsed}"),
+fn bar(load: &Load<'_>) -> ProgressBar {
+    let bar = match load.marks {
+        Some(_) => progress::bar(
+            Some(load.mark.bytes),
+            load.mark.offset,
+            "{bar:30} {percent:>3} %  {bytes_per_sec}  {msg}, {eta} to go",
+        ),
+        None => progress::bar(None, 0, "{spinner} {msg}, {elapsed}"),
     };
-    bar.set_draw_target(ProgressDrawTarget::stderr_with_hz(10));
-    // The templates are constants and good.
-    bar.with_style(ProgressStyle::with_template(template).unwrap_or_else(|_| ProgressStyle::default_bar()))
+    bar.with_message(load.told(load.mark.loaded))
 }

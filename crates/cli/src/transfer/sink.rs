@@ -51,8 +51,11 @@ impl<'a> Sink<'a> {
 
 /// The system's error in a CSV error, so that a broken pipe is still known as one.
 fn io_error(error: csv::Error) -> io::Error {
+    if !error.is_io_error() {
+        return io::Error::other(error);
+    }
     match error.into_kind() {
         csv::ErrorKind::Io(error) => error,
-        kind => io::Error::other(format!("{kind:?}")),
+        _ => io::Error::other("the entry cannot be written as CSV"),
     }
 }

@@ -83,8 +83,8 @@ fn ablations_differ_from_the_whole_in_what_they_are_named_for() {
         let own = kind.factory(&settings).settings();
         whole.keys().filter(|name| own[*name] != whole[*name]).cloned().collect::<Vec<_>>()
     };
-    assert_eq!(differing(StoreKind::SituSerialLog), ["ablation"]);
-    assert_eq!(differing(StoreKind::SituPinned), ["ablation"]);
+    assert_eq!(differing(StoreKind::SituSerialLog), ["serial_log"]);
+    assert_eq!(differing(StoreKind::SituPinned), ["pinned_level"]);
     assert_eq!(differing(StoreKind::SituFileSystem), ["fast_disk"]);
     assert!(differing(StoreKind::SituBlocking).is_empty());
     let blocking = StoreKind::SituBlocking.options(&options, &settings);

@@ -49,7 +49,7 @@ fn promise_7_a_panic_in_the_epilogue_is_the_writers_answer() {
             let writers: Vec<_> = (0..3u8)
                 .map(|n| {
                     let store = store.clone();
-                    let job = move || while store.put(&[n], b"value").is_ok() {};
+                    let job = move || while store.put([n], b"value").is_ok() {};
                     env.executor.spawn("writer", Box::new(job)).unwrap()
                 })
                 .collect();
@@ -99,14 +99,14 @@ fn a_serial_log_has_one_write_in_flight() {
             let writers = (0..8u8).map(|n| {
                 let store = store.clone();
                 let job = move || {
-                    let put = |_| store.default_keyspace().put_with(&[n], &[n; 500], Durability::Synced).unwrap();
+                    let put = |_| store.default_keyspace().put_with([n], [n; 500], Durability::Synced).unwrap();
                     (0..20).for_each(put);
                 };
                 env.executor.spawn("writer", Box::new(job)).unwrap()
             });
             let writers: Vec<_> = writers.collect();
             let waiting: Vec<_> =
-                (0..50u8).map(|n| store.put_async(&[9, n], &[n; 500], Durability::Synced).unwrap()).collect();
+                (0..50u8).map(|n| store.put_async([9, n], [n; 500], Durability::Synced).unwrap()).collect();
             writers.iter().for_each(|writer| writer.join().unwrap());
             drop(waiting);
             store.sync().unwrap();
@@ -155,9 +155,9 @@ fn synced_writers_that_come_together_share_a_write() {
     std::thread::scope(|scope| {
         for n in 0..8u8 {
             let store = &store;
-            scope.spawn(move || store.default_keyspace().put_with(&[n], b"value", Durability::Synced).unwrap());
+            scope.spawn(move || store.default_keyspace().put_with([n], b"value", Durability::Synced).unwrap());
         }
     });
     assert_eq!(store.properties().log_syncs - before, 1, "writes for 8 synced puts");
-    assert!((0..8u8).all(|n| store.get(&[n]).unwrap().is_some()));
+    assert!((0..8u8).all(|n| store.get([n]).unwrap().is_some()));
 }

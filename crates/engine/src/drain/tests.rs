@@ -205,7 +205,7 @@ fn a_drain_for_which_the_home_has_no_room_moves_nothing() {
     world.executor.run(|| {
         let store = world.open();
         for n in 0..100_u32 {
-            store.put(&n.to_be_bytes(), &[7; 4000]).unwrap();
+            store.put(n.to_be_bytes(), [7; 4000]).unwrap();
         }
         store.flush().unwrap();
         store.wait_idle().unwrap();

@@ -13,7 +13,7 @@ fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_faile
         executor.run(|| {
             let builder = || StoreBuilder::new(Options::default()).env(executor.env());
             let store = builder().open_volume(Arc::new(disks[0].clone())).unwrap();
-            store.put(b"key", &[1; 1000]).unwrap();
+            store.put(b"key", [1; 1000]).unwrap();
             store.flush().unwrap();
             store.close().unwrap();
             let fast = Arc::new(disks[1].clone());

@@ -22,7 +22,7 @@ pub fn builder(fast: Option<&Path>) -> StoreBuilder {
 
 pub fn fill(store: &Store, from: u32, count: u32) {
     for n in from..from + count {
-        store.put(format!("key {n:06}").as_bytes(), &[n as u8; 100]).unwrap();
+        store.put(format!("key {n:06}").as_bytes(), [n as u8; 100]).unwrap();
     }
 }
 

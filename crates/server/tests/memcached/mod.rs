@@ -21,14 +21,20 @@ impl Drop for Memcached {
 
 impl Memcached {
     /// `None` if none is installed.
+    #[allow(dead_code, reason = "not every test starts it without options")]
     pub(crate) fn start() -> Option<Memcached> {
+        Memcached::start_with(&[])
+    }
+
+    /// One with these options; `None` if none is installed.
+    pub(crate) fn start_with(options: &[&str]) -> Option<Memcached> {
         let output = Command::new("memcached").arg("--version").output().ok()?;
         let text = String::from_utf8(output.stdout).unwrap();
         let numbers = text.split_whitespace().nth(1)?.split('.').map(|number| number.parse().unwrap_or(0));
         let version = numbers.collect::<Vec<u32>>().try_into().ok()?;
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let mut command = Command::new("memcached");
-        command.args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()]);
+        command.args(["-l", "127.0.0.1", "-U", "0", "-t", "1", "-p", &port.to_string()]).args(options);
         if rustix::process::geteuid().is_root() {
             command.args(["-u", "root"]);
         }

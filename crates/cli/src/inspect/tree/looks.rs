@@ -12,7 +12,7 @@ fn tables(directory: &Path) -> Vec<std::path::PathBuf> {
 fn with_tables(directory: &Path) -> Store {
     let writer = Store::open(directory).unwrap();
     for n in 0..3 {
-        writer.put(b"key", &[n]).unwrap();
+        writer.put(b"key", [n]).unwrap();
         writer.flush().unwrap();
     }
     writer

@@ -67,7 +67,7 @@ fn is_conflict<T: std::fmt::Debug>(outcome: &Result<T>, on: &[u8]) -> bool {
 fn many(store: &Store, count: u32, key: &[u8], value: &[u8]) -> WriteBatch {
     let mut batch = WriteBatch::new();
     for n in 1..count {
-        batch.put_in(store.default_keyspace(), &[b'm', (n >> 8) as u8, n as u8], value).unwrap();
+        batch.put_in(store.default_keyspace(), [b'm', (n >> 8) as u8, n as u8], value).unwrap();
     }
     batch.put_in(store.default_keyspace(), key, value).unwrap();
     batch
@@ -177,7 +177,7 @@ impl Executor for Busy {
         if self.rounds.fetch_add(1, Ordering::Relaxed) < ROUNDS_MAX {
             let (tell, told) = mpsc::channel();
             std::thread::spawn(move || {
-                (0..3u8).try_for_each(|n| store.put(&[b'z', n], &[7; 600 << 10])).map(|()| tell.send(()))
+                (0..3u8).try_for_each(|n| store.put([b'z', n], [7; 600 << 10])).map(|()| tell.send(()))
             });
             let _ = told.recv_timeout(Duration::from_secs(1));
         }

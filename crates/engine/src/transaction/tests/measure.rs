@@ -33,7 +33,7 @@ fn transaction_costs() {
     let store = Store::open(directory.path()).unwrap();
     let keyspace = store.default_keyspace();
     let value = [7; 100];
-    measure("a put outside of transactions", &store, |n| keyspace.put(&key(n), &value).unwrap());
+    measure("a put outside of transactions", &store, |n| keyspace.put(key(n), value).unwrap());
     measure("a transaction begun and dropped", &store, |_| drop(store.begin(TransactionOptions::default()).unwrap()));
     for (kind, options) in
         [("optimistic", TransactionOptions::optimistic()), ("pessimistic", TransactionOptions::pessimistic())]
@@ -41,18 +41,18 @@ fn transaction_costs() {
         for (isolation, options) in [("snapshot", options.clone()), ("read committed", options.read_committed())] {
             measure(&format!("one put, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.put_in(keyspace, &key(n), &value).unwrap();
+                transaction.put_in(keyspace, key(n), value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("read for update and put, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.get_for_update_in(keyspace, &key(n), LockMode::Exclusive).unwrap();
-                transaction.put_in(keyspace, &key(n), &value).unwrap();
+                transaction.get_for_update_in(keyspace, key(n), LockMode::Exclusive).unwrap();
+                transaction.put_in(keyspace, key(n), value).unwrap();
                 transaction.commit().unwrap();
             });
             measure(&format!("one put beside another write, {kind}, {isolation}"), &store, |n| {
                 let mut transaction = store.begin(options.clone()).unwrap();
-                transaction.put_in(keyspace, &key(n), &value).unwrap();
+                transaction.put_in(keyspace, key(n), value).unwrap();
                 keyspace.put(b"another", b"").unwrap();
                 transaction.commit().unwrap();
             });

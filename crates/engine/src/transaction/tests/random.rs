@@ -81,20 +81,20 @@ impl Actor<'_> {
         };
         let mode = if self.rng.chance(0.5) { LockMode::Shared } else { LockMode::Exclusive };
         match self.rng.below(20) {
-            0..5 => read(self.transaction.get_in(keyspace, &key_bytes(key))?, false),
-            5 => read(wait(&self.run.env, self.transaction.get_in_async(keyspace, &key_bytes(key))?)?, false),
-            6..9 => read(self.transaction.get_for_update_in(keyspace, &key_bytes(key), mode)?, true),
+            0..5 => read(self.transaction.get_in(keyspace, key_bytes(key))?, false),
+            5 => read(wait(&self.run.env, self.transaction.get_in_async(keyspace, key_bytes(key))?)?, false),
+            6..9 => read(self.transaction.get_for_update_in(keyspace, key_bytes(key), mode)?, true),
             9..11 => {
-                let future = self.transaction.get_for_update_in_async(keyspace, &key_bytes(key), mode)?;
+                let future = self.transaction.get_for_update_in_async(keyspace, key_bytes(key), mode)?;
                 read(wait(&self.run.env, future)?, true);
             }
             11..16 => {
                 let version = self.run.new_version();
-                self.transaction.put_in(keyspace, &key_bytes(key), &value_bytes(version))?;
+                self.transaction.put_in(keyspace, key_bytes(key), value_bytes(version))?;
                 self.steps.push(Step::Write { key, version });
             }
             16 => {
-                self.transaction.delete_in(keyspace, &key_bytes(key))?;
+                self.transaction.delete_in(keyspace, key_bytes(key))?;
                 self.steps.push(Step::Write { key, version: self.run.new_version() | DELETED });
             }
             17 => self.scan(usize::from(key) % 2)?,
@@ -203,17 +203,17 @@ fn write(run: &Run, rng: &mut Rng) {
         let version = run.new_version();
         match rng.below(6) {
             0 => {
-                batch.delete_in(run.keyspace(key), &key_bytes(key)).unwrap();
+                batch.delete_in(run.keyspace(key), key_bytes(key)).unwrap();
                 steps.push(Step::Write { key, version: version | DELETED });
             }
             1 => {
                 // It deletes this key, and no other one.
                 let behind = [&key_bytes(key)[..], &[0]].concat();
-                batch.delete_range_in(run.keyspace(key), &key_bytes(key), &behind).unwrap();
+                batch.delete_range_in(run.keyspace(key), key_bytes(key), &behind).unwrap();
                 steps.push(Step::Write { key, version: version | DELETED });
             }
             _ => {
-                batch.put_in(run.keyspace(key), &key_bytes(key), &value_bytes(version)).unwrap();
+                batch.put_in(run.keyspace(key), key_bytes(key), value_bytes(version)).unwrap();
                 steps.push(Step::Write { key, version });
             }
         }
