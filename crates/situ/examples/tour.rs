@@ -24,7 +24,7 @@ fn main() -> situ::Result<()> {
     batch.put_in(&languages, "cobol", "grace")?;
     store.write(batch)?;
 
-    // Reads and writes that belong together. It runs again if another thread changes the count meanwhile.
+    // Reads and writes that belong together. The closure runs again if another thread changes the count meanwhile.
     let counts = store.keyspace("counts")?;
     let tours = store.transact(|transaction| {
         let before = transaction.get_in(&counts, "tours")?;
