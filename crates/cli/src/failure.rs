@@ -103,16 +103,16 @@ impl Failure {
                 Failure::new(what, "another process has the store open for writing")
                     .cure("stop that one first (is it a `situ serve`?); get, scan, dump and inspect work beside it")
             }
+            error if error.is_permission_denied() => {
+                Failure::new(what, error).cure("run the command as the user who owns the store, or give yourself the right")
+            }
             error if error.is_corruption() => Failure::new(what, error)
-                .cure(format!(
-                    "beside a running server, which gives up files that it needs no more, do the same again first; `situ verify \
-                     {shown}` finds everything that is damaged, `situ repair {shown}` saves the rest"
-                ))
+                .cure(format!("run `situ verify {shown}` to see everything that is damaged, then `situ repair {shown}`"))
                 .ending(Exit::Damage),
             situ::Error::Storage(storage::Error::NotFound { .. }) if directory.is_dir() => Failure::new(what, error)
                 .cure(format!(
-                    "a file of the store is missing: beside a running server, which removes files that it needs no \
-                     more, do the same again; otherwise `situ verify {shown}` finds everything that is missing"
+                    "if a server runs on the store, it may just have removed the file: run the command again; otherwise run \
+                     `situ verify {shown}` to see everything that is missing"
                 )),
             situ::Error::Storage(storage::Error::NotFound { .. }) => {
                 Failure::new(what, error).cure(no_store(directory))

@@ -46,6 +46,7 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
                 }
             }
             Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
+            Err(error) if error.is_permission_denied() => return Err(failed(error)),
             Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
                 // What is at home, if the fast disk is what is missing.
                 let at_home = || DirectoryVolume::open(&directory).map(|volume| Arc::new(volume) as Arc<dyn Volume>);

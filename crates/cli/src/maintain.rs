@@ -195,6 +195,8 @@ struct Repaired {
     damages: Vec<Damaged>,
     lost_ranges: Vec<LostKeys>,
     lost_writes: Vec<LostSequences>,
+    lost_names: Vec<LostName>,
+    without_manifest: bool,
     set_aside: Vec<SetAside>,
     notes: Vec<String>,
 }
@@ -216,6 +218,13 @@ struct LostSequences {
     last: Option<u64>,
 }
 
+/// A keyspace whose name no file has any more.
+#[derive(Serialize)]
+struct LostName {
+    keyspace_id: u32,
+    now: String,
+}
+
 #[derive(Serialize)]
 struct SetAside {
     was: String,
@@ -235,6 +244,7 @@ impl From<RepairReport> for Repaired {
             end: lost.end.as_deref().map(text::escape),
         });
         let lost_writes = report.lost_writes.iter().map(|lost| LostSequences { first: lost.first, last: lost.last });
+        let lost_names = report.lost_names.iter().map(|lost| LostName { keyspace_id: lost.id, now: lost.now.clone() });
         let set_aside = report.set_aside.iter().map(|(was, is)| SetAside { was: was.to_string(), is: is.to_string() });
         Repaired {
             dry_run: report.dry_run,
@@ -247,6 +257,8 @@ impl From<RepairReport> for Repaired {
             log_records: report.log_records,
             lost_ranges: lost_keys.collect(),
             lost_writes: lost_writes.collect(),
+            lost_names: lost_names.collect(),
+            without_manifest: report.without_manifest,
             set_aside: set_aside.collect(),
             keyspaces: report.keyspaces,
             damages: report.damages.into_iter().map(Damaged::from).collect(),
@@ -293,7 +305,7 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
         counted(repaired.log_records, "record")
     ))?;
     if repaired.rebuilt {
-        out.line("The manifest is of no use; the levels are built anew from the tables that are there.")?;
+        out.line("The manifest is of no use. The tables that were found make up the store.")?;
     }
     for LostKeys { keyspace, table, what, begin, end } in &repaired.lost_ranges {
         let end = end.as_deref().map_or("the last key".to_owned(), |end| text::clip(end, 30));
@@ -305,6 +317,9 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
         let (first, last) = (number(first, "an unknown one"), number(last, "the end of the log"));
         out.line(format!("lost: writes that were in the log alone, sequence numbers {first} to {last}"))?;
     }
+    for LostName { keyspace_id, now } in &repaired.lost_names {
+        out.line(format!("lost: the name of keyspace {keyspace_id}, which is called {now:?} now"))?;
+    }
     for SetAside { was, is } in &repaired.set_aside {
         match repaired.dry_run {
             true => out.line(format!("{was} would be set aside"))?,
@@ -314,7 +329,10 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
     for note in &repaired.notes {
         out.line(format!("! {note}"))?;
     }
+    let unknown = repaired.nothing_lost && repaired.without_manifest;
     out.line(match (repaired.dry_run, repaired.nothing_lost) {
+        (true, true) if unknown => "Nothing was changed. A repair would lose nothing that tables and log know of.",
+        (false, true) if unknown => "Repaired. Nothing is lost that tables and log know of.",
         (true, true) => "Nothing was changed. A repair would lose nothing.",
         (true, false) => "Nothing was changed. A repair would lose what is listed, and save the rest.",
         (false, true) => "Repaired. Nothing is lost.",

@@ -4,6 +4,7 @@
 //! of the moment they begin.
 
 use crate::failure::Failure;
+use crate::message::Message;
 use crate::text::now_unix_s;
 use situ::{Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, Store};
 use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved, stored_rule};
@@ -19,8 +20,18 @@ use crate::text::Encoding;
 /// # Errors
 /// As [`Failure::store`].
 pub(crate) fn open_to_read(directory: &Path) -> Result<Store, Failure> {
-    Store::open_read_only(directory)
-        .map_err(|error| Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error))
+    let store = Store::open_read_only(directory).map_err(|error| {
+        Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
+    })?;
+    tell_mended(&store);
+    Ok(store)
+}
+
+/// Warns of what was damaged and is whole in a second copy: the command goes on, and the disk may be failing.
+fn tell_mended(store: &Store) {
+    for damage in store.properties().mended {
+        Message::Warning { text: &damage }.tell(crate::asked_for_json());
+    }
 }
 
 /// A store open for writing; [`close`](Writable::close) says if anything went wrong at the end.
@@ -41,6 +52,7 @@ impl Writable {
         let store = open_unserved(directory, options).map_err(|error| {
             Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
         })?;
+        tell_mended(&store);
         Ok(Writable { store, directory: directory.to_owned() })
     }
 

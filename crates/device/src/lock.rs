@@ -17,11 +17,21 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
 /// look at a device that somebody has just closed.
 const PASSING_HOLDER: Duration = Duration::from_millis(500);
+
+/// The files of which this process holds the `flock` now, each as often as it does: a process that is refused can so tell
+/// whether it stands in its own way.
+static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
+
+fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
+    // Nothing can panic while it is locked.
+    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+}
 
 /// A file of which this process has taken the `flock`; given back on drop.
 ///
@@ -32,17 +42,32 @@ const PASSING_HOLDER: Duration = Duration::from_millis(500);
 pub struct Flocked {
     file: File,
     holder: u32,
+    /// Which file it is, as [`HELD`] has it; `None` if the system does not say.
+    held: Option<(u64, u64)>,
 }
 
 impl Flocked {
     /// `file`, of which this process has just taken the `flock`, a share or all of it.
     pub fn new(file: File) -> Flocked {
-        Flocked { file, holder: std::process::id() }
+        let which = identity(&file).ok();
+        held().extend(which);
+        Flocked { file, holder: std::process::id(), held: which }
+    }
+
+    /// Whether this process itself holds the `flock` of `file`, by whatever name it was opened. A child that was forked
+    /// also answers for its parent.
+    pub fn is_held_here(file: &File) -> bool {
+        identity(file).is_ok_and(|which| held().contains(&which))
     }
 }
 
 impl Drop for Flocked {
     fn drop(&mut self) {
+        if let Some(which) = self.held {
+            let mut held = held();
+            let at = held.iter().position(|other| *other == which);
+            at.map(|at| held.swap_remove(at));
+        }
         if std::process::id() == self.holder {
             // What cannot be unlocked goes with the last descriptor.
             let _ = flock(&self.file, FlockOperation::Unlock);
@@ -98,6 +123,9 @@ fn take(path: &Path, is_block_device: bool, opened: Option<&File>) -> io::Result
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => break,
             Err(Errno::WOULDBLOCK) if begin.elapsed() < patience => std::thread::sleep(Duration::from_millis(10)),
+            Err(Errno::WOULDBLOCK) if Flocked::is_held_here(&file) => {
+                return refused(format!("this process has {shown} open already; use what is open, or close it first"));
+            }
             Err(Errno::WOULDBLOCK) => {
                 return refused(format!("{shown} is locked by another process or opener; close it there"));
             }
@@ -137,6 +165,24 @@ mod tests {
         drop(lock);
         take(file.path(), false, None).unwrap();
         drop(copy);
+    }
+
+    #[test]
+    fn a_process_that_stands_in_its_own_way_is_told_so() {
+        let directory = tempfile::tempdir().unwrap();
+        let (path, link) = (directory.path().join("disk"), directory.path().join("link"));
+        std::fs::write(&path, [1; 8192]).unwrap();
+        std::os::unix::fs::symlink(&path, &link).unwrap();
+        let refusal = |path: &Path| take(path, false, None).unwrap_err().to_string();
+        let ours = take(&path, false, None).unwrap();
+        for path in [&path, &link] {
+            assert!(refusal(path).contains("this process has"), "{}", refusal(path));
+        }
+        drop(ours);
+        // As another process has it.
+        let theirs = File::open(&link).unwrap();
+        flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
+        assert!(refusal(&path).contains("another process"), "{}", refusal(&path));
     }
 
     #[test]

@@ -346,7 +346,7 @@ impl Core {
                 .collect(),
             output_level: output_level as u32,
             output: OutputRules {
-                table: options.table_options(keyspace.id, output_level),
+                table: options.table_options(keyspace.id, &keyspace.name, output_level),
                 target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
                 max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
                 created_unix_s: frozen.now_unix.as_secs(),

@@ -32,7 +32,7 @@ use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::any::Any;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -108,6 +108,14 @@ pub(crate) struct Core {
     pub(crate) next_file: AtomicU64,
     pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
     manifest: Mutex<Option<Manifest>>,
+    /// What was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) mended: Mutex<Vec<StorageError>>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// There was a fast disk before the store was opened.
+    pub(crate) had_fast_disk: bool,
+    /// In a repair: the tables that have temporary names until [`name_tables`](Core::name_tables).
+    unnamed: Option<Mutex<BTreeSet<u64>>>,
     /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
     /// edit could not be written for want of room.
     doubtful: Mutex<Vec<u64>>,
@@ -168,12 +176,17 @@ pub(crate) struct Parts {
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
     pub(crate) replay_makes_tables: bool,
+    pub(crate) lossy_repair: Option<u64>,
+    pub(crate) had_fast_disk: bool,
+    /// Tables begin under temporary names.
+    pub(crate) names_tables_later: bool,
 }
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
         let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
         let Parts { next_file, last_sequence, log_number, replay_makes_tables, .. } = parts;
+        let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
         let work = event();
@@ -191,6 +204,10 @@ impl Core {
             next_file: AtomicU64::new(next_file),
             snapshots: Mutex::default(),
             manifest: Mutex::new(manifest),
+            mended: Mutex::default(),
+            lossy_repair,
+            had_fast_disk,
+            unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
             manifest_returned: event(),
             work,
@@ -468,6 +485,8 @@ impl Core {
             next_file: Some(self.next_file.load(Ordering::Relaxed)),
             last_sequence: Some(self.visible.load(Ordering::Acquire)),
             next_keyspace: Some(registry.next_id),
+            lossy_repair: self.lossy_repair,
+            fast_disk: self.had_fast_disk || self.source.disks.is_some(),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {
@@ -558,6 +577,42 @@ impl Core {
         Ok(())
     }
 
+    /// The name under which a table begins.
+    pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
+        match &self.unnamed {
+            Some(unnamed) => {
+                lock(unnamed).insert(number);
+                FileName::Temporary(number)
+            }
+            None => FileName::Table(number),
+        }
+    }
+
+    /// Of a table that is given up.
+    pub(crate) fn never_name(&self, number: u64) {
+        if self.unnamed.as_ref().is_some_and(|unnamed| lock(unnamed).remove(&number)) {
+            // What stays is removed by the next opening or repair.
+            let _ = self.volume.remove(FileName::Temporary(number));
+        }
+    }
+
+    /// Gives the tables of a repair their own names. Only after [`sync_names`](situ_storage::Volume::sync_names) they keep them.
+    pub(crate) fn name_tables(&self) -> Result<()> {
+        let Some(unnamed) = &self.unnamed else { return Ok(()) };
+        for number in std::mem::take(&mut *lock(unnamed)) {
+            self.volume.rename(FileName::Temporary(number), FileName::Table(number))?;
+        }
+        Ok(())
+    }
+
+    /// Tells what was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) fn note_mended(&self, damages: Vec<StorageError>) {
+        for damage in &damages {
+            self.tell(|| StoreEvent::ManifestMended { damage: damage.clone().into() });
+        }
+        *lock(&self.mended) = damages;
+    }
+
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
         self.source.damaged.note(&error);
@@ -614,6 +669,9 @@ impl ManifestBaton<'_> {
             }
             return Err(error.into());
         }
+        if let Some(error) = manifest.take_copy_failure() {
+            core.note_job_failure("copy manifest", error.into());
+        }
         for (id, number) in &edit.log_numbers {
             if let Some(keyspace) = lock(&core.registry).by_id.get(id) {
                 keyspace.log_number.store(*number, Ordering::Relaxed);
@@ -638,8 +696,12 @@ impl ManifestBaton<'_> {
             if unfinished.in_doubt {
                 core.fail(unfinished.error.clone());
             }
-            unfinished.into()
-        })
+            Error::from(unfinished)
+        })?;
+        if let Some(error) = manifest.take_copy_failure() {
+            core.note_job_failure("copy manifest", error.into());
+        }
+        Ok(())
     }
 
     /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the

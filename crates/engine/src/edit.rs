@@ -15,6 +15,8 @@ const REMOVE_TABLE: u8 = 7;
 const NEXT_KEYSPACE: u8 = 8;
 const END_OF_SNAPSHOT: u8 = 9;
 const CLOSED: u8 = 10;
+const LOSSY_REPAIR: u8 = 11;
+const FAST_DISK: u8 = 12;
 
 /// One atomic change of the store's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -30,6 +32,10 @@ pub(crate) struct Edit {
     pub(crate) end_of_snapshot: bool,
     /// The store was closed in order; the number is that of the last log file.
     pub(crate) closed: Option<u64>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// The store has a fast disk, or had one.
+    pub(crate) fast_disk: bool,
 }
 
 impl Edit {
@@ -76,6 +82,12 @@ impl Edit {
         if let Some(log) = self.closed {
             tagged(&mut to, CLOSED, &[log]);
         }
+        if let Some(unix_ms) = self.lossy_repair {
+            tagged(&mut to, LOSSY_REPAIR, &[unix_ms]);
+        }
+        if self.fast_disk {
+            to.push(FAST_DISK);
+        }
         to
     }
 
@@ -85,7 +97,7 @@ impl Edit {
         let mut edit = Edit::default();
         while let Some(tag) = decoder.byte() {
             edit.field(tag, &mut decoder).ok_or_else(|| match tag {
-                NEXT_FILE..=CLOSED => format!("a malformed field of tag {tag}"),
+                NEXT_FILE..=FAST_DISK => format!("a malformed field of tag {tag}"),
                 _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
             })?;
         }
@@ -115,6 +127,8 @@ impl Edit {
             }
             END_OF_SNAPSHOT => self.end_of_snapshot = true,
             CLOSED => self.closed = Some(from.varint()?),
+            LOSSY_REPAIR => self.lossy_repair = Some(from.varint()?),
+            FAST_DISK => self.fast_disk = true,
             _ => return None,
         }
         Some(())
@@ -154,6 +168,8 @@ mod tests {
             added: vec![(0, Added { level: 6, meta: meta(8, "a", "b") })],
             end_of_snapshot: true,
             closed: Some(14),
+            lossy_repair: Some(1_800_000_000_000),
+            fast_disk: true,
         }
     }
 

@@ -109,6 +109,13 @@ impl Error {
         matches!(self, Error::Storage(e) if e.is_not_in_memory())
     }
 
+    /// Whether the caller lacks a right to a file or a device. What lies there may be sound.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Error::Storage(e) if e.is_permission_denied())
+            || matches!(self, Error::Failed { cause } if cause.is_permission_denied())
+            || matches!(self, Error::Level0Full { cause, .. } if cause.is_permission_denied())
+    }
+
     /// Whether the disk is full. Such a write may be tried again when there is room.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::Storage(e) if e.is_no_space())
@@ -188,8 +195,8 @@ impl fmt::Display for Error {
             ),
             Error::Changed { location } => write!(
                 f,
-                "another process writes to the store in {location} and gives up files faster than they can be read; try \
-                 again, or when less is written"
+                "the store in {location} changes faster than it can be read, as another process writes to it; try again, or when \
+                 less is written"
             ),
             Error::Invalid(text) | Error::Existence(text) | Error::Disks(text) => f.write_str(text),
         }

@@ -141,6 +141,7 @@ impl Host {
         for number in lock(&self.begun).drain(..) {
             if !kept.contains(&number) {
                 self.core.source.graveyard.bury(number);
+                self.core.never_name(number);
             }
         }
         if let Some(warming) = &self.warming {
@@ -155,7 +156,7 @@ impl TaskHost for Host {
             return Ok(begun);
         }
         let number = self.number();
-        Ok((number, self.core.volume.create(FileName::Table(number), self.target_bytes)?))
+        Ok((number, self.core.volume.create(self.core.name_to_begin(number), self.target_bytes)?))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -372,7 +373,7 @@ impl Core {
             grandparents: Vec::new(),
             output_level: 0,
             output: OutputRules {
-                table: keyspace.options.table_options(keyspace.id, 0),
+                table: keyspace.options.table_options(keyspace.id, &keyspace.name, 0),
                 target_file_bytes: u64::MAX,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),

@@ -200,7 +200,7 @@ fn salvaged(reader: &dyn Reader) -> Salvaged {
 }
 
 /// The file of a manifest. With the lowest bit of the first byte set, what follows are the payloads of frames, each behind
-/// its length in two bytes.
+/// its length in two bytes. The other bits say where the copy differs, in 128ths of the file.
 pub fn manifest_file(data: &[u8]) {
     let Some((control, bytes)) = data.split_first() else { return };
     let bytes = if control & 1 == 1 { framed(bytes) } else { bytes.to_vec() };
@@ -213,12 +213,24 @@ pub fn manifest_file(data: &[u8]) {
     assert!(readable.starts_with(&edits), "a whole edit is not found when damaged ones are skipped");
     assert!(end <= bytes.len());
     let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
-    if let Ok(state) = State::replay(edits, &source) {
+    if let Ok(state) = State::replay(edits.clone(), &source) {
         state.keyspaces.values().for_each(|k| k.version.check().expect("a version that was checked"));
     }
     let volume = volume();
     volume.set_contents(FileName::Manifest(1), &bytes);
     let _ = manifest::read(&volume, 1);
+    let mut copy = bytes.clone();
+    if let Some(byte) = copy.get_mut(bytes.len() * usize::from(control >> 1) / 128) {
+        *byte ^= 1;
+    }
+    for (manifest, copy) in [(&bytes, &copy), (&copy, &bytes)] {
+        volume.set_contents(FileName::Manifest(1), manifest);
+        volume.set_contents(FileName::ManifestCopy(1), copy);
+        if let Ok(found) = manifest::read(&volume, 1) {
+            assert!(found.edits.starts_with(&edits), "an edit that one of two files has whole is not found");
+        }
+    }
+    volume.remove(FileName::ManifestCopy(1)).expect("a volume without faults");
     volume.set_contents(FileName::Current, &bytes);
     let _ = manifest::current(&volume);
 }

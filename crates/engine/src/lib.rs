@@ -101,7 +101,7 @@ pub use placement::PlacementRule;
 pub use placing::{PlacementDecision, PlacementProperties};
 pub use range::KeyRange;
 pub use repair::{
-    LossKind, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
+    LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};

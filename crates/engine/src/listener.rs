@@ -106,6 +106,12 @@ pub enum StoreEvent {
         /// Why.
         error: Error,
     },
+    /// The manifest, or its copy, was found damaged when the store was opened. The other file is whole there, so nothing is lost. A
+    /// store that is open for writing has a new manifest and a new copy then. The disk may be failing.
+    ManifestMended {
+        /// Where, and what was found.
+        damage: Error,
+    },
     /// A background job that had failed has succeeded.
     JobRecovered {
         /// Which job.
@@ -225,6 +231,9 @@ impl fmt::Display for StoreEvent {
             StoreEvent::WritersStopped { keyspace, reason } => write!(f, "{keyspace}: writers wait, {reason}"),
             StoreEvent::WritersResumed { keyspace } => write!(f, "{keyspace}: writers go on"),
             StoreEvent::JobFailed { job, error } => write!(f, "{job} failed and will be tried again: {error}"),
+            StoreEvent::ManifestMended { damage } => {
+                write!(f, "one of the two copies of the manifest is damaged, and nothing is lost by it: {damage}")
+            }
             StoreEvent::JobRecovered { job } => write!(f, "{job} works again"),
             StoreEvent::CompactionPostponed { keyspace, from_level, to_level, rest, error, .. } => write!(
                 f,

@@ -46,6 +46,10 @@ pub(crate) struct State {
     pub(crate) keyspaces: BTreeMap<u32, KeyspaceState>,
     /// The store was closed in order, with this log file as the last.
     pub(crate) closed: Option<u64>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// The store has a fast disk, or had one.
+    pub(crate) fast_disk: bool,
 }
 
 pub(crate) struct KeyspaceState {
@@ -67,6 +71,8 @@ impl State {
     fn apply(&mut self, edit: Edit, source: &Arc<TableSource>) -> Result<(), String> {
         self.next_file = edit.next_file.unwrap_or(self.next_file);
         self.closed = edit.closed;
+        self.lossy_repair = edit.lossy_repair.or(self.lossy_repair);
+        self.fast_disk |= edit.fast_disk;
         self.last_sequence = edit.last_sequence.unwrap_or(self.last_sequence);
         self.next_keyspace = edit.next_keyspace.unwrap_or(self.next_keyspace);
         for (id, name) in edit.created {
@@ -182,12 +188,14 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     let volume = Arc::clone(&joined.volume);
     let source = joined.source(options.cache_bytes, &env, options.open_tables_max);
     let current = manifest::current(&*volume)?;
+    let mut damages = Vec::new();
     let mut state = match current {
         Some(_) if options.error_if_exists => {
             return Err(Error::Existence(format!("there is a store in {} already", volume.location())));
         }
         Some(number) => {
             let found = manifest::read(&*volume, number)?;
+            damages = found.damages;
             State::replay(found.edits, &source).map_err(|text| {
                 let name = FileName::Manifest(number);
                 Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
@@ -223,6 +231,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
     if read_only {
         let core = ground.read_only()?;
+        core.note_mended(damages);
         core.hold_tables(mode == Mode::Read { all: true })?;
         return Ok(Opened { core, locks });
     }
@@ -230,7 +239,12 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let volume = Arc::clone(&ground.volume);
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
-    let is_old = |name: &FileName| matches!(name, FileName::Manifest(number) if *number != manifest_number);
+    // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
+    core.note_mended(damages);
+    let is_old = |name: &FileName| match name {
+        FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
+        _ => false,
+    };
     let manifests = files.iter().map(|file| file.name).filter(is_old);
     let is_there = |log: &FileName| files.iter().any(|file| file.name == *log);
     let logs = |numbers: Vec<u64>| numbers.into_iter().map(FileName::Log).filter(is_there);
@@ -348,7 +362,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) logs: Vec<u64>,
     /// In repair, damaged records are left out.
     pub(crate) mode: RecoveryMode,
-    /// Called when all is written but the manifest. The names of the tables in `state` are to be durable then.
+    /// Called when all is written but the manifest. Makes names durable, and gives the tables in `state` theirs.
     pub(crate) before_manifest: &'a dyn Fn() -> Result<()>,
 }
 
@@ -387,6 +401,9 @@ impl Ground<'_> {
             last_sequence: self.state.last_sequence,
             log_number: 0,
             replay_makes_tables: false,
+            lossy_repair: self.state.lossy_repair,
+            had_fast_disk: self.state.fast_disk,
+            names_tables_later: false,
         }
     }
 
@@ -405,7 +422,9 @@ impl Ground<'_> {
     /// Replays the logs, begins a new one, and puts a new manifest in force. What was there before is still there then.
     pub(crate) fn build(self) -> Result<Built> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
-        let scratch = Arc::new(Core::new(self.parts(self.registry())));
+        // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
+        let names_tables_later = self.mode == RecoveryMode::Repair;
+        let scratch = Arc::new(Core::new(Parts { names_tables_later, ..self.parts(self.registry()) }));
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried, makes_tables } = self.replay(&scratch, keep)?;
@@ -439,6 +458,8 @@ impl Ground<'_> {
             next_file: Some(next_file),
             last_sequence: Some(last_sequence),
             next_keyspace: Some(registry.next_id),
+            lossy_repair: self.state.lossy_repair,
+            fast_disk: self.state.fast_disk || self.source.disks.is_some(),
             ..Edit::default()
         };
         for keyspace in registry.by_id.values() {
@@ -448,8 +469,10 @@ impl Ground<'_> {
                 snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
             }
         }
+        scratch.name_tables()?;
         (self.before_manifest)()?;
-        let manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
+        let mut manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
+        let copy_failure = manifest.take_copy_failure();
         if let Some(carried) = &carried {
             let first = last_sequence + 1;
             carried.log(&log, first)?;
@@ -467,6 +490,9 @@ impl Ground<'_> {
         };
         let core = Arc::new(Core::new(parts));
         core.source.damaged.belong_to(&core);
+        if let Some(error) = copy_failure {
+            core.note_job_failure("copy manifest", error.into());
+        }
         if carried.is_some() && core.note_carried()? {
             return Ok(Built { core, manifest_number, old_logs: all_logs, unused_logs: Vec::new() });
         }
@@ -498,7 +524,7 @@ pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) 
 /// no longer than a page, perhaps of zeros. What it names may lie on a fast disk of which nothing is known any more.
 fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     const UNBORN_BYTES_MAX: u64 = situ_storage::PAGE_BYTES as u64;
-    let FileName::Manifest(number) = file.name else { return Ok(false) };
+    let (FileName::Manifest(number) | FileName::ManifestCopy(number)) = file.name else { return Ok(false) };
     let names_tables = |edits: Vec<Edit>| edits.iter().any(|edit| !edit.added.is_empty());
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
@@ -537,6 +563,8 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
         next_keyspace: DEFAULT_KEYSPACE_ID + 1,
         keyspaces: BTreeMap::from([(DEFAULT_KEYSPACE_ID, default)]),
         closed: None,
+        lossy_repair: None,
+        fast_disk: false,
     })
 }
 

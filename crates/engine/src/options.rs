@@ -350,13 +350,14 @@ impl KeyspaceOptions {
         self.compression.get(level).or(self.compression.last()).copied().unwrap_or(Compression::None)
     }
 
-    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id.
-    pub(crate) fn table_options(&self, keyspace_id: u32, level: usize) -> TableOptions {
+    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id and name.
+    pub(crate) fn table_options(&self, keyspace_id: u32, name: &str, level: usize) -> TableOptions {
         TableOptions {
             block_bytes: self.block_bytes,
             compression: self.compression_at(level),
             filter_bits_per_key: self.filter_bits_per_key,
             keyspace_id,
+            keyspace_name: name.to_owned(),
             ..TableOptions::default()
         }
     }

@@ -3,13 +3,12 @@
 //! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
 //!    Each table is verified. The log is read with its damaged records left out.
 //! 2. If nothing is wrong, nothing is done.
-//! 3. *Tables.* With a manifest, sound tables stay where they are. Of a damaged one, every sound block is written to a
+//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is written to a
 //!    new table that takes its place in its level; missing ones are left out.
-//! 4. *Rebuild.* A manifest that misses files while others are there that it does not name has lost its last edits, or its files: it is
-//!    not followed, and what it misses counts as lost. Without a manifest nobody knows which level a table was in, and file numbers or sequence numbers of
-//!    tables do not tell which of two versions is newer when both are in tables that compactions have written. So all
-//!    tables of a keyspace are merged, entry by entry, into one sorted run for the deepest level. Names of keyspaces come
-//!    from what can be read of any manifest; others are called `keyspace-N`.
+//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has lost its last
+//!    edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the deepest level is made of
+//!    all tables of a keyspace: those that overlap are merged, the others stay. Names of keyspaces come from what can be
+//!    read of any manifest, else from the tables; others are called `keyspace-N`, and their names count as lost.
 //! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
 //!    manifest is put in force.
 //! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
@@ -17,12 +16,12 @@
 //! **Invariants.** After a repair the store opens, and `verify` finds it sound. A key whose value is not that of the
 //! damaged store's last moment lies in a reported range, or was written last by a reported write.
 //!
-//! **Cost.** Every table is read once or twice; a rebuild writes everything anew, and needs the room for it.
+//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Those
-//! that the log is replayed into have their own names, and one that is left while others are missing makes the next try a rebuild. After it the store is repaired, and a crash only costs what
-//! was to be set aside and had not been yet.
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Only those
+//! that the log is replayed into on a fast disk have their own names at once, and one that is left while others are missing makes
+//! the next try a rebuild. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
 //! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
@@ -32,6 +31,7 @@
 //! levels have wide, overlapping ranges of them, so that an older version of a key may come first.
 
 mod logs;
+mod rebuild;
 mod report;
 mod tables;
 
@@ -41,22 +41,23 @@ use crate::open::{
     remove,
 };
 use crate::options::{Options, setters};
-use crate::verify::{Damage, damage_of, differences, is_known};
+use crate::verify::{Damage, check_identity, damage_of, differences, is_known};
 use crate::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result, manifest};
 use logs::{LogSurvey, MissingLogs};
-use situ_compaction::KeySpan;
+use rebuild::{Fragments, name_of};
 use situ_device::Env;
 use situ_log::RecoveryMode;
 use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
 use situ_table::{BlockCache, Table};
-use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tables::{Place, Yard, meta_of};
+use tables::{Place, Yard};
 
-pub use report::{LossKind, LostRange, LostWrites, RepairReport};
+pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
 /// How to repair.
 #[derive(Debug, Clone, Default)]
@@ -173,33 +174,13 @@ enum Basis {
     Fragments(Fragments),
 }
 
-#[derive(Default)]
-struct Fragments {
-    names: BTreeMap<u32, String>,
-    dropped: HashSet<u32>,
-    replaced: HashSet<u64>,
-    next_keyspace: u32,
-    last_sequence: u64,
-    /// What a manifest says that does not fit the files. What it names and is not there may have been replaced by what it does
-    /// not name, or be lost.
-    unfit: Option<State>,
-}
-
-impl Fragments {
-    /// The keyspace and the span of a table, if a manifest that does not fit describes it.
-    fn described(&self, number: u64) -> Option<(u32, KeySpan)> {
-        let mut keyspaces = self.unfit.iter().flat_map(|unfit| &unfit.keyspaces);
-        keyspaces.find_map(|(id, keyspace)| {
-            let file = keyspace.version.files().map(|(_, file)| file).find(|file| file.meta.number == number)?;
-            Some((*id, file.meta.span.clone()))
-        })
-    }
-}
-
 /// The state of a manifest, and how many files it misses.
 struct Ranked {
+    number: u64,
     missing: usize,
     state: State,
+    /// What is damaged in the manifest or in its copy, and whole in the other one.
+    mended: Vec<StorageError>,
 }
 
 impl Ranked {
@@ -234,7 +215,7 @@ struct Repair {
 fn is_damage(error: &StorageError) -> bool {
     match error {
         StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
-        StorageError::Io { source, .. } => source.kind() != std::io::ErrorKind::PermissionDenied,
+        StorageError::Io { .. } => !error.is_permission_denied(),
         _ => false,
     }
 }
@@ -246,6 +227,9 @@ impl Repair {
 
     /// Steps 1 to 6.
     fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
+        if let Err(error) = check_identity(&*self.volume) {
+            self.damage(FileName::Identity, error)?;
+        }
         let state = self.state()?;
         let plan = self.survey(state)?;
         if self.is_sound() {
@@ -309,9 +293,22 @@ impl Repair {
         self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
     }
 
+    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable before its edit
+    /// is appended.
+    fn was_never_finished(&self, number: u64) -> bool {
+        const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
+        self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
+    }
+
+    /// Whether a table was finished, as far as its end can be read.
+    fn has_footer(&self, number: u64) -> bool {
+        let reader = self.volume.open(FileName::Table(number));
+        reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
+    }
+
     /// Step 1: the manifest.
     fn state(&mut self) -> Result<Basis> {
-        let manifests = self.numbers(|name| if let FileName::Manifest(number) = name { Some(number) } else { None });
+        let manifests = manifest::numbers(&self.files);
         let candidates = match manifest::current(&*self.volume) {
             Ok(Some(number)) => vec![number],
             Ok(None) => {
@@ -338,16 +335,19 @@ impl Repair {
             };
             if let Some(error) = error {
                 self.damage(FileName::Manifest(number), error)?;
-                self.aside.insert(FileName::Manifest(number));
+                self.aside.extend([FileName::Manifest(number), FileName::ManifestCopy(number)]);
             }
         }
         if let Some(best) = best {
+            for error in best.mended {
+                self.damage(FileName::Manifest(best.number), error)?;
+            }
             return Ok(Basis::Manifest(best.state));
         }
         self.report.rebuilt = true;
         let mut fragments = Fragments { unfit: unfit.map(|unfit| unfit.state), ..Fragments::default() };
         for number in manifests {
-            self.aside.insert(FileName::Manifest(number));
+            self.aside.extend([FileName::Manifest(number), FileName::ManifestCopy(number)]);
             match manifest::readable_edits(&*self.volume, number) {
                 Ok(edits) => fragments.take(edits),
                 Err(error) => self.damage(FileName::Manifest(number), error)?,
@@ -362,13 +362,15 @@ impl Repair {
         let wrong = |offset, what: &str, expected: &str, found: String| {
             StorageError::corruption(format!("{}/{name}", self.volume.location()), offset, what, expected, found)
         };
-        let found = manifest::read(&*self.volume, number)?;
+        let found = manifest::read_damaged(&*self.volume, number)?;
         let (whole, torn) = (found.whole_bytes, found.whole_bytes < found.bytes);
         let state = State::replay(found.edits, &self.yard.source).map_err(|text| wrong(0, "edits", "a state", text))?;
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
-        let strangers = self.tables_found().iter().filter(|number| !in_force.contains(number)).count();
+        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of edits.
+        let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
+        let strangers = self.tables_found().iter().filter(is_stranger).count();
         let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
         let missing = missing.len();
         let unfit = (!explained && (torn || strangers > 0)).then(|| {
@@ -377,7 +379,7 @@ impl Repair {
             let found = format!("one in which {gone} and {}", counted(strangers, "is not named", "are not named"));
             wrong(whole, "last edits", "a state that fits the files", found)
         });
-        Ok((Ranked { missing, state }, unfit))
+        Ok((Ranked { number, missing, state, mended: found.damages }, unfit))
     }
 
     /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
@@ -419,6 +421,8 @@ impl Repair {
                 let state = State {
                     next_keyspace: fragments.next_keyspace,
                     last_sequence: fragments.last_sequence,
+                    lossy_repair: fragments.lossy_repair,
+                    fast_disk: fragments.fast_disk,
                     ..State::default()
                 };
                 (state, Some(fragments))
@@ -533,108 +537,6 @@ impl Repair {
         }
     }
 
-    /// Step 4.
-    fn rebuild(&mut self, state: &mut State, known: &Fragments, log: &LogSurvey) -> Result<()> {
-        let mut names = known.names.clone();
-        let mut found: Vec<(u32, TableMeta)> = Vec::new();
-        // Damaged tables that do not say which keyspace they are of.
-        let mut nameless: Vec<u64> = Vec::new();
-        for number in self.tables_found() {
-            let name = FileName::Table(number);
-            self.aside.insert(name);
-            if known.replaced.contains(&number) {
-                self.report.notes.push(format!("{name} had been replaced by a compaction and was not used"));
-                continue;
-            }
-            let sound = self.open_table(number);
-            let described = known.described(number);
-            let id = match &sound {
-                Ok(table) => Some(table.properties().keyspace_id),
-                Err(_) => {
-                    let properties = self.yard.properties(number)?.map(|properties| properties.keyspace_id);
-                    properties.or(described.as_ref().map(|(id, _)| *id))
-                }
-            };
-            if id.is_some_and(|id| known.dropped.contains(&id)) {
-                self.report.notes.push(format!("{name} belonged to a keyspace that was dropped and was not used"));
-                continue;
-            }
-            match (sound, id) {
-                (Ok(table), Some(id)) => {
-                    self.report.tables_kept += 1;
-                    found.extend(meta_of(number, &table, &self.yard.source).map(|meta| (id, meta)));
-                }
-                (Err(error), id) => {
-                    self.damage(name, error)?;
-                    match id {
-                        Some(id) => {
-                            let span = described.filter(|(of, _)| *of == id).map(|(_, span)| span);
-                            let rescued = self.rescue(number, id, &name_of(id, &names), span.as_ref())?;
-                            found.extend(rescued.map(|meta| (id, meta)));
-                        }
-                        None => nameless.push(number),
-                    }
-                }
-                (Ok(_), None) => {}
-            }
-        }
-        let ids =
-            found.iter().map(|(id, _)| id).chain(&log.keyspaces).chain(names.keys()).chain([&DEFAULT_KEYSPACE_ID]);
-        let mut ids: BTreeSet<u32> = ids.copied().filter(|id| !known.dropped.contains(id)).collect();
-        for number in nameless {
-            // Mixed into a keyspace that it does not belong to, it would do more harm than good.
-            let behind = ids.last().map_or(0, |id| id.saturating_add(1));
-            let id = behind.max(known.next_keyspace);
-            let name = format!("table-{number:06}");
-            for other in &ids {
-                let lost = LostRange::of(&name_of(*other, &names), number, LossKind::Entries, None);
-                self.report.lost_ranges.push(lost);
-            }
-            let salvaged = self.report.tables_salvaged;
-            let rescued = self.rescue(number, id, &name, None)?;
-            if self.report.tables_salvaged > salvaged {
-                let note = format!("table {number} does not say which keyspace it is of; what is left is in {name:?}");
-                self.report.notes.push(note);
-                names.insert(id, name);
-                found.extend(rescued.map(|meta| (id, meta)));
-                ids.insert(id);
-            }
-        }
-        let originals: HashSet<u64> = self.tables_found().into_iter().collect();
-        let temporary: Vec<u64> =
-            found.iter().map(|(_, meta)| meta.number).filter(|number| !originals.contains(number)).collect();
-        for id in ids {
-            if !names.contains_key(&id) && id != DEFAULT_KEYSPACE_ID {
-                let name = name_of(id, &names);
-                self.report
-                    .notes
-                    .push(format!("no manifest has the name of keyspace {id} any more: it is called {name:?} now"));
-            }
-            let metas: Vec<TableMeta> =
-                found.iter().filter(|(other, _)| *other == id).map(|(_, meta)| meta.clone()).collect();
-            let newest = metas.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
-            state.last_sequence = state.last_sequence.max(newest);
-            let added = if self.yard.dry_run || metas.is_empty() { Vec::new() } else { self.yard.merge(id, metas)? };
-            let name = name_of(id, &names);
-            let version = Version::empty().apply(&[], &added, &self.yard.source);
-            let version =
-                version.map_err(|text| StorageError::corruption(&name, 0, "rebuilt version", "one that fits", text))?;
-            state.keyspaces.insert(id, KeyspaceState { name, version, log_number: 0 });
-            state.next_keyspace = state.next_keyspace.max(id.saturating_add(1));
-        }
-        if known.unfit.is_none() {
-            let text =
-                "no manifest says which tables there were: of those that are not there any more, nothing is known";
-            self.report.notes.push(text.to_owned());
-            // A log goes on where the tables end.
-            let newest = found.iter().map(|(_, meta)| meta.largest_sequence).max().unwrap_or(0);
-            if let Some(first) = log.first.filter(|first| *first > newest + 1) {
-                self.report.lost_writes.push(LostWrites { first: Some(newest + 1), last: Some(first - 1) });
-            }
-        }
-        temporary.into_iter().try_for_each(|number| self.yard.discard(number))
-    }
-
     /// The table, if it is sound.
     fn open_table(&self, number: u64) -> situ_storage::Result<Arc<Table>> {
         let reader = self.volume.open(FileName::Table(number))?;
@@ -644,23 +546,17 @@ impl Repair {
         Ok(table)
     }
 
-    /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
-    fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
-        let remains = self.yard.salvage(number, &Place { keyspace, id, level: 0, span })?;
-        self.report.lost_ranges.extend(remains.lost);
-        self.count(remains.usable);
-        for error in remains.damages {
-            self.damage(FileName::Table(number), error)?;
-        }
-        Ok(remains.table)
-    }
-
     /// Steps 5 and 6.
     fn finish(&mut self, plan: Plan, env: &Env, mut options: Options) -> Result<()> {
         let Plan { mut state, logs, keep_logs } = plan;
         let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
         state.keyspaces.entry(DEFAULT_KEYSPACE_ID).or_insert_with(default);
         state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
+        if !self.report.nothing_lost() || self.report.without_manifest {
+            let now = u64::try_from(env.clock.unix().as_millis()).unwrap_or(u64::MAX);
+            let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));
+            state.lossy_repair = Some(now.max(passed));
+        }
         // Whoever listens to the store is not told of its repair.
         options.listener = None;
         let tables = state.tables();
@@ -682,7 +578,7 @@ impl Repair {
         self.set_aside(|| core.new_number())?;
         for file in &self.files {
             let old = match file.name {
-                FileName::Manifest(number) => number != manifest_number,
+                FileName::Manifest(number) | FileName::ManifestCopy(number) => number != manifest_number,
                 FileName::Log(number) => !keep_logs && logs.contains(&number),
                 _ => false,
             };
@@ -704,41 +600,13 @@ impl Repair {
             if !there(name) {
                 continue;
             }
-            let own = name.number().map(FileName::Damaged).filter(|to| !there(*to));
+            // The manifest and its copy have one number.
+            let taken = |to| there(to) || self.report.set_aside.iter().any(|(_, other)| *other == to);
+            let own = name.number().map(FileName::Damaged).filter(|to| !taken(*to));
             let to = own.unwrap_or_else(|| FileName::Damaged(new_number()));
             self.volume.rename(name, to)?;
             self.report.set_aside.push((name, to));
         }
         Ok(())
-    }
-}
-
-fn name_of(id: u32, names: &BTreeMap<u32, String>) -> String {
-    if let Some(name) = names.get(&id) {
-        return name.clone();
-    }
-    let plain = if id == DEFAULT_KEYSPACE_ID { DEFAULT_KEYSPACE.to_owned() } else { format!("keyspace-{id}") };
-    let taken = names.values().any(|name| *name == plain);
-    if taken { format!("{plain}-recovered") } else { plain }
-}
-
-impl Fragments {
-    fn take(&mut self, edits: Vec<crate::edit::Edit>) {
-        for edit in edits {
-            self.next_keyspace = self.next_keyspace.max(edit.next_keyspace.unwrap_or(0));
-            self.last_sequence = self.last_sequence.max(edit.last_sequence.unwrap_or(0));
-            self.names.extend(edit.created);
-            for (_, removed) in edit.removed {
-                self.replaced.insert(removed.number);
-            }
-            // Moved to another level.
-            for (_, added) in edit.added {
-                self.replaced.remove(&added.meta.number);
-            }
-            for id in edit.dropped {
-                self.dropped.insert(id);
-                self.names.remove(&id);
-            }
-        }
     }
 }

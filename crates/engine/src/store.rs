@@ -601,6 +601,8 @@ impl Store {
             damaged_files: core.source.damaged.list(),
             failure: core.failure(),
             background_failure: core.trouble(),
+            lossy_repair_unix_ms: core.lossy_repair,
+            mended: lock(&core.mended).iter().map(ToString::to_string).collect(),
             compactions_paused: core.compactions_are_paused(),
             requests_outstanding: core.outstanding.count(),
             writes_waiting,
@@ -671,6 +673,11 @@ pub struct StoreProperties {
     pub failure: Option<Error>,
     /// The failure of a background job that is being tried again.
     pub background_failure: Option<Error>,
+    /// What was damaged when the store was opened and made good from a second copy; nothing is lost of it.
+    pub mended: Vec<String>,
+    /// When a repair of this store last lost something, in milliseconds since 1970; `None` if none ever did. Who keeps notes
+    /// in the store about what is in it compares this value with the one that held when the note was written.
+    pub lossy_repair_unix_ms: Option<u64>,
     /// Whether a manual compaction holds back the others.
     pub compactions_paused: bool,
     /// Asynchronous requests that the store has and whose futures have no outcome yet: writes, and reads that memory

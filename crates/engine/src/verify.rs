@@ -1,6 +1,6 @@
 //! Reading and checking every byte of a store that nobody has open.
 //!
-//! 1. `CURRENT`, the manifest, all its edits; the invariants of the versions they add up to.
+//! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions they add up to.
 //! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
 //!    the next open removes; they are told and are no damage.
 //! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers against
@@ -16,8 +16,8 @@
 //! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows damages that
 //! are none: files come and go between the steps.
 //!
-//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what cannot be read is a damage as well. Only a volume
-//! that cannot be listed, or holds no store, is an error.
+//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what the disk does not give is a damage as well. A volume
+//! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
 
 use crate::batch::Record;
 use crate::joining::{Access, Given, given, join};
@@ -120,7 +120,8 @@ pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(Ve
 /// now and then how far it is. See `verify.rs` for what is checked and what it costs.
 ///
 /// # Errors
-/// There is no store, or its files cannot be listed. Damage is not an error but part of the report.
+/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an error but part
+/// of the report.
 pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     verify_given(&Given::alone(Arc::clone(volume)), env, progress)
 }
@@ -154,8 +155,15 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     }
     let source = joined.source(CACHE_BYTES, env, open_tables_max());
     let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
-    let mut verifier =
-        Verifier { volume, source, bytes_total: bytes_total.sum(), report: VerifyReport::default(), progress, files };
+    let mut verifier = Verifier {
+        volume,
+        source,
+        bytes_total: bytes_total.sum(),
+        report: VerifyReport::default(),
+        refused: None,
+        progress,
+        files,
+    };
     verifier.identity();
     if let Some(state) = verifier.manifest() {
         verifier.listing(&state);
@@ -168,6 +176,9 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
         }
         verifier.logs(&state);
     }
+    if let Some(refused) = verifier.refused {
+        return Err(refused.into());
+    }
     let mut report = verifier.report;
     report.duration = env.clock.now().saturating_sub(started);
     Ok(report)
@@ -179,6 +190,8 @@ struct Verifier<'a> {
     files: Vec<FileMeta>,
     bytes_total: u64,
     report: VerifyReport,
+    /// A file that the caller has no right to read. It may be sound.
+    refused: Option<StorageError>,
     progress: &'a mut dyn FnMut(VerifyProgress),
 }
 
@@ -199,6 +212,29 @@ pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
 /// Whether a damage of the same place has been told; two steps may find it.
 pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
     damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
+}
+
+/// The file for people. No program depends on it, and rot in it is a sign of a failing disk all the same.
+pub(crate) fn check_identity(volume: &dyn Volume) -> situ_storage::Result<()> {
+    let wrong = |path: &str, found: String| {
+        Err(StorageError::corruption(
+            path,
+            0,
+            "text",
+            "the one that every store has (situ repair writes it again)",
+            found,
+        ))
+    };
+    let reader = match volume.open(FileName::Identity) {
+        Err(StorageError::NotFound { path }) => return wrong(&path, "no such file".to_owned()),
+        reader => reader?,
+    };
+    let mut text = vec![0; reader.bytes().min(4096) as usize];
+    reader.read_at(0, &mut text)?;
+    if text != IDENTITY.as_bytes() {
+        return wrong(reader.path(), format!("{} bytes that differ", reader.bytes()));
+    }
+    Ok(())
 }
 
 impl Verifier<'_> {
@@ -223,6 +259,10 @@ impl Verifier<'_> {
     }
 
     fn fail(&mut self, name: FileName, error: StorageError) {
+        if error.is_permission_denied() {
+            self.refused.get_or_insert(error);
+            return;
+        }
         let damage = damage_of(&self.path(name), error);
         self.add(damage);
     }
@@ -237,18 +277,10 @@ impl Verifier<'_> {
         self.tell(name, 0);
     }
 
-    /// The file for people. No program depends on it.
     fn identity(&mut self) {
-        let read = || {
-            let reader = self.volume.open(FileName::Identity)?;
-            let mut text = vec![0; reader.bytes().min(4096) as usize];
-            reader.read_at(0, &mut text)?;
-            Ok::<_, StorageError>(text)
-        };
-        match read() {
-            Ok(text) if text == IDENTITY.as_bytes() => self.read(FileName::Identity, text.len() as u64),
-            Ok(_) => self.report.warnings.push(format!("{} holds another text", self.path(FileName::Identity))),
-            Err(error) => self.report.warnings.push(error.to_string()),
+        match check_identity(&**self.volume) {
+            Ok(()) => self.read(FileName::Identity, IDENTITY.len() as u64),
+            Err(error) => self.fail(FileName::Identity, error),
         }
     }
 
@@ -271,17 +303,25 @@ impl Verifier<'_> {
             }
         };
         let name = FileName::Manifest(number);
-        let found = match manifest::read(&**self.volume, number) {
+        let found = match manifest::read_damaged(&**self.volume, number) {
             Ok(found) => found,
             Err(error) => {
                 self.fail(name, error);
                 return None;
             }
         };
+        for error in found.damages {
+            self.fail(name, error);
+        }
         self.read(name, found.bytes);
-        if found.whole_bytes < found.bytes {
-            let (path, tail) = (self.path(name), found.bytes - found.whole_bytes);
-            let at = found.whole_bytes;
+        if let Some(bytes) = found.copy_bytes {
+            self.read(FileName::ManifestCopy(number), bytes);
+        }
+        let torn = (found.whole_bytes < found.bytes).then_some((name, found.bytes, found.whole_bytes));
+        let copy = found.copy_bytes.zip(found.copy_torn);
+        let copy = copy.map(|(bytes, at)| (FileName::ManifestCopy(number), bytes, at));
+        for (name, bytes, at) in torn.into_iter().chain(copy) {
+            let (path, tail) = (self.path(name), bytes - at);
             self.report
                 .warnings
                 .push(format!("{path} ends with {tail} bytes from {at} that are no edit, as after a crash"));
@@ -309,7 +349,7 @@ impl Verifier<'_> {
         let orphan = |name: FileName| match name {
             FileName::Table(number) => !tables.contains(&number),
             FileName::Log(number) => !logs.contains(&number),
-            FileName::Manifest(number) => current != Some(number),
+            FileName::Manifest(number) | FileName::ManifestCopy(number) => current != Some(number),
             FileName::Temporary(_) => true,
             _ => false,
         };

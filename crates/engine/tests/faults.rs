@@ -172,7 +172,7 @@ fn promise_7_a_full_disk_refuses_writes_clearly_and_recovers_by_itself() {
 /// Wherever the room ends: at the log, a table, the manifest, a rewrite of the manifest.
 #[test]
 fn promise_7_no_space_at_any_file_is_told_as_such_and_loses_nothing() {
-    let kinds = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Temporary];
+    let kinds = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Temporary, FileKind::ManifestCopy];
     for_each_seed(100, 16, |seed| {
         World::run(seed, |world| {
             world.load(150);
@@ -476,6 +476,39 @@ fn promise_4_7_a_failed_manifest_makes_the_store_read_only_until_reopened() {
     });
 }
 
+/// The edit is in the manifest already: a copy that cannot be written is given up and told, and writes go on. A crash then loses
+/// nothing, and the next opening has a copy again.
+#[test]
+fn promise_7_a_copy_of_the_manifest_that_cannot_be_written_stops_nobody() {
+    for_each_seed(780, 18, |seed| {
+        World::run(seed, |world| {
+            world.load(100);
+            let fault = [Fault::Io, Fault::NoSpace, Fault::PermissionDenied][seed as usize % 3];
+            let operation = [Operation::Append, Operation::Sync][seed as usize / 3 % 2];
+            let mut rules = vec![Rule::new(fault).on(&[operation]).files(&[FileKind::ManifestCopy])];
+            if seed % 2 == 0 {
+                rules.push(Rule::new(Fault::Io).on(&[Operation::Remove]).files(&[FileKind::ManifestCopy]));
+            }
+            world.faults(rules);
+            let failures = world.store.statistics().job_failures;
+            world.store.flush().unwrap();
+            assert!(world.store.statistics().job_failures > failures, "nobody was told");
+            for _ in 0..3 {
+                world.load(60);
+                world.store.flush().unwrap();
+            }
+            assert!(world.store.properties().failure.is_none());
+            world.compare("without a copy");
+            let crashed = world.volume.crash(seed);
+            let store = open(&world.env, &crashed, seed).unwrap();
+            assert!(store.properties().mended.is_empty(), "{:?}", store.properties().mended);
+            store.close().unwrap();
+            world.heal();
+            world.finish();
+        });
+    });
+}
+
 /// A log file may be begun, and neither be finished nor removed. Once, the store asked for the same number again, met the
 /// file, and took no writes until it was reopened.
 #[test]
@@ -526,8 +559,10 @@ fn promise_4_7_a_manifest_that_cannot_be_replaced() {
                 world.heal();
                 world.wait_until_writable();
                 let manifests = files(&world.volume);
-                let manifests = manifests.iter().filter(|file| matches!(file.name, FileName::Manifest(_)));
-                assert_eq!(manifests.count(), 1, "manifests that were begun are left on the disk");
+                let count = |is: fn(FileName) -> bool| manifests.iter().filter(|file| is(file.name)).count();
+                let whole = count(|name| matches!(name, FileName::Manifest(_)));
+                let copies = count(|name| matches!(name, FileName::ManifestCopy(_)));
+                assert_eq!((whole, copies), (1, 1), "manifests that were begun are left on the disk");
             } else {
                 // The background tries the flush again, which may first have been kept from it by the same fault elsewhere.
                 let until = world.env.clock.now() + RECOVERS_WITHIN;

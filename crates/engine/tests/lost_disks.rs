@@ -107,18 +107,19 @@ fn a_store_whose_disks_is_gone_is_led_to_the_repair_that_loses_nothing() {
 /// repair that was told of no disk gave up all that lay there, as it did beside a manifest that is damaged.
 #[test]
 fn a_store_whose_disks_is_gone_and_whose_manifest_is_not_in_force_is_led_there_as_well() {
-    let manifest = |home: &Path| {
+    let manifests = |home: &Path| -> Vec<PathBuf> {
         let names = std::fs::read_dir(home).unwrap().flatten().map(|entry| entry.path());
-        names.into_iter().find(|path| path.file_name().unwrap().to_string_lossy().starts_with("MANIFEST")).unwrap()
+        names.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("MANIFEST")).collect()
     };
     let ways: [&dyn Fn(&Path); 3] = [
         &|home| std::fs::remove_file(home.join("CURRENT")).unwrap(),
         &|home| std::fs::write(home.join("CURRENT"), "situ? no").unwrap(),
         &|home| {
-            let path = manifest(home);
-            let mut bytes = std::fs::read(&path).unwrap();
-            *bytes.last_mut().unwrap() ^= 1;
-            std::fs::write(path, bytes).unwrap();
+            for path in manifests(home) {
+                let mut bytes = std::fs::read(&path).unwrap();
+                *bytes.last_mut().unwrap() ^= 1;
+                std::fs::write(path, bytes).unwrap();
+            }
         },
     ];
     for way in ways {
@@ -241,16 +242,46 @@ fn a_store_both_of_whose_disks_have_forgotten_each_other_is_repaired_without_a_l
     }
 }
 
-/// A log that is gone looks the same where there never was a fast disk. Who says so goes on.
-#[test]
-fn a_store_without_a_fast_disk_whose_log_is_gone_is_repaired_when_that_was_said() {
-    let Places { home, root: _root, .. } = &places();
-    closed_store(home, None, 0, 500);
+fn remove_all(home: &Path, extension: &str) {
     for entry in std::fs::read_dir(home).unwrap().flatten() {
-        if entry.path().extension().is_some_and(|extension| extension == "log") {
+        if entry.path().extension().is_some_and(|found| found == extension) {
             std::fs::remove_file(entry.path()).unwrap();
         }
     }
+}
+
+/// Verify said that a repair can go on, the repair refused, and both spoke of a fast disk that never was.
+#[test]
+fn a_store_that_never_had_a_fast_disk_and_lost_its_log_hears_nothing_of_fast_disks() {
+    let Places { home, root: _root, .. } = &places();
+    closed_store(home, None, 0, 500);
+    remove_all(home, "log");
+    let verified = verify_directory(home, &mut |_| {}).unwrap();
+    let opened = builder(None).open(home).err().unwrap().to_string();
+    let plan = repair_directory(home, dry(repair_with(None))).unwrap();
+    let report = repair_directory(home, repair_with(None)).unwrap();
+    assert!(!verified.is_sound() && verified.warnings.is_empty(), "{verified}");
+    assert_eq!(verified.damages, report.damages, "verify and repair say the same");
+    assert_eq!(verified.damages, plan.damages);
+    for text in [verified.to_string(), opened, plan.to_string(), report.to_string()] {
+        assert!(!text.contains("fast disk") && !text.contains("fast-disk"), "{text}");
+        assert!(text.contains("situ repair can go on without it"), "{text}");
+    }
+    assert!(report.lost_ranges.is_empty() && !report.lost_writes.is_empty(), "{report}");
+    builder(None).open(home).unwrap().close().unwrap();
+    assert!(verify_directory(home, &mut |_| {}).unwrap().is_sound());
+}
+
+/// The manifest of an older program does not say whether there was a fast disk, and a log that is gone looks the same with one and
+/// without. Who says that there was none goes on.
+#[test]
+fn a_store_of_an_older_program_whose_log_is_gone_is_repaired_when_it_is_said_to_have_no_fast_disk() {
+    let Places { home, root: _root, .. } = &places();
+    closed_store(home, None, 0, 500);
+    remove_all(home, "copy");
+    remove_all(home, "log");
+    let verified = verify_directory(home, &mut |_| {}).unwrap();
+    assert!(!verified.is_sound() && verified.warnings[0].contains("If the store has a fast disk"), "{verified}");
     let text = refused(repair_directory(home, repair_with(None)));
     assert!(text.contains("If the store has a fast disk") && text.contains("has no fast disk"), "{text}");
     let report = repair_directory(home, without()).unwrap();

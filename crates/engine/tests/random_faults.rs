@@ -79,7 +79,8 @@ fn some_when(rng: &mut Rng, rule: Rule) -> Rule {
     }
 }
 
-const KINDS: [FileKind; 4] = [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::Temporary];
+const KINDS: [FileKind; 5] =
+    [FileKind::Log, FileKind::Table, FileKind::Manifest, FileKind::ManifestCopy, FileKind::Temporary];
 
 /// One to three rules of faults that a disk admits to.
 fn honest_plan(rng: &mut Rng) -> FaultPlan {
@@ -116,7 +117,7 @@ fn honest_plan(rng: &mut Rng) -> FaultPlan {
 fn lying_plan(rng: &mut Rng) -> FaultPlan {
     let faults = [Fault::LoseWrite, Fault::Misdirect, Fault::FlipBit, Fault::FalseDurability];
     (0..1 + rng.below(2)).fold(FaultPlan::none(), |plan, _| {
-        let rule = Rule::new(faults[rng.index(faults.len())]).files(&any(rng, &KINDS[..3], 2));
+        let rule = Rule::new(faults[rng.index(faults.len())]).files(&any(rng, &KINDS[..4], 2));
         let rule = if rng.chance(0.5) { rule.nth(rng.below(60)) } else { rule.chance(0.02) };
         plan.with(rule)
     })

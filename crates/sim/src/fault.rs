@@ -100,6 +100,8 @@ pub enum FileKind {
     Table,
     /// [`FileName::Manifest`].
     Manifest,
+    /// [`FileName::ManifestCopy`].
+    ManifestCopy,
     /// [`FileName::Current`].
     Current,
     /// [`FileName::Lock`].
@@ -119,6 +121,7 @@ impl From<FileName> for FileKind {
             FileName::Spare(_) => FileKind::Spare,
             FileName::Table(_) => FileKind::Table,
             FileName::Manifest(_) => FileKind::Manifest,
+            FileName::ManifestCopy(_) => FileKind::ManifestCopy,
             FileName::Current => FileKind::Current,
             FileName::Lock => FileKind::Lock,
             FileName::Identity => FileKind::Identity,

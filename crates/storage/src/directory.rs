@@ -137,7 +137,13 @@ impl DirectoryVolume {
         // flock, unlike fcntl locks, also keeps out a second opener in this process.
         match flock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) => Ok(FileLock { _held: Flocked::new(file) }),
-            Err(Errno::WOULDBLOCK) => Err(Error::Locked { path: shown(&path), why: None }),
+            Err(Errno::WOULDBLOCK) => {
+                let why = Flocked::is_held_here(&file).then(|| {
+                    let directory = self.directory.display();
+                    format!("this process has the store in {directory} open already; use that one, or close it first")
+                });
+                Err(Error::Locked { path: shown(&path), why })
+            }
             Err(e) => Err(Error::io("lock", path.display(), e.into())),
         }
     }

@@ -29,11 +29,11 @@ pub enum Error {
     },
     /// Bytes read are not the bytes written.
     Corruption(Box<Corruption>),
-    /// Another process has the store open for writing.
+    /// The store is open for writing, in another process or in this one.
     Locked {
         /// The lock file, or the device.
         path: String,
-        /// What a device's lock has to say of it.
+        /// Who has it, if that is known; `None` of another process.
         why: Option<String>,
     },
     /// The file does not exist.
@@ -100,6 +100,11 @@ impl Error {
     /// Whether only the disk knows the answer, and it was not to be asked.
     pub fn is_not_in_memory(&self) -> bool {
         matches!(self, Error::NotInMemory)
+    }
+
+    /// Whether the caller lacks a right. What lies on the disk may be sound.
+    pub fn is_permission_denied(&self) -> bool {
+        matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
     /// Whether the disk is full.

@@ -15,6 +15,8 @@ pub enum FileName {
     Table(u64),
     /// `MANIFEST-000005`: version edits.
     Manifest(u64),
+    /// `MANIFEST-000005.copy`: the same bytes again (`docs/formats/manifest.md`).
+    ManifestCopy(u64),
     /// `CURRENT`: names the manifest in force.
     Current,
     /// `LOCK`: held by the process that writes.
@@ -42,6 +44,7 @@ impl FileName {
             | FileName::Spare(n)
             | FileName::Table(n)
             | FileName::Manifest(n)
+            | FileName::ManifestCopy(n)
             | FileName::Temporary(n)
             | FileName::Damaged(n) => Some(n),
             FileName::Current | FileName::Lock | FileName::Identity | FileName::Disks | FileName::Member => None,
@@ -56,6 +59,7 @@ impl fmt::Display for FileName {
             FileName::Spare(n) => write!(f, "{n:06}.spare"),
             FileName::Table(n) => write!(f, "{n:06}.table"),
             FileName::Manifest(n) => write!(f, "MANIFEST-{n:06}"),
+            FileName::ManifestCopy(n) => write!(f, "MANIFEST-{n:06}.copy"),
             FileName::Current => f.write_str("CURRENT"),
             FileName::Lock => f.write_str("LOCK"),
             FileName::Identity => f.write_str("IDENTITY"),
@@ -86,7 +90,10 @@ impl FromStr for FileName {
             "DISKS" => FileName::Disks,
             "MEMBER" => FileName::Member,
             _ => match text.strip_prefix("MANIFEST-") {
-                Some(digits) => FileName::Manifest(number(digits)?),
+                Some(rest) => match rest.strip_suffix(".copy") {
+                    Some(digits) => FileName::ManifestCopy(number(digits)?),
+                    None => FileName::Manifest(number(rest)?),
+                },
                 None => match text.split_once('.') {
                     Some((digits, "log")) => FileName::Log(number(digits)?),
                     Some((digits, "spare")) => FileName::Spare(number(digits)?),
@@ -122,6 +129,7 @@ mod tests {
             FileName::Spare(999_999),
             FileName::Table(12_345_678),
             FileName::Manifest(5),
+            FileName::ManifestCopy(5),
             FileName::Current,
             FileName::Lock,
             FileName::Identity,
@@ -143,6 +151,9 @@ mod tests {
             "000001.LOG",
             "+00001.log",
             "MANIFEST-",
+            "MANIFEST-5.copy",
+            "MANIFEST-000005.copy.copy",
+            "000005.copy",
             "000001.log.bak",
             "99999999999999999999999.log",
         ] {

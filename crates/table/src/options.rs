@@ -47,6 +47,8 @@ pub struct TableOptions {
     pub index_block_bytes: usize,
     /// Written into the properties, for people and for repair. Default 0.
     pub keyspace_id: u32,
+    /// Written into the properties, for people and for repair, unless it is empty. Default: empty.
+    pub keyspace_name: String,
 }
 
 impl Default for TableOptions {
@@ -58,6 +60,7 @@ impl Default for TableOptions {
             filter_bits_per_key: 10,
             index_block_bytes: 4096,
             keyspace_id: 0,
+            keyspace_name: String::new(),
         }
     }
 }

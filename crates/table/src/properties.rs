@@ -46,6 +46,8 @@ pub struct Properties {
     pub keyspace_id: u32,
     /// Who wrote it, for people.
     pub writer_version: String,
+    /// The name of that keyspace; empty in tables of older programs.
+    pub keyspace_name: String,
 }
 
 /// One property: its name on disk, and how it is taken out of and put into the struct.
@@ -69,7 +71,7 @@ macro_rules! numbers {
     };
 }
 
-/// Every property but the three that are text or keys. All are required.
+/// Every required property but the three that are text or keys.
 static NUMBERS: [Field; 15] = numbers! {
     "entries": entries as u64,
     "deletions": deletions as u64,
@@ -115,8 +117,29 @@ static TEXTS: [Field; 3] = [
     },
 ];
 
-fn fields() -> impl Iterator<Item = &'static Field> {
+/// Not required, and not written if empty.
+static OPTIONAL: [Field; 1] = [Field {
+    name: "keyspace-name",
+    get: |p| p.keyspace_name.clone().into_bytes(),
+    set: |p, bytes| match str::from_utf8(bytes) {
+        Ok(name) => {
+            name.clone_into(&mut p.keyspace_name);
+            true
+        }
+        Err(_) => false,
+    },
+}];
+
+fn required() -> impl Iterator<Item = &'static Field> {
     NUMBERS.iter().chain(&TEXTS)
+}
+
+fn fields() -> impl Iterator<Item = &'static Field> {
+    required().chain(&OPTIONAL)
+}
+
+fn is_optional(field: &Field) -> bool {
+    OPTIONAL.iter().any(|optional| optional.name == field.name)
 }
 
 /// The names on disk, in the order in which they are written.
@@ -147,6 +170,9 @@ impl Properties {
     pub(crate) fn encode_into(&self, out: &mut Vec<u8>) {
         for field in fields() {
             let value = (field.get)(self);
+            if value.is_empty() && is_optional(field) {
+                continue;
+            }
             out.push(field.name.len() as u8);
             out.extend_from_slice(field.name.as_bytes());
             out.extend_from_slice(&(value.len() as u32).to_le_bytes());
@@ -169,7 +195,7 @@ impl Properties {
             }
             seen.push(field.name);
         }
-        match fields().find(|field| !seen.contains(&field.name)) {
+        match required().find(|field| !seen.contains(&field.name)) {
             Some(missing) => Err(Damage::new(format!("property {}", missing.name), "none")),
             None => Ok(properties),
         }

@@ -96,6 +96,7 @@ impl TableWriter {
         let mut properties = Properties {
             created_unix_s,
             keyspace_id: options.keyspace_id,
+            keyspace_name: options.keyspace_name.clone(),
             writer_version: WRITER_VERSION.to_owned(),
             smallest_sequence: MAX_SEQUENCE,
             ..Properties::default()
@@ -236,7 +237,7 @@ impl TableWriter {
     pub fn estimated_bytes(&self) -> u64 {
         let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
         // The properties' names and values, with the two keys as long as the last.
-        let properties = 450 + 2 * self.last_user_key.len();
+        let properties = 470 + self.properties.keyspace_name.len() + 2 * self.last_user_key.len();
         let index = self.leaves.len() + self.index.finished_bytes() + 48 * self.finished_leaves.len();
         let rest = open + properties + index + self.filter.finished_bytes() + self.range_tombstone_bytes;
         self.written + (rest + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES) as u64

@@ -57,6 +57,7 @@ fn look_at(volume: &dyn Volume, name: FileName, bytes: u64) -> FileReport {
             Err(error) => (false, error.to_string()),
         },
         FileName::Manifest(_) => (true, "lists the tables of each keyspace".to_owned()),
+        FileName::ManifestCopy(_) => (true, "a second copy of the manifest".to_owned()),
         FileName::Current => (true, "names the manifest in force".to_owned()),
         FileName::Lock => (true, "the process that writes holds it".to_owned()),
         FileName::Identity => (true, "says that this is a store".to_owned()),

@@ -161,16 +161,20 @@ pub(super) struct Seen {
 
 impl Seen {
     /// Why a table cannot be opened, if it cannot.
-    fn damage(&mut self, volume: &dyn Volume, number: u64) -> Option<String> {
+    ///
+    /// # Errors
+    /// The caller has no right to read it: it may be sound.
+    fn damage(&mut self, volume: &dyn Volume, number: u64) -> situ::Result<Option<String>> {
         if self.sound.contains(&number) {
-            return None;
+            return Ok(None);
         }
         match table::open(volume, number) {
             Ok(_) => {
                 self.sound.insert(number);
-                None
+                Ok(None)
             }
-            Err(error) => Some(error.to_string()),
+            Err(error) if error.is_permission_denied() => Err(error.into()),
+            Err(error) => Ok(Some(error.to_string())),
         }
     }
 
@@ -246,7 +250,7 @@ fn gather(store: &Store, volume: &dyn Volume, directory: &Path, seen: &mut Seen)
         for table in keyspace.tables() {
             if let Some(level) = levels.get_mut(table.level) {
                 let mut table = TableReport::from(table);
-                table.damage = seen.damage(volume, table.number);
+                table.damage = seen.damage(volume, table.number).map_err(failed)?;
                 sound &= table.damage.is_none();
                 level.tables.push(table);
             }

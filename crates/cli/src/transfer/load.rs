@@ -49,6 +49,10 @@ struct Mark {
     loaded: u64,
     skipped: u64,
     done: bool,
+    /// When a repair of the store had lost something last, as the store said when this load began. Marks of older programs do
+    /// not have it.
+    #[serde(default)]
+    lossy_repair: Option<u64>,
 }
 
 /// Which file a load reads.
@@ -103,6 +107,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         loaded: 0,
         skipped: 0,
         done: false,
+        lossy_repair: writable.store.properties().lossy_repair_unix_ms,
     };
     let mut load = Load {
         options,
@@ -217,6 +222,11 @@ impl Load<'_> {
                 mark.bytes, self.mark.bytes
             );
             return Err(Failure::new(what, why).cure("load it from its beginning, without --resume"));
+        }
+        if mark.lossy_repair != self.mark.lossy_repair {
+            let why = "a repair of the store has lost something since this load began, and nobody knows whether entries of the \
+                       file are among it";
+            return Err(Failure::new(what, why).cure("load the file again from its beginning, without --resume"));
         }
         self.mark = mark;
         Ok(())

@@ -9,7 +9,10 @@ use situ_storage::{FileName, Result};
 
 /// What a store never puts on a fast disk.
 pub(super) fn belongs_at_home(name: FileName) -> bool {
-    matches!(name, FileName::Current | FileName::Manifest(_) | FileName::Identity | FileName::Disks)
+    matches!(
+        name,
+        FileName::Current | FileName::Manifest(_) | FileName::ManifestCopy(_) | FileName::Identity | FileName::Disks
+    )
 }
 
 impl Disks {

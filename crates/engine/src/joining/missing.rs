@@ -3,7 +3,8 @@
 //! As a rule DISKS at home says that there is one. If DISKS is gone, the manifest says it as long as it names tables there that
 //! are not at home; of damaged manifests, and of those of which nobody knows the one in force, what can be read of the youngest counts.
 //! A DISKS that knows of no fast disk is not believed against the manifest in force. And where the first log file that it needs is
-//! not at home, the log may be on a fast disk that nobody knows of any more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
+//! not at home, and the manifest does not say that the store never had a fast disk, the log may be on one that nobody knows of any
+//! more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
 //! there is none: a repair that is told nothing would give up what lies there.
 //!
 //! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store
@@ -42,7 +43,7 @@ fn in_force(given: &Given, env: &Env) -> Result<Option<State>> {
     let volume = &given.capacity;
     let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
     let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
-    State::replay(manifest::read(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
+    State::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
 }
 
 /// What the manifest says to be on the fast disk, in a sentence or two.
@@ -150,12 +151,21 @@ fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()
         Lost::Table(table.name)
     } else if let Some(log) =
         gone(|name| matches!(name, FileName::Log(_))).filter(|_| given.place.is_some() && known.is_none())
+        && may_have_fast_disk(&*given.capacity, state, files)?
     {
         Lost::Log(log.name)
     } else {
         return Ok(());
     };
     Err(refusal(given, lost, known.as_ref()))
+}
+
+/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that would
+/// have noted the disk in it.
+fn may_have_fast_disk(home: &dyn Volume, state: &State, files: &[FileMeta]) -> Result<bool> {
+    let Some(number) = manifest::current(home)? else { return Ok(true) };
+    let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));
+    Ok(state.fast_disk || !notes_disks)
 }
 
 fn refusal(given: &Given, lost: Lost, known: Option<&Home>) -> Error {

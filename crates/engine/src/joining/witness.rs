@@ -76,11 +76,12 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
 
 /// The edits of the manifest in force, and true; or what can be read of the youngest that is there, and false.
 fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
-    let why = match manifest::current(home).and_then(|number| number.map(|n| manifest::read(home, n)).transpose()) {
-        Ok(Some(found)) => return Ok((found.edits, true)),
-        Ok(None) => "there is no CURRENT at home, which names the manifest".to_owned(),
-        Err(error) => error.to_string(),
-    };
+    let why =
+        match manifest::current(home).and_then(|number| number.map(|n| manifest::read_damaged(home, n)).transpose()) {
+            Ok(Some(found)) => return Ok((found.edits, true)),
+            Ok(None) => "there is no CURRENT at home, which names the manifest".to_owned(),
+            Err(error) => error.to_string(),
+        };
     let files = home.list().map_err(|error| error.to_string())?;
     let edits = manifest::readable_of_youngest(home, &files);
     if edits.is_empty() { Err(why) } else { Ok((edits, false)) }

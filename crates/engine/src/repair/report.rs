@@ -81,6 +81,22 @@ impl fmt::Display for LostWrites {
     }
 }
 
+/// A keyspace whose name is in no manifest and in no table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct LostName {
+    /// The keyspace's number.
+    pub id: u32,
+    /// What it is called now.
+    pub now: String,
+}
+
+impl fmt::Display for LostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "the name of keyspace {}, which is called {:?} now", self.id, self.now)
+    }
+}
+
 /// What a repair did, or with `dry_run` would do, and what is lost.
 #[derive(Debug, Clone, Default)]
 #[non_exhaustive]
@@ -89,8 +105,11 @@ pub struct RepairReport {
     pub dry_run: bool,
     /// There was nothing to repair; nothing was changed.
     pub was_sound: bool,
-    /// The manifest was of no use: tables were found by listing the files and merged into one level.
+    /// The manifest was of no use: tables were found by listing the files, and make up one level.
     pub rebuilt: bool,
+    /// No manifest could be read whole: what there was is known from tables and log alone. A table or a log file that was missing
+    /// before is not noticed then, nor is a keyspace that had neither.
+    pub without_manifest: bool,
     /// The keyspaces of the repaired store.
     pub keyspaces: Vec<String>,
     /// Tables used as they were.
@@ -107,6 +126,8 @@ pub struct RepairReport {
     pub lost_ranges: Vec<LostRange>,
     /// Writes that are gone.
     pub lost_writes: Vec<LostWrites>,
+    /// Names that are gone. What is in the keyspaces is there.
+    pub lost_names: Vec<LostName>,
     /// Files set aside, with their new names. With `dry_run`, the new names are not known yet and equal the old ones.
     pub set_aside: Vec<(FileName, FileName)>,
     /// What the owner should know besides.
@@ -114,9 +135,10 @@ pub struct RepairReport {
 }
 
 impl RepairReport {
-    /// Whether every write is still there.
+    /// Whether every write and every name is still there; if [`without_manifest`](RepairReport::without_manifest), as far as
+    /// tables and log say.
     pub fn nothing_lost(&self) -> bool {
-        self.lost_ranges.is_empty() && self.lost_writes.is_empty()
+        self.lost_ranges.is_empty() && self.lost_writes.is_empty() && self.lost_names.is_empty()
     }
 }
 
@@ -139,8 +161,11 @@ impl fmt::Display for RepairReport {
         self.damages.iter().try_for_each(|damage| writeln!(f, "damage: {damage}"))?;
         self.lost_ranges.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
         self.lost_writes.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
-        if self.nothing_lost() {
-            writeln!(f, "lost: nothing")?;
+        self.lost_names.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
+        match (self.nothing_lost(), self.without_manifest) {
+            (true, false) => writeln!(f, "lost: nothing")?,
+            (true, true) => writeln!(f, "lost: nothing that tables and log know of")?,
+            (false, _) => {}
         }
         self.set_aside.iter().try_for_each(|(from, to)| writeln!(f, "set aside: {from} as {to}"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "note: {note}"))

@@ -110,7 +110,10 @@ impl Yard {
         let mut writing: Option<(u64, TableWriter)> = None;
         let begin = || -> situ_storage::Result<(u64, TableWriter)> {
             let (number, file) = self.create(reader.bytes())?;
-            Ok((number, TableWriter::new(file, &self.options.table_options(place.id, place.level), created)?))
+            Ok((
+                number,
+                TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?,
+            ))
         };
         let salvaged = salvage(&*reader, &mut |key, value| {
             if self.dry_run {
@@ -157,7 +160,7 @@ impl Yard {
 
     /// Merges tables of one keyspace, of which nobody knows the levels, into one sorted run for the deepest level. An
     /// entry that is in several tables is taken from the one with the highest number.
-    pub(super) fn merge(&self, id: u32, mut metas: Vec<TableMeta>) -> Result<Vec<Added>> {
+    pub(super) fn merge(&self, id: u32, keyspace: &str, mut metas: Vec<TableMeta>) -> Result<Vec<Added>> {
         metas.sort_by_key(|meta| std::cmp::Reverse(meta.number));
         let mut sources = Vec::with_capacity(metas.len());
         let mut tombstones = Vec::new();
@@ -177,7 +180,7 @@ impl Yard {
             grandparents: Vec::new(),
             output_level: level as u32,
             output: OutputRules {
-                table: self.options.table_options(id, level),
+                table: self.options.table_options(id, keyspace, level),
                 target_file_bytes: self.options.table_bytes,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),

@@ -6,6 +6,28 @@ fn volume() -> (tempfile::TempDir, DirectoryVolume) {
     (directory, volume)
 }
 
+/// It was said to be another process.
+#[test]
+fn a_second_opener_in_one_process_is_told_that_it_is_this_one() {
+    let directory = tempfile::tempdir().unwrap();
+    let (home, link) = (directory.path().join("home"), directory.path().join("link"));
+    fs::create_dir(&home).unwrap();
+    std::os::unix::fs::symlink(&home, &link).unwrap();
+    let refusal = |path: &Path| DirectoryVolume::open(path).unwrap().lock().err().unwrap().to_string();
+    let held = DirectoryVolume::open(&home).unwrap().lock().unwrap();
+    for path in [&home, &link] {
+        let text = refusal(path);
+        assert!(text.contains("this process has the store") && text.contains("open already"), "{text}");
+    }
+    drop(held);
+    // As another process has it.
+    let theirs = File::open(link.join("LOCK")).unwrap();
+    flock(&theirs, FlockOperation::NonBlockingLockExclusive).unwrap();
+    assert!(refusal(&home).contains("open in another process"), "{}", refusal(&home));
+    drop(theirs);
+    drop(DirectoryVolume::open(&link).unwrap().lock().unwrap());
+}
+
 /// Durable and buffered writers in each other's way, each with pages of its own, across many fills. A fill that reached
 /// into a page which somebody writes would leave zeros there.
 #[test]

@@ -21,7 +21,25 @@ fn sample() -> Properties {
         compression: 2,
         keyspace_id: 14,
         writer_version: "situ 0".to_owned(),
+        keyspace_name: String::new(),
     }
+}
+
+/// A table says which keyspace it is of by name, too, if its writer knew the name. Those of older programs do not.
+#[test]
+fn the_name_of_the_keyspace_may_be_missing() {
+    let named = Properties { keyspace_name: "users of the shop \u{1f600}".to_owned(), ..sample() };
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    named.encode_into(&mut with);
+    sample().encode_into(&mut without);
+    assert_eq!(Properties::decode(&with).unwrap(), named);
+    assert_eq!(Properties::decode(&without).unwrap(), sample());
+    assert!(with.starts_with(&without), "the name is the last property");
+    assert!(!String::from_utf8_lossy(&without).contains("keyspace-name"));
+    let doubled = [&with[..], &with[without.len()..]].concat();
+    assert!(Properties::decode(&doubled).is_err());
+    let not_utf8 = [&without[..], b"\x0dkeyspace-name\x01\0\0\0\xff"].concat();
+    assert!(Properties::decode(&not_utf8).is_err());
 }
 
 #[test]

@@ -65,6 +65,7 @@ fn random_options(random: &mut Random) -> TableOptions {
         filter_bits_per_key: [0, 1, 10, 30][random.below(4)],
         index_block_bytes: [1, 100, 4096][random.below(3)],
         keyspace_id: 3,
+        keyspace_name: ["", "users"][random.below(2)].to_owned(),
     }
 }
 

@@ -153,6 +153,7 @@ impl Table {
         counted.created_unix_s = stored.created_unix_s;
         counted.compression = stored.compression;
         counted.keyspace_id = stored.keyspace_id;
+        counted.keyspace_name.clone_from(&stored.keyspace_name);
         counted.writer_version.clone_from(&stored.writer_version);
         if counted != stored {
             return Err(self.wrong(offset, "properties", format!("{counted:?}"), format!("{stored:?}")));
