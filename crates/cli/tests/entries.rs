@@ -277,7 +277,7 @@ fn a_missing_file_is_told_from_a_missing_store() {
     let missing = situ(at, &["get", "key"]);
     assert_eq!(missing.code, 1);
     assert!(!missing.stderr.contains("make a store there"), "{}", missing.stderr);
-    for part in [".table does not exist", "do the same again", "`situ verify situ-data`"] {
+    for part in [".table does not exist", "run the command again", "`situ verify situ-data`"] {
         assert!(missing.stderr.contains(part), "{part} in {}", missing.stderr);
     }
 }

@@ -64,7 +64,7 @@ fn build(env: &Env, seed: u64, closes: bool) -> (SimVolume, Models) {
         }
     }
     for n in 0..3 {
-        store.existing_keyspace(NAMES[3]).unwrap().put_with(&key_number(n), b"in the log", Durability::Synced).unwrap();
+        store.existing_keyspace(NAMES[3]).unwrap().put_with(key_number(n), b"in the log", Durability::Synced).unwrap();
         models.get_mut(NAMES[3]).unwrap().insert(key_number(n), b"in the log".to_vec());
     }
     store.wait_idle().unwrap();
@@ -113,7 +113,8 @@ fn fix(env: &Env, volume: &SimVolume, seed: u64, dry_run: bool) -> RepairReport 
 fn expect_all(store: &Store, models: &Models, what: &str) {
     let mut names = store.keyspace_names();
     let mut expected: Vec<&str> = NAMES.to_vec();
-    (names.sort(), expected.sort_unstable());
+    names.sort();
+    expected.sort_unstable();
     assert_eq!(names, expected, "{what}");
     for (name, model) in models {
         assert_eq!(&contents(&store.existing_keyspace(name).unwrap(), None), model, "{what}: {name}");
