@@ -257,6 +257,10 @@ fn told(event: &StoreEvent) -> Option<String> {
             "{keyspace}: the compaction of level {from_level} into {to_level} rests for {} and others go on: {error}",
             text::age(rest.as_secs())
         ),
+        StoreEvent::DamageFound { error, .. } => format!(
+            "damage found: {error}. Reads of it answer SERVER_ERROR, the rest is served. Stop the server and run `situ repair`, \
+             or restore a backup."
+        ),
         StoreEvent::Failed { error } => format!("the store takes no more writes: {error}"),
         other => other.to_string(),
     })

@@ -3,7 +3,10 @@
 //!
 //! `cargo bench -p situ-compaction [-- ROUNDS]`. Keys of 16 bytes, values of 100, no compression.
 
-use situ_compaction::{KeyRange, KeySpan, MergeRules, OutputRules, TableInput, Task, TaskHost, run};
+use situ_compaction::{
+    CompactionFilter, Decision, FilterContext, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput,
+    Task, TaskHost, run,
+};
 use situ_storage::{DirectoryVolume, FileName, Result, Volume, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::path::Path;
@@ -55,7 +58,34 @@ fn table(host: &Host, cache: &Arc<BlockCache>, first: u64, step: u64) -> Result<
     Ok(TableInput::of(table, number, span))
 }
 
-fn measure(name: &str, host: &Host, inputs: Vec<TableInput>, rounds: u32) -> Result<()> {
+/// Decides by the value alone, or by two integers that it reads out of its parameters for each entry.
+struct Threshold {
+    reads_parameters: bool,
+}
+
+impl CompactionFilter for Threshold {
+    fn name(&self) -> &str {
+        "threshold"
+    }
+
+    fn freeze(&self, _now_unix: Duration) -> Vec<u8> {
+        [[1].as_slice(), &7u64.to_le_bytes(), &9u64.to_le_bytes()].concat()
+    }
+
+    fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
+        let Some(first) = value.first_chunk().map(|bytes| u64::from_le_bytes(*bytes)) else { return Decision::Keep };
+        let dead = if self.reads_parameters {
+            let Some((&[1], words)) = context.parameters.split_first_chunk() else { return Decision::Keep };
+            let (&[low, high], &[]) = words.as_chunks::<8>() else { return Decision::Keep };
+            first < u64::from_le_bytes(low) || first == u64::from_le_bytes(high)
+        } else {
+            first < 7 || first == 9
+        };
+        if dead { Decision::Remove } else { Decision::Keep }
+    }
+}
+
+fn measure(name: &str, host: &Host, inputs: Vec<TableInput>, filter: Option<FrozenFilter>, rounds: u32) -> Result<()> {
     let rules = MergeRules {
         range: KeyRange::all(),
         snapshots: Vec::new(),
@@ -68,7 +98,7 @@ fn measure(name: &str, host: &Host, inputs: Vec<TableInput>, rounds: u32) -> Res
             max_grandparent_bytes: u64::MAX,
             created_unix_s: 0,
         },
-        filter: None,
+        filter,
         now_unix: Duration::ZERO,
     };
     let inputs = inputs.into_iter().map(|input| vec![input]).collect();
@@ -101,8 +131,16 @@ fn main() -> Result<()> {
     let host = Host { volume: DirectoryVolume::open(directory.path())?, next: AtomicU64::new(1) };
     let cache = BlockCache::new(8 << 20);
     let interleaved = (0..4).map(|first| table(&host, &cache, first, 4)).collect::<Result<Vec<_>>>()?;
-    measure("4 inputs, all keys differ", &host, interleaved, rounds)?;
+    measure("4 inputs, all keys differ", &host, interleaved, None, rounds)?;
     let overlapping = (0..4).map(|first| table(&host, &cache, first * 4, 4)).collect::<Result<Vec<_>>>()?;
-    measure("4 inputs, versions of the same keys", &host, overlapping, rounds)?;
-    measure("1 input", &host, vec![table(&host, &cache, 0, 1)?], rounds)
+    measure("4 inputs, versions of the same keys", &host, overlapping, None, rounds)?;
+    let one = || Ok::<_, situ_storage::Error>(vec![table(&host, &cache, 0, 1)?]);
+    measure("1 input", &host, one()?, None, rounds)?;
+    for (name, reads_parameters) in [("a filter", false), ("a filter that reads its parameters", true)] {
+        let code: Arc<dyn CompactionFilter> = Arc::new(Threshold { reads_parameters });
+        let frozen = FrozenFilter::freeze(&code, Duration::ZERO)
+            .map_err(|error| situ_storage::Error::Invalid(error.to_string()))?;
+        measure(&format!("1 input, {name}"), &host, one()?, Some(frozen), rounds)?;
+    }
+    Ok(())
 }

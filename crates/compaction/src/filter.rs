@@ -1,5 +1,24 @@
 //! What an application may say about entries while they are rewritten anyway.
+//!
+//! A filter often decides by something that changes while the program runs: a clock, a date before which all is dead. A task
+//! has to give the same bytes whenever and wherever it runs (promise 5 of `docs/architecture.md`). So the filter *freezes*
+//! what it decides by into plain bytes, its parameters, once, when the tasks of a job are made. The parameters travel in the
+//! task; whoever runs the task gives them back to the filter with each entry.
+//!
+//! ```text
+//! job ──freeze──> parameters ──in every task of the job──> decide(context with the parameters, key, value)
+//! ```
+//!
+//! A unit in another process finds the filter by its name and interprets the same bytes.
+//!
+//! Rejected: a second object that the filter makes of the parameters once for each task. `benches/merge.rs` shows no
+//! difference between a filter that reads two integers out of its parameters for each entry and one that has them at hand,
+//! and one trait is easier to implement than two. Large parameters should have a form that needs no parsing.
 
+use crate::error::{Result, TaskError};
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What becomes of an entry.
@@ -13,19 +32,79 @@ pub enum Decision {
     Change(Vec<u8>),
 }
 
+/// What a filter may decide by, apart from the entry. It is the same for all entries of a task.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct FilterContext<'a> {
+    /// The time at which the task was made, since 1970 UTC.
+    pub now_unix: Duration,
+    /// The level that the output goes to.
+    pub level: u32,
+    /// What [`CompactionFilter::freeze`] gave when the task was made.
+    pub parameters: &'a [u8],
+}
+
+impl<'a> FilterContext<'a> {
+    /// A context, for units and for tests of filters.
+    pub fn new(now_unix: Duration, level: u32, parameters: &'a [u8]) -> FilterContext<'a> {
+        FilterContext { now_unix, level, parameters }
+    }
+}
+
 /// Looks at entries during compaction and may remove or change them: expiry, schema changes.
 ///
 /// A filter sees an entry only if it is the newest version of its key among the task's inputs, no snapshot protects it,
-/// no tombstone covers it and its value lies in the table (not in a value log). It may see the same entry in many
-/// compactions, or in none for long: it is a way to save space, never the only thing that hides data from readers.
+/// no tombstone covers it and its value lies in the table (not in a value log). A filter may see the same entry in many
+/// compactions, or in none for long. It is a way to save space, never the only thing that hides data from readers.
 ///
-/// The decision must depend on the arguments alone: the same task has to give the same bytes wherever it runs. That is
-/// why the time is an argument. A panic in a filter fails the task, not the process, where the unit can contain it.
+/// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
+/// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives it as
+/// bytes in [`freeze`](CompactionFilter::freeze), and finds these bytes in the context of each decision.
+///
+/// A panic in a filter fails the task, not the process, where the unit can contain it.
 pub trait CompactionFilter: Send + Sync {
-    /// For logs and for units that know some filters by name.
+    /// For logs, and for units that know some filters by name.
     fn name(&self) -> &str;
 
-    /// What becomes of `key`. `now_unix` is the time at which the task was made, since 1970 UTC; `level` is the level
-    /// that the output goes to.
-    fn decide(&self, now_unix: Duration, level: u32, key: &[u8], value: &[u8]) -> Decision;
+    /// What the filter decides by at this moment, as bytes that can be interpreted by whoever knows the filter's name, in
+    /// another process too. `now_unix` is the wall-clock time since 1970 UTC that the context will show.
+    ///
+    /// The engine asks once for each compaction job; all tasks of the job get these bytes, and so does a task that is run
+    /// again. They should be short: every task has a copy. The default is no bytes, for a filter that decides by the entry,
+    /// the time and the level alone.
+    fn freeze(&self, now_unix: Duration) -> Vec<u8> {
+        let _ = now_unix;
+        Vec::new()
+    }
+
+    /// What becomes of `key`. The answer must depend on the three arguments alone: not on what the filter has been told
+    /// since the task was made, and on no clock.
+    fn decide(&self, context: &FilterContext<'_>, key: &[u8], value: &[u8]) -> Decision;
+}
+
+/// A filter as it is part of a task: the code, which has a name, and the parameters that it decides by.
+#[derive(Clone)]
+pub struct FrozenFilter {
+    /// The code, and its name.
+    pub code: Arc<dyn CompactionFilter>,
+    /// What it decides by.
+    pub parameters: Arc<[u8]>,
+}
+
+impl FrozenFilter {
+    /// A filter with what it decides by now.
+    ///
+    /// # Errors
+    /// [`TaskError::Panicked`]: the filter panicked.
+    pub fn freeze(code: &Arc<dyn CompactionFilter>, now_unix: Duration) -> Result<FrozenFilter> {
+        let parameters = catch_unwind(AssertUnwindSafe(|| code.freeze(now_unix)))
+            .map_err(|payload| TaskError::Panicked(crate::cpu::message(&*payload)))?;
+        Ok(FrozenFilter { code: Arc::clone(code), parameters: parameters.into() })
+    }
+}
+
+impl fmt::Debug for FrozenFilter {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} ({} bytes of parameters)", self.code.name(), self.parameters.len())
+    }
 }

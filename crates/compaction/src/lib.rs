@@ -35,7 +35,7 @@ pub use check::check_output;
 pub use cpu::CpuUnit;
 pub use cut::cut;
 pub use error::{Result, TaskError};
-pub use filter::{CompactionFilter, Decision};
+pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};
 pub use run::{merge_sources, run};
 pub use scheduler::{Patience, Scheduler, SchedulerStats};

@@ -13,6 +13,7 @@
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
 use crate::error::Result;
+use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
 use crate::output::Outputs;
 use crate::span::{KeyRange, shared_prefix_bytes};
@@ -36,19 +37,17 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
     let range = &task.rules.range;
     let mut sources = Vec::with_capacity(task.inputs.len());
     let mut tombstones = Vec::new();
-    let mut bytes_read = 0;
     for run in &task.inputs {
         let inside: Vec<&TableInput> = run.iter().filter(|input| range.overlaps(&input.span)).collect();
         for input in &inside {
             let table = input.open()?;
             check_span(input, &table)?;
-            bytes_read += bytes_in_range(input, &table, range)?;
             tombstones.extend_from_slice(table.range_tombstones());
         }
         sources.push(RunSource::new(inside, range)?);
     }
     let mut output = merge_sources(sources, &tombstones, shared_prefix(task), &task.rules, host)?;
-    output.stats.bytes_read = bytes_read;
+    output.stats.bytes_read = task.input_bytes();
     Ok(output)
 }
 
@@ -82,9 +81,10 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
         below: &rules.below,
         tombstones: &tombstones,
         retained: &retained,
-        filter: rules.filter.as_deref(),
-        output_level: rules.output_level,
-        now_unix: rules.now_unix,
+        filter: rules
+            .filter
+            .as_ref()
+            .map(|filter| (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))),
     };
     let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
     let mut outputs = Outputs::new(host, rules, &retained);
@@ -118,17 +118,6 @@ fn check_span(input: &TableInput, table: &Table) -> Result<()> {
         }
     }
     Ok(())
-}
-
-fn bytes_in_range(input: &TableInput, table: &Table, range: &KeyRange) -> Result<u64> {
-    if range.encloses(&input.span) {
-        return Ok(input.bytes);
-    }
-    let offset = |key: &Option<Vec<u8>>, or: u64| match key {
-        Some(key) => table.approximate_offset(key),
-        None => Ok(or),
-    };
-    Ok(offset(&range.upper, input.bytes)?.saturating_sub(offset(&range.lower, 0)?))
 }
 
 /// The part of a run that lies in a range, as one source.

@@ -30,7 +30,7 @@
 //! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
 
 use crate::error::Result;
-use crate::filter::{CompactionFilter, Decision};
+use crate::filter::{CompactionFilter, Decision, FilterContext};
 use crate::merge::{Merge, Source};
 use crate::span::{KeySpan, SpanWalk, any_overlaps};
 use crate::task::TaskStats;
@@ -38,7 +38,6 @@ use situ_storage::Error;
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 use std::cmp::Ordering;
-use std::time::Duration;
 
 /// The sink is asked whether to go on every so many input entries, kept or not.
 const TICK_ENTRIES: u64 = 1024;
@@ -53,12 +52,8 @@ pub(crate) struct Rules<'a> {
     pub(crate) tombstones: &'a FragmentedTombstones,
     /// Those of them that the outputs will hold: [`Rules::retained`].
     pub(crate) retained: &'a FragmentedTombstones,
-    /// The application's word.
-    pub(crate) filter: Option<&'a dyn CompactionFilter>,
-    /// For the filter.
-    pub(crate) output_level: u32,
-    /// For the filter.
-    pub(crate) now_unix: Duration,
+    /// The application's word, and what it may decide by.
+    pub(crate) filter: Option<(&'a dyn CompactionFilter, FilterContext<'a>)>,
 }
 
 impl Rules<'_> {
@@ -213,9 +208,9 @@ impl Stream<'_> {
             Some(kind @ (KeyKind::Put | KeyKind::Delete | KeyKind::ValueHandle)) => kind,
             _ => return Err(not_an_entry(&merge.current().file(), merge.key()).into()),
         };
-        let decision = match rules.filter {
-            Some(filter) if kind == KeyKind::Put && stripe == rules.snapshots.len() => {
-                filter.decide(rules.now_unix, rules.output_level, user, merge.value())
+        let decision = match &rules.filter {
+            Some((filter, context)) if kind == KeyKind::Put && stripe == rules.snapshots.len() => {
+                filter.decide(context, user, merge.value())
             }
             _ => Decision::Keep,
         };

@@ -4,7 +4,7 @@
 //! back to the engine. So it can be queued, sent elsewhere, given up and run again, and it always gives the same bytes.
 //! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
 
-use crate::filter::CompactionFilter;
+use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::Writer;
 use situ_table::{SequenceNumber, Table, TableOptions, TableSummary, Warming};
@@ -38,6 +38,8 @@ pub struct TableInput {
     pub span: KeySpan,
     /// The file's length.
     pub bytes: u64,
+    /// Of that, what lies in the task's range, about: [`Task::clipped`] sees to it.
+    pub bytes_in_range: u64,
     /// Entries in it, tombstones included.
     pub entries: u64,
     /// Range tombstones in it.
@@ -54,6 +56,7 @@ impl TableInput {
             number,
             span,
             bytes: table.bytes(),
+            bytes_in_range: table.bytes(),
             entries: properties.entries,
             range_deletions: properties.range_deletions,
             largest_sequence: properties.largest_sequence,
@@ -67,6 +70,24 @@ impl TableInput {
     /// It cannot be opened, or is damaged.
     pub fn open(&self) -> situ_storage::Result<Arc<Table>> {
         Arc::clone(&self.table).open()
+    }
+
+    /// As an input of a task that works on `range`; `None` if none of it lies there. A table that reaches over the range is
+    /// opened, and its index asked; no data is read.
+    fn clipped(&self, range: &KeyRange) -> Option<situ_storage::Result<TableInput>> {
+        let share = || {
+            if range.encloses(&self.span) {
+                return Ok(self.bytes);
+            }
+            let table = self.open()?;
+            let offset = |key: &Option<Vec<u8>>, or: u64| match key {
+                Some(key) => table.approximate_offset(key),
+                None => Ok(or),
+            };
+            Ok(offset(&range.upper, self.bytes)?.saturating_sub(offset(&range.lower, 0)?))
+        };
+        let clipped = |bytes_in_range| TableInput { bytes_in_range, ..self.clone() };
+        range.overlaps(&self.span).then(|| share().map(clipped))
     }
 }
 
@@ -120,8 +141,8 @@ pub struct MergeRules {
     pub output_level: u32,
     /// What output files look like.
     pub output: OutputRules,
-    /// The application's word, if it has one.
-    pub filter: Option<Arc<dyn CompactionFilter>>,
+    /// The application's word, if it has one, with what it decides by.
+    pub filter: Option<FrozenFilter>,
     /// The time at which the task was made, since 1970 UTC. For the filter.
     pub now_unix: Duration,
 }
@@ -147,9 +168,28 @@ impl Task {
         self.inputs.iter().flatten()
     }
 
-    /// The files' lengths together; a task of a cut job reads its share of them.
+    /// Bytes of input that lie in the task's range, about.
     pub fn input_bytes(&self) -> u64 {
-        self.tables().map(|table| table.bytes).sum()
+        self.tables().map(|table| table.bytes_in_range).sum()
+    }
+
+    /// The same task without what lies outside its range: input tables, runs that have none left, spans of what lies below,
+    /// grandparents. What is left of a table that reaches over the range is known by its index. So units see how large the
+    /// task is, and not how large the job is that it was cut from. The output is the same.
+    ///
+    /// # Errors
+    /// A table cannot be opened, or an index block is damaged.
+    pub fn clipped(mut self) -> situ_storage::Result<Task> {
+        let range = &self.rules.range;
+        let clip =
+            |run: Run| run.iter().filter_map(|input| input.clipped(range)).collect::<situ_storage::Result<Run>>();
+        let runs =
+            std::mem::take(&mut self.inputs).into_iter().map(clip).collect::<situ_storage::Result<Vec<Run>>>()?;
+        self.inputs = runs.into_iter().filter(|run| !run.is_empty()).collect();
+        self.rules.below.iter_mut().for_each(|spans| spans.retain(|span| range.overlaps(span)));
+        self.rules.below.retain(|spans| !spans.is_empty());
+        self.rules.grandparents.retain(|grandparent| range.overlaps(&grandparent.span));
+        Ok(self)
     }
 }
 
@@ -218,7 +258,7 @@ pub struct TaskOutput {
 /// `entries_in = entries_out + dropped_hidden + dropped_range_deleted + dropped_tombstones + dropped_by_filter`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct TaskStats {
-    /// Bytes of the inputs, about: where a task reads a part of a table, the part's share.
+    /// Bytes of the inputs, about: where a task reads a part of a table, the part's share. [`Task::input_bytes`].
     pub bytes_read: u64,
     /// Bytes of the output files.
     pub bytes_written: u64,

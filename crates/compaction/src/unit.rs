@@ -33,7 +33,7 @@ pub struct Limits {
     pub tasks: usize,
     /// The most runs in a task.
     pub runs: usize,
-    /// The most bytes of input in a task.
+    /// The most bytes of input in a task: those in its range.
     pub input_bytes: u64,
     /// Whether it can call compaction filters.
     pub filters: bool,

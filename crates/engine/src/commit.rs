@@ -39,7 +39,7 @@ use crate::transaction::{CheckFailed, Checks, Commitment, Unchecked};
 use crate::view::Slot;
 use crate::{Error, Result};
 use situ_log::{AppendError, Log, Lsn};
-use situ_table::{KeyKind, MAX_SEQUENCE, Trailer};
+use situ_table::MAX_SEQUENCE;
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU8, Ordering};
@@ -621,11 +621,7 @@ fn insert(request: &Request) {
         #[cfg(test)]
         tests::taste(operation.key);
         if let Some(slot) = request.targets.get(operation.keyspace) {
-            let memtable = &slot.memtable;
-            match operation.kind {
-                KeyKind::RangeDelete => memtable.insert_range_tombstone(operation.key, operation.value, sequence),
-                kind => memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
-            }
+            slot.insert(&operation, sequence);
         }
     }
 }

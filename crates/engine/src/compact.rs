@@ -26,8 +26,8 @@ use crate::stall::Debt;
 use crate::version::{Added, Removed, TableFile, Version};
 use crate::{Error, Result};
 use situ_compaction::{
-    Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost,
-    TaskStats, cut,
+    FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput,
+    Task, TaskHost, TaskStats, cut,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -75,6 +75,12 @@ fn cut_at(ranges: &mut Vec<KeyRange>, key: &[u8]) {
 fn within(range: &KeyRange, outer: &KeyRange) -> bool {
     let lower = outer.lower.is_none() || range.lower >= outer.lower;
     lower && (outer.upper.is_none() || range.upper.is_some() && range.upper <= outer.upper)
+}
+
+/// What changes while a program runs and must not while a job does: all tasks of the job have the same.
+struct Frozen {
+    now_unix: Duration,
+    filter: Option<FrozenFilter>,
 }
 
 /// What came of a job's tasks, in the order of the keys.
@@ -204,6 +210,10 @@ impl Core {
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
         self.work.notify();
+        // Others are noted as background jobs.
+        if let (Err(error), false) = (&result, may_rest) {
+            self.source.damaged.note(error);
+        }
         let stats = match (result, postponed) {
             (Err(error), Some(event)) => {
                 self.stats.counters.compactions_postponed.add(1);
@@ -262,6 +272,7 @@ impl Core {
 
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<Merged> {
         let inputs = runs(job);
+        let frozen = self.freeze(keyspace)?;
         let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
         let mut ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
         let through = job.through.as_ref();
@@ -274,25 +285,20 @@ impl Core {
             _ => job.output_level,
         };
         let levels: Vec<usize> = ranges.iter().map(level_of).collect();
+        // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
         let tasks: Vec<Task> = ranges
             .into_iter()
             .zip(&levels)
             .map(|(range, level)| {
-                let mut rules = self.merge_rules(keyspace, job, *level, range);
+                let mut rules = self.merge_rules(keyspace, job, *level, range, &frozen);
                 // Of level 0 a table is one run, however long.
                 if *level > 0 {
                     rules.output.target_file_bytes = rules.output.target_file_bytes.min(host.target_bytes());
                 }
-                Task {
-                    id: self.new_task_id(),
-                    keyspace: keyspace.id,
-                    level: job.level() as u32,
-                    // Outside of what goes through, nothing of the level below takes part.
-                    inputs: inputs.clone(),
-                    rules,
-                }
+                let (id, level) = (self.new_task_id(), job.level() as u32);
+                Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules }.clipped()
             })
-            .collect();
+            .collect::<Result<_, _>>()?;
         let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;
         // The borders make more tasks than threads: where one is to work, they follow each other.
         let together = if threads == 1 { 1 } else { tasks.len() };
@@ -309,11 +315,25 @@ impl Core {
         Ok(merged)
     }
 
-    fn merge_rules(&self, keyspace: &KeyspaceCore, job: &Job, output_level: usize, range: KeyRange) -> MergeRules {
+    /// The time of a job, and what the keyspace's filter decides by then.
+    fn freeze(&self, keyspace: &KeyspaceCore) -> Result<Frozen> {
+        let now_unix = self.env.clock.unix();
+        let filter = keyspace.options.compaction_filter.as_ref();
+        let filter = filter.map(|filter| FrozenFilter::freeze(filter, now_unix)).transpose().map_err(task_error)?;
+        Ok(Frozen { now_unix, filter })
+    }
+
+    fn merge_rules(
+        &self,
+        keyspace: &KeyspaceCore,
+        job: &Job,
+        output_level: usize,
+        range: KeyRange,
+        frozen: &Frozen,
+    ) -> MergeRules {
         // The snapshots are listed after the version is: a snapshot taken in between sees at least what is in it.
         let version = Arc::clone(&keyspace.view.load().version);
         let grandparents = version.levels.get(output_level + 1).filter(|_| output_level > 0);
-        let unix = self.env.clock.unix();
         let options = &keyspace.options;
         MergeRules {
             range,
@@ -329,10 +349,10 @@ impl Core {
                 table: options.table_options(keyspace.id, &keyspace.name, output_level),
                 target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
                 max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
-                created_unix_s: unix.as_secs(),
+                created_unix_s: frozen.now_unix.as_secs(),
             },
-            filter: options.compaction_filter.clone(),
-            now_unix: unix,
+            filter: frozen.filter.clone(),
+            now_unix: frozen.now_unix,
         }
     }
 
@@ -499,6 +519,37 @@ impl Core {
         })
     }
 
+    /// Waits for the compactions of level 0 that are due, if what was replayed is among its tables, unless they fail. To be
+    /// called before closing.
+    pub(crate) fn wait_for_level0(&self) {
+        if !self.replay_makes_tables {
+            return;
+        }
+        loop {
+            let seen = self.progress.generation();
+            if self.writable().is_err() || self.trouble().is_some() || !self.level0_is_due() {
+                return;
+            }
+            self.work.notify();
+            self.progress.wait(seen, Some(Duration::from_millis(100)));
+        }
+    }
+
+    /// Whether a keyspace has so many tables in level 0 that a compaction is due, and one can begin or is at work.
+    fn level0_is_due(&self) -> bool {
+        let _scheduling = lock(&self.scheduling);
+        let oldest = self.oldest_snapshot();
+        self.keyspaces().iter().any(|keyspace| {
+            let version = Arc::clone(&keyspace.view.load().version);
+            let is_paused = keyspace.compactions_paused.load(Ordering::Acquire) > 0;
+            if is_paused || version.levels[0].files.len() < keyspace.options.level0_tables {
+                return false;
+            }
+            let running = lock(&keyspace.running).clone();
+            !running.is_empty() || Picker::new(&version, &keyspace.options, &running, oldest).may_shrink_level0()
+        })
+    }
+
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
         let (mut debt, mut all_memory) = (Debt::default(), 0);
@@ -532,6 +583,7 @@ fn runs(job: &Job) -> Vec<Run> {
         number: file.meta.number,
         span: file.meta.span.clone(),
         bytes: file.meta.bytes,
+        bytes_in_range: file.meta.bytes,
         entries: file.meta.entries,
         range_deletions: file.meta.range_deletions,
         largest_sequence: file.meta.largest_sequence,

@@ -97,6 +97,8 @@ pub(crate) struct Core {
     pub(crate) log: Option<Arc<Log>>,
     /// The log file that this opening began with: what came from those before was replayed.
     first_log: u64,
+    /// Something that the log held has become a table of level 0, or is going to.
+    pub(crate) replay_makes_tables: bool,
     pub(crate) commit: Mutex<Commit>,
     /// All writes up to this sequence number can be seen.
     pub(crate) visible: AtomicU64,
@@ -173,6 +175,7 @@ pub(crate) struct Parts {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
+    pub(crate) replay_makes_tables: bool,
     pub(crate) lossy_repair: Option<u64>,
     pub(crate) had_fast_disk: bool,
     /// Tables begin under temporary names.
@@ -181,21 +184,9 @@ pub(crate) struct Parts {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts {
-            env,
-            volume,
-            options,
-            source,
-            log,
-            manifest,
-            registry,
-            next_file,
-            last_sequence,
-            log_number,
-            lossy_repair,
-            had_fast_disk,
-            names_tables_later,
-        } = parts;
+        let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
+        let Parts { next_file, last_sequence, log_number, replay_makes_tables, .. } = parts;
+        let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
         let work = event();
@@ -205,6 +196,7 @@ impl Core {
         source.graveyard.ring(Arc::clone(&work));
         Core {
             first_log: log_number,
+            replay_makes_tables,
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
             visible: AtomicU64::new(last_sequence),
             published: event(),
@@ -458,6 +450,16 @@ impl Core {
         }
     }
 
+    /// Notes in the manifest that all that the log held is in the new log. False if the disk has no room for the note: then
+    /// the old log files stay, until another edit says so.
+    pub(crate) fn note_carried(&self) -> Result<bool> {
+        let log_numbers = self.log_numbers(&lock(&self.commit));
+        match self.take_manifest()?.apply(Edit { log_numbers, ..Edit::default() }, || {}) {
+            Err(error) if error.is_no_space() => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
     /// Notes in the manifest that the store is closed in order; to be called when the log has been closed.
     pub(crate) fn note_closed(&self) -> Result<()> {
         let closed = Some(lock(&self.commit).log_number);
@@ -522,7 +524,10 @@ impl Core {
                 continue;
             }
             match self.volume.remove(FileName::Table(number)) {
-                Ok(()) => self.tell(|| StoreEvent::TableDeleted { table: number }),
+                Ok(()) => {
+                    self.source.damaged.forget_table(number);
+                    self.tell(|| StoreEvent::TableDeleted { table: number });
+                }
                 Err(StorageError::NotFound { .. }) => {}
                 // One disk that fails does not keep files on the other.
                 Err(error) => {
@@ -610,6 +615,7 @@ impl Core {
 
     pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
         self.stats.counters.job_failures.add(1);
+        self.source.damaged.note(&error);
         self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
         self.fail_if_a_disk_has();
     }

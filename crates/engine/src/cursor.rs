@@ -65,7 +65,7 @@ pub struct Cursor {
     /// The present entry's key and value while going backward; the key to leave behind while going forward.
     key: Vec<u8>,
     value: Vec<u8>,
-    _view: Arc<View>,
+    view: Arc<View>,
 }
 
 impl Cursor {
@@ -86,7 +86,7 @@ impl Cursor {
             valid: false,
             key: Vec::new(),
             value: Vec::new(),
-            _view: view,
+            view,
         }
     }
 
@@ -226,7 +226,10 @@ impl Cursor {
                 self.valid = valid;
                 Ok(())
             }
-            Err(error) => Err(error),
+            Err(error) => {
+                self.view.version.note_damage(&error);
+                Err(error)
+            }
         }
     }
 

@@ -87,6 +87,33 @@ pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
     }
 }
 
+/// What an iterator merges, newest first, and the range tombstones in it.
+fn iterator_sources(view: &View, options: TableReadOptions) -> Result<(Vec<Source>, Vec<RankedTombstones>)> {
+    let mut sources = Vec::new();
+    let mut tombstones: Vec<RankedTombstones> = Vec::new();
+    for slot in view.slots() {
+        if slot.memtable.has_range_tombstones() {
+            let index = slot.memtable.range_tombstones();
+            tombstones.push(RankedTombstones { rank: sources.len(), index });
+        }
+        sources.push(Source::Memtable(slot.memtable.cursor()));
+    }
+    let (level0, deeper) = view.version.levels.split_at(1);
+    for file in level0.iter().flat_map(|level| &level.files) {
+        if file.meta.range_deletions > 0 {
+            tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&options)? });
+        }
+        sources.push(Source::Table(Box::new(file.table_for(&options)?.cursor(options))));
+    }
+    for level in deeper.iter().filter(|level| !level.files.is_empty()) {
+        for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
+            tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&options)? });
+        }
+        sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), options))));
+    }
+    Ok((sources, tombstones))
+}
+
 /// Positions of keys, in the keys' order: neighbours share blocks while these are in the processor's cache.
 pub(crate) fn in_key_order<K: AsRef<[u8]>>(keys: &[K]) -> Vec<usize> {
     let mut order: Vec<usize> = (0..keys.len()).collect();
@@ -350,28 +377,8 @@ impl Keyspace {
         options: ReadOptions,
         table_options: TableReadOptions,
     ) -> Result<Cursor> {
-        let mut sources = Vec::new();
-        let mut tombstones: Vec<RankedTombstones> = Vec::new();
-        for slot in view.slots() {
-            if slot.memtable.has_range_tombstones() {
-                let index = slot.memtable.range_tombstones();
-                tombstones.push(RankedTombstones { rank: sources.len(), index });
-            }
-            sources.push(Source::Memtable(slot.memtable.cursor()));
-        }
-        let (level0, deeper) = view.version.levels.split_at(1);
-        for file in level0.iter().flat_map(|level| &level.files) {
-            if file.meta.range_deletions > 0 {
-                tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&table_options)? });
-            }
-            sources.push(Source::Table(Box::new(file.table_for(&table_options)?.cursor(table_options))));
-        }
-        for level in deeper.iter().filter(|level| !level.files.is_empty()) {
-            for file in level.files.iter().filter(|f| f.meta.range_deletions > 0) {
-                tombstones.push(RankedTombstones { rank: sources.len(), index: file.tombstones(&table_options)? });
-            }
-            sources.push(Source::Level(Box::new(LevelCursor::new(level.files.clone(), table_options))));
-        }
+        let (sources, tombstones) =
+            iterator_sources(&view, table_options).inspect_err(|error| self.core.source.damaged.note(error))?;
         self.core.stats.counters.iterators.add(1);
         Ok(Cursor::new(view, sources, tombstones, sequence, options))
     }
@@ -434,8 +441,8 @@ impl Keyspace {
             if begin <= &meta.span.begin[..] && &meta.span.end[..] <= end {
                 bytes += meta.bytes;
             } else {
-                let table = file.table()?;
-                bytes += table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?);
+                let share = file.share_bytes(begin, end).map_err(Error::from);
+                bytes += share.inspect_err(|error| self.core.source.damaged.note(error))?;
             }
         }
         Ok(bytes)

@@ -20,12 +20,14 @@ mod admission;
 mod async_read;
 mod background;
 mod batch;
+mod carry;
 mod closing;
 mod commit;
 mod compact;
 mod core;
 mod courtesy;
 mod cursor;
+mod damage;
 mod disk_use;
 mod disks;
 mod drain;
@@ -101,7 +103,7 @@ pub use range::KeyRange;
 pub use repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
-pub use situ_compaction::{CompactionFilter, Decision};
+pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
 pub use stats::{LatencySummary, Statistics};

@@ -133,6 +133,16 @@ pub enum StoreEvent {
         /// Why it failed.
         error: Error,
     },
+    /// Data on disk is damaged: a read or a background job of this store met it. Told once for each file, for 256 files. Reads
+    /// of what is damaged fail, others go on. Told on the thread that met it, which may be that of a caller.
+    DamageFound {
+        /// The file.
+        file: String,
+        /// Where in it the damaged part begins.
+        offset: u64,
+        /// What is wrong with it.
+        error: Error,
+    },
     /// New tables of levels below `after` go to the fast disk from now on.
     PlacementChanged {
         /// What it was before.
@@ -229,6 +239,11 @@ impl fmt::Display for StoreEvent {
                 f,
                 "{keyspace}: compacting level {from_level} into {to_level} failed and rests for {rest:.0?}: {error}"
             ),
+            StoreEvent::DamageFound { error, .. } => write!(
+                f,
+                "damage found: {error}; what lies there cannot be read, the rest is served; close the store and run \
+                 `situ repair`, or restore a backup"
+            ),
             StoreEvent::PlacementChanged { before, after, reason } => {
                 write!(f, "new tables of levels below {after} go to the fast disk (before, below {before}): {reason}")
             }
@@ -251,8 +266,8 @@ impl fmt::Display for StoreEvent {
     }
 }
 
-/// Hears of events. Called on the store's own threads with no lock held; it should return quickly and must not wait
-/// for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
+/// Hears of events. Called on the store's own threads and, for what callers meet themselves (waiting for room, damage), on
+/// theirs; with no lock held. It should return quickly and must not wait for the store. A panic in it is caught and counted ([`Statistics::listener_panics`](crate::Statistics)).
 pub trait Listener: Send + Sync {
     /// Something happened.
     fn event(&self, event: &StoreEvent);

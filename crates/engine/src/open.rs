@@ -400,6 +400,7 @@ impl Ground<'_> {
             next_file: self.state.next_file,
             last_sequence: self.state.last_sequence,
             log_number: 0,
+            replay_makes_tables: false,
             lossy_repair: self.state.lossy_repair,
             had_fast_disk: self.state.fast_disk,
             names_tables_later: false,
@@ -426,7 +427,7 @@ impl Ground<'_> {
         let scratch = Arc::new(Core::new(Parts { names_tables_later, ..self.parts(self.registry()) }));
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
-        let Replayed { last_sequence, unused } = self.replay(&scratch, keep)?;
+        let Replayed { mut last_sequence, unused, carried, makes_tables } = self.replay(&scratch, keep)?;
 
         let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
         let log_number = scratch.new_number();
@@ -437,9 +438,12 @@ impl Ground<'_> {
             log_options.in_flight_max = 1;
         }
         let log = Log::create(Arc::clone(&self.volume), self.env.clone(), log_options, log_number)?;
-        for keyspace in registry.by_id.values() {
-            let needed = keyspace.view.load().first_log().unwrap_or(log_number);
-            keyspace.log_number.store(needed, Ordering::Relaxed);
+        // What is carried over is needed until it is in the new log.
+        if carried.is_none() {
+            for keyspace in registry.by_id.values() {
+                let needed = keyspace.view.load().first_log().unwrap_or(log_number);
+                keyspace.log_number.store(needed, Ordering::Relaxed);
+            }
         }
         let oldest = registry.by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min().unwrap_or(log_number);
         // If this is interrupted, an unused file must not be left next to an ended one, which would seem to have lost its successor's
@@ -447,6 +451,7 @@ impl Ground<'_> {
         let old_logs = self.logs.iter().copied().filter(|number| *number < oldest).collect();
         let is_unused = |number: &u64| *number >= oldest && unused.contains(number);
         let unused_logs = self.logs.iter().rev().copied().filter(is_unused).collect();
+        let all_logs = self.logs.clone();
         let manifest_number = scratch.new_number();
         let next_file = scratch.new_number();
         let mut snapshot = Edit {
@@ -468,17 +473,28 @@ impl Ground<'_> {
         (self.before_manifest)()?;
         let mut manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
         let copy_failure = manifest.take_copy_failure();
+        if let Some(carried) = &carried {
+            let first = last_sequence + 1;
+            carried.log(&log, first)?;
+            carried.insert(&registry, first, log_number);
+            last_sequence += carried.len();
+        }
         let parts = Parts {
             log: Some(log),
             manifest: Some(manifest),
             next_file: next_file + 1,
             last_sequence,
             log_number,
+            replay_makes_tables: makes_tables,
             ..self.parts(registry)
         };
         let core = Arc::new(Core::new(parts));
+        core.source.damaged.belong_to(&core);
         if let Some(error) = copy_failure {
             core.note_job_failure("copy manifest", error.into());
+        }
+        if carried.is_some() && core.note_carried()? {
+            return Ok(Built { core, manifest_number, old_logs: all_logs, unused_logs: Vec::new() });
         }
         Ok(Built { core, manifest_number, old_logs, unused_logs })
     }

@@ -36,6 +36,10 @@ impl<'a> Lookup<'a> {
     }
 
     pub(crate) fn run(&mut self, view: &View) -> Result<Option<Value>> {
+        self.search(view).inspect_err(|error| view.version.note_damage(error))
+    }
+
+    fn search(&mut self, view: &View) -> Result<Option<Value>> {
         match self.memory(view)? {
             Answer::Value(value) => return Ok(Some(value)),
             Answer::Gone => return Ok(None),

@@ -2,7 +2,8 @@
 //!
 //! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so a
 //! memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice when the
-//! store is opened again before all are. The last one takes new writes if there may not be another.
+//! store is opened again before all are. The last one takes new writes if there may not be another. If it is little, it goes
+//! on in the new log instead (`carry.rs`).
 //!
 //! If the options have become smaller since, that may be more than memtables may take. Then everything is written as tables
 //! at once, before the store is open, and so it is in repair, after which no log is left.
@@ -13,6 +14,7 @@
 use crate::Error;
 use crate::Result;
 use crate::batch::Record;
+use crate::carry::Carried;
 use crate::core::Core;
 use crate::flush::{Host, describe};
 use crate::keyspace::KeyspaceCore;
@@ -21,7 +23,6 @@ use crate::version::{Added, TableSource};
 use crate::view::{Slot, View};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES};
-use situ_table::{KeyKind, Trailer};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -78,6 +79,7 @@ pub(crate) struct Replay<'a> {
     file: u64,
     /// The last sequence number of the log.
     last: u64,
+    makes_tables: bool,
 }
 
 /// What a replay found.
@@ -86,6 +88,10 @@ pub(crate) struct Replayed {
     pub(crate) last_sequence: u64,
     /// Log files behind the end in which nothing was ever written.
     pub(crate) unused: Vec<u64>,
+    /// All that was replayed, if it is to go on in the next log; memtables are empty then.
+    pub(crate) carried: Option<Carried>,
+    /// Whether something has become a table, or is sealed in order to become one.
+    pub(crate) makes_tables: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -98,7 +104,7 @@ impl<'a> Replay<'a> {
         keep: Keep,
     ) -> Result<Replayed> {
         let targets = core.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
-        let mut replay = Replay { core, targets, keep, file: 0, last: 0 };
+        let mut replay = Replay { core, targets, keep, file: 0, last: 0, makes_tables: false };
         let repairs = mode == RecoveryMode::Repair;
         let mut failure: Option<Error> = None;
         let mut first = None;
@@ -133,8 +139,9 @@ impl<'a> Replay<'a> {
             replay.give_up_keeping()?;
         }
         let last_sequence = state.last_sequence.max(replay.last);
-        replay.finish(last_sequence)?;
-        Ok(Replayed { last_sequence, unused: report.unused })
+        let carried = replay.carry_over(last_sequence)?;
+        let makes_tables = replay.finish(last_sequence)?;
+        Ok(Replayed { last_sequence, unused: report.unused, carried, makes_tables })
     }
 
     fn take(&mut self, record: &Record<'_>, file: u64) -> Result<()> {
@@ -154,12 +161,7 @@ impl<'a> Replay<'a> {
             {
                 let slot = &target.active;
                 slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
-                match operation.kind {
-                    KeyKind::RangeDelete => {
-                        slot.memtable.insert_range_tombstone(operation.key, operation.value, sequence);
-                    }
-                    kind => slot.memtable.insert(operation.key, Trailer::new(sequence, kind), operation.value),
-                }
+                slot.insert(&operation, sequence);
                 grown = grown.max(slot.bytes() / target.keyspace.options.memtable_bytes);
             }
             sequence += 1;
@@ -205,14 +207,30 @@ impl<'a> Replay<'a> {
                 target.seal();
             }
             while let Some(slot) = target.sealed.pop() {
+                self.makes_tables = true;
                 write_table(self.core, &target.keyspace, &slot)?;
             }
         }
         Ok(())
     }
 
-    /// Shows what stays in memory. `last` is the last sequence number there is.
-    fn finish(mut self, last: u64) -> Result<()> {
+    /// Takes all that was replayed out of the memtables, if it is little enough to go on in the next log.
+    fn carry_over(&mut self, last: u64) -> Result<Option<Carried>> {
+        let all_in_memory = self.keep == Keep::AsManyAsMayBe && !self.makes_tables;
+        if !all_in_memory || self.targets.values().any(|target| !target.sealed.is_empty()) {
+            return Ok(None);
+        }
+        let sizes = self.targets.values().map(|target| target.keyspace.options.memtable_bytes);
+        let slots = self.targets.iter().map(|(id, target)| (*id, &target.active));
+        let carried = Carried::of(slots, sizes.min().unwrap_or(0), last)?;
+        if carried.is_some() {
+            self.targets.values_mut().for_each(|target| target.active = target.fresh());
+        }
+        Ok(carried)
+    }
+
+    /// Shows what stays in memory. `last` is the last sequence number there is. Returns whether something becomes a table.
+    fn finish(mut self, last: u64) -> Result<bool> {
         if self.keep == Keep::Nothing {
             self.write_out(|_| true)?;
         }
@@ -221,6 +239,7 @@ impl<'a> Replay<'a> {
             if self.keep == Keep::AsManyAsMayBe && !target.active.is_empty() && target.has_memtable() {
                 target.seal();
             }
+            self.makes_tables |= !target.sealed.is_empty();
             target.sealed.iter().for_each(|slot| slot.seal(last));
             target.keyspace.view.rcu(|view| View {
                 active: Arc::clone(&target.active),
@@ -228,7 +247,7 @@ impl<'a> Replay<'a> {
                 version: Arc::clone(&view.version),
             });
         }
-        Ok(())
+        Ok(self.makes_tables)
     }
 }
 

@@ -200,12 +200,14 @@ counters! {
     relocation_bytes_written,
     /// Entries that compactions dropped.
     compaction_entries_dropped,
-    /// Nanoseconds that writers were slowed down or stopped.
+    /// Time for which writers were slowed down or stopped.
     stall_ns,
     /// Times that writers to a keyspace were stopped for want of room in memory or in level 0.
     write_stops,
     /// Background jobs that failed.
     job_failures,
+    /// Reads and background jobs that failed because data on disk is damaged.
+    damage_met,
     /// Compactions that failed for a reason of their own and were put off.
     compactions_postponed,
     /// Transactions committed.

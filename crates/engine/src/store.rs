@@ -18,6 +18,7 @@ use crate::placing::PlacementProperties;
 use crate::snapshot::Snapshot;
 use crate::stats::Statistics;
 use crate::transaction::{Transaction, TransactionOptions};
+use crate::verify::Damage;
 use crate::version::Version;
 use crate::{Error, Result};
 use situ_device::Env;
@@ -560,7 +561,7 @@ impl Store {
     /// The first thing that does not hold; the volume cannot be listed.
     pub fn check(&self) -> Result<()> {
         self.core().check_open()?;
-        self.core().check()
+        self.core().check().inspect_err(|error| self.core().source.damaged.note(error))
     }
 
     /// Counters and latencies since the store was opened.
@@ -597,6 +598,7 @@ impl Store {
             transactions: core.transactions.live(),
             locks: core.transactions.locks.count(),
             write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
+            damaged_files: core.source.damaged.list(),
             failure: core.failure(),
             background_failure: core.trouble(),
             lossy_repair_unix_ms: core.lossy_repair,
@@ -663,6 +665,10 @@ pub struct StoreProperties {
     pub locks: u64,
     /// Bytes a second that writers are held to at the moment; none if they are not.
     pub write_limit_bytes_per_s: Option<u64>,
+    /// Files in which damage was met since the store was opened, 256 at most, with the first damage met in each. Reads of what
+    /// is damaged fail, other reads go on. Not found is what nobody has read: [`verify`](crate::verify()) reads all. Empty if
+    /// the store is open read-only.
+    pub damaged_files: Vec<Damage>,
     /// Why the store takes no writes any more.
     pub failure: Option<Error>,
     /// The failure of a background job that is being tried again.

@@ -11,6 +11,8 @@
 //! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
 //! thread that does so: an idle store does not keep what nobody reads any more.
 
+use crate::Error;
+use crate::damage::DamagedFiles;
 use crate::disks::{CAPACITY, Disks};
 use crate::heat::{Heat, Heated};
 use crate::open_tables::{Descriptors, Shelf, Slot, TableReader};
@@ -132,6 +134,7 @@ pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) graveyard: Graveyard,
+    pub(crate) damaged: DamagedFiles,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
     /// How many tables may be open; see `open_tables.rs`.
@@ -150,6 +153,7 @@ impl TableSource {
             volume,
             cache,
             graveyard: Graveyard::default(),
+            damaged: DamagedFiles::default(),
             disks: None,
             open_max,
             descriptors: Descriptors::new(open_max, env.executor.event()),
@@ -265,6 +269,12 @@ impl TableFile {
         Ok(TableRef::Opened(source.shelf.keep(&self.slot, table, room)))
     }
 
+    /// About how many bytes of it hold the keys in `begin..end`, by its index.
+    pub(crate) fn share_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64, StorageError> {
+        let table = self.table()?;
+        Ok(table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?))
+    }
+
     /// The table's range tombstones, ready for lookup.
     pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<Arc<TombstoneIndex>, StorageError> {
         Ok(Arc::clone(self.table_for(options)?.tombstone_index()))
@@ -375,6 +385,14 @@ pub(crate) struct Removed {
 }
 
 impl Version {
+    /// Notes an error of reading these tables with their store, if damaged data is its cause.
+    #[cold]
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if let Some((_, file)) = self.files().next() {
+            file.source.damaged.note(error);
+        }
+    }
+
     pub(crate) fn empty() -> Version {
         Version { levels: Default::default() }
     }

@@ -1,7 +1,9 @@
 //! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
 
+use crate::batch::Operation;
 use crate::memtable::Memtable;
 use crate::version::Version;
+use situ_table::{KeyKind, Trailer};
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -36,6 +38,15 @@ impl Slot {
         self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
         if self.first_log.load(Ordering::Relaxed) == NO_LOG {
             self.first_log.store(log, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts one change into the memtable, whose room was announced.
+    pub(crate) fn insert(&self, operation: &Operation<'_>, sequence: u64) {
+        let Operation { kind, key, value, .. } = *operation;
+        match kind {
+            KeyKind::RangeDelete => self.memtable.insert_range_tombstone(key, value, sequence),
+            kind => self.memtable.insert(key, Trailer::new(sequence, kind), value),
         }
     }
 

@@ -5,8 +5,8 @@ mod common;
 
 use common::*;
 use situ_engine::{
-    CompactionFilter, Compression, Decision, Durability, Error, Keyspace, KeyspaceOptions, Listener, Options,
-    ReadOptions, SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
+    CompactionFilter, Compression, Decision, Durability, Error, FilterContext, Keyspace, KeyspaceOptions, Listener,
+    Options, ReadOptions, SizeOptions, Store, StoreBuilder, StoreEvent, Value, WriteBatch,
 };
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::future::Future;
@@ -126,7 +126,7 @@ impl CompactionFilter for Renew {
         "renew"
     }
 
-    fn decide(&self, _now_unix: Duration, _level: u32, key: &[u8], value: &[u8]) -> Decision {
+    fn decide(&self, _context: &FilterContext<'_>, key: &[u8], value: &[u8]) -> Decision {
         match key {
             [b'o', b'l', b'd', ..] => Decision::Remove,
             [b'n', b'e', b'w', ..] => Decision::Change([b"renewed ", value].concat()),

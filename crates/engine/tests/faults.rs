@@ -769,8 +769,8 @@ impl situ_engine::CompactionFilter for Times {
         "times"
     }
 
-    fn decide(&self, now_unix: Duration, _level: u32, _key: &[u8], _value: &[u8]) -> situ_engine::Decision {
-        self.told.lock().unwrap().push(now_unix);
+    fn decide(&self, context: &situ_engine::FilterContext<'_>, _key: &[u8], _value: &[u8]) -> situ_engine::Decision {
+        self.told.lock().unwrap().push(context.now_unix);
         situ_engine::Decision::Keep
     }
 }

@@ -4,13 +4,25 @@
 //! server wrote them: values that happen to look like dead items stay otherwise. The filter knows the flush barrier only
 //! once that is durable: what a crash could bring back to life is never dropped. A delayed flush whose time has come is
 //! not carried out here, as a wrong clock could have brought that time: the next server does it.
+//!
+//! **Parameters.** The filter's state changes while a compaction runs: its clock goes on, the barrier rises. So the engine
+//! freezes the state into each task, as the bytes of an [`ExpiryRule`], and a decision depends on these bytes and the value
+//! alone. No bytes at all mean that nobody has said that these are items. Otherwise:
+//!
+//! | bytes | contents |
+//! |---|---|
+//! | 1 | version: 1 |
+//! | 8 | items that expired at or before this are dropped: Unix seconds, little-endian |
+//! | 8 | items with a cas id below this are dropped, little-endian |
+//!
+//! Anything else keeps every item.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use situ::{CompactionFilter, Decision, Error, Options, Store, StoreBuilder};
+use situ::{CompactionFilter, Decision, Error, FilterContext, Options, Store, StoreBuilder};
 
 use crate::clock::SteadyClock;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
@@ -19,6 +31,8 @@ use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
 /// Compactions drop items that have been dead for this long: clocks are not exact.
 const MARGIN_SECONDS: u64 = 60;
+/// First byte of the parameters.
+const PARAMETERS_VERSION: u8 = 1;
 
 /// Drops dead items during compaction. See the module.
 #[derive(Debug, Default)]
@@ -49,15 +63,35 @@ impl CompactionFilter for ItemFilter {
         "memcached items"
     }
 
-    fn decide(&self, now_unix: Duration, _level: u32, _key: &[u8], value: &[u8]) -> Decision {
+    fn freeze(&self, now_unix: Duration) -> Vec<u8> {
         if !self.begun.load(Ordering::Acquire) {
-            return Decision::Keep;
+            return Vec::new();
         }
-        // The wall clock may have jumped; what is dropped here cannot come back when it is set right.
+        // The wall clock may have jumped; what is dropped cannot come back when it is set right.
         let now_seconds = now_unix.as_secs().min(self.clock.unix_seconds()).saturating_sub(MARGIN_SECONDS);
-        let rule = ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) };
-        if rule.is_dead(value) { Decision::Remove } else { Decision::Keep }
+        encode(&ExpiryRule { now_seconds, barrier_cas: self.barrier_cas.load(Ordering::Acquire) })
     }
+
+    fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
+        match decode(context.parameters) {
+            Some(rule) if rule.is_dead(value) => Decision::Remove,
+            _ => Decision::Keep,
+        }
+    }
+}
+
+/// Parameters of the filter. See the module.
+fn encode(rule: &ExpiryRule) -> Vec<u8> {
+    let words = [rule.now_seconds, rule.barrier_cas].map(u64::to_le_bytes);
+    [&[PARAMETERS_VERSION], words.as_flattened()].concat()
+}
+
+/// `None` if the parameters do not say what is dead.
+fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
+    let (&[PARAMETERS_VERSION], words) = parameters.split_first_chunk()? else { return None };
+    let (&[now_seconds, barrier_cas], &[]) = words.as_chunks::<8>() else { return None };
+    let [now_seconds, barrier_cas] = [now_seconds, barrier_cas].map(u64::from_le_bytes);
+    Some(ExpiryRule { now_seconds, barrier_cas })
 }
 
 /// Opens a store that this process does not serve, as [`Store::open`] does; its compactions drop dead items as those of
@@ -82,18 +116,127 @@ pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Res
 mod tests {
     use super::*;
     use crate::item::Header;
+    use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
+    use situ_compaction::{FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, Task, TaskHost};
+    use situ_table::{BlockCache, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 
     #[test]
     fn a_clock_that_jumps_forward_makes_compactions_drop_nothing_alive() {
         let filter = ItemFilter::default();
         let now = filter.clock.unix_seconds();
         let item = |expires| Header { state: 0, flags: 0, expires, id: 1, given_cas: None }.encode();
-        let decide = |seconds, expires| filter.decide(Duration::from_secs(seconds), 1, b"key", &item(expires));
+        let decide = |seconds, expires| {
+            let now = Duration::from_secs(seconds);
+            filter.decide(&FilterContext::new(now, 1, &filter.freeze(now)), b"key", &item(expires))
+        };
         assert_eq!(decide(now, now - 120), Decision::Keep, "nobody has said that these are items");
         filter.begin(None);
         assert_eq!(decide(now + 86_400, now + 100), Decision::Keep, "a day ahead");
         assert_eq!(decide(now, now - 30), Decision::Keep, "dead, but not for long");
         assert_eq!(decide(now, now - 120), Decision::Remove);
         assert_eq!(decide(now - 86_400, now - 120), Decision::Keep, "a day behind");
+    }
+
+    #[test]
+    fn parameters_are_read_as_they_were_written_and_no_other_bytes_drop_anything() {
+        let rule = ExpiryRule { now_seconds: 1_700_000_000, barrier_cas: u64::MAX - 1 };
+        let bytes = encode(&rule);
+        assert_eq!(bytes.len(), 17);
+        assert_eq!(decode(&bytes), Some(rule));
+        let dead = Header { state: 0, flags: 0, expires: 1, id: 1, given_cas: None }.encode();
+        let decide = |parameters: &[u8]| {
+            ItemFilter::default().decide(&FilterContext::new(Duration::MAX, 1, parameters), b"key", &dead)
+        };
+        assert_eq!(decide(&bytes), Decision::Remove);
+        let other_version = [&[2], &bytes[1..]].concat();
+        let too_long = [&bytes[..], &[0]].concat();
+        for other in [&[][..], &bytes[1..], &bytes[..16], &other_version, &too_long] {
+            assert_eq!(decide(other), Decision::Keep, "{other:?}");
+        }
+    }
+
+    /// Files of tables, for tasks that are run by hand.
+    struct Host {
+        volume: DirectoryVolume,
+        next: AtomicU64,
+        /// Called with each table that is begun.
+        meanwhile: Box<dyn Fn() + Send + Sync>,
+    }
+
+    impl TaskHost for Host {
+        fn new_table(&self, _level: u32) -> situ::storage::Result<(u64, Box<dyn Writer>)> {
+            (self.meanwhile)();
+            let number = self.next.fetch_add(1, Ordering::Relaxed);
+            Ok((number, self.volume.create(FileName::Table(number), 0)?))
+        }
+
+        fn pace(&self, _bytes: u64) {}
+
+        fn cancelled(&self) -> bool {
+            false
+        }
+    }
+
+    /// A table of items, each of which is dead a second later than the one before.
+    fn items(host: &Host, first_expires: u64, count: u64) -> TableInput {
+        let (number, file) = host.new_table(0).unwrap();
+        let mut writer = TableWriter::new(file, &TableOptions::default(), 0).unwrap();
+        let key = |id: u64| format!("{id:06}").into_bytes();
+        for id in 1..=count {
+            let header = Header { state: 0, flags: 0, expires: first_expires + id, id, given_cas: None };
+            writer.add(KeyRef::new(&key(id), Trailer::new(id, KeyKind::Put)), &header.encode()).unwrap();
+        }
+        writer.finish().unwrap();
+        let reader = host.volume.open(FileName::Table(number)).unwrap();
+        let table = Table::open(reader, number, BlockCache::new(1 << 20)).unwrap();
+        TableInput::of(table, number, KeySpan::including(&key(1), &key(count)))
+    }
+
+    /// A unit whose answer was lost left a task to be run again, minutes later and after a flush of all items. The second run
+    /// dropped more than the first.
+    #[test]
+    fn promise_5_a_task_run_again_after_the_clock_and_the_barrier_moved_gives_the_same_bytes() {
+        let directory = tempfile::tempdir().unwrap();
+        let filter = Arc::new(ItemFilter::default());
+        let barrier = |cas: u64| [cas.to_le_bytes(), [0; 8]].concat();
+        filter.begin(Some(&barrier(100)));
+        // While a run writes its tables, time passes, and more is flushed.
+        let (live, flushed) = (Arc::clone(&filter), AtomicU64::new(100));
+        let meanwhile = Box::new(move || {
+            live.clock.pass(300);
+            live.raise(Some(&barrier(flushed.fetch_add(50, Ordering::Relaxed))));
+        });
+        let volume = DirectoryVolume::open(directory.path()).unwrap();
+        let host = Host { volume, next: AtomicU64::new(1), meanwhile };
+        let now = filter.clock.unix_seconds();
+        let input = items(&host, now - 1000, 2000);
+        let frozen = FrozenFilter::freeze(&(Arc::clone(&filter) as _), Duration::from_secs(now + 86_400)).unwrap();
+        let rules = MergeRules {
+            range: KeyRange::all(),
+            snapshots: Vec::new(),
+            below: Vec::new(),
+            grandparents: Vec::new(),
+            output_level: 1,
+            output: OutputRules {
+                table: TableOptions::default(),
+                target_file_bytes: 4 << 10,
+                max_grandparent_bytes: u64::MAX,
+                created_unix_s: 0,
+            },
+            filter: Some(frozen),
+            now_unix: Duration::from_secs(now + 86_400),
+        };
+        let task = Task { id: 1, keyspace: 0, level: 0, inputs: vec![vec![input]], rules };
+        let run = || {
+            let output = situ_compaction::run(&task, &host).unwrap();
+            assert!(output.tables.len() > 3, "{}", output.tables.len());
+            let bytes = |number| std::fs::read(directory.path().join(FileName::Table(number).to_string())).unwrap();
+            let files: Vec<Vec<u8>> = output.tables.iter().map(|table| bytes(table.number)).collect();
+            (output.stats, files)
+        };
+        let (first, second) = (run(), run());
+        assert!(first == second, "{:?} and {:?}", first.0, second.0);
+        // 300 s went by while the table of items was made, and a minute is the margin.
+        assert!((1240..1260).contains(&first.0.dropped_by_filter), "{:?}", first.0);
     }
 }

@@ -219,7 +219,7 @@ impl Totals<'_> {
         }
         header(&mut page, "situ_server_connections", "Open connections.", "gauge");
         line(&mut page, "situ_server_connections", &[], self.connections());
-        header(&mut page, "situ_server_uptime_seconds", "Time since the server started.", "gauge");
+        header(&mut page, "situ_server_uptime_seconds", "Seconds since the server started.", "gauge");
         line(&mut page, "situ_server_uptime_seconds", &[], uptime.as_secs());
         self.render_latency(&mut page);
         render_engine(&mut page, engine);
@@ -228,7 +228,7 @@ impl Totals<'_> {
 
     fn render_latency(&self, page: &mut String) {
         const NAME: &str = "situ_server_command_seconds";
-        header(page, NAME, "Time from a command's turn to its answer being ready to send.", "histogram");
+        header(page, NAME, "Seconds from a command's turn to its answer being ready to send.", "histogram");
         for (class, class_name) in CLASSES.iter().enumerate() {
             let mut below = 0;
             for bucket in 0..BUCKETS {

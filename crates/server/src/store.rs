@@ -21,8 +21,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
 use situ::{
-    Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties, ReadOptions, Store,
-    StoreBuilder, Value, WriteFuture,
+    Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties, ReadOptions,
+    Store, StoreBuilder, Value, WriteFuture,
 };
 
 use crate::descriptors;
@@ -141,6 +141,19 @@ fn is_empty(keyspace: &Keyspace) -> situ::Result<bool> {
     Ok(entries.key().is_none())
 }
 
+/// What `/healthz` says of a store in which damage was met.
+fn damage_found(first: &Damage, files: usize) -> String {
+    let others = match files {
+        1 => String::new(),
+        2 => "; damage was found in one more file".to_owned(),
+        files => format!("; damage was found in {} more files", files - 1),
+    };
+    format!(
+        "{first}{others}. Reads of damaged data fail, the rest is served. Stop the server and run `situ repair`, or restore a \
+         backup."
+    )
+}
+
 /// Follows a future of the store and tells the server how far it is: the waker of itself.
 struct Completion {
     following: Mutex<Option<Following>>,
@@ -251,9 +264,12 @@ impl Engine for StoreEngine {
 
     fn health(&self) -> Health {
         let properties = self.store.properties();
-        match properties.failure.or(properties.background_failure) {
-            Some(error) => Health::Degraded(error.to_string()),
-            None => Health::Ready,
+        let damage = properties.damaged_files.first();
+        match (properties.failure, damage, properties.background_failure) {
+            (Some(error), ..) => Health::Degraded(error.to_string()),
+            (None, Some(damage), _) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
+            (None, None, Some(error)) => Health::Degraded(error.to_string()),
+            (None, None, None) => Health::Ready,
         }
     }
 
@@ -261,11 +277,15 @@ impl Engine for StoreEngine {
         use MetricKind::{Counter, Gauge};
         let statistics = self.store.statistics();
         for (name, value, help) in statistics.counters() {
-            let (name, value) = match name.strip_suffix("_ns") {
-                Some(stem) => (format!("situ_store_{stem}_seconds_total"), value as f64 / 1e9),
-                None => (format!("situ_store_{name}_total"), value as f64),
+            let help = help.trim();
+            // Prometheus wants base units.
+            let (name, help, value) = match name.strip_suffix("_ns") {
+                Some(stem) => {
+                    (format!("situ_store_{stem}_seconds_total"), format!("{help} In seconds."), value as f64 / 1e9)
+                }
+                None => (format!("situ_store_{name}_total"), help.to_owned(), value as f64),
             };
-            out(Metric { name: &name, help: help.trim(), kind: Counter, labels: &[], value });
+            out(Metric { name: &name, help: &help, kind: Counter, labels: &[], value });
         }
         let latencies = [
             ("write", statistics.write_latency),
@@ -277,26 +297,31 @@ impl Engine for StoreEngine {
         latency_metrics(&latencies, out);
         let properties = self.store.properties();
         let gauges = [
-            ("memtable_bytes", "Memory of memtables.", properties.memtable_bytes as f64),
+            ("memtable_bytes", "Bytes of memory of memtables.", properties.memtable_bytes as f64),
             (
                 "cache_bytes",
-                "Memory of the block cache, with the indexes, filters and range tombstones of open tables.",
+                "Bytes of the block cache, with the indexes, filters and range tombstones of open tables.",
                 properties.cache_bytes as f64,
             ),
             (
                 "cache_pinned_bytes",
-                "Of that, what open tables pin. Not bounded by the cache's limit, but by how many may be open.",
+                "Bytes of situ_store_cache_bytes that open tables pin. Bounded by how many may be open, not by the cache's limit.",
                 properties.cache_pinned_bytes as f64,
             ),
-            ("cache_limit_bytes", "What the block cache may use.", properties.cache_bytes_max as f64),
+            ("cache_limit_bytes", "Bytes that the block cache may use.", properties.cache_bytes_max as f64),
             ("table_bytes", "Bytes of tables on disk.", properties.table_bytes as f64),
             ("log_bytes", "Bytes of log files on disk.", properties.log_bytes as f64),
             ("last_sequence", "The newest visible sequence number.", properties.last_sequence as f64),
             ("snapshots", "Live snapshots.", properties.snapshots as f64),
             (
                 "write_limit_bytes_per_second",
-                "What writers are held to; 0 if they are not.",
+                "Bytes a second that writers are held to; 0 if they are not.",
                 properties.write_limit_bytes_per_s.unwrap_or(0) as f64,
+            ),
+            (
+                "damaged_files",
+                "Files in which damage was found since the store was opened.",
+                properties.damaged_files.len() as f64,
             ),
             ("failed", "1 if the store takes no writes.", f64::from(u8::from(properties.failure.is_some()))),
             (
@@ -333,11 +358,19 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         ("placement_level", "New tables of levels below this one go to the fast disk.", placement.pointer as u64),
         ("fast_disk_table_bytes", "Bytes of tables on the fast disk.", placement.fast_table_bytes),
         ("fast_disk_used_bytes", "Used bytes of the fast disk.", placement.fast_space.logical_used),
-        ("fast_disk_total_bytes", "Size of the fast disk.", placement.fast_space.logical_total),
-        ("fast_disk_cache_max_bytes", "Memory for the cache of a raw fast disk.", placement.fast_cache_bytes_max),
+        ("fast_disk_total_bytes", "Size of the fast disk in bytes.", placement.fast_space.logical_total),
+        (
+            "fast_disk_cache_max_bytes",
+            "Bytes that the cache of a raw fast disk may use.",
+            placement.fast_cache_bytes_max,
+        ),
         ("fast_disk_draining", "1 while the fast disk is being drained.", u64::from(placement.is_draining)),
         ("fast_disk_troubles", "What the fast disk cannot do as it should.", placement.fast_troubles.len() as u64),
-        ("placement_decision_timestamp_seconds", "When the placement was changed last; 0 if never.", last_change_s),
+        (
+            "placement_decision_timestamp_seconds",
+            "When the placement was changed last, in Unix seconds; 0 if never.",
+            last_change_s,
+        ),
     ];
     let counters = [
         ("tables_spilled", "Tables for which the fast disk had no room.", placement.tables_spilled),
@@ -364,7 +397,7 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
     let (fast, capacity) = (placement.fast_bytes_written, placement.capacity_bytes_written);
     by_disk("situ_store_disk_written_bytes_total", "Bytes written to a disk.", fast as f64, capacity as f64);
     let (fast, capacity) = (placement.fast_busy.as_secs_f64(), placement.capacity_busy.as_secs_f64());
-    by_disk("situ_store_disk_busy_seconds_total", "Time in which a disk had something to do.", fast, capacity);
+    by_disk("situ_store_disk_busy_seconds_total", "Seconds in which a disk had something to do.", fast, capacity);
     let (fast, capacity) = (placement.fast_reads as f64, placement.capacity_reads as f64);
     let help = "Reads of tables that did not find their block in the cache.";
     by_disk("situ_store_disk_reads_total", help, fast, capacity);
@@ -396,7 +429,7 @@ fn decision_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric<
 
 fn latency_metrics(latencies: &[(&str, LatencySummary)], out: &mut dyn FnMut(Metric<'_>)) {
     const NAME: &str = "situ_store_latency_seconds";
-    let help = "Latency since the store was opened; writes and reads are sampled.";
+    let help = "Latency in seconds since the store was opened; writes and reads are sampled.";
     for (operation, latency) in latencies.iter().filter(|(_, latency)| latency.count > 0) {
         let quantiles = [
             ("0.5", latency.p50_ns),
@@ -435,7 +468,7 @@ impl StoreEngine {
             }
         };
         each_keyspace("situ_keyspace_keys", "Keys, approximately.", |keyspace| keyspace.approximate_keys as f64);
-        each_keyspace("situ_keyspace_memtable_bytes", "Memory of memtables.", |keyspace| {
+        each_keyspace("situ_keyspace_memtable_bytes", "Bytes of memory of memtables.", |keyspace| {
             keyspace.memtable_bytes as f64
         });
         each_keyspace("situ_keyspace_memtables", "Memtables, the active one included.", |keyspace| {

@@ -1,7 +1,7 @@
 use super::*;
 use crate::task::{Task, TaskHost};
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
-use crate::{CompactionFilter, Decision};
+use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 use situ_device::Event;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -26,7 +26,7 @@ impl CompactionFilter for Gate {
         "gate"
     }
 
-    fn decide(&self, _: Duration, _: u32, _: &[u8], _: &[u8]) -> Decision {
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
         loop {
             let seen = self.event.generation();
             if self.open.load(Ordering::SeqCst) {
@@ -44,14 +44,14 @@ impl CompactionFilter for Panics {
         "panics"
     }
 
-    fn decide(&self, _: Duration, _: u32, _: &[u8], _: &[u8]) -> Decision {
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
         panic!("on purpose")
     }
 }
 
 fn small_task(host: &MemoryHost, filter: Arc<dyn CompactionFilter>) -> Arc<Task> {
     let mut task = task(host, &[numbered(10, 1, 9)], plain_rules());
-    task.rules.filter = Some(filter);
+    task.rules.filter = Some(FrozenFilter::freeze(&filter, task.rules.now_unix).unwrap());
     Arc::new(task)
 }
 

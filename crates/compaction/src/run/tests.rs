@@ -4,6 +4,8 @@ use crate::error::TaskError;
 use crate::span::KeySpan;
 use crate::task::{Grandparent, OutputTable};
 use crate::testing::{Contents, MemoryHost, Rng, World, key, numbered, one_in, plain_rules, task, with_seeds};
+use crate::unit::Limits;
+use situ_table::{Compression, TableOptions};
 use std::sync::atomic::Ordering;
 
 fn random_task(rng: &mut Rng, host: &MemoryHost, world: &World) -> Task {
@@ -47,7 +49,7 @@ fn run_in_parts(whole: &Task, host: &MemoryHost, cuts: &[Vec<u8>]) -> Vec<TaskOu
         .map(|(lower, upper)| {
             let mut part = whole.clone();
             part.rules.range = KeyRange { lower, upper };
-            run_checked(&part, host)
+            run_checked(&part.clipped().unwrap(), host)
         })
         .collect()
 }
@@ -85,6 +87,65 @@ fn a_job_cut_into_tasks_gives_the_same_contents() {
         world.assert_same_reads(&once.with(&world.below), &parts.with(&world.below));
         world.assert_same_reads(&world.inputs().with(&world.below), &parts.with(&world.below));
     });
+}
+
+#[test]
+fn promise_5_a_task_without_what_lies_outside_its_range_gives_the_same_bytes() {
+    with_seeds(300, |rng| {
+        let world = World::random(rng);
+        let host = MemoryHost::new();
+        let mut task = random_task(rng, &host, &world);
+        let (a, b) = (rng.below(30), rng.below(30));
+        task.rules.range = KeyRange {
+            lower: (!one_in(rng, 4)).then(|| key(a.min(b))),
+            upper: (!one_in(rng, 4)).then(|| key(a.max(b) + 1)),
+        };
+        let clipped = task.clone().clipped().unwrap();
+        assert!(clipped.tables().count() <= task.tables().count() && clipped.input_bytes() <= task.input_bytes());
+        let (whole, part) = (run_checked(&task, &host), run_checked(&clipped, &host));
+        assert_eq!(whole.stats.entries_in, part.stats.entries_in);
+        let bytes = |output: &TaskOutput| -> Vec<_> {
+            output.tables.iter().map(|table| (table.span.clone(), host.bytes(table.number))).collect()
+        };
+        assert_eq!(bytes(&whole), bytes(&part));
+    });
+}
+
+/// Each of the eight tasks of a job counted all bytes of the job: a unit with room for a quarter of it took none.
+#[test]
+fn the_shares_of_the_tasks_of_a_job_add_up_to_the_job() {
+    let host = MemoryHost::new();
+    // Blocks of the usual size: nearly all of a file is data.
+    let options = TableOptions { compression: Compression::None, filter_bits_per_key: 0, ..TableOptions::default() };
+    let inputs = [numbered(20_000, 1, 9), numbered(20_000, 3, 5)];
+    let inputs = inputs.iter().map(|contents| vec![host.write(contents, &options).unwrap()]).collect();
+    let mut whole = Task { inputs, ..task(&host, &[], plain_rules()) };
+    let span =
+        |n: u64| KeySpan::including(format!("{:05}", n * 1000).as_bytes(), format!("{:05}", n * 1000 + 999).as_bytes());
+    whole.rules.grandparents = (0..20).map(|n| Grandparent { span: span(n), bytes: 100 }).collect();
+    whole.rules.below = vec![(0..20).map(span).collect()];
+    let job_bytes = whole.input_bytes();
+    let ranges = crate::cut(&whole.inputs, 8, 1000).unwrap();
+    assert_eq!(ranges.len(), 8);
+    let tasks: Vec<Task> = ranges
+        .into_iter()
+        .map(|range| {
+            let mut part = whole.clone();
+            part.rules.range = range;
+            part.clipped().unwrap()
+        })
+        .collect();
+    let sum: u64 = tasks.iter().map(Task::input_bytes).sum();
+    assert!(sum.abs_diff(job_bytes) < job_bytes / 50, "{sum} of {job_bytes}");
+    let limits = Limits { input_bytes: job_bytes / 4, ..Limits::unlimited(1) };
+    assert!(limits.admit(&whole).is_err());
+    for part in &tasks {
+        let share = part.input_bytes();
+        assert!(share.abs_diff(job_bytes / 8) < job_bytes / 40, "{share} of {job_bytes}");
+        limits.admit(part).unwrap();
+        assert_eq!(run(part, &host).unwrap().stats.bytes_read, share);
+        assert!(part.rules.grandparents.len() <= 4 && part.rules.below.iter().flatten().count() <= 4, "{part:?}");
+    }
 }
 
 #[test]

@@ -1,6 +1,7 @@
 use super::*;
 use crate::testing::{Contents, Entry, VecSource, World, with_seeds};
 use situ_table::range_del::RangeTombstone;
+use std::time::Duration;
 
 /// Collects what is kept and checks what every sink relies on.
 #[derive(Default)]
@@ -36,9 +37,7 @@ fn compact_with(world: &World, filter: Option<&dyn CompactionFilter>) -> Result<
         below: &world.below_spans,
         tombstones: &tombstones,
         retained: &retained,
-        filter,
-        output_level: 3,
-        now_unix: Duration::from_secs(1000),
+        filter: filter.map(|filter| (filter, FilterContext::new(Duration::from_secs(1000), 3, b"frozen"))),
     };
     let sources = world.runs.iter().map(|run| VecSource::new(run.entries.clone())).collect();
     let mut sink = Collect::default();
@@ -170,8 +169,8 @@ impl CompactionFilter for Rename {
         "rename"
     }
 
-    fn decide(&self, now_unix: Duration, level: u32, _key: &[u8], value: &[u8]) -> Decision {
-        assert_eq!((now_unix.as_secs(), level), (1000, 3));
+    fn decide(&self, context: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
+        assert_eq!((context.now_unix.as_secs(), context.level, context.parameters), (1000, 3, &b"frozen"[..]));
         match value {
             b"old" => Decision::Remove,
             b"change" => Decision::Change(b"changed".to_vec()),

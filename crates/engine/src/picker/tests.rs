@@ -17,12 +17,11 @@
 
 use super::*;
 use crate::version::{Added, TableMeta, TableSource};
-use situ_compaction::{CompactionFilter, Decision};
+use situ_compaction::{CompactionFilter, Decision, FilterContext};
 use situ_storage::DirectoryVolume;
 use situ_table::BlockCache;
 use std::fmt::Write;
 use std::path::Path;
-use std::time::Duration;
 
 struct KeepAll;
 
@@ -31,7 +30,7 @@ impl CompactionFilter for KeepAll {
         "keep all"
     }
 
-    fn decide(&self, _now_unix: Duration, _level: u32, _key: &[u8], _value: &[u8]) -> Decision {
+    fn decide(&self, _context: &FilterContext<'_>, _key: &[u8], _value: &[u8]) -> Decision {
         Decision::Keep
     }
 }

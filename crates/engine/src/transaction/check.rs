@@ -178,7 +178,8 @@ impl Commitment {
                 if since >= visible {
                     continue;
                 }
-                match changed(&view, &row.key, since, visible, read_tables)? {
+                let changed = changed(&view, &row.key, since, visible, read_tables);
+                match changed.inspect_err(|error| self.core.source.damaged.note(error))? {
                     Some(false) => {}
                     Some(true) => return Err(self.conflict(row)),
                     None => return Ok(false),

@@ -1,0 +1,185 @@
+//! Stores that are opened for one write and closed, again and again, as `situ put` does.
+
+mod common;
+
+use common::{Model, compare, key_number};
+use situ_device::Env;
+use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
+use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
+use situ_storage::{FileName, Volume};
+use std::sync::Arc;
+use std::time::Instant;
+
+fn open(env: &Env, volume: &SimVolume, options: Options) -> Result<Store, Error> {
+    StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
+}
+
+fn tables_by_level(store: &Store) -> Vec<usize> {
+    store.default_keyspace().properties().levels.iter().map(|level| level.tables).collect()
+}
+
+fn logs(volume: &SimVolume) -> usize {
+    volume.list().unwrap().iter().filter(|file| matches!(file.name, FileName::Log(_))).count()
+}
+
+/// A hundred calls of `situ put` left 99 tables in level 0: each opening made a table of the one write before it, and the
+/// store was closed before any compaction.
+#[test]
+fn a_thousand_openings_for_one_write_each_leave_level_0_small() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let mut model = Model::new();
+        for n in 0..1000u64 {
+            let store = open(&env, &volume, Options::default()).unwrap();
+            let level0 = tables_by_level(&store)[0];
+            assert!(level0 <= Options::default().keyspace.level0_tables, "{level0} tables at opening {n}");
+            let (key, value) = (key_number(n * 7919 % 1000), vec![n as u8; 200]);
+            store.put(&key, &value).unwrap();
+            model.insert(key, value);
+            store.close().unwrap();
+            assert!(logs(&volume) <= 2, "{} log files at opening {n}", logs(&volume));
+        }
+        let store = open(&env, &volume, Options::default()).unwrap();
+        let tables: usize = tables_by_level(&store).iter().sum();
+        assert!((1..=6).contains(&tables), "200 KB in {:?} tables", tables_by_level(&store));
+        compare(store.default_keyspace(), &model, None, "after a thousand openings");
+        store.close().unwrap();
+    });
+}
+
+/// What is too much to go on in the next log becomes a table at each opening; the compaction that is due then is waited for.
+#[test]
+fn openings_for_one_large_write_each_leave_level_0_small() {
+    for_each_seed(1, 5, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let mut rng = Rng::new(seed);
+            let mut options = Options::default();
+            options.keyspace.memtable_bytes = 64 << 10;
+            options.keyspace.level0_tables = 4;
+            options.keyspace.compression = vec![situ_engine::Compression::None];
+            let mut model = Model::new();
+            for n in 0..60u64 {
+                let store = open(&env, &volume, options.clone()).unwrap();
+                let level0 = tables_by_level(&store)[0];
+                assert!(level0 <= 5, "{level0} tables at opening {n}");
+                let (key, value) = (key_number(rng.below(30)), vec![n as u8; 20_000]);
+                store.put(&key, &value).unwrap();
+                model.insert(key, value);
+                store.close().unwrap();
+            }
+            let store = open(&env, &volume, options).unwrap();
+            compare(store.default_keyspace(), &model, None, "after sixty openings");
+            store.close().unwrap();
+        });
+    });
+}
+
+/// Small memtables have short log files, which are quicker to copy.
+fn small() -> Options {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 64 << 10;
+    options
+}
+
+/// What the log holds when a store is opened: changes of two keyspaces, over what lies in tables.
+fn build(env: &Env, volume: &SimVolume) -> Option<[Model; 2]> {
+    let store = open(env, volume, small()).ok()?;
+    let other = store.create_keyspace("other", small().keyspace).ok()?;
+    let mut models = [Model::new(), Model::new()];
+    let put = |models: &mut [Model; 2], which: usize, n: u64, value: &[u8]| -> Option<()> {
+        let keyspace = if which == 0 { store.default_keyspace() } else { &other };
+        keyspace.put_with(key_number(n), value, Durability::Synced).ok()?;
+        models[which].insert(key_number(n), value.to_vec());
+        Some(())
+    };
+    for n in 0..20 {
+        put(&mut models, (n % 2) as usize, n / 2, b"in a table")?;
+    }
+    store.flush().ok()?;
+    other.flush().ok()?;
+    put(&mut models, 0, 1, b"over a table")?;
+    put(&mut models, 0, 1, b"over what is over a table")?;
+    put(&mut models, 1, 50, b"new")?;
+    let gone = key_number(2)..key_number(5);
+    store.default_keyspace().delete_range(&gone.start, &gone.end).ok()?;
+    models[0].retain(|key, _| !gone.contains(key));
+    put(&mut models, 0, 3, b"in the deleted range")?;
+    other.delete_with(key_number(7), Durability::Synced).ok()?;
+    models[1].remove(&key_number(7));
+    store.close().ok()?;
+    Some(models)
+}
+
+fn check(store: &Store, models: &[Model; 2], what: &str) {
+    compare(store.default_keyspace(), &models[0], None, what);
+    compare(&store.keyspace("other").unwrap(), &models[1], None, what);
+    store.check().unwrap();
+}
+
+/// All that the log held is there after a crash at any point of an opening, and of the opening after that.
+#[test]
+fn promise_1_3_a_crash_while_the_log_is_carried_over_loses_nothing_and_brings_nothing_back() {
+    for_each_seed(1, 2, |seed| {
+        let executor = SimExecutor::new(seed);
+        let built = executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let models = build(&env, &volume).unwrap();
+            let names: Vec<FileName> = volume.list().unwrap().iter().map(|file| file.name).collect();
+            let files: Vec<_> = names.into_iter().map(|name| (name, volume.contents(name).unwrap())).collect();
+            (files, models)
+        });
+        let (files, models) = built;
+        let images = crash_everywhere(
+            seed,
+            &CrashPoints::default(),
+            |env, volume| {
+                files.iter().for_each(|(name, bytes)| volume.set_contents(*name, bytes));
+                // Twice: the second opening carries over what the first one has.
+                for _ in 0..2 {
+                    let Ok(store) = open(env, volume, small()) else { return };
+                    check(&store, &models, "undisturbed");
+                    if store.close().is_err() {
+                        return;
+                    }
+                }
+            },
+            |env, volume, ()| {
+                let dyn_volume: Arc<dyn Volume> = Arc::new(volume.clone());
+                let report = verify(&dyn_volume, env, &mut |_| {}).unwrap();
+                assert!(report.is_sound(), "{report:?}");
+                for life in 0..3 {
+                    let store = open(env, &volume, small()).unwrap();
+                    check(&store, &models, &format!("life {life} after a crash"));
+                    assert!(logs(&volume) <= 2, "{:?}", volume.list());
+                    store.close().unwrap();
+                }
+            },
+        );
+        assert!(images > 20, "{images}");
+    });
+}
+
+/// Prints what an opening for one write costs; the numbers depend on the disk.
+#[test]
+fn openings_for_one_write_on_a_real_disk() {
+    let count: u32 = std::env::var("SITU_OPENINGS").map_or(30, |count| count.parse().unwrap());
+    let directory = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    for n in 0..count {
+        let store = Store::open(directory.path()).unwrap();
+        assert!(tables_by_level(&store)[0] <= 4);
+        store.put(key_number(u64::from(n)), b"value").unwrap();
+        store.close().unwrap();
+    }
+    let each = began.elapsed() / count;
+    let store = Store::open(directory.path()).unwrap();
+    println!("{count} openings, {each:?} each; tables {:?}", tables_by_level(&store));
+    assert!((0..count).all(|n| store.get(key_number(u64::from(n))).unwrap().is_some()));
+    store.close().unwrap();
+}
