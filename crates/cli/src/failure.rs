@@ -104,7 +104,7 @@ impl Failure {
                     .cure("stop that one first (is it a `situ serve`?); get, scan, dump and inspect work beside it")
             }
             error if error.is_permission_denied() => {
-                Failure::new(what, error).cure("run the command as the user who owns the store, or give yourself the right")
+                Failure::new(what, error).cure("run the command as the user who owns the store, or give your user permission to read and write its files")
             }
             error if error.is_corruption() => Failure::new(what, error)
                 .cure(format!("run `situ verify {shown}` to see everything that is damaged, then `situ repair {shown}`"))

@@ -331,8 +331,8 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
     }
     let unknown = repaired.nothing_lost && repaired.without_manifest;
     out.line(match (repaired.dry_run, repaired.nothing_lost) {
-        (true, true) if unknown => "Nothing was changed. A repair would lose nothing that tables and log know of.",
-        (false, true) if unknown => "Repaired. Nothing is lost that tables and log know of.",
+        (true, true) if unknown => "Nothing was changed. In the tables and the log, a repair would lose nothing. Without a manifest, other losses cannot be seen.",
+        (false, true) if unknown => "Repaired. In the tables and the log, nothing is lost. Without a manifest, other losses cannot be seen.",
         (true, true) => "Nothing was changed. A repair would lose nothing.",
         (true, false) => "Nothing was changed. A repair would lose what is listed, and save the rest.",
         (false, true) => "Repaired. Nothing is lost.",

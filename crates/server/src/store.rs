@@ -323,6 +323,11 @@ impl Engine for StoreEngine {
                 "Files in which damage was found since the store was opened.",
                 properties.damaged_files.len() as f64,
             ),
+            (
+                "mended_damages",
+                "Damages of one copy of the manifest that the other copy made good when the store was opened.",
+                properties.mended.len() as f64,
+            ),
             ("failed", "1 if the store takes no writes.", f64::from(u8::from(properties.failure.is_some()))),
             (
                 "background_failing",

@@ -214,7 +214,7 @@ impl Repair {
     }
 
     fn tell_what_is_not_known(&mut self, log: &LogSurvey) {
-        let text = "no manifest says which keyspaces and tables there were: of those that are not there any more, nothing is known";
+        let text = "no manifest is left: a keyspace, a table or a log file that was missing before cannot be named";
         self.report.notes.push(text.to_owned());
         // Tables do not say up to which write they go: compactions drop what is deleted, and let go of sequence numbers.
         if let Some(first) = log.first.filter(|first| *first > 1) {
