@@ -7,7 +7,7 @@
 //! ```
 //!
 //! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be set beside
-//! published ones. Any store that implements [`Store`] can be driven. A result is JSON with the machine and all settings;
+//! published ones. Two more workloads load and use a social graph in the manner of LinkBench. Any store that implements [`Store`] can be driven. A result is JSON with the machine and all settings;
 //! [`report`] makes one page of HTML from one or many.
 //!
 //! What the figures mean:
