@@ -7,8 +7,8 @@
 //! ```
 //!
 //! The workloads are db_bench's and YCSB's, with their keys, values and distributions, so that results can be set beside
-//! published ones. Any store that implements [`Store`] can be driven. A result is JSON with the machine and all settings;
-//! [`report`] makes one page of HTML from one or many.
+//! published ones. Two more workloads load and use a social graph in the manner of LinkBench. Any store that implements
+//! [`Store`] can be driven. A result is JSON with the machine and all settings; [`report`] makes one page of HTML from one or many.
 //!
 //! What the figures mean:
 //! - *Latency* without a rate is from the end of a thread's previous request to the end of this one, as in db_bench; it

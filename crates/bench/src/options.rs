@@ -90,7 +90,7 @@ pub struct BenchOptions {
     #[arg(long, value_name = "NUMBER", value_parser = parse_count, help_heading = LOAD)]
     pub rate: Option<u64>,
 
-    /// End each workload after so many seconds, if its operations are not done before
+    /// Longest run time of each workload in seconds
     #[arg(long, value_name = "SECONDS", help_heading = LOAD)]
     pub duration_seconds: Option<f64>,
 

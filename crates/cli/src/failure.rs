@@ -97,14 +97,14 @@ impl Failure {
         match error {
             situ::Error::Storage(storage::Error::Locked { why: Some(why), .. }) => {
                 Failure::new(what, why)
-                    .cure("stop who uses it first (is it a `situ serve`?)")
+                    .cure("stop the process that uses it (perhaps a `situ serve`), then run the command again")
             }
             situ::Error::Storage(storage::Error::Locked { .. }) => {
                 Failure::new(what, "another process has the store open for writing")
-                    .cure("stop that one first (is it a `situ serve`?); get, scan, dump and inspect work beside it")
+                    .cure("stop that process (perhaps a `situ serve`), then try again. get, scan, dump and inspect work while it runs")
             }
             error if error.is_permission_denied() => {
-                Failure::new(what, error).cure("run the command as the user who owns the store, or give yourself the right")
+                Failure::new(what, error).cure("run the command as the user who owns the store, or give your user permission to read and write its files")
             }
             error if error.is_corruption() => Failure::new(what, error)
                 .cure(format!("run `situ verify {shown}` to see everything that is damaged, then `situ repair {shown}`"))

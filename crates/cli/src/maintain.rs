@@ -61,7 +61,7 @@ pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
     DONE
 }
 
-/// Damages shown in words; `--json` has all.
+/// Damages shown in words; `--json` has all that the report keeps.
 const DAMAGES_SHOWN: usize = 50;
 
 #[derive(Serialize)]
@@ -150,7 +150,7 @@ fn tell(verified: &Verified, directory: &Path, out: &mut Output) -> Result<(), F
         out.line(format!("! {warning}"))?;
     }
     for orphan in &verified.orphans {
-        out.line(format!("! {orphan} belongs to nothing; the next open removes it"))?;
+        out.line(format!("! {orphan}: the store does not need this file; the next opening for writing removes it"))?;
     }
     out.line(format!(
         "{} with {} and {} read in {:.1} s: {}",
@@ -175,9 +175,11 @@ fn tell_damages(damages: &[Damaged], left_out: u64, out: &mut Output) -> Result<
         let Damaged { file, offset, what, expected, found } = damage;
         out.line(format!("✗ {file}, byte {offset}, {what}: expected {expected}, found {found}"))?;
     }
-    match (damages.len().saturating_sub(DAMAGES_SHOWN)) as u64 + left_out {
-        0 => Ok(()),
-        more => out.line(format!("… {more} more; --json has them")),
+    let listed = damages.len().saturating_sub(DAMAGES_SHOWN) as u64;
+    match (listed, left_out) {
+        (0, 0) => Ok(()),
+        (listed, 0) => out.line(format!("… {listed} more; --json lists them")),
+        (listed, left_out) => out.line(format!("… {} more; --json lists {listed} of them", listed + left_out)),
     }
 }
 
@@ -305,20 +307,31 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
         counted(repaired.log_records, "record")
     ))?;
     if repaired.rebuilt {
-        out.line("The manifest is of no use. The tables that were found make up the store.")?;
+        let rebuilds = if repaired.dry_run { "would rebuild" } else { "rebuilt" };
+        out.line(format!(
+            "The manifest cannot be used. The repair {rebuilds} the store from the tables that it found."
+        ))?;
     }
     for LostKeys { keyspace, table, what, begin, end } in &repaired.lost_ranges {
-        let end = end.as_deref().map_or("the last key".to_owned(), |end| text::clip(end, 30));
-        let begin = text::clip(begin, 30);
-        out.line(format!("lost: {what} of keyspace {keyspace:?}, keys from {begin} to {end} (table {table})"))?;
+        let end = end.as_deref().map(|end| format!("up to, not including, {}", text::clip(end, 30)));
+        let end = end.unwrap_or_else(|| "to the last key".to_owned());
+        let begin = if begin.is_empty() { "the first key".to_owned() } else { text::clip(begin, 30) };
+        out.line(format!("lost: {what} of keyspace {keyspace:?}, keys from {begin} {end} (table {table})"))?;
+    }
+    if !repaired.lost_ranges.is_empty() {
+        out.line("Keys of a lost range may be missing, have an older value, or be back although they were deleted.")?;
     }
     for LostSequences { first, last } in &repaired.lost_writes {
-        let number = |number: &Option<u64>, or: &str| number.map_or(or.to_owned(), |number| number.to_string());
-        let (first, last) = (number(first, "an unknown one"), number(last, "the end of the log"));
-        out.line(format!("lost: writes that were in the log alone, sequence numbers {first} to {last}"))?;
+        let numbers = match (first, last) {
+            (Some(first), Some(last)) => format!("{first} to {last}"),
+            (Some(first), None) => format!("{first} to the end of the log"),
+            (None, Some(last)) => format!("up to {last}"),
+            (None, None) => "not known".to_owned(),
+        };
+        out.line(format!("lost: writes that were in the log alone, sequence numbers {numbers}"))?;
     }
     for LostName { keyspace_id, now } in &repaired.lost_names {
-        out.line(format!("lost: the name of keyspace {keyspace_id}, which is called {now:?} now"))?;
+        out.line(format!("lost: the old name of keyspace {keyspace_id}. The keyspace is now called {now:?}"))?;
     }
     for SetAside { was, is } in &repaired.set_aside {
         match repaired.dry_run {
@@ -331,8 +344,8 @@ fn tell_repair(repaired: &Repaired, out: &mut Output) -> Result<(), Failure> {
     }
     let unknown = repaired.nothing_lost && repaired.without_manifest;
     out.line(match (repaired.dry_run, repaired.nothing_lost) {
-        (true, true) if unknown => "Nothing was changed. A repair would lose nothing that tables and log know of.",
-        (false, true) if unknown => "Repaired. Nothing is lost that tables and log know of.",
+        (true, true) if unknown => "Nothing was changed. In the tables and the log, a repair would lose nothing. Without a manifest, other losses cannot be seen.",
+        (false, true) if unknown => "Repaired. In the tables and the log, nothing is lost. Without a manifest, other losses cannot be seen.",
         (true, true) => "Nothing was changed. A repair would lose nothing.",
         (true, false) => "Nothing was changed. A repair would lose what is listed, and save the rest.",
         (false, true) => "Repaired. Nothing is lost.",

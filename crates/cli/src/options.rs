@@ -26,7 +26,7 @@ Exit codes:
 #[derive(Debug, Parser)]
 #[command(name = "situ", version, max_term_width = 100, after_help = EXIT_CODES)]
 pub(crate) struct Program {
-    /// Answer in JSON: one object, or one object a line. Errors and warnings go to standard error, as JSON, too
+    /// Write results as JSON, one object per line. Errors and warnings are JSON as well, on standard error
     #[arg(long, global = true)]
     pub(crate) json: bool,
     #[command(subcommand)]
@@ -168,13 +168,14 @@ pub(crate) struct ServeOptions {
     /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
-    /// Memory for cached blocks, indexes and filters. Memtables take up to 256M more
+    /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
+    /// waiting writes, merges, and the cache of a raw fast disk
     #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]
     pub(crate) memory: u64,
     /// Threads that serve connections, 1 to 1024 [default: one for each core]
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
-    /// Connections at a time. The server answers a further one with an error and closes it
+    /// Largest number of open connections. The server refuses a further connection with an error
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
     /// Close connections that have sent nothing for so many seconds. 0 closes none
@@ -311,7 +312,7 @@ pub(crate) struct Range {
     /// End before this key
     #[arg(long, value_name = "KEY")]
     pub(crate) to: Option<OsString>,
-    /// Take at most so many entries
+    /// Largest number of entries
     #[arg(short = 'n', long, value_name = "NUMBER")]
     pub(crate) limit: Option<u64>,
 }
@@ -366,7 +367,7 @@ pub(crate) struct LoadOptions {
     /// File to read. - is standard input
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
-    /// Format of the file [default: what its name ends in, or jsonl]
+    /// Format of the file [default: the extension of the file name; jsonl if there is none]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
     /// Entries of one batch, 1 to 1000000. A batch also ends at 1 MiB
@@ -375,7 +376,7 @@ pub(crate) struct LoadOptions {
     /// Go on where an interrupted load of this file ended. Standard input and pipes cannot be resumed
     #[arg(long)]
     pub(crate) resume: bool,
-    /// Skip so many bad lines. One more ends the load with exit code 1
+    /// Number of bad lines to skip. The next bad line ends the load with exit code 1
     #[arg(long, value_name = "NUMBER", default_value_t = 0)]
     pub(crate) skip_bad: u64,
     /// Wait until the disk has a batch before the next one begins
@@ -399,7 +400,7 @@ pub(crate) struct DumpOptions {
     /// and so does its owner where the system permits it
     #[arg(short, long, value_name = "FILE", default_value = "-")]
     pub(crate) output: PathBuf,
-    /// Format of the file [default: what its name ends in, or jsonl]
+    /// Format of the file [default: the extension of the file name; jsonl if there is none]
     #[arg(short, long)]
     pub(crate) format: Option<Format>,
     /// Write memcached items as the store holds them, with their header, for `load --stored`. Implies --keyspace items
@@ -530,8 +531,8 @@ pub(crate) struct DiskDrainOptions {
 /// last 64 KiB holds anything but zeros: file systems and partition tables have their marks there. It does not notice data
 /// that lies only between the two.
 ///
-/// A file can take the place of a device, if it has its size already: `fallocate -l 20G FILE` makes one. If its file system
-/// has no room for all of the file, the command refuses it.
+/// The device can be a file of the final size; `fallocate -l 20G FILE` makes such a file. The command refuses a file for
+/// which the file system has too little space.
 ///
 /// An NVMe namespace has two names. The store reaches /dev/nvme1n1 through the kernel's block layer. It reaches /dev/ng1n1
 /// by commands that are passed through to the drive. The name that is given, here and to `situ disk add`, decides. A mounted
@@ -597,9 +598,9 @@ pub(crate) struct VerifyOptions {
 
 /// Make a damaged store usable again, and say exactly what is lost.
 ///
-/// The repair keeps every sound table, and every sound block of a damaged table. It deletes nothing: it sets files that it
-/// could not use whole aside, under other names. It leaves a sound store as it is. With --dry-run the exit code is 4 if there
-/// is something to repair.
+/// The repair keeps every sound table, and every sound block of a damaged table. It renames each file that it cannot use as
+/// it is (to NUMBER.damaged), and keeps it. It deletes no file that holds data which the repaired store lacks. It leaves a
+/// sound store as it is. With --dry-run the exit code is 4 if there is something to repair.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ repair --dry-run\n  situ repair /var/lib/situ --json")]
 pub(crate) struct RepairOptions {
@@ -608,7 +609,7 @@ pub(crate) struct RepairOptions {
     /// Change nothing, and say what a repair would do and lose
     #[arg(long)]
     pub(crate) dry_run: bool,
-    /// Give the fast disk up, with everything that lies on it alone
+    /// Repair without the fast disk. All data that lies only on the fast disk is lost
     #[arg(long, conflicts_with = "fast_disk")]
     pub(crate) without_fast_disk: bool,
     /// Path of the fast disk, if it has moved or the store has lost its path [default: where it was last]
@@ -629,7 +630,7 @@ pub(crate) struct CompactOptions {
     pub(crate) keyspace: Option<String>,
 }
 
-/// Measure the store with db_bench's and YCSB's workloads.
+/// Measure the store with the workloads of db_bench and YCSB, and with a social graph in the manner of LinkBench.
 ///
 /// The benchmark makes a store of its own in --directory. It removes the store at the end, or when Ctrl-C ends it; with
 /// --keep the store stays. Counts accept k, m and g (powers of 1000), sizes accept K, M and G (powers of 1024).

@@ -254,11 +254,12 @@ fn told(event: &StoreEvent) -> Option<String> {
         StoreEvent::JobFailed { job, error } => format!("{job} failed and will be tried again: {error}"),
         StoreEvent::JobRecovered { job } => format!("{job} has succeeded after it had failed"),
         StoreEvent::CompactionPostponed { keyspace, from_level, to_level, rest, error, .. } => format!(
-            "{keyspace}: the compaction of level {from_level} into {to_level} rests for {} and others go on: {error}",
+            "{keyspace}: the compaction of level {from_level} into {to_level} failed and waits {} before the next attempt; other \
+             compactions go on: {error}",
             text::age(rest.as_secs())
         ),
         StoreEvent::DamageFound { error, .. } => format!(
-            "damage found: {error}. Reads of it answer SERVER_ERROR, the rest is served. Stop the server and run `situ repair`, \
+            "damage found: {error}. Reads of damaged data fail (SERVER_ERROR); all other requests work. Stop the server and run `situ repair`, \
              or restore a backup."
         ),
         StoreEvent::Failed { error } => format!("the store takes no more writes: {error}"),
@@ -293,7 +294,9 @@ mod tests {
         };
         let told = told(&postponed).unwrap();
         assert!(
-            told.starts_with("items: the compaction of level 1 into 2 rests for 5 min and others go on: "),
+            told.starts_with(
+                "items: the compaction of level 1 into 2 failed and waits 5 min before the next attempt; other compactions go on: "
+            ),
             "{told}"
         );
     }

@@ -22,10 +22,10 @@ pub(crate) enum Encoding {
 /// The options that choose an [`Encoding`].
 #[derive(Debug, Clone, Copy, Args)]
 pub(crate) struct EncodingOptions {
-    /// Read and show keys and values in hexadecimal
+    /// Keys and values, on the command line and in the output, are in hexadecimal
     #[arg(long, conflicts_with = "base64")]
     hex: bool,
-    /// Read and show keys and values in base64
+    /// Keys and values, on the command line and in the output, are in base64
     #[arg(long)]
     base64: bool,
 }

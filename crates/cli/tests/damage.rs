@@ -93,13 +93,19 @@ fn a_name_that_no_file_has_any_more_is_told_as_lost() {
     let manifest = manifest(at);
     fs::remove_file(manifest.with_extension("copy")).unwrap();
     fs::remove_file(manifest).unwrap();
+    let found = situ(at, &["verify"]);
+    let unchecked = "! tables and logs were not checked, because the manifest cannot be read";
+    assert!(found.code == 4 && found.text().contains(unchecked), "{found:?}");
     let planned = situ(at, &["repair", "--dry-run", "--json"]).json();
     assert_eq!(
         (planned["nothing_lost"].as_bool(), planned["lost_names"][0]["keyspace_id"].as_u64()),
         (Some(false), Some(3))
     );
     let repaired = situ(at, &["repair"]).done().text();
-    assert!(repaired.contains("lost: the name of keyspace 3, which is called \"keyspace-3\" now"), "{repaired}");
+    assert!(
+        repaired.contains("lost: the old name of keyspace 3. The keyspace is now called \"keyspace-3\""),
+        "{repaired}"
+    );
     assert!(!repaired.contains("Nothing is lost") && !repaired.contains("lost: writes"), "{repaired}");
     for (keyspace, name) in [("one", "one"), ("two", "two"), ("keyspace-3", "log")] {
         assert_eq!(situ(at, &["get", "-k", keyspace, "key"]).done().text(), format!("{name}'s value\n"));

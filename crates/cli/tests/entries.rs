@@ -171,7 +171,7 @@ fn writers_exclude_each_other_and_readers_work_beside_them() {
         let refused = situ(at, arguments);
         assert_eq!(refused.code, 1, "{arguments:?}");
         assert!(refused.stderr.contains("another process has the store open"), "{}", refused.stderr);
-        assert!(refused.stderr.contains("get, scan, dump and inspect work beside it"), "{}", refused.stderr);
+        assert!(refused.stderr.contains("get, scan, dump and inspect work while it runs"), "{}", refused.stderr);
     }
     assert_eq!(situ(at, &["get", "-k", "other", "k"]).done().text(), "v\n");
     // Items are shown as clients see them, or as they are stored.
@@ -277,7 +277,7 @@ fn a_missing_file_is_told_from_a_missing_store() {
     let missing = situ(at, &["get", "key"]);
     assert_eq!(missing.code, 1);
     assert!(!missing.stderr.contains("make a store there"), "{}", missing.stderr);
-    for part in [".table does not exist", "do the same again", "`situ verify situ-data`"] {
+    for part in [".table does not exist", "run the command again", "`situ verify situ-data`"] {
         assert!(missing.stderr.contains(part), "{part} in {}", missing.stderr);
     }
 }

@@ -58,7 +58,7 @@ impl Drop for Closed<'_> {
 fn not_removed(error: Error) -> Error {
     Error::Disks(format!(
         "a file that nobody needs any more cannot be removed, and until it is the fast disk does not become empty: {error}. The \
-         store uses the disk on; mend the cause, and drain it again"
+         store still uses the disk. Remove the cause, and drain the disk again"
     ))
 }
 

@@ -13,7 +13,7 @@ pub enum Error {
     /// The disk, or what was found on it. The text names file, place and cure.
     Storage(storage::Error),
     /// The store takes no writes since a write or sync of its log or manifest failed; reads still work.
-    /// Close it, mend the cause, open it again.
+    /// Close it, remove the cause, open it again.
     Failed {
         /// The first failure.
         cause: Box<storage::Error>,
@@ -143,8 +143,8 @@ impl fmt::Display for Error {
             Error::Storage(e) => e.fmt(f),
             Error::Failed { cause } => write!(
                 f,
-                "the store takes no more writes because of an earlier failure ({cause}); \
-                 mend the cause, then close and open the store again"
+                "the store takes no writes since an earlier failure: {cause}. Reads still work. Remove the cause, then close and \
+                 open the store again"
             ),
             Error::ReadOnly => f.write_str("the store is open read-only; open it for writing to change it"),
             Error::Closed => f.write_str("the store is closed"),
@@ -158,13 +158,13 @@ impl fmt::Display for Error {
             Error::KeyspaceDropped { name } => write!(f, "the keyspace {name:?} has been dropped"),
             Error::TooManyWaiting { waiting_bytes } => write!(
                 f,
-                "{waiting_bytes} bytes of asynchronous writes wait for the store to take them already; await some of \
-                 their futures before writing more"
+                "the write was refused: {waiting_bytes} bytes of asynchronous writes already wait. Await some of their futures, \
+                 then write again"
             ),
             Error::Level0Full { keyspace, tables, cause } => write!(
                 f,
-                "the keyspace {keyspace:?} takes no writes: its level 0 has {tables} tables, as many as it may, and \
-                 compacting them fails ({cause}); mend the cause and compact the keyspace, or wait until that is tried again"
+                "the keyspace {keyspace:?} takes no writes: level 0 is full ({tables} tables), and its compaction fails: {cause}. \
+                 Remove the cause, then compact the keyspace or wait for the next attempt"
             ),
             Error::Conflict { keyspace, key } => write!(
                 f,
@@ -174,7 +174,7 @@ impl fmt::Display for Error {
             ),
             Error::LockTimeout { wait, waited_ms } => write!(
                 f,
-                "no lock within {waited_ms} ms: {wait}; try again, or roll back and run the transaction again"
+                "no lock within {waited_ms} ms: {wait}. Repeat this operation, or roll the transaction back and run it again"
             ),
             Error::Deadlock { cycle } => {
                 f.write_str("a deadlock: ")?;
@@ -185,18 +185,18 @@ impl fmt::Display for Error {
             }
             Error::TransactionTooLarge { bytes, bytes_max } => write!(
                 f,
-                "the transaction would take {bytes} bytes of memory and may take {bytes_max}; commit smaller parts, or \
-                 give it more (TransactionOptions::bytes_max)"
+                "the transaction needs {bytes} bytes of memory, and the limit is {bytes_max}. Commit smaller parts, or raise the \
+                 limit (TransactionOptions::bytes_max)"
             ),
             Error::TooManyLocks { locks, locks_max } => write!(
                 f,
-                "transactions hold {locks} locks and may hold {locks_max}; commit or roll back some of them, or allow \
-                 more (Options::transaction_locks_max)"
+                "no lock was given: all transactions together hold {locks} locks, and the limit is {locks_max}. Commit or roll \
+                 back some transactions, or raise the limit (Options::transaction_locks_max)"
             ),
             Error::Changed { location } => write!(
                 f,
-                "the store in {location} changes faster than it can be read, as another process writes to it; try again, or when \
-                 less is written"
+                "another process changed the store in {location} during every attempt to read it. Try again, if need be when \
+                 fewer writes run"
             ),
             Error::Invalid(text) | Error::Existence(text) | Error::Disks(text) => f.write_str(text),
         }

@@ -232,9 +232,9 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             && access.repairs()
         {
             return Err(Error::Disks(format!(
-                "{damage}; so it is not known where the store's fast disk is. Name it (`situ repair --fast-disk PATH`, \
-                 `RepairOptions::fast_disk`), and nothing is lost. Only if the store has none, or it is lost for good, \
-                 repair without it (`situ repair --without-fast-disk`; with `--dry-run` that says what would be lost)"
+                "{damage}; so it is not known where the store's fast disk is. To keep everything, run `situ repair --fast-disk \
+                 PATH` (`RepairOptions::fast_disk`), and nothing is lost. Only if the store has no fast disk, or the disk is lost \
+                 for good, run `situ repair --without-fast-disk`. With `--dry-run` the command only shows what would be lost"
             )));
         }
         return match judge(known?, &capacity.location(), None)? {
@@ -315,8 +315,8 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             } else {
                 format!(
                     "{at} is not the fast disk of the store in {home}: there is no store's file on it. Name the disk that the store \
-                     has; only if it has none, or that is lost for good, repair it without (`situ repair --without-fast-disk {home}`; \
-                     with `--dry-run` that says what would be lost)"
+                     has. Only if the store has no fast disk, or the disk is lost for good, run `situ repair --without-fast-disk \
+                     {home}`. With `--dry-run` the command only shows what would be lost"
                 )
             };
             return Err(Error::Disks(text));
@@ -611,14 +611,14 @@ fn unusable(home: &str, at: &str, error: Error, access: Access) -> Error {
         return error;
     }
     let lost = if access.repairs() {
-        " Only if the disk is lost for good, repair without it (`situ repair --without-fast-disk`; with `--dry-run` that \
-         says what would be lost)."
+        " Only if the disk is lost for good, run `situ repair --without-fast-disk`. With `--dry-run` the command only shows \
+         what would be lost."
     } else {
         ""
     };
     Error::Disks(format!(
         "the fast disk of the store in {home} was at {at} when the store was opened last, and what is there cannot be used: \
-         {error}. Do not format it: it may have the newest writes. Mend the cause (a missing right, a device that fails, \
+         {error}. Do not format it: it may have the newest writes. Remove the cause (a missing right, a device that fails, \
          another device under this name; `situ disk check` reads the metadata of a Situ disk), or name the disk's place if \
          it has moved (`--fast-disk PATH`).{lost}"
     ))

@@ -237,12 +237,12 @@ impl fmt::Display for StoreEvent {
             StoreEvent::JobRecovered { job } => write!(f, "{job} works again"),
             StoreEvent::CompactionPostponed { keyspace, from_level, to_level, rest, error, .. } => write!(
                 f,
-                "{keyspace}: compacting level {from_level} into {to_level} failed and rests for {rest:.0?}: {error}"
+                "{keyspace}: compacting level {from_level} into {to_level} failed and waits {rest:.0?} before the next attempt: {error}"
             ),
             StoreEvent::DamageFound { error, .. } => write!(
                 f,
-                "damage found: {error}; what lies there cannot be read, the rest is served; close the store and run \
-                 `situ repair`, or restore a backup"
+                "damage found: {error}. Reads of damaged data fail; all other operations work. Close the store and run `situ \
+                 repair`, or restore a backup"
             ),
             StoreEvent::PlacementChanged { before, after, reason } => {
                 write!(f, "new tables of levels below {after} go to the fast disk (before, below {before}): {reason}")
@@ -297,7 +297,7 @@ mod tests {
             [
                 "k: flushing 2 entries, 300 bytes in memory",
                 "k: writers wait, all 4 memtables are full",
-                "k: compacting level 0 into 6 failed and rests for 8s: the store is closed",
+                "k: compacting level 0 into 6 failed and waits 8s before the next attempt: the store is closed",
             ]
         );
     }

@@ -195,7 +195,9 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         }
         Some(number) => {
             let found = manifest::read(&*volume, number)?;
-            damages = found.damages;
+            // A copy that this user may not read is not damaged.
+            let unread = found.copy_unread.filter(|error| !error.is_permission_denied());
+            damages = found.damages.into_iter().chain(unread).collect();
             State::replay(found.edits, &source).map_err(|text| {
                 let name = FileName::Manifest(number);
                 Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
@@ -331,8 +333,7 @@ impl State {
             if !missing.iter().any(|m| m.name == name) {
                 let is_older = |name: &FileName| matches!(name, FileName::Log(later) if *later > number);
                 let newer = if what == FILE && lengths.keys().any(is_older) {
-                    "; as later ones are there, this may be an older copy of the store in the place of a newer one, which is to be \
-                     brought back then"
+                    ". Later log files exist: this directory may be an older copy of the store. If so, bring the newer copy back"
                 } else {
                     ""
                 };

@@ -19,9 +19,9 @@
 //! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
 //!
 //! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
-//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. Only those
-//! that the log is replayed into on a fast disk have their own names at once, and one that is left while others are missing makes
-//! the next try a rebuild. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. A crash
+//! between their renaming and the manifest leaves tables that no manifest names. If files are missing as well, the next try
+//! is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
 //!
 //! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
 //! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
@@ -181,6 +181,8 @@ struct Ranked {
     state: State,
     /// What is damaged in the manifest or in its copy, and whole in the other one.
     mended: Vec<StorageError>,
+    /// Why the copy could not be read.
+    copy_unread: Option<StorageError>,
 }
 
 impl Ranked {
@@ -342,6 +344,9 @@ impl Repair {
             for error in best.mended {
                 self.damage(FileName::Manifest(best.number), error)?;
             }
+            if let Some(error) = best.copy_unread {
+                self.damage(FileName::ManifestCopy(best.number), error)?;
+            }
             return Ok(Basis::Manifest(best.state));
         }
         self.report.rebuilt = true;
@@ -379,7 +384,7 @@ impl Repair {
             let found = format!("one in which {gone} and {}", counted(strangers, "is not named", "are not named"));
             wrong(whole, "last edits", "a state that fits the files", found)
         });
-        Ok((Ranked { number, missing, state, mended: found.damages }, unfit))
+        Ok((Ranked { number, missing, state, mended: found.damages, copy_unread: found.copy_unread }, unfit))
     }
 
     /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.

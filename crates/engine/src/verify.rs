@@ -74,7 +74,8 @@ pub struct VerifyReport {
     pub damages: Vec<Damage>,
     /// Damages found and not kept, because there are too many.
     pub damages_left_out: u64,
-    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file.
+    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what was not
+    /// checked, and why.
     pub warnings: Vec<String>,
     /// Files that nothing needs; the next open removes them.
     pub orphans: Vec<FileName>,
@@ -87,6 +88,12 @@ impl VerifyReport {
     pub fn is_sound(&self) -> bool {
         self.damages.is_empty() && self.damages_left_out == 0
     }
+
+    /// Without what is damaged, nobody knows which disks hold the store's files.
+    fn of_disks(damage: Damage) -> VerifyReport {
+        let unchecked = format!("manifest, tables and logs were not checked, because {} is damaged", damage.file);
+        VerifyReport { damages: vec![damage], warnings: vec![unchecked], ..VerifyReport::default() }
+    }
 }
 
 impl fmt::Display for VerifyReport {
@@ -96,7 +103,9 @@ impl fmt::Display for VerifyReport {
         writeln!(f, "{files} files, {bytes} bytes and {entries} entries checked: {count} damages")?;
         damages.iter().try_for_each(|damage| writeln!(f, "damage: {damage}"))?;
         self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))?;
-        self.orphans.iter().try_for_each(|orphan| writeln!(f, "orphan: {orphan} (the next open removes it)"))
+        self.orphans
+            .iter()
+            .try_for_each(|orphan| writeln!(f, "orphan: {orphan} (the next opening for writing removes it)"))
     }
 }
 
@@ -109,7 +118,7 @@ pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(Ve
     let given = match given(directory, None, &Env::system(), false, Access::Read) {
         // The metadata of the fast disk.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
-            return Ok(VerifyReport { damages: vec![*damage], ..VerifyReport::default() });
+            return Ok(VerifyReport::of_disks(*damage));
         }
         given => given?,
     };
@@ -144,7 +153,7 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
     let joined = match join(given, env, Access::Read) {
         // DISKS or MEMBER: without them nobody knows what else there is to read.
         Err(Error::Storage(StorageError::Corruption(damage))) => {
-            return Ok(VerifyReport { damages: vec![*damage], ..VerifyReport::default() });
+            return Ok(VerifyReport::of_disks(*damage));
         }
         joined => joined?,
     };
@@ -175,11 +184,18 @@ fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgres
             verifier.order(keyspace, &unsound);
         }
         verifier.logs(&state);
-    }
-    if let Some(refused) = verifier.refused {
-        return Err(refused.into());
+    } else {
+        let text = "tables and logs were not checked, because the manifest cannot be read";
+        verifier.report.warnings.push(text.to_owned());
     }
     let mut report = verifier.report;
+    if let Some(refused) = verifier.refused {
+        // A file that nobody could look at must not hide what is wrong with the others.
+        if report.is_sound() {
+            return Err(refused.into());
+        }
+        report.warnings.push(format!("not everything was checked: {refused}"));
+    }
     report.duration = env.clock.now().saturating_sub(started);
     Ok(report)
 }
@@ -312,6 +328,9 @@ impl Verifier<'_> {
         };
         for error in found.damages {
             self.fail(name, error);
+        }
+        if let Some(error) = found.copy_unread {
+            self.fail(FileName::ManifestCopy(number), error);
         }
         self.read(name, found.bytes);
         if let Some(bytes) = found.copy_bytes {

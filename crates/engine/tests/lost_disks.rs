@@ -188,7 +188,7 @@ fn a_disks_that_knows_of_no_fast_disk_is_not_believed_against_the_manifest() {
     std::fs::write(home.join("DISKS"), older).unwrap();
     let before = contents(&[home, &again]);
     for text in [refused(builder(None).open(home)), refused(repair_directory(home, repair_with(None)))] {
-        assert!(text.contains("move it away first") && text.contains("situ repair --fast-disk PATH"), "{text}");
+        assert!(text.contains("Rename DISKS before") && text.contains("situ repair --fast-disk PATH"), "{text}");
     }
     assert!(contents(&[home, &again]) == before, "something was changed");
     std::fs::rename(home.join("DISKS"), root.path().join("moved away")).unwrap();

@@ -166,7 +166,7 @@ fn what_a_dead_fast_disk_had_is_named_and_the_rest_goes_on() {
     let how =
         |dry_run| RepairOptions { dry_run, without_fast_disk: true, options: small(), ..RepairOptions::default() };
     let plan = repair_directory(home, how(true)).unwrap();
-    assert!(refused(builder(None).open(home)).contains("not there"), "a dry run changes nothing");
+    assert!(refused(builder(None).open(home)).contains("not found"), "a dry run changes nothing");
     let report = repair_directory(home, how(false)).unwrap();
     assert_eq!(plan.lost_ranges, report.lost_ranges);
     assert!(!report.lost_writes.is_empty(), "the log is gone: {report}");

@@ -101,9 +101,9 @@ impl Users {
             users.push(User { name: name.to_vec(), password: password.to_vec() });
         }
         match users.len() {
-            0 => Err("it names no users; write a line user:password".to_owned()),
+            0 => Err("the file has no user; add a line user:password".to_owned()),
             1..=USERS_MAX => Ok(Users(users)),
-            count => Err(format!("it names {count} users, and {USERS_MAX} is the most")),
+            count => Err(format!("the file has {count} users, and the limit is {USERS_MAX}")),
         }
     }
 
@@ -169,7 +169,7 @@ mod tests {
         assert!(why(":b\n").contains("line 1: a user"));
         assert!(why("a:\n").contains("line 1: a user"));
         assert!(why("a:b c\n").contains("line 1 has a space"));
-        assert!(why("\n\n").contains("names no users"));
+        assert!(why("\n\n").contains("has no user"));
         assert!(why(&"a:b\n".repeat(65)).contains("65 users"));
         assert!(why(&format!("a:{}", "b".repeat(251))).contains("1 to 250 bytes"));
         assert!(!why("user:b c").contains("user:b"), "no password is shown");

@@ -149,7 +149,7 @@ fn damage_found(first: &Damage, files: usize) -> String {
         files => format!("; damage was found in {} more files", files - 1),
     };
     format!(
-        "{first}{others}. Reads of damaged data fail, the rest is served. Stop the server and run `situ repair`, or restore a \
+        "{first}{others}. Reads of damaged data fail (SERVER_ERROR); all other requests work. Stop the server and run `situ repair`, or restore a \
          backup."
     )
 }
@@ -315,13 +315,18 @@ impl Engine for StoreEngine {
             ("snapshots", "Live snapshots.", properties.snapshots as f64),
             (
                 "write_limit_bytes_per_second",
-                "Bytes a second that writers are held to; 0 if they are not.",
+                "Write rate limit in bytes per second; 0 if there is no limit.",
                 properties.write_limit_bytes_per_s.unwrap_or(0) as f64,
             ),
             (
                 "damaged_files",
                 "Files in which damage was found since the store was opened.",
                 properties.damaged_files.len() as f64,
+            ),
+            (
+                "mended_damages",
+                "Damages of one copy of the manifest that the other copy made good when the store was opened.",
+                properties.mended.len() as f64,
             ),
             ("failed", "1 if the store takes no writes.", f64::from(u8::from(properties.failure.is_some()))),
             (
@@ -376,7 +381,11 @@ fn placement_metrics(placement: &PlacementProperties, out: &mut dyn FnMut(Metric
         ("tables_spilled", "Tables for which the fast disk had no room.", placement.tables_spilled),
         ("log_files_spilled", "Log files for which the fast disk had no room.", placement.log_files_spilled),
         ("tables_promoted", "Tables copied to the fast disk because they are read often.", placement.tables_promoted),
-        ("tables_demoted", "Tables copied back because they are not any more.", placement.tables_demoted),
+        (
+            "tables_demoted",
+            "Tables copied back to the capacity disk because they are no longer read often.",
+            placement.tables_demoted,
+        ),
         ("fast_disk_write_failures", "Tables that the fast disk failed to write.", placement.fast_write_failures),
     ];
     for (name, help, value) in gauges {

@@ -224,8 +224,7 @@ impl Load<'_> {
             return Err(Failure::new(what, why).cure("load it from its beginning, without --resume"));
         }
         if mark.lossy_repair != self.mark.lossy_repair {
-            let why = "a repair of the store has lost something since this load began, and nobody knows whether entries of the \
-                       file are among it";
+            let why = "a repair has lost data of the store since this load began; entries of this file may be lost";
             return Err(Failure::new(what, why).cure("load the file again from its beginning, without --resume"));
         }
         self.mark = mark;

@@ -118,7 +118,7 @@ fn one_opener_has_the_right_to_write() {
     for second in [device.lock(), other.lock()] {
         let error = second.unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
-        assert!(error.to_string().contains("locked by another"), "{error}");
+        assert!(error.to_string().contains("this process has"), "{error}");
     }
     drop(lock);
     other.lock().unwrap();

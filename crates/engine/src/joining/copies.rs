@@ -35,11 +35,10 @@ pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> 
         return Ok(());
     }
     Err(Error::Disks(format!(
-        "the store in {place} is a copy of the one in {was}, which has its fast disk at {at}. What is written through one of them \
-         takes the log and the tables there away from the other; nothing was changed. To use the copy beside the other store, \
-         copy the fast disk as well and name that copy (`--fast-disk PATH`). To go on with the copy in the other's place, \
-         rename the directory {was} first. A copy that is not wanted is removed as a directory. Before the next copy, drain the \
-         fast disk: a home alone can be copied when the store is closed"
+        "the store in {place} is a copy of the one in {was}. Both would use the fast disk at {at}, and a write through one \
+         would destroy data of the other. Nothing was changed. To use both stores, copy the fast disk and open {place} with the \
+         new disk (`--fast-disk PATH`). To let {place} replace {was}, rename the directory {was} first. If you do not need the \
+         copy, delete the directory {place}. Next time, drain the fast disk, close the store, and then copy the directory"
     )))
 }
 
@@ -53,9 +52,9 @@ pub(super) fn refuse_addition(place: Option<&str>, known: Option<&Home>, member:
     }
     let place = place.unwrap_or_default();
     Err(Error::Disks(format!(
-        "{at} is the fast disk of the store in {was}, which does not open without it; the one in {place} is a copy of that store, from \
-         before it had the disk (both are {}). Nothing was changed. Give the copy a disk of its own. If {was} is to let go of \
-         this one, drain it there (`situ disk drain {was}`): everything on it goes home first",
+        "{at} is the fast disk of the store in {was}, and that store needs it. The store in {place} is an older copy of it \
+         (both have the id {}). Nothing was changed. Give {place} another disk. To free {at}, run `situ disk drain {was}`, which \
+         moves all its files to {was}",
         member.store
     )))
 }

@@ -27,12 +27,12 @@ use std::sync::Arc;
 pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
     let lies = match what_lies_on_it(given, env) {
         Ok(text) => text,
-        Err(error) => format!("What lies on it is not known: {error}."),
+        Err(error) => format!("Situ could not find out what the fast disk holds: {error}."),
     };
     Error::Disks(format!(
-        "the store in {} has a fast disk, which was not given or is not there.{} {lies} Open the store with that disk, by \
-         its name if it has moved; if it is lost, repair the store without it (`situ repair --without-fast-disk`), which \
-         goes on with what the capacity disk holds and says what is gone",
+        "the store in {} needs its fast disk, but the disk was not given or not found.{} {lies} If the disk has moved, open \
+         the store with its new path (`--fast-disk PATH`). If the disk is lost, run `situ repair --without-fast-disk`. The \
+         repair keeps what the capacity disk holds and lists what is lost",
         given.capacity.location(),
         last_seen(home)
     ))
@@ -48,7 +48,7 @@ fn in_force(given: &Given, env: &Env) -> Result<Option<State>> {
 
 /// What the manifest says to be on the fast disk, in a sentence or two.
 fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
-    let Some(state) = in_force(given, env)? else { return Ok("Nothing but an empty log lies on it.".to_owned()) };
+    let Some(state) = in_force(given, env)? else { return Ok("The fast disk holds only an empty log.".to_owned()) };
     let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
     for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {
         if file.meta.volume == FAST {
@@ -56,16 +56,21 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
             (*tables, *bytes) = (*tables + 1, *bytes + file.meta.bytes);
         }
     }
-    let tables: Vec<String> =
-        levels.iter().map(|(level, (tables, bytes))| format!("{tables} of level {level} with {bytes} bytes")).collect();
+    let tables: Vec<String> = levels
+        .iter()
+        .map(|(level, (tables, bytes))| {
+            let plural = if *tables == 1 { "" } else { "s" };
+            format!("{tables} table{plural} of level {level} ({bytes} bytes)")
+        })
+        .collect();
     let first = state.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0);
     let logs = needed_logs(&state, given.capacity.list()?.iter().map(|file| file.name));
     let log = match first {
-        Some(first) if !logs.contains(&first) => "the log, with every write that is in no table yet,",
-        _ => "no part of the log that is needed",
+        Some(first) if !logs.contains(&first) => "the log (the writes that are not in a table yet)",
+        _ => "no log file that the store needs",
     };
-    let tables = if tables.is_empty() { "no tables".to_owned() } else { format!("tables: {}", tables.join(", ")) };
-    Ok(format!("On it are {log} and {tables}."))
+    let tables = if tables.is_empty() { "no tables".to_owned() } else { tables.join(", ") };
+    Ok(format!("The fast disk holds {log} and {tables}."))
 }
 
 /// What is damaged if a fast disk says that it is the store's, and the home has no DISKS.
@@ -171,28 +176,30 @@ fn may_have_fast_disk(home: &dyn Volume, state: &State, files: &[FileMeta]) -> R
 fn refusal(given: &Given, lost: Lost, known: Option<&Home>) -> Error {
     let home = given.capacity.location();
     let disks = match known {
-        None => "the file DISKS, which says where that disk is, is not at home any more",
+        None => "The file DISKS, which says where that disk is, is missing in the home.",
         Some(_) => {
-            "the file DISKS says that it has none: it is an older one, or was written by a drain that failed; move it away first"
+            "The file DISKS says that the store has no fast disk. DISKS is an old version, or a failed drain wrote it. Rename \
+             DISKS before you do anything else."
         }
     };
     let (what, if_not) = match lost {
         Lost::Table(table) => {
-            let what =
-                format!("the store in {home} has a fast disk, on which the manifest has {table} for one, and {disks}");
+            let what = format!(
+                "the store in {home} needs a fast disk: the manifest says that {table}, among others, lies on it. {disks}"
+            );
             (what, "the disk is lost for good")
         }
         Lost::Log(log) => {
             let what = format!(
-                "the store in {home} needs {log}, which is not at home. If the store has a fast disk, that log file may be \
-                 there, and {disks}"
+                "the store in {home} needs {log}, which is missing in the home. If the store has a fast disk, that log file may \
+                 be there. {disks}"
             );
-            (what, "the store has no fast disk, or it is lost for good,")
+            (what, "the store has no fast disk, or the disk is lost for good")
         }
     };
     Error::Disks(format!(
-        "{what}. Nothing was changed. Name the disk to a repair, `situ repair --fast-disk PATH {home}`: it writes DISKS again, and \
-         nothing is lost. Only if {if_not} repair without it (`situ repair --without-fast-disk {home}`; with `--dry-run` that \
-         says what would be lost)"
+        "{what} Nothing was changed. To keep everything, run `situ repair --fast-disk PATH {home}`: the repair writes DISKS \
+         again, and nothing is lost. Only if {if_not}, run `situ repair --without-fast-disk {home}`. With `--dry-run` the \
+         command only shows what would be lost"
     ))
 }

@@ -44,12 +44,17 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);
     let state = State::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
     if !was_named && !home_lacks_a_file(home, &state).map_err(text)? {
-        return Err("the home has all that the store needs, and no file DISKS".to_owned());
+        return Err(
+            "the store is complete without this disk: the home has all that the store needs, and no file DISKS"
+                .to_owned(),
+        );
     }
     let files = volume.list().map_err(text)?;
     if is_whole && let Some(missing) = state.missing_files(&files).first() {
         let (name, expected, found) = (missing.name, &missing.expected, &missing.found);
-        return Err(format!("the store needs {name} ({expected}), and on the disk and at home there is {found}"));
+        return Err(format!(
+            "the store needs {name} ({expected}), but neither the fast disk nor the home has it as expected: found {found}"
+        ));
     }
     let tables = state.keyspaces.values().flat_map(|keyspace| keyspace.version.files());
     let mut on_disk = tables.filter(|(_, file)| file.meta.volume == FAST).peekable();
@@ -58,18 +63,18 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
         return known
             .next()
             .map(drop)
-            .ok_or_else(|| "none of the tables on it is one that the manifest describes".to_owned());
+            .ok_or_else(|| "none of the tables on the fast disk is one that the manifest describes".to_owned());
     }
     if !is_whole {
-        return Err("what can be read of the manifest names no table on it".to_owned());
+        return Err("what can be read of the manifest names no table on the fast disk".to_owned());
     }
     let is_table = |name: &FileName| matches!(name, FileName::Table(_));
     if let Some(name) = files.iter().map(|file| file.name).filter(is_table).find(|name| disks.disk_of(*name) == FAST) {
-        return Err(format!("the manifest names no table on it, and {name} is there"));
+        return Err(format!("the manifest names no table on the fast disk, and {name} is there"));
     }
     let logs = needed_logs(&state, files.iter().map(|file| file.name));
     if !logs.iter().any(|number| disks.disk_of(FileName::Log(*number)) == FAST) {
-        return Err("nothing that the store needs is on it".to_owned());
+        return Err("nothing that the store needs is on the fast disk".to_owned());
     }
     log_goes_on(&volume, &logs, &state)
 }
@@ -79,7 +84,7 @@ fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
     let why =
         match manifest::current(home).and_then(|number| number.map(|n| manifest::read_damaged(home, n)).transpose()) {
             Ok(Some(found)) => return Ok((found.edits, true)),
-            Ok(None) => "there is no CURRENT at home, which names the manifest".to_owned(),
+            Ok(None) => "the file CURRENT, which names the manifest, is missing in the home".to_owned(),
             Err(error) => error.to_string(),
         };
     let files = home.list().map_err(|error| error.to_string())?;
@@ -105,7 +110,8 @@ fn log_goes_on(volume: &Arc<dyn Volume>, logs: &[u64], state: &State) -> Result<
     let ends = state.last_sequence;
     if first > ends.saturating_add(1) || (state.closed.is_some() && last != ends) {
         return Err(format!(
-            "its log has the writes {first} to {last}, and those that the manifest knows end with {ends}"
+            "the log on the disk does not fit the manifest: the log has sequence numbers {first} to {last}, and the manifest ends \
+             at {ends}"
         ));
     }
     Ok(())

@@ -37,6 +37,8 @@ pub(crate) struct Found {
     pub(crate) copy_torn: Option<u64>,
     /// What is wrong in one of the two files and whole in the other.
     pub(crate) damages: Vec<Error>,
+    /// Why the copy could not be read, if it is there.
+    pub(crate) copy_unread: Option<Error>,
 }
 
 /// One of the two files.
@@ -74,7 +76,7 @@ pub(crate) fn read(volume: &dyn Volume, number: u64) -> Result<Found> {
     match copy {
         Ok(copy) => found(&manifest, Some(&copy), Vec::new()),
         Err(Error::NotFound { .. }) => found(&manifest, None, Vec::new()),
-        Err(error) => found(&manifest, None, vec![error]),
+        Err(error) => Ok(Found { copy_unread: Some(error), ..found(&manifest, None, Vec::new())? }),
     }
 }
 
@@ -98,7 +100,8 @@ fn found(manifest: &Read, copy: Option<&Read>, mut damages: Vec<Error>) -> Resul
     }
     let copy_bytes = copy.map(|(_, contents)| contents.len() as u64);
     let (bytes, whole_bytes) = (manifest.1.len() as u64, end as u64);
-    Ok(Found { edits, bytes, whole_bytes, copy_bytes, copy_torn: copy_torn.map(|at| at as u64), damages })
+    let copy_torn = copy_torn.map(|at| at as u64);
+    Ok(Found { edits, bytes, whole_bytes, copy_bytes, copy_torn, damages, copy_unread: None })
 }
 
 /// The edits of a damaged manifest that can still be read in one of its two files, in order; the frames between them are skipped.

@@ -120,7 +120,9 @@ impl Repair {
             let salvaged = self.report.tables_salvaged;
             let rescued = self.rescue(number, id, &name, None)?;
             if self.report.tables_salvaged > salvaged {
-                let note = format!("table {number} does not say which keyspace it is of; what is left is in {name:?}");
+                let note = format!(
+                    "table {number} does not name its keyspace. Its readable entries are now in the keyspace {name:?}"
+                );
                 self.report.notes.push(note);
                 names.insert(id, name);
                 found.extend(rescued.map(|meta| (id, meta)));
@@ -177,10 +179,17 @@ impl Repair {
             if !taken && !names.contains_key(&id) {
                 names.insert(id, name);
             } else if names.get(&id) != Some(&name) {
-                let note = format!(
-                    "keyspace {id} was called {name:?}, as a younger one is; perhaps it had been dropped, and its tables were not \
-                     removed yet"
-                );
+                let now = name_of(id, &names);
+                let note = if taken {
+                    format!(
+                        "keyspace {id} and a newer keyspace both have the name {name:?}. Keyspace {id} may have been dropped \
+                         before. Its tables are kept under the name {now:?}; drop that keyspace if you do not need it"
+                    )
+                } else {
+                    format!(
+                        "a table of keyspace {id} says that the keyspace is called {name:?}; the keyspace is now called {now:?}"
+                    )
+                };
                 self.report.notes.push(note);
             }
         }
@@ -214,12 +223,13 @@ impl Repair {
     }
 
     fn tell_what_is_not_known(&mut self, log: &LogSurvey) {
-        let text = "no manifest says which keyspaces and tables there were: of those that are not there any more, nothing is known";
+        let text = "no manifest is left: a keyspace, a table or a log file that was missing before cannot be named";
         self.report.notes.push(text.to_owned());
         // Tables do not say up to which write they go: compactions drop what is deleted, and let go of sequence numbers.
         if let Some(first) = log.first.filter(|first| *first > 1) {
             let text = format!(
-                "the log begins with sequence number {first}: older writes are in tables, unless a log file is missing, too"
+                "the log begins at sequence number {first}. Older writes should be in tables; if an older log file is missing, \
+                 its writes are lost"
             );
             self.report.notes.push(text);
         }

@@ -49,9 +49,11 @@ impl fmt::Display for LostRange {
             LossKind::Entries => "entries",
             LossKind::RangeDeletions => "range deletions",
         };
-        let end = self.end.as_ref().map_or("the last key".to_owned(), |end| end.escape_ascii().to_string());
+        let end = self.end.as_ref().map(|end| format!("up to, not including, {}", end.escape_ascii()));
+        let end = end.unwrap_or_else(|| "to the last key".to_owned());
         let LostRange { keyspace, table, begin, .. } = self;
-        write!(f, "{what} of table {table} in keyspace {keyspace:?}, from {} to {end}", begin.escape_ascii())
+        let begin = if begin.is_empty() { "the first key".to_owned() } else { begin.escape_ascii().to_string() };
+        write!(f, "{what} of keyspace {keyspace:?}, keys from {begin} {end} (table {table})")
     }
 }
 
@@ -75,9 +77,13 @@ impl LostWrites {
 
 impl fmt::Display for LostWrites {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let number = |n: Option<u64>, or: &str| n.map_or(or.to_owned(), |n| n.to_string());
-        let (first, last) = (number(self.first, "(unknown)"), number(self.last, "(the end of the log)"));
-        write!(f, "writes that were in the log only, sequence numbers {first} to {last}")
+        f.write_str("writes that were in the log alone, sequence numbers ")?;
+        match (self.first, self.last) {
+            (Some(first), Some(last)) => write!(f, "{first} to {last}"),
+            (Some(first), None) => write!(f, "{first} to the end of the log"),
+            (None, Some(last)) => write!(f, "up to {last}"),
+            (None, None) => f.write_str("not known"),
+        }
     }
 }
 
@@ -93,7 +99,7 @@ pub struct LostName {
 
 impl fmt::Display for LostName {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the name of keyspace {}, which is called {:?} now", self.id, self.now)
+        write!(f, "the old name of keyspace {}. The keyspace is now called {:?}", self.id, self.now)
     }
 }
 
@@ -160,6 +166,12 @@ impl fmt::Display for RepairReport {
         }
         self.damages.iter().try_for_each(|damage| writeln!(f, "damage: {damage}"))?;
         self.lost_ranges.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
+        if !self.lost_ranges.is_empty() {
+            writeln!(
+                f,
+                "Keys of a lost range may be missing, have an older value, or be back although they were deleted."
+            )?;
+        }
         self.lost_writes.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
         self.lost_names.iter().try_for_each(|lost| writeln!(f, "lost: {lost}"))?;
         match (self.nothing_lost(), self.without_manifest) {

@@ -164,7 +164,9 @@ fn the_page_lays_header_and_footer_out_as_the_code_does() {
 #[test]
 fn the_page_lists_the_properties_in_order_with_their_lengths() {
     let mut encoded = Vec::new();
-    crate::Properties { smallest: vec![0; 9], ..Default::default() }.encode_into(&mut encoded);
+    let properties =
+        crate::Properties { smallest: vec![0; 9], keyspace_name: "users".to_owned(), ..Default::default() };
+    properties.encode_into(&mut encoded);
     let mut rest = &encoded[..];
     for row in page_table("Properties") {
         let name = &rest[1..1 + rest[0] as usize];
