@@ -178,7 +178,7 @@ pub(crate) struct ServeOptions {
     /// Largest number of open connections. The server refuses a further connection with an error
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 10_240, value_parser = clap::value_parser!(u32).range(1..))]
     pub(crate) max_connections: u32,
-    /// Close connections that have sent nothing for so many seconds. 0 closes none
+    /// Close connections without traffic for this many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
     /// Size of the largest value that a client may set

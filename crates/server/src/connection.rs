@@ -15,6 +15,8 @@
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
+//! A connection holds a granted stripe only from the grant to its next turn: `park` gives the stripe back, and a
+//! connection that has had its turn holds none. A client that takes no answers therefore never holds up other writers.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -81,7 +83,7 @@ enum Step {
 
 /// Why nothing is read or run for now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Parked {
+enum Parked {
     /// A key is being written.
     Stripe(StripeIndex),
     /// Its share of the turn is used up; others go first.
@@ -110,7 +112,7 @@ pub(crate) struct Connection<E: Engine> {
     begun: bool,
     /// The client has shown that it is a user, if the server has users.
     authenticated: bool,
-    pub(crate) parked: Option<Parked>,
+    parked: Option<Parked>,
     /// The socket may have more.
     pub(crate) readable: bool,
     /// No more is read or run; close when everything is sent.
@@ -158,6 +160,12 @@ impl<E: Engine> Connection<E> {
 
     /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
     pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
+        let result = self.take_turn(executor, scratch);
+        debug_assert!(self.session.granted.is_none(), "a connection holds a stripe after its turn");
+        result
+    }
+
+    fn take_turn(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
         if self.parked.is_some() || self.closing {
             return Ok(());
         }
@@ -415,24 +423,24 @@ impl<E: Engine> Connection<E> {
         match outcome {
             Outcome::Done => used,
             Outcome::Wait(stripe) => {
-                self.parked = Some(Parked::Stripe(stripe));
+                self.park(executor, Parked::Stripe(stripe));
                 used
             }
             Outcome::Yield => {
                 executor.counters.add(Counter::ConnectionYields, 1);
-                self.parked = Some(Parked::Turn);
+                self.park(executor, Parked::Turn);
                 used
             }
             Outcome::Full => {
-                self.parked = Some(Parked::Output);
+                self.park(executor, Parked::Output);
                 used
             }
             Outcome::Busy => {
-                self.parked = Some(Parked::Answers);
+                self.park(executor, Parked::Answers);
                 used
             }
             Outcome::Held => {
-                self.parked = Some(Parked::Admission);
+                self.park(executor, Parked::Admission);
                 executor.held.push(self.session.token);
                 used
             }
@@ -441,6 +449,39 @@ impl<E: Engine> Connection<E> {
                 all
             }
         }
+    }
+
+    /// The only place where a connection is parked. A granted stripe goes to the next that waits for it; the command asks
+    /// again when it runs again.
+    fn park(&mut self, executor: &Executor<E>, reason: Parked) {
+        if let Some(stripe) = self.session.granted.take() {
+            executor.stripes.release(stripe);
+        }
+        self.parked = Some(reason);
+    }
+
+    /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.
+    pub(crate) fn grant(&mut self, stripe: StripeIndex) -> bool {
+        let waits = self.parked == Some(Parked::Stripe(stripe));
+        if waits {
+            self.parked = None;
+            self.session.granted = Some(stripe);
+        }
+        waits
+    }
+
+    /// Lets the connection go on if the engine held it back; false if it did not.
+    pub(crate) fn admit(&mut self) -> bool {
+        let waits = self.parked == Some(Parked::Admission);
+        if waits {
+            self.parked = None;
+        }
+        waits
+    }
+
+    /// True if nothing is read or run for now.
+    pub(crate) fn is_parked(&self) -> bool {
+        self.parked.is_some()
     }
 
     /// Sends what can be sent and unparks what that allows.
@@ -462,7 +503,7 @@ impl<E: Engine> Connection<E> {
         let output = &self.session.output;
         let blocked = progress == Progress::Blocked;
         match self.parked {
-            None | Some(Parked::Turn) if blocked => self.parked = Some(Parked::Output),
+            None | Some(Parked::Turn) if blocked => self.park(executor, Parked::Output),
             Some(Parked::Output) if blocked => {}
             Some(Parked::Turn) => self.parked = None,
             Some(Parked::Output) if executor.has_drained(output) => self.parked = None,
@@ -486,9 +527,10 @@ impl<E: Engine> Connection<E> {
         self.session.output.awaiting() == 0 && matches!(self.parked, None | Some(Parked::Output))
     }
 
-    /// True if the connection has ended and everything is sent.
+    /// True if the connection has ended and everything is sent. One that is queued has commands left to run.
     pub(crate) fn is_finished(&self) -> bool {
-        (self.closing || (self.draining && self.parked.is_none())) && self.session.output.is_empty()
+        let drained = self.draining && self.parked.is_none() && !self.queued;
+        (self.closing || drained) && self.session.output.is_empty()
     }
 }
 

@@ -29,7 +29,7 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::io::Errno;
 use rustix::net::{SocketFlags, accept_with, send, sockopt};
 
-use crate::connection::{Connection, Parked, READ_BYTES};
+use crate::connection::{Connection, READ_BYTES};
 use crate::engine::Engine;
 use crate::execute::Executor;
 use crate::inbox::{Inbox, Message};
@@ -273,14 +273,13 @@ impl<E: Engine> EventLoop<E> {
                         }
                     }
                 }
-                Message::Granted { connection: token, stripe } => match self.connection(token) {
-                    Some(connection) if connection.parked == Some(Parked::Stripe(stripe)) => {
-                        connection.parked = None;
-                        connection.session.granted = Some(stripe);
+                Message::Granted { connection: token, stripe } => {
+                    if self.connection(token).is_some_and(|connection| connection.grant(stripe)) {
                         self.make_ready(token);
+                    } else {
+                        self.executor.stripes.release(stripe);
                     }
-                    _ => self.executor.stripes.release(stripe),
-                },
+                }
                 Message::Stop => self.stop(),
             }
         }
@@ -297,9 +296,8 @@ impl<E: Engine> EventLoop<E> {
     fn release_held(&mut self) {
         for token in self.executor.go_on() {
             if let Some(connection) = self.connection(token)
-                && connection.parked == Some(Parked::Admission)
+                && connection.admit()
             {
-                connection.parked = None;
                 self.make_ready(token);
             }
         }
@@ -349,10 +347,10 @@ impl<E: Engine> EventLoop<E> {
             return;
         }
         let Some(connection) = self.connections.get_mut(slot).and_then(Option::as_mut) else { return };
-        let was_parked = connection.parked.is_some();
+        let was_parked = connection.is_parked();
         let progress = connection.send(&self.executor);
         // What was read before it was parked is still to be run, also while the server stops.
-        let unparked = was_parked && connection.parked.is_none();
+        let unparked = was_parked && !connection.is_parked();
         match progress {
             Progress::Empty if connection.is_finished() && !unparked => self.close(token),
             _ => {

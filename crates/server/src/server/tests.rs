@@ -1,5 +1,6 @@
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -419,4 +420,88 @@ fn a_wall_clock_that_jumps_both_ways_changes_nothing() {
     server.clock.jump(1_000_000);
     server.advance_clock(5000);
     assert_eq!(ask(&mut stream, "set c 0 0 1\r\nC\r\nget b c\r\n"), "STORED\r\nVALUE c 0 1\r\nC\r\nEND\r\n");
+}
+
+/// A connection `a` over a Unix socket whose `set a`, `get big` and `set k` wait, the last for the stripe of `k`. When the
+/// engine lets go, one turn of the loop grants the stripe and sends the first answers, in this order.
+struct Granted {
+    engine: Arc<MemoryEngine>,
+    server: Server,
+    a: UnixStream,
+    other: TcpStream,
+    /// Whoever waits for the engine; open until the test ends.
+    _writers: [TcpStream; 2],
+    _directory: tempfile::TempDir,
+}
+
+impl Granted {
+    fn start(big: &str) -> Granted {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("socket");
+        let engine = MemoryEngine::start(None);
+        let options = ServerOptions {
+            listen: vec!["127.0.0.1:0".parse().unwrap()],
+            unix_socket: Some(path.clone()),
+            threads: 1,
+            max_output_bytes: 4 << 20,
+            ..ServerOptions::default()
+        };
+        let server = Server::start(&options, Arc::clone(&engine)).unwrap();
+        let mut other = connect(&server);
+        assert_eq!(ask(&mut other, &format!("set big 0 0 {}\r\n{big}\r\n", big.len())), "STORED\r\n");
+        let (mut first, mut owner) = (connect(&server), connect(&server));
+        let mut a = UnixStream::connect(path).unwrap();
+        a.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        // The loop has taken the connections before anything depends on the order.
+        assert_eq!(ask(&mut owner, ""), "");
+        a.write_all(b"mn\r\n").unwrap();
+        a.read_exact(&mut [0; 4]).unwrap();
+        engine.hold_back();
+        first.write_all(b"set x 0 0 1\r\nx\r\n").unwrap();
+        while engine.waiting() == 0 {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        // The loop serves in the order of arrival: whoever asks is answered after what was sent before has run.
+        owner.write_all(b"set k 0 0 1\r\n1\r\n").unwrap();
+        assert_eq!(ask(&mut other, ""), "");
+        a.write_all(b"set a 0 0 1\r\na\r\nget big\r\nset k 0 0 1\r\n2\r\n").unwrap();
+        assert_eq!(ask(&mut other, ""), "");
+        Granted { engine, server, a, other, _writers: [first, owner], _directory: directory }
+    }
+}
+
+/// The stripe came before the socket was found full, and was kept until the client read.
+#[test]
+fn a_client_that_does_not_read_keeps_no_stripe() {
+    // More than the socket takes, and less than the share of answers that lets the next command run.
+    let big = "v".repeat(1 << 20);
+    let mut granted = Granted::start(&big);
+    granted.engine.let_go();
+    granted.other.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    granted.other.write_all(b"set k 0 0 1\r\n3\r\n").unwrap();
+    let mut answer = [0; 8];
+    granted.other.read_exact(&mut answer).unwrap();
+    assert_eq!(&answer, b"STORED\r\n");
+    // The command of the slow client asks again, and is run after the other.
+    let mut expected = format!("STORED\r\nVALUE big 0 {}\r\n{big}\r\nEND\r\n", big.len()).into_bytes();
+    expected.extend_from_slice(b"STORED\r\n");
+    let mut answers = vec![0; expected.len()];
+    granted.a.read_exact(&mut answers).unwrap();
+    assert!(answers == expected);
+    assert_eq!(ask(&mut granted.other, "get k\r\n"), "VALUE k 0 1\r\n2\r\nEND\r\n");
+    granted.server.stop(Duration::from_secs(10));
+}
+
+/// The answer of the command before was the last for a connection that had just been granted its stripe.
+#[test]
+fn a_server_that_stops_runs_a_command_that_waited_for_a_stripe() {
+    let Granted { engine, server, mut a, mut other, .. } = Granted::start("v");
+    std::thread::scope(|scope| {
+        scope.spawn(|| server.stop(Duration::from_secs(10)));
+        assert_eq!(other.read(&mut [0]).unwrap(), 0, "the loop has heard that it is to stop");
+        engine.let_go();
+        let mut answers = String::new();
+        a.read_to_string(&mut answers).unwrap();
+        assert_eq!(answers, "STORED\r\nVALUE big 0 1\r\nv\r\nEND\r\nSTORED\r\n");
+    });
 }
