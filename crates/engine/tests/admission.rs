@@ -268,6 +268,7 @@ fn promise_7_a_waker_that_panics_ends_no_reading_thread() {
     const READS: u8 = 40;
     World::run(1, |world| {
         world.store.put(b"key", b"value").unwrap();
+        world.store.flush().unwrap();
         world.store.close().unwrap();
         let store = open(&world.env, &world.volume);
         let clumsy = Waker::from(Arc::new(Clumsy));

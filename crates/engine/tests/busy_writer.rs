@@ -101,7 +101,7 @@ fn a_reader_that_the_writer_outruns_says_so_and_not_that_the_store_is_damaged() 
     let (value, attempts) = open_beside(1000);
     assert!(matches!(&value, Err(Error::Changed { .. })), "{value:?}");
     let text = value.unwrap_err().to_string();
-    assert!(text.contains("try again"), "{text}");
+    assert!(text.contains("Try again"), "{text}");
     assert!((10..100).contains(&attempts), "{attempts}");
 }
 
