@@ -132,10 +132,7 @@ fn a_load_is_not_resumed_after_a_repair_that_lost_something() {
     assert_eq!(situ(at, &["repair", "--json"]).done().json()["nothing_lost"].as_bool(), Some(false));
     for _ in 0..2 {
         let refused = situ(at, &["load", "--resume", "lines.jsonl"]);
-        assert!(
-            refused.code == 1 && refused.stderr.contains("a repair has lost data of the store"),
-            "{refused:?}"
-        );
+        assert!(refused.code == 1 && refused.stderr.contains("a repair has lost data of the store"), "{refused:?}");
         assert!(refused.stderr.contains("without --resume"), "{refused:?}");
     }
     situ(at, &["load", "lines.jsonl"]).done();

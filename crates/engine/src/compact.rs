@@ -558,8 +558,7 @@ impl Core {
             }
             let running = lock(&keyspace.running).clone();
             let picker = Picker::new(&version, &keyspace.options, &running, oldest);
-            keyspace.level0_job_runs(&version)
-                || (jobs < self.options.compaction_threads && picker.may_shrink_level0())
+            keyspace.level0_job_runs(&version) || (jobs < self.options.compaction_threads && picker.may_shrink_level0())
         })
     }
 

@@ -192,7 +192,11 @@ fn an_error_of_ones_own_after_a_failure_is_run_again_unless_the_failure_was_roll
             }
             transaction.set_savepoint();
             fails(transaction);
-            if is_popped { transaction.pop_savepoint()? } else { transaction.rollback_to_savepoint()? }
+            if is_popped {
+                transaction.pop_savepoint()?
+            } else {
+                transaction.rollback_to_savepoint()?
+            }
             Err(Failure::OutOfStock)
         });
         assert!(matches!(outcome, Err(Failure::OutOfStock)));

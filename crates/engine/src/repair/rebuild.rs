@@ -179,7 +179,7 @@ impl Repair {
             if !taken && !names.contains_key(&id) {
                 names.insert(id, name);
             } else if names.get(&id) != Some(&name) {
-                let now = name_of(id, &names);
+                let now = name_of(id, names);
                 let note = if taken {
                     format!(
                         "keyspace {id} and a newer keyspace both have the name {name:?}. Keyspace {id} may have been dropped \
