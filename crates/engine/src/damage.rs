@@ -64,12 +64,55 @@ impl DamagedFiles {
 
     /// The table's file is gone, and its damage with it.
     pub(crate) fn forget_table(&self, number: u64) {
-        let name = FileName::Table(number).to_string();
-        lock(&self.files).retain(|file, _| !file.ends_with(&name));
+        lock(&self.files).retain(|file, _| file_name(file) != Some(FileName::Table(number)));
     }
 
     /// The first damage that was met in each file.
     pub(crate) fn list(&self) -> Vec<Damage> {
         lock(&self.files).values().cloned().collect()
+    }
+}
+
+/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has before its
+/// own place (`000012.table on /dev/sdb`).
+fn file_name(file: &str) -> Option<FileName> {
+    let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
+    on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damage(file: &str) -> (String, Damage) {
+        match StorageError::corruption(file, 0, "block", "a checksum", "another") {
+            StorageError::Corruption(damage) => (file.to_owned(), *damage),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// The name of table 12 ends that of table 1000012, and a disk without a file system has its place behind the name.
+    #[test]
+    fn only_the_damage_of_the_table_that_goes_is_forgotten() {
+        let files = DamagedFiles::default();
+        let names = [
+            "/store/1000012.table",
+            "/store/000012.table",
+            "/store/000012.log",
+            "000012.table",
+            "000012.table on /dev/sdb",
+            "1000012.table on /dev/sdb",
+            "000013.table on /images/000012.table",
+            "/moved on 3 May/000012.table",
+            "the version in memory",
+        ];
+        lock(&files.files).extend(names.map(damage));
+        files.forget_table(12);
+        let mut left = names.to_vec();
+        left.retain(|name| name.contains("1000012") || name.contains("13") || !name.contains("table"));
+        let mut listed: Vec<String> = files.list().into_iter().map(|damage| damage.file).collect();
+        listed.sort();
+        left.sort();
+        assert_eq!((listed.len(), listed), (5, left.iter().map(|name| name.to_string()).collect()));
     }
 }
