@@ -120,6 +120,8 @@ struct Savepoint {
     writes: writes::Mark,
     rows: usize,
     locks: usize,
+    /// See [`Transaction::is_in_the_way`].
+    is_in_the_way: bool,
 }
 
 /// Reads and writes that take effect together at [`commit`](Transaction::commit), or not at all; begun by
@@ -166,7 +168,7 @@ pub struct Transaction {
     savepoints: Vec<Savepoint>,
     /// What its thread sleeps on when it waits for a lock.
     event: OnceLock<Arc<dyn Event>>,
-    /// Whether its last operation failed in a way that a run from the beginning may not.
+    /// Whether an operation failed in a way that a run from the beginning may not, and was not taken back since.
     is_in_the_way: AtomicBool,
     _live: Live,
 }
@@ -237,8 +239,9 @@ impl Transaction {
 
     /// Remembers whether an operation failed because somebody else was in the way.
     fn noted<T>(&self, outcome: Result<T>) -> Result<T> {
-        let is_in_the_way = outcome.as_ref().is_err_and(Error::is_retryable);
-        self.is_in_the_way.store(is_in_the_way, Ordering::Relaxed);
+        if outcome.as_ref().is_err_and(Error::is_retryable) {
+            self.is_in_the_way.store(true, Ordering::Relaxed);
+        }
         outcome
     }
 
@@ -553,18 +556,23 @@ impl Transaction {
 
     /// Remembers this point; any number of them lie one behind the other.
     pub fn set_savepoint(&mut self) {
-        let savepoint = Savepoint { writes: self.writes.mark(), rows: self.tracked.recent(), locks: self.locks.len() };
-        self.savepoints.push(savepoint);
+        self.savepoints.push(Savepoint {
+            writes: self.writes.mark(),
+            rows: self.tracked.recent(),
+            locks: self.locks.len(),
+            is_in_the_way: self.is_in_the_way.load(Ordering::Relaxed),
+        });
     }
 
     /// Takes back everything since the last savepoint, and that savepoint: writes, and locks of keys that were locked or
     /// read for update since; others may change these now. A lock that was made exclusive since stays exclusive.
+    /// [`Store::transact`](crate::Store::transact) forgets failures since the savepoint, too, and does not run again for them.
     ///
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
     pub fn rollback_to_savepoint(&mut self) -> Result<()> {
-        self.is_in_the_way.store(false, Ordering::Relaxed);
         let savepoint = self.savepoints.pop().ok_or_else(no_savepoint)?;
+        self.is_in_the_way.store(savepoint.is_in_the_way, Ordering::Relaxed);
         self.writes.take_back(&savepoint.writes);
         self.tracked.take_back(savepoint.rows);
         self.locks.release_behind(savepoint.locks);
@@ -577,7 +585,6 @@ impl Transaction {
     /// # Errors
     /// [`Error::Invalid`] if there is no savepoint.
     pub fn pop_savepoint(&mut self) -> Result<()> {
-        self.is_in_the_way.store(false, Ordering::Relaxed);
         self.savepoints.pop().ok_or_else(no_savepoint)?;
         self.forget_past();
         Ok(())

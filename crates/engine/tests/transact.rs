@@ -128,30 +128,103 @@ fn an_error_of_ones_own_rolls_back_and_is_returned_at_once() {
     store.close().unwrap();
 }
 
-/// The caller's error stands for an operation that failed only if nothing was done after that operation.
+/// Both locks are asked for before either outcome is looked at: the second success used to hide the first failure.
 #[test]
-fn an_error_of_ones_own_after_a_failure_that_was_got_over_is_final() {
+fn a_failure_that_is_looked_at_after_a_success_is_run_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = Store::open(directory.path()).unwrap();
+    store.put("a", "1").unwrap();
+    let mut other = Some(store.begin(TransactionOptions::default()).unwrap());
+    other.as_mut().unwrap().lock("a", LockMode::Exclusive).unwrap();
+    let options = TransactionOptions::default().lock_timeout_ms(0).attempts_max(5);
+    let mut runs = 0;
+    let outcome: Result<(), Error> = store.transact_with(options, |transaction| {
+        runs += 1;
+        if runs == 3 {
+            other.take().unwrap().rollback();
+        }
+        let a = transaction.get_for_update("a", LockMode::Exclusive);
+        let b = transaction.get_for_update("b", LockMode::Exclusive);
+        let (a, b) = (a?, b?);
+        assert_eq!(a.unwrap(), "1");
+        assert!(b.is_none());
+        transaction.put("b", "2")
+    });
+    outcome.unwrap();
+    assert_eq!(store.get("b").unwrap().unwrap(), "2");
+    assert_eq!(runs, 3);
+    store.close().unwrap();
+}
+
+/// A failure stays until the transaction goes back to a savepoint from before it; an error of the closure's own does not end
+/// the runs before that, and the last run's is returned.
+#[test]
+fn an_error_of_ones_own_after_a_failure_is_run_again_unless_the_failure_was_rolled_back() {
     let directory = tempfile::tempdir().unwrap();
     let store = Store::open(directory.path()).unwrap();
     let mut other = store.begin(TransactionOptions::default()).unwrap();
     other.lock("busy", LockMode::Exclusive).unwrap();
     let options = TransactionOptions::default().lock_timeout_ms(0).attempts_max(5);
-    let mut runs = 0;
-    let outcome: Result<(), Failure> = store.transact_with(options.clone(), |transaction| {
-        runs += 1;
+    let fails = |transaction: &mut Transaction| {
         assert!(transaction.lock("busy", LockMode::Exclusive).unwrap_err().is_retryable());
+    };
+    let run = |body: &dyn Fn(&mut Transaction) -> Result<(), Failure>| {
+        let mut runs = 0;
+        let outcome = store.transact_with(options.clone(), |transaction| {
+            runs += 1;
+            body(transaction)
+        });
+        (outcome, runs)
+    };
+    let (outcome, runs) = run(&|transaction| {
+        fails(transaction);
         transaction.put("free", "value")?;
         Err(Failure::OutOfStock)
     });
     assert!(matches!(outcome, Err(Failure::OutOfStock)));
+    assert_eq!(runs, 5);
+    // A savepoint that is only forgotten, or none to go back to, or one from after the failure, takes nothing back.
+    for (is_popped, fails_before) in [(true, false), (false, true)] {
+        let (outcome, runs) = run(&|transaction| {
+            assert!(transaction.rollback_to_savepoint().is_err());
+            if fails_before {
+                fails(transaction);
+            }
+            transaction.set_savepoint();
+            fails(transaction);
+            if is_popped {
+                transaction.pop_savepoint()?
+            } else {
+                transaction.rollback_to_savepoint()?
+            }
+            Err(Failure::OutOfStock)
+        });
+        assert!(matches!(outcome, Err(Failure::OutOfStock)));
+        assert_eq!(runs, 5);
+    }
+    let (outcome, runs) = run(&|transaction| {
+        transaction.set_savepoint();
+        fails(transaction);
+        transaction.rollback_to_savepoint()?;
+        Err(Failure::OutOfStock)
+    });
+    assert!(matches!(outcome, Err(Failure::OutOfStock)));
     assert_eq!(runs, 1);
+    // A failure that was got over does not keep the transaction from its commit.
+    let (outcome, runs) = run(&|transaction| {
+        fails(transaction);
+        Ok(transaction.put("free", "value")?)
+    });
+    outcome.unwrap();
+    assert_eq!((runs, store.contains("free").unwrap()), (1, true));
+    let mut runs = 0;
     // What cannot become anything but an error of the caller's is told from the transaction, not from the error.
     let outcome: Result<(), Failure> = store.transact_with(options, |transaction| {
         runs += 1;
         transaction.lock("busy", LockMode::Exclusive).map_err(|_| Failure::OutOfStock)
     });
     assert!(matches!(outcome, Err(Failure::OutOfStock)));
-    assert_eq!(runs, 6);
+    assert_eq!(runs, 5);
     other.rollback();
     store.close().unwrap();
 }

@@ -1,9 +1,10 @@
 //! Transactions that are run again when others were in their way.
 //!
 //! The error type of the caller's closure may be any that can be made of ours, so it does not say whether a run failed because
-//! of others. The transaction does: it remembers whether its last operation failed so. A closure that hands on the error of an
-//! operation ends right behind that operation. A closure that goes on after such an error, with any other operation, and fails
-//! with an error of its own, is not run again.
+//! of others. The transaction does: it remembers that an operation failed so, until it goes back to a savepoint from before that
+//! operation. Later operations that succeed change nothing: a closure may make several, and look at their outcomes afterwards.
+//! So a closure that goes on after such an error and fails with an error of its own is run again, too. That may be in vain, and
+//! is bounded. The other way round, a caller would get the retryable error that it was promised not to see.
 //!
 //! **Bounded**: by [`TransactionOptions::attempts_max`]. Between two runs the caller's thread sleeps, at random up to
 //! [`PAUSE_FIRST`] at first and twice as long each time, [`PAUSE_MAX`] at most: transactions that meet again and again
@@ -21,12 +22,17 @@ const PAUSE_FIRST: Duration = Duration::from_micros(50);
 const PAUSE_MAX: Duration = Duration::from_millis(20);
 
 impl Store {
-    /// Runs `body` in a transaction and commits it. If others were in its way, which is an error of which
-    /// [`Error::is_retryable`] is true at an operation or at the commit, the transaction is rolled back and run again from its
-    /// beginning. So `body` must do nothing outside of the transaction that must not happen twice.
+    /// Runs `body` in a transaction and commits it. If an operation or the commit fails with an error whose
+    /// [`Error::is_retryable`] is true, another writer was in the way. The transaction is rolled back then, and run again from
+    /// its beginning. So `body` must do nothing outside of the transaction that must not happen twice.
     ///
-    /// Any other error of `body` rolls back and is returned, and so is the last error after
-    /// [`attempts_max`](TransactionOptions::attempts_max) runs. A panic in `body` rolls back.
+    /// After such a failure of an operation, `body` is run again whatever error it returns, also an error of its own. If
+    /// `body` returns `Ok` nevertheless, the transaction is committed.
+    /// [`rollback_to_savepoint`](Transaction::rollback_to_savepoint) forgets failures since the savepoint: an error that
+    /// `body` returns after it is final.
+    ///
+    /// There are at most [`attempts_max`](TransactionOptions::attempts_max) runs; the error of the last one is returned. If no
+    /// operation has failed so, an error of `body` rolls back and is returned at once. A panic in `body` rolls back.
     ///
     /// ```
     /// # fn main() -> situ_engine::Result<()> {
