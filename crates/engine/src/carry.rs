@@ -15,7 +15,7 @@
 //! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
 //! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
 //!
-//! **Bounded.** [`CARRIED_BYTES_MAX`], and an eighth of the smallest memtable: what is more becomes tables. So a store to
+//! **Bounded.** [`CARRIED_BYTES_MAX`], and an eighth of the smallest memtable, whichever is less: what is more becomes tables. So a store to
 //! which little is written is opened some thousand times for each table.
 //!
 //! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in

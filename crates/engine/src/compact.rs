@@ -36,6 +36,8 @@ use std::time::Duration;
 
 /// A task is not cut smaller than this.
 const TASK_BYTES_MIN: u64 = 16 << 20;
+/// Closing waits no longer for level 0. What a compaction has done by then is lost; the next opening begins it again.
+const LEVEL0_WAIT_MAX: Duration = Duration::from_secs(10);
 /// Bytes above the levels' targets that are tolerated.
 const PENDING_BYTES_TOLERATED: f64 = (128u64 << 30) as f64;
 /// A level-1 output ends before it overlaps this many times its size in the level below.
@@ -381,6 +383,9 @@ impl Core {
             }
         })?;
         drop(baton);
+        if job.level() == 0 {
+            keyspace.owes_level0.store(false, Ordering::Release);
+        }
         let new: Vec<_> =
             version.files().map(|(_, file)| file).filter(|file| new.contains(&file.meta.number)).collect();
         inherit_heat(job.files().map(|(_, file)| file), &new);
@@ -519,34 +524,41 @@ impl Core {
         })
     }
 
-    /// Waits for the compactions of level 0 that are due, if what was replayed is among its tables, unless they fail. To be
-    /// called before closing.
+    /// Waits for a compaction of level 0 that is due because opening has made a table of what the log held: at most for one in
+    /// each keyspace, and at most for [`LEVEL0_WAIT_MAX`]. To be called before closing.
+    ///
+    /// The store takes writes meanwhile. Once a memtable of them has been flushed, the wait ends: a store that flushes is
+    /// open for long enough to compact level 0 while it is open.
     pub(crate) fn wait_for_level0(&self) {
-        if !self.replay_makes_tables {
-            return;
-        }
+        let until = self.env.clock.now() + LEVEL0_WAIT_MAX;
         loop {
             let seen = self.progress.generation();
-            if self.writable().is_err() || self.trouble().is_some() || !self.level0_is_due() {
+            let left = until.saturating_sub(self.env.clock.now());
+            let is_over = left.is_zero() || self.has_flushed_own.load(Ordering::Acquire);
+            if is_over || self.writable().is_err() || self.trouble().is_some() || !self.owes_level0() {
                 return;
             }
             self.work.notify();
-            self.progress.wait(seen, Some(Duration::from_millis(100)));
+            self.progress.wait(seen, Some(left.min(Duration::from_millis(100))));
         }
     }
 
-    /// Whether a keyspace has so many tables in level 0 that a compaction is due, and one can begin or is at work.
-    fn level0_is_due(&self) -> bool {
+    /// Whether a keyspace to which opening has added a table of level 0 has so many of them that a compaction is due, and one
+    /// of level 0 is at work or can begin at once.
+    fn owes_level0(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
-        self.keyspaces().iter().any(|keyspace| {
+        let keyspaces = self.keyspaces();
+        let jobs: usize = keyspaces.iter().map(|keyspace| lock(&keyspace.running).len()).sum();
+        keyspaces.iter().filter(|keyspace| keyspace.owes_level0.load(Ordering::Acquire)).any(|keyspace| {
             let version = Arc::clone(&keyspace.view.load().version);
             let is_paused = keyspace.compactions_paused.load(Ordering::Acquire) > 0;
             if is_paused || version.levels[0].files.len() < keyspace.options.level0_tables {
                 return false;
             }
             let running = lock(&keyspace.running).clone();
-            !running.is_empty() || Picker::new(&version, &keyspace.options, &running, oldest).may_shrink_level0()
+            let picker = Picker::new(&version, &keyspace.options, &running, oldest);
+            keyspace.level0_job_runs(&version) || (jobs < self.options.compaction_threads && picker.may_shrink_level0())
         })
     }
 

@@ -26,6 +26,7 @@ use crate::stall::Stall;
 use crate::stats::Stats;
 use crate::transaction::Transactions;
 use crate::version::{Added, TableSource};
+use crate::view::Slot;
 use crate::{Error, Result};
 use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};
@@ -97,8 +98,8 @@ pub(crate) struct Core {
     pub(crate) log: Option<Arc<Log>>,
     /// The log file that this opening began with: what came from those before was replayed.
     first_log: u64,
-    /// Something that the log held has become a table of level 0, or is going to.
-    pub(crate) replay_makes_tables: bool,
+    /// Something that was written since the store was opened has become a table.
+    pub(crate) has_flushed_own: AtomicBool,
     pub(crate) commit: Mutex<Commit>,
     /// All writes up to this sequence number can be seen.
     pub(crate) visible: AtomicU64,
@@ -175,7 +176,6 @@ pub(crate) struct Parts {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) log_number: u64,
-    pub(crate) replay_makes_tables: bool,
     pub(crate) lossy_repair: Option<u64>,
     pub(crate) had_fast_disk: bool,
     /// Tables begin under temporary names.
@@ -185,7 +185,7 @@ pub(crate) struct Parts {
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
         let Parts { env, volume, options, source, log, manifest, registry, .. } = parts;
-        let Parts { next_file, last_sequence, log_number, replay_makes_tables, .. } = parts;
+        let Parts { next_file, last_sequence, log_number, .. } = parts;
         let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
@@ -196,7 +196,7 @@ impl Core {
         source.graveyard.ring(Arc::clone(&work));
         Core {
             first_log: log_number,
-            replay_makes_tables,
+            has_flushed_own: AtomicBool::new(false),
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
             visible: AtomicU64::new(last_sequence),
             published: event(),
@@ -433,12 +433,15 @@ impl Core {
         }
     }
 
+    /// Whether the memtable holds something that was replayed.
+    pub(crate) fn is_replayed(&self, slot: &Slot) -> bool {
+        slot.first_log().is_some_and(|log| log < self.first_log)
+    }
+
     /// Waits until the flusher has made tables of what was replayed, unless it cannot. To be called before closing: a store that
     /// is opened for a moment, again and again, would otherwise replay the same each time.
     pub(crate) fn wait_for_replayed(&self) {
-        let is_replayed = |log: u64| log < self.first_log;
-        let waits =
-            |k: &Arc<KeyspaceCore>| k.view.load().sealed.iter().any(|slot| slot.first_log().is_some_and(is_replayed));
+        let waits = |k: &Arc<KeyspaceCore>| k.view.load().sealed.iter().any(|slot| self.is_replayed(slot));
         loop {
             let seen = self.progress.generation();
             let is_idle = self.writable().is_err() || self.check_flushes().is_err();
@@ -706,7 +709,7 @@ impl ManifestBaton<'_> {
 
     /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the
     /// view of keyspace `flushed` will look then.
-    pub(crate) fn log_numbers_without(&self, flushed: &KeyspaceCore, slot: &Arc<crate::view::Slot>) -> Vec<(u32, u64)> {
+    pub(crate) fn log_numbers_without(&self, flushed: &KeyspaceCore, slot: &Arc<Slot>) -> Vec<(u32, u64)> {
         let core = self.core;
         let commit = lock(&core.commit);
         let view = flushed.view.load();

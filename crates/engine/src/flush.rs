@@ -407,7 +407,11 @@ impl Core {
                 view.version = Arc::clone(&version);
                 view
             });
-        })
+        })?;
+        if !self.is_replayed(slot) {
+            self.has_flushed_own.store(true, Ordering::Release);
+        }
+        Ok(())
     }
 
     /// An edit that would break a version must not be written: the store's memory is no longer to be trusted.

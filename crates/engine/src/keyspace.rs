@@ -39,6 +39,8 @@ pub(crate) struct KeyspaceCore {
     pub(crate) postponed: Mutex<Vec<Postponed>>,
     /// Manual compactions that wait for the running ones to end, while no others are begun.
     pub(crate) compactions_paused: AtomicU64,
+    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
+    pub(crate) owes_level0: AtomicBool,
 }
 
 impl KeyspaceCore {
@@ -57,6 +59,7 @@ impl KeyspaceCore {
             running: Mutex::new(Vec::new()),
             postponed: Mutex::new(Vec::new()),
             compactions_paused: AtomicU64::new(0),
+            owes_level0: AtomicBool::new(false),
         })
     }
 }

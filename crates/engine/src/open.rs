@@ -400,7 +400,6 @@ impl Ground<'_> {
             next_file: self.state.next_file,
             last_sequence: self.state.last_sequence,
             log_number: 0,
-            replay_makes_tables: false,
             lossy_repair: self.state.lossy_repair,
             had_fast_disk: self.state.fast_disk,
             names_tables_later: false,
@@ -427,7 +426,7 @@ impl Ground<'_> {
         let scratch = Arc::new(Core::new(Parts { names_tables_later, ..self.parts(self.registry()) }));
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
-        let Replayed { mut last_sequence, unused, carried, makes_tables } = self.replay(&scratch, keep)?;
+        let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
         let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
         let log_number = scratch.new_number();
@@ -485,7 +484,6 @@ impl Ground<'_> {
             next_file: next_file + 1,
             last_sequence,
             log_number,
-            replay_makes_tables: makes_tables,
             ..self.parts(registry)
         };
         let core = Arc::new(Core::new(parts));

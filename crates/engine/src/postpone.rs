@@ -15,7 +15,7 @@ use crate::core::{Core, lock};
 use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::picker::{Job, Picker};
-use crate::version::TableFile;
+use crate::version::{TableFile, Version};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -138,6 +138,14 @@ impl Core {
 }
 
 impl KeyspaceCore {
+    /// Whether a running job has tables of level 0 of `version`; with the scheduling lock held. A claimed table that does not
+    /// rest is a running job's.
+    pub(crate) fn level0_job_runs(&self, version: &Version) -> bool {
+        let postponed = lock(&self.postponed);
+        let rests = |file: &TableFile| postponed.iter().any(|p| p.rests && p.holds(file));
+        version.levels[0].files.iter().any(|file| file.busy.load(Ordering::Acquire) && !rests(file))
+    }
+
     /// Why a job of this keyspace has failed that has not succeeded since.
     pub(crate) fn postponed_error(&self) -> Option<Error> {
         lock(&self.postponed).first().map(|postponed| postponed.error.clone())

@@ -90,8 +90,6 @@ pub(crate) struct Replayed {
     pub(crate) unused: Vec<u64>,
     /// All that was replayed, if it is to go on in the next log; memtables are empty then.
     pub(crate) carried: Option<Carried>,
-    /// Whether something has become a table, or is sealed in order to become one.
-    pub(crate) makes_tables: bool,
 }
 
 impl<'a> Replay<'a> {
@@ -140,8 +138,8 @@ impl<'a> Replay<'a> {
         }
         let last_sequence = state.last_sequence.max(replay.last);
         let carried = replay.carry_over(last_sequence)?;
-        let makes_tables = replay.finish(last_sequence)?;
-        Ok(Replayed { last_sequence, unused: report.unused, carried, makes_tables })
+        replay.finish(last_sequence)?;
+        Ok(Replayed { last_sequence, unused: report.unused, carried })
     }
 
     fn take(&mut self, record: &Record<'_>, file: u64) -> Result<()> {
@@ -208,6 +206,7 @@ impl<'a> Replay<'a> {
             }
             while let Some(slot) = target.sealed.pop() {
                 self.makes_tables = true;
+                target.keyspace.owes_level0.store(true, Ordering::Relaxed);
                 write_table(self.core, &target.keyspace, &slot)?;
             }
         }
@@ -229,8 +228,8 @@ impl<'a> Replay<'a> {
         Ok(carried)
     }
 
-    /// Shows what stays in memory. `last` is the last sequence number there is. Returns whether something becomes a table.
-    fn finish(mut self, last: u64) -> Result<bool> {
+    /// Shows what stays in memory. `last` is the last sequence number there is.
+    fn finish(mut self, last: u64) -> Result<()> {
         if self.keep == Keep::Nothing {
             self.write_out(|_| true)?;
         }
@@ -239,7 +238,9 @@ impl<'a> Replay<'a> {
             if self.keep == Keep::AsManyAsMayBe && !target.active.is_empty() && target.has_memtable() {
                 target.seal();
             }
-            self.makes_tables |= !target.sealed.is_empty();
+            if !target.sealed.is_empty() {
+                target.keyspace.owes_level0.store(true, Ordering::Relaxed);
+            }
             target.sealed.iter().for_each(|slot| slot.seal(last));
             target.keyspace.view.rcu(|view| View {
                 active: Arc::clone(&target.active),
@@ -247,7 +248,7 @@ impl<'a> Replay<'a> {
                 version: Arc::clone(&view.version),
             });
         }
-        Ok(self.makes_tables)
+        Ok(())
     }
 }
 

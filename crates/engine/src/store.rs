@@ -259,6 +259,11 @@ impl Store {
     /// answer [`Error::Closed`]. A second call does nothing. Memtables are not flushed, the log has what is in them; but what the log
     /// had when the store was opened becomes tables first, so that it is not replayed twice.
     ///
+    /// If that adds a table to level 0 and a compaction of level 0 is due, the call waits for one such compaction of the
+    /// keyspace, ten seconds at most. So level 0 stays small in a store that is opened for one write at a time. The call
+    /// waits for no compaction once the store has flushed anything that was written since it was opened. Any other
+    /// compaction is called off, and a later opening begins it again. Other threads may write until the waits are over.
+    ///
     /// # Errors
     /// The store had failed, or the log could not be synced: writes that were acknowledged as buffered may be lost at
     /// power failure. [`Error::Invalid`] on one of the store's own threads, on which wakers and listeners are called.

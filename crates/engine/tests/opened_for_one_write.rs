@@ -8,7 +8,8 @@ use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
 use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
 use situ_storage::{FileName, Volume};
 use std::sync::Arc;
-use std::time::Instant;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 fn open(env: &Env, volume: &SimVolume, options: Options) -> Result<Store, Error> {
     StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
@@ -75,6 +76,90 @@ fn openings_for_one_large_write_each_leave_level_0_small() {
             let store = open(&env, &volume, options).unwrap();
             compare(store.default_keyspace(), &model, None, "after sixty openings");
             store.close().unwrap();
+        });
+    });
+}
+
+/// Options under which any table of level 0 makes a compaction due.
+fn eager() -> Options {
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 64 << 10;
+    options.keyspace.level0_tables = 1;
+    options.keyspace.compression = vec![situ_engine::Compression::None];
+    options
+}
+
+/// A store that was closed with more in its log than goes on in the next one.
+fn with_a_long_log(env: &Env, volume: &SimVolume) {
+    let store = open(env, volume, eager()).unwrap();
+    (0..40).for_each(|n| store.put(key_number(n), vec![n as u8; 1000]).unwrap());
+    store.close().unwrap();
+}
+
+/// Closing used to wait until no keyspace had tables to compact in level 0, while others might write: for ever, beside a
+/// writer.
+#[test]
+fn a_reopened_store_is_closed_beside_a_writer() {
+    for_each_seed(1, 5, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            with_a_long_log(&env, &volume);
+            // Slow enough that the writer's next table is there before level 0 is compacted.
+            volume.set_faults(FaultPlan::none().latency(Duration::from_micros(200)..Duration::from_millis(1)));
+            let store = open(&env, &volume, eager()).unwrap();
+            let writes = Arc::new(AtomicU64::new(0));
+            let writer = {
+                let (store, writes) = (store.clone(), Arc::clone(&writes));
+                let job = move || {
+                    for n in 0..4000u64 {
+                        match store.put(key_number(n), vec![n as u8; 1000]) {
+                            Ok(()) => writes.store(n + 1, Ordering::Relaxed),
+                            Err(Error::Closed) => return,
+                            Err(error) => panic!("{error}"),
+                        }
+                    }
+                };
+                env.executor.spawn("writer", Box::new(job)).unwrap()
+            };
+            while writes.load(Ordering::Relaxed) < 10 {
+                env.clock.sleep(Duration::from_millis(1));
+            }
+            store.close().unwrap();
+            writer.join().unwrap();
+            let writes = writes.load(Ordering::Relaxed);
+            assert!(writes < 1000, "the store took {writes} writes of a kilobyte before it was closed");
+        });
+    });
+}
+
+/// What was replayed became a table long ago: the tables that the store has flushed since are none of closing's business.
+#[test]
+fn a_store_that_has_flushed_is_closed_without_a_compaction_of_level_0() {
+    for_each_seed(1, 5, |seed| {
+        let executor = SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            with_a_long_log(&env, &volume);
+            let mut options = eager();
+            options.keyspace.level0_tables = 4;
+            let store = open(&env, &volume, options).unwrap();
+            // With the table of what was replayed, the last one makes a compaction due.
+            for n in 0..3u64 {
+                (0..50).for_each(|m| store.put(key_number(m * 7), vec![n as u8; 1000]).unwrap());
+                if n == 2 {
+                    // From here on a compaction takes minutes.
+                    let slow = FaultPlan::none().latency(Duration::from_secs(5)..Duration::from_secs(6));
+                    volume.set_faults(slow);
+                }
+                store.flush().unwrap();
+            }
+            let compactions = |store: &Store| store.statistics().compactions;
+            assert_eq!(compactions(&store), 0);
+            store.close().unwrap();
+            assert_eq!(compactions(&store), 0, "closing has waited for a compaction");
         });
     });
 }
