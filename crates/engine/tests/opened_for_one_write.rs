@@ -5,8 +5,10 @@ mod common;
 use common::{Model, compare, key_number};
 use situ_device::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
-use situ_sim::{CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, for_each_seed};
-use situ_storage::{FileName, Volume};
+use situ_sim::{
+    CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, crash_machine_everywhere, for_each_seed,
+};
+use situ_storage::{FileMeta, FileName, Volume};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
@@ -164,6 +166,8 @@ fn a_store_that_has_flushed_is_closed_without_a_compaction_of_level_0() {
     });
 }
 
+const PLACES: [&str; 2] = ["home", "fast"];
+
 /// Small memtables have short log files, which are quicker to copy.
 fn small() -> Options {
     let mut options = Options::default();
@@ -172,8 +176,8 @@ fn small() -> Options {
 }
 
 /// What the log holds when a store is opened: changes of two keyspaces, over what lies in tables.
-fn build(env: &Env, volume: &SimVolume) -> Option<[Model; 2]> {
-    let store = open(env, volume, small()).ok()?;
+fn build(open: impl Fn(Options) -> Result<Store, Error>) -> Option<[Model; 2]> {
+    let store = open(small()).ok()?;
     let other = store.create_keyspace("other", small().keyspace).ok()?;
     let mut models = [Model::new(), Model::new()];
     let put = |models: &mut [Model; 2], which: usize, n: u64, value: &[u8]| -> Option<()> {
@@ -214,7 +218,7 @@ fn promise_1_3_a_crash_while_the_log_is_carried_over_loses_nothing_and_brings_no
         let built = executor.run(|| {
             let env = executor.env();
             let volume = SimVolume::new(&env, FaultPlan::none(), seed);
-            let models = build(&env, &volume).unwrap();
+            let models = build(|options| open(&env, &volume, options)).unwrap();
             let names: Vec<FileName> = volume.list().unwrap().iter().map(|file| file.name).collect();
             let files: Vec<_> = names.into_iter().map(|name| (name, volume.contents(name).unwrap())).collect();
             (files, models)
@@ -247,6 +251,138 @@ fn promise_1_3_a_crash_while_the_log_is_carried_over_loses_nothing_and_brings_no
             },
         );
         assert!(images > 20, "{images}");
+    });
+}
+
+/// The volumes of a machine, moved to this environment after a power failure.
+fn after_crash(env: &Env, volumes: &[SimVolume], seed: u64) -> Vec<SimVolume> {
+    let after: Vec<SimVolume> = (seed..).zip(volumes).map(|(seed, volume)| volume.crash(seed).on(env)).collect();
+    after.iter().skip(1).for_each(|volume| volume.share_power(&after[0]));
+    after
+}
+
+/// Opens a store on a home, and on a fast disk if there is a second volume.
+fn open_on(env: &Env, volumes: &[SimVolume]) -> Result<Store, Error> {
+    let [home, fast @ ..] = volumes else { panic!("no home") };
+    let fast = fast.first().map(|fast| Arc::new(fast.clone()) as Arc<dyn Volume>);
+    StoreBuilder::new(small()).env(env.clone()).open_volumes(Arc::new(home.clone()), fast)
+}
+
+/// The volumes of a store that was closed, each with its files.
+type Files = Vec<Vec<(FileName, Vec<u8>)>>;
+
+fn files_of(volumes: &[SimVolume]) -> Files {
+    let of = |volume: &SimVolume| {
+        let names = volume.list().unwrap().into_iter().map(|file| file.name);
+        names.map(|name| (name, volume.contents(name).unwrap())).collect()
+    };
+    volumes.iter().map(of).collect()
+}
+
+fn put_files(volumes: &[SimVolume], files: &Files) {
+    for (volume, files) in volumes.iter().zip(files) {
+        files.iter().for_each(|(name, bytes)| volume.set_contents(*name, bytes));
+    }
+}
+
+/// Two openings of a store, until the power fails.
+fn open_twice(env: &Env, volumes: &[SimVolume], models: &[Model; 2]) {
+    for _ in 0..2 {
+        let Ok(store) = open_on(env, volumes) else { return };
+        check(&store, models, "undisturbed");
+        if store.close().is_err() {
+            return;
+        }
+    }
+}
+
+/// The power fails again, during the recovery from its first failure, at each of some changes of each disk. Returns how often
+/// it did so.
+fn fail_again(env: &Env, volumes: &[SimVolume], models: &[Model; 2], rng: &mut Rng) -> u64 {
+    let mut failures = 0;
+    for which in 0..volumes.len() {
+        for _ in 0..3 {
+            let second = after_crash(env, volumes, rng.next_u64() >> 1);
+            second[which].crash_at(second[which].changes() + rng.below(20));
+            open_twice(env, &second, models);
+            failures += u64::from(second[which].has_crashed());
+            let third = after_crash(env, &second, rng.next_u64() >> 1);
+            for life in 0..2 {
+                let store = open_on(env, &third).unwrap();
+                check(&store, models, &format!("life {life} after two crashes"));
+                store.close().unwrap();
+            }
+        }
+    }
+    failures
+}
+
+/// A crash during the recovery from a crash, on one disk.
+#[test]
+fn promise_1_3_two_crashes_while_the_log_is_carried_over_lose_nothing_and_bring_nothing_back() {
+    for_each_seed(10, 2, |seed| {
+        let executor = SimExecutor::new(seed);
+        let (files, models) = executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let models = build(|options| open(&env, &volume, options)).unwrap();
+            (files_of(&[volume]), models)
+        });
+        let failures = AtomicU64::new(0);
+        let points = CrashPoints { points_max: 30, images_per_point: 2, faults: FaultPlan::none() };
+        crash_everywhere(
+            seed,
+            &points,
+            |env, volume| {
+                put_files(std::slice::from_ref(volume), &files);
+                open_twice(env, std::slice::from_ref(volume), &models);
+            },
+            |env, volume, ()| {
+                let mut rng = Rng::new(seed);
+                failures.fetch_add(fail_again(env, &[volume], &models, &mut rng), Ordering::Relaxed);
+            },
+        );
+        let failures = failures.into_inner();
+        assert!(failures > 50, "the power failed {failures} times during a recovery");
+    });
+}
+
+/// The same on two disks, where the new log begins on the fast one and the manifest lies on the home.
+#[test]
+fn promise_1_3_4_two_crashes_of_two_disks_while_the_log_is_carried_over_lose_nothing_and_bring_nothing_back() {
+    for_each_seed(20, 2, |seed| {
+        let executor = SimExecutor::new(seed);
+        let (files, models) = executor.run(|| {
+            let env = executor.env();
+            let volumes = PLACES.map(|place| SimVolume::named(&env, place, FaultPlan::none(), seed));
+            let models = build(|_| open_on(&env, &volumes)).unwrap();
+            let is_log = |file: &FileMeta| matches!(file.name, FileName::Log(_));
+            assert!(volumes[1].list().unwrap().iter().any(is_log), "the log is on the fast disk");
+            (files_of(&volumes), models)
+        });
+        let failures = AtomicU64::new(0);
+        let points = CrashPoints { points_max: 30, images_per_point: 2, faults: FaultPlan::none() };
+        crash_machine_everywhere(
+            seed,
+            &points,
+            PLACES,
+            |env, volumes| {
+                put_files(volumes, &files);
+                open_twice(env, volumes, &models);
+            },
+            |env, volumes, ()| {
+                let once = volumes.each_ref().map(|volume| volume.on(env));
+                for life in 0..2 {
+                    let store = open_on(env, &once).unwrap();
+                    check(&store, &models, &format!("life {life} after one crash"));
+                    store.close().unwrap();
+                }
+                let mut rng = Rng::new(seed);
+                failures.fetch_add(fail_again(env, &volumes, &models, &mut rng), Ordering::Relaxed);
+            },
+        );
+        let failures = failures.into_inner();
+        assert!(failures > 50, "the power failed {failures} times during a recovery");
     });
 }
 
