@@ -413,6 +413,8 @@ impl Core {
         self.check_flushes().or_else(|error| if error.is_no_space() { Ok(()) } else { Err(error) })?;
         let made = match self.goes_on_in_a_short_log(bytes) {
             Ok(false) => self.seal_for_room(),
+            // Somebody else has taken the room since this writer looked.
+            Err(taken) if taken.is_no_space() => self.seal_for_room(),
             short => short,
         };
         match made {

@@ -122,17 +122,16 @@ impl Manifest {
         header[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         let checksum = crc32c::crc32c(&header[..12]);
         header[12..].copy_from_slice(&checksum.to_le_bytes());
-        writer.append(&header)?;
-        append(&mut *writer, &begin.encode())?;
+        append(&mut *writer, &[&header[..], &frame_of(begin)].concat())?;
         Ok(writer)
     }
 
     /// Appends an edit; it is durable on return.
     pub(crate) fn append(&mut self, edit: &Edit) -> Result<()> {
-        let payload = edit.encode();
-        append(&mut *self.writer, &payload)?;
+        let frame = frame_of(edit);
+        append(&mut *self.writer, &frame)?;
         if let Some(copy) = &mut self.copy
-            && let Err(error) = append(&mut **copy, &payload)
+            && let Err(error) = append(&mut **copy, &frame)
         {
             self.give_up_copy(error);
         }
@@ -174,16 +173,21 @@ impl Manifest {
     }
 }
 
-/// Appends a frame; it is durable on return.
-fn append(writer: &mut dyn Writer, payload: &[u8]) -> Result<()> {
+fn frame_of(edit: &Edit) -> Vec<u8> {
+    let payload = edit.encode();
     assert!((1..=EDIT_BYTES_MAX).contains(&payload.len()), "an edit of {} bytes", payload.len());
-    let mut head = [0; FRAME_BYTES];
-    head[..4].copy_from_slice(&(payload.len() as u32).to_le_bytes());
-    head[4..8].copy_from_slice(&crc32c::crc32c(payload).to_le_bytes());
-    let checksum = crc32c::crc32c(&head[..8]);
-    head[8..].copy_from_slice(&checksum.to_le_bytes());
-    writer.append(&head)?;
-    writer.append(payload)?;
+    let mut frame = Vec::with_capacity(FRAME_BYTES + payload.len());
+    frame.extend_from_slice(&(payload.len() as u32).to_le_bytes());
+    frame.extend_from_slice(&crc32c::crc32c(&payload).to_le_bytes());
+    let checksum = crc32c::crc32c(&frame);
+    frame.extend_from_slice(&checksum.to_le_bytes());
+    frame.extend_from_slice(&payload);
+    frame
+}
+
+/// Appends bytes; they are durable on return.
+fn append(writer: &mut dyn Writer, bytes: &[u8]) -> Result<()> {
+    writer.append(bytes)?;
     writer.sync()
 }
 

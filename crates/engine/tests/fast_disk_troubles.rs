@@ -520,7 +520,7 @@ fn promise_7_a_fast_disk_that_takes_no_new_files_is_told_of_and_writes_go_on_whe
             let put = |n: u32| store.default_keyspace().put_with(n.to_be_bytes(), [1; 100], Durability::Synced);
             (0..300).for_each(|n| put(n).unwrap());
             fast.set_faults(room.clone().with(Rule::new(Fault::Io).on(&names)));
-            let refused = (1000..1600).find_map(|n| put(n).err()).expect("no write was refused").to_string();
+            let refused = (10_000..12_000).find_map(|n| put(n).err()).expect("no write was refused").to_string();
             assert!(refused.contains("fast") && refused.contains("(on the fast disk)"), "{refused}");
             env.clock.sleep(Duration::from_secs(10));
             let properties = store.properties();

@@ -106,7 +106,8 @@ fn writes_between_the_tables_and_the_log_are_missed() {
     store.flush().unwrap();
     store.put(b"zzz", b"in the log").unwrap();
     store.close().unwrap();
-    for file in files(&home, |name| is_table(name) || matches!(name, FileName::Manifest(_))) {
+    let is_gone = |name: &FileName| is_table(name) || matches!(name, FileName::Manifest(_) | FileName::ManifestCopy(_));
+    for file in files(&home, is_gone) {
         std::fs::remove_file(file).unwrap();
     }
     let report = repair_directory(&home, options()).unwrap();

@@ -8,7 +8,7 @@
 //!
 //! **Invariant.** The spans of what is merged and of what stays are disjoint.
 
-use super::report::{LossKind, LostName, LostRange};
+use super::report::{LossKind, LostName, LostRange, LostWrites};
 use super::tables::{Place, meta_of};
 use super::{LogSurvey, Repair};
 use crate::Result;
@@ -137,7 +137,7 @@ impl Repair {
         }
         if known.unfit.is_none() {
             self.report.without_manifest = true;
-            self.tell_what_is_not_known(log);
+            self.tell_what_is_not_known(&found, log);
         }
         Ok(())
     }
@@ -213,15 +213,20 @@ impl Repair {
         Ok(())
     }
 
-    fn tell_what_is_not_known(&mut self, log: &LogSurvey) {
+    fn tell_what_is_not_known(&mut self, found: &[(u32, TableMeta)], log: &LogSurvey) {
         let text = "no manifest says which keyspaces and tables there were: of those that are not there any more, nothing is known";
         self.report.notes.push(text.to_owned());
-        // Tables do not say up to which write they go: compactions drop what is deleted, and let go of sequence numbers.
-        if let Some(first) = log.first.filter(|first| *first > 1) {
+        // A log goes on where the tables end.
+        let newest = found.iter().map(|(_, meta)| meta.largest_sequence).max().unwrap_or(0);
+        let Some(first) = log.first.filter(|first| *first > newest + 1) else { return };
+        // Where a compaction has let go of sequence numbers, tables do not say up to which write they go.
+        if found.iter().any(|(_, meta)| meta.smallest_sequence == 0) {
             let text = format!(
                 "the log begins with sequence number {first}: older writes are in tables, unless a log file is missing, too"
             );
             self.report.notes.push(text);
+        } else {
+            self.report.lost_writes.push(LostWrites { first: Some(newest + 1), last: Some(first - 1) });
         }
     }
 
