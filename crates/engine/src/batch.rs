@@ -25,6 +25,10 @@ impl StoreId {
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
 
+/// Set in the field of the first sequence number, whose numbers have 56 bits: the record was carried over, and eight more bytes of
+/// header say since when.
+const CARRIED_OVER: u64 = 1 << 56;
+
 /// Where a change goes.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Target {
@@ -271,6 +275,11 @@ impl WriteBatch {
         header
     }
 
+    /// The header of a record that stands for all writes since `since` which no table holds.
+    pub(crate) fn carried_header(&self, first: SequenceNumber, since: SequenceNumber) -> Vec<u8> {
+        [&self.header(first | CARRIED_OVER)[..], &since.to_le_bytes()].concat()
+    }
+
     /// The changes in order. They were encoded here, so that the decoding cannot fail.
     pub(crate) fn iter(&self) -> impl Iterator<Item = Operation<'_>> {
         operations(&self.operations)
@@ -323,6 +332,8 @@ impl<'a> Operation<'a> {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Record<'a> {
     pub(crate) first: SequenceNumber,
+    /// `first`, or of a record that was carried over, the oldest write that it stands for.
+    pub(crate) since: SequenceNumber,
     count: u32,
     /// All of them decode: [`Record::decode`] has seen to it.
     encoded: &'a [u8],
@@ -332,10 +343,15 @@ impl<'a> Record<'a> {
     /// Decodes any bytes, down to the last operation; the error says in words what is wrong.
     pub(crate) fn decode(bytes: &'a [u8]) -> Result<Record<'a>, &'static str> {
         let mut decoder = Decoder::new(bytes);
-        let first = decoder.u64().ok_or("no room for the sequence number")?;
+        let field = decoder.u64().ok_or("no room for the sequence number")?;
         let count = decoder.u32().ok_or("no room for the count")?;
+        let first = field & !CARRIED_OVER;
+        let since = if field == first { first } else { decoder.u64().ok_or("no room for the oldest write")? };
         if first.checked_add(u64::from(count)).is_none_or(|end| end > situ_table::MAX_SEQUENCE) {
             return Err("a sequence number of more than 56 bits");
+        }
+        if since > first || (since == first && field != first) {
+            return Err("a record that stands for writes behind it");
         }
         let encoded = decoder.rest();
         for _ in 0..count {
@@ -344,7 +360,7 @@ impl<'a> Record<'a> {
         if !decoder.is_empty() {
             return Err("bytes behind the last operation");
         }
-        Ok(Record { first, count, encoded })
+        Ok(Record { first, since, count, encoded })
     }
 
     /// How many operations there are.
@@ -410,15 +426,30 @@ mod tests {
         assert_eq!(record(&sample(), 7), golden);
     }
 
+    /// The second worked example of docs/formats/batch.md.
+    #[test]
+    fn golden_bytes_of_a_record_that_was_carried_over() {
+        let mut batch = WriteBatch::new();
+        batch.push(KeyKind::Put, 0, b"k", Some(b"v")).unwrap();
+        let bytes = [&batch.carried_header(9, 5)[..], batch.encoded()].concat();
+        assert_eq!(bytes, b"\x09\0\0\0\0\0\0\x01\x01\0\0\0\x05\0\0\0\0\0\0\0\x01\x00\x01k\x01v");
+        let decoded = Record::decode(&bytes).unwrap();
+        assert_eq!((decoded.first, decoded.since, decoded.len()), (9, 5, 1));
+        assert!(decoded.operations().eq(batch.iter()));
+        let ahead = [&batch.carried_header(9, 9)[..], batch.encoded()].concat();
+        assert!(Record::decode(&ahead).is_err());
+    }
+
     #[test]
     fn every_damaged_record_is_refused_or_differs() {
-        let bytes = record(&sample(), 7);
-        for cut in 0..bytes.len() {
-            assert!(Record::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+        let batch = sample();
+        let carried = [&batch.carried_header(7, 3)[..], batch.encoded()].concat();
+        for bytes in [record(&batch, 7), carried] {
+            for cut in 0..bytes.len() {
+                assert!(Record::decode(&bytes[..cut]).is_err(), "cut at {cut}");
+            }
+            assert!(Record::decode(&[&bytes[..], &[0]].concat()).is_err());
         }
-        let mut longer = bytes.clone();
-        longer.push(0);
-        assert!(Record::decode(&longer).is_err());
     }
 
     #[test]

@@ -46,14 +46,17 @@ struct Change {
 /// What was replayed, as one batch.
 pub(crate) struct Carried {
     batch: WriteBatch,
+    /// The first sequence number that was replayed, or that a record of the replayed log stood for.
+    since: u64,
 }
 
 impl Carried {
     /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that the
-    /// smallest memtable of the store may have, `last` the last sequence number.
+    /// smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what was replayed.
     pub(crate) fn of<'a>(
         slots: impl Iterator<Item = (u32, &'a Arc<Slot>)>,
         memtable_bytes: u64,
+        since: u64,
         last: u64,
     ) -> Result<Option<Carried>> {
         let bytes_max = CARRIED_BYTES_MAX.min(memtable_bytes / 8);
@@ -94,7 +97,7 @@ impl Carried {
             batch.push(*kind, *keyspace, key, (*kind != KeyKind::Delete).then_some(value))?;
         }
         let fits = batch.bytes() as u64 <= 2 * bytes_max && last + (batch.len() as u64) < MAX_SEQUENCE;
-        Ok((!batch.is_empty() && fits).then_some(Carried { batch }))
+        Ok((!batch.is_empty() && fits).then_some(Carried { batch, since }))
     }
 
     /// How many sequence numbers it takes.
@@ -107,7 +110,7 @@ impl Carried {
     /// # Errors
     /// The log's.
     pub(crate) fn log(&self, log: &Log, first_sequence: u64) -> Result<()> {
-        let header = self.batch.header(first_sequence);
+        let header = self.batch.carried_header(first_sequence, self.since);
         let lsn = log.append(&[&header, self.batch.encoded()]);
         let lsn = lsn.map_err(|error| Error::Storage(StorageError::Invalid(error.to_string())))?;
         Ok(log.commit(lsn, Durability::Synced)?)

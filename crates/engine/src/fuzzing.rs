@@ -263,7 +263,7 @@ pub fn edit(data: &[u8]) {
 /// One record of the log: a write batch.
 pub fn record(data: &[u8]) {
     if let Ok(record) = Record::decode(data) {
-        assert!(record.first <= MAX_SEQUENCE);
+        assert!(record.since <= record.first && record.first <= MAX_SEQUENCE);
         assert!(record.operations().all(|operation| !operation.key.is_empty()));
     }
 }

@@ -77,6 +77,8 @@ pub(crate) struct Replay<'a> {
     keep: Keep,
     /// The log file that records come from.
     file: u64,
+    /// The oldest write that the log's first record stands for.
+    since: Option<u64>,
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
@@ -102,7 +104,7 @@ impl<'a> Replay<'a> {
         keep: Keep,
     ) -> Result<Replayed> {
         let targets = core.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
-        let mut replay = Replay { core, targets, keep, file: 0, last: 0, makes_tables: false };
+        let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false };
         let repairs = mode == RecoveryMode::Repair;
         let mut failure: Option<Error> = None;
         let mut first = None;
@@ -147,6 +149,7 @@ impl<'a> Replay<'a> {
             self.file = file;
             self.end_memtables()?;
         }
+        self.since.get_or_insert(record.since);
         let mut sequence = record.first;
         let mut target: Option<(u32, &Target)> = None;
         let mut grown = 0;
@@ -221,7 +224,8 @@ impl<'a> Replay<'a> {
         }
         let sizes = self.targets.values().map(|target| target.keyspace.options.memtable_bytes);
         let slots = self.targets.iter().map(|(id, target)| (*id, &target.active));
-        let carried = Carried::of(slots, sizes.min().unwrap_or(0), last)?;
+        let since = self.since.unwrap_or(last);
+        let carried = Carried::of(slots, sizes.min().unwrap_or(0), since, last)?;
         if carried.is_some() {
             self.targets.values_mut().for_each(|target| target.active = target.fresh());
         }

@@ -115,6 +115,31 @@ fn writes_between_the_tables_and_the_log_are_missed() {
     assert!(!report.nothing_lost() && report.notes.iter().any(|note| note.contains("no manifest is left")), "{report}");
 }
 
+/// What goes on in a newer log has newer sequence numbers there, and those between it and the tables were said to be lost.
+#[test]
+fn writes_that_were_carried_over_are_not_missed() {
+    for (openings, table_is_gone) in [(1, false), (3, false), (3, true)] {
+        let root = tempfile::tempdir().unwrap();
+        let home = root.path().join("home");
+        let store = builder(None).open(&home).unwrap();
+        fill(&store, 0, 500);
+        store.flush().unwrap();
+        (0..5).for_each(|_| store.put(b"zzz", b"in the log").unwrap());
+        store.close().unwrap();
+        (0..openings).for_each(|_| builder(None).open(&home).unwrap().close().unwrap());
+        let is_gone = move |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::ManifestCopy(_));
+        let gone = files(&home, is_gone).into_iter().chain(files(&home, is_table).into_iter().filter(|_| table_is_gone));
+        gone.for_each(|file| std::fs::remove_file(file).unwrap());
+        let report = repair_directory(&home, options()).unwrap();
+        assert!(report.without_manifest, "{report}");
+        assert_eq!(report.lost_writes.iter().any(|lost| lost.contains(1)), table_is_gone, "{report}");
+        assert!(!report.lost_writes.iter().any(|lost| lost.contains(501)), "{openings} openings: {report}");
+        let store = builder(None).open(&home).unwrap();
+        assert_eq!(store.get(b"zzz").unwrap().as_deref(), Some(&b"in the log"[..]));
+        store.close().unwrap();
+    }
+}
+
 /// The log had begun at home and went on on the fast disk that was given up: nothing was said to be lost.
 #[test]
 fn a_log_that_may_have_gone_on_is_told_when_the_fast_disk_is_given_up() {

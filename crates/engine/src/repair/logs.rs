@@ -12,7 +12,7 @@ use std::sync::Arc;
 #[derive(Debug, Default)]
 pub(super) struct LogSurvey {
     pub(super) records: u64,
-    /// The sequence number of the first write.
+    /// The oldest write that the first record stands for.
     pub(super) first: Option<u64>,
     /// Keyspaces that have records.
     pub(super) keyspaces: BTreeSet<u32>,
@@ -41,6 +41,7 @@ pub(super) fn survey(
 ) -> Result<LogSurvey> {
     let mut survey = LogSurvey::default();
     let mut first: Option<(Place, u64)> = None;
+    let mut since = None;
     let mut last: Option<(Place, u64)> = None;
     let mut gaps = Vec::new();
     let mut places: Vec<Place> = Vec::new();
@@ -52,6 +53,7 @@ pub(super) fn survey(
                 survey.records += 1;
                 survey.keyspaces.extend(record.operations().map(|operation| operation.keyspace));
                 first.get_or_insert((place, record.first));
+                since.get_or_insert(record.since);
                 if let Some((_, sequence)) = last
                     && record.first > sequence + 1
                 {
@@ -82,7 +84,7 @@ pub(super) fn survey(
         }
         return Ok(survey);
     };
-    survey.first = Some(first);
+    survey.first = since;
     if head_missing || places.iter().any(|place| *place <= first_place) {
         survey.lost.push(LostWrites { first: None, last: Some(first.saturating_sub(1)) });
     }
