@@ -35,12 +35,13 @@
 
 use crate::commit::{Caller, Obstacle, Request, Write};
 use crate::core::{Core, lock, wake};
+use crate::flush::Releasing;
 use crate::keyspace::KeyspaceCore;
 use crate::options::Durability;
 use crate::outstanding::Outstanding;
 use crate::{Error, Result};
 use situ_device::Event;
-use situ_log::LogOptions;
+use situ_log::{Log, LogOptions};
 use std::collections::BTreeMap;
 use std::mem::take;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -404,6 +405,7 @@ impl Core {
             return Ok(way);
         }
         // A flush may have ended since.
+        self.remove_what_nobody_needs(log)?;
         if self.prepare_log(bytes).is_ok_and(|ready| ready) {
             return Ok(true);
         }
@@ -433,6 +435,23 @@ impl Core {
                 Err(error)
             }
         }
+    }
+
+    /// Removes tables that a compaction has replaced, and log files that had not been written out, or were noted as needed, when the
+    /// last flush ended.
+    fn remove_what_nobody_needs(&self, log: &Log) -> Result<()> {
+        // Other writers wait for this one, instead of being refused.
+        let _releasing = Releasing::begin(self);
+        self.bury();
+        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        if self.needs_less_log_than_noted()
+            && let Err(error) = self.note_log_numbers()
+        {
+            // The disk may have no room for the note.
+            self.note_job_failure("recycle log", error);
+        }
+        self.release_logs();
+        Ok(())
     }
 
     /// False if what memtables have, and this write, would then perhaps find no room for its table; or if nobody knows what room

@@ -20,7 +20,7 @@ use crate::keyspace::KeyspaceCore;
 use crate::listener::StoreEvent;
 use crate::loggers::LOGGERS_MAX;
 use crate::{Error, Result};
-use situ_device::{Event, JobHandle};
+use situ_device::JobHandle;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -50,14 +50,9 @@ impl Background {
     }
 
     fn start_all(&self, core: &Arc<Core>) -> Result<()> {
-        self.spawn(core, "situ-flush", |core| {
-            serve(core, &*core.work, "flush", flush_turn, |t| &mut t.flush, |core| core.next_sample_in());
-        })?;
+        self.spawn(core, "situ-flush", |core| serve(core, &FLUSH))?;
         for _ in 0..core.options.compaction_threads.max(1) {
-            self.spawn(core, "situ-compact", |core| {
-                let rest = |core: &Core| core.next_rest_ends_in();
-                serve(core, &*core.work, "compact", Core::compact_one, |t| &mut t.compaction, rest);
-            })?;
+            self.spawn(core, "situ-compact", |core| serve(core, &COMPACT))?;
         }
         for carry in [carry_writes::<0>, carry_writes::<1>, carry_writes::<2>] as [fn(&Arc<Core>); LOGGERS_MAX] {
             self.spawn(core, "situ-log", carry)?;
@@ -90,16 +85,39 @@ impl Background {
     }
 }
 
-/// Runs `turn` as long as it finds work, sleeps while it does not (not longer than `idle_for`), and ends when the store
-/// closes.
-fn serve(
-    core: &Arc<Core>,
-    event: &dyn Event,
-    job: &str,
+/// What a thread does again and again.
+struct Duty {
+    job: &'static str,
+    /// True if it found work.
     turn: fn(&Arc<Core>) -> Result<bool>,
     trouble: fn(&mut Troubles) -> &mut Trouble,
+    /// How long the thread may sleep when it finds no work.
     idle_for: fn(&Core) -> Option<Duration>,
-) {
+    /// Whether the pause after a failure is to end early.
+    ends_pause: fn(&Core) -> bool,
+}
+
+const FLUSH: Duty = Duty {
+    job: "flush",
+    turn: flush_turn,
+    trouble: |troubles| &mut troubles.flush,
+    idle_for: |core| core.next_sample_in(),
+    // The flush gives back the room that the failure was about.
+    ends_pause: |core| lock(&core.troubles).only_log_fails && core.a_flush_is_due_that_frees_log(),
+};
+
+const COMPACT: Duty = Duty {
+    job: "compact",
+    turn: Core::compact_one,
+    trouble: |troubles| &mut troubles.compaction,
+    idle_for: |core| core.next_rest_ends_in(),
+    ends_pause: |_| false,
+};
+
+/// Does a duty as long as there is work, sleeps while there is none, and ends when the store closes.
+fn serve(core: &Arc<Core>, duty: &Duty) {
+    let Duty { job, turn, trouble, idle_for, ends_pause } = *duty;
+    let event = &core.work;
     let mut pause_ms = 0;
     while !core.is_closing() {
         let seen = event.generation();
@@ -135,7 +153,7 @@ fn serve(
                 core.note_job_failure(job, error);
                 core.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
-                pause(core, pause_ms);
+                pause(core, pause_ms, ends_pause);
                 trouble(&mut lock(&core.troubles)).pausing -= 1;
             }
         }
@@ -190,13 +208,13 @@ fn admit_writes(core: &Arc<Core>) {
     }
 }
 
-/// Sleeps through notifications, but not through closing.
-fn pause(core: &Core, ms: u64) {
+/// Sleeps through notifications, until the store closes or the pause ends early.
+fn pause(core: &Core, ms: u64, ends: fn(&Core) -> bool) {
     let until = core.env.clock.now() + Duration::from_millis(ms);
     loop {
         let seen = core.work.generation();
         let left = until.saturating_sub(core.env.clock.now());
-        if left.is_zero() || core.is_closing() {
+        if left.is_zero() || core.is_closing() || ends(core) {
             return;
         }
         core.work.wait(seen, Some(left));
@@ -216,25 +234,29 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
         }
         false => Ok(()),
     };
-    let flushed = core.flush_one()?;
+    let flushed = core.flush_one().inspect_err(|_| lock(&core.troubles).only_log_fails = false)?;
     if flushed {
         return Ok(true);
     }
     if let Err(error) = prepared {
-        if error.is_no_space() {
-            // Before the file is there: who rotates to it may want the next one.
-            core.log_wanted.store(false, Ordering::Release);
-            let short = core.goes_on_in_a_short_log(0);
-            if matches!(short, Ok(true)) {
-                return Ok(true);
-            }
-            core.log_wanted.store(true, Ordering::Release);
-            short?;
-        }
-        return if error.is_no_space() && core.seal_for_room()? { Ok(true) } else { Err(error) };
+        return prepare_log_in_little_room(core, error).inspect_err(|_| lock(&core.troubles).only_log_fails = true);
     }
     core.limit_log()?;
     Ok(core.volume.tidy())
+}
+
+/// A turn in which no log file of the ordinary length could be made ready, for the reason `error`, and no memtable is to be flushed.
+fn prepare_log_in_little_room(core: &Core, error: Error) -> Result<bool> {
+    if !error.is_no_space() {
+        return Err(error);
+    }
+    // Before the file is there: a writer that rotates to it may want the next one.
+    core.log_wanted.store(false, Ordering::Release);
+    if matches!(core.goes_on_in_a_short_log(0), Ok(true)) {
+        return Ok(true);
+    }
+    core.log_wanted.store(true, Ordering::Release);
+    if core.seal_for_room()? { Ok(true) } else { Err(error) }
 }
 
 impl Core {

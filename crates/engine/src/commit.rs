@@ -480,7 +480,8 @@ impl Core {
 
     /// The error that keeps memtables from being flushed, if there is one.
     pub(crate) fn check_flushes(&self) -> Result<()> {
-        lock(&self.troubles).flush.error.clone().map_or(Ok(()), Err)
+        let troubles = lock(&self.troubles);
+        troubles.flush.error.clone().filter(|_| !troubles.only_log_fails).map_or(Ok(()), Err)
     }
 
     /// Takes applied requests off the front of the queue and makes them visible.

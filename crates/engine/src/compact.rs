@@ -442,10 +442,7 @@ impl Core {
                 return Ok(());
             }
         }
-        let mut baton = self.take_manifest()?;
-        let log_numbers = self.log_numbers(&lock(&self.commit));
-        baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
-        drop(baton);
+        self.note_log_numbers()?;
         // The last page of the file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.fail(error.clone()))?;
         Ok(())

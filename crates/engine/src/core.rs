@@ -74,6 +74,9 @@ impl Registry {
 pub(crate) struct Troubles {
     /// Memtables do not become tables: when all are full, writers are told this.
     pub(crate) flush: Trouble,
+    /// The flusher's last failure was that it could not make a log file ready. It had no memtable to flush then, and flushes may
+    /// succeed.
+    pub(crate) only_log_fails: bool,
     /// Tables are not compacted, or fewer at a time.
     pub(crate) compaction: Trouble,
 }
@@ -456,11 +459,25 @@ impl Core {
     /// Notes in the manifest that all that the log held is in the new log. False if the disk has no room for the note: then
     /// the old log files stay, until another edit says so.
     pub(crate) fn note_carried(&self) -> Result<bool> {
-        let log_numbers = self.log_numbers(&lock(&self.commit));
-        match self.take_manifest()?.apply(Edit { log_numbers, ..Edit::default() }, || {}) {
+        match self.note_log_numbers() {
             Err(error) if error.is_no_space() => Ok(false),
             result => result.map(|()| true),
         }
+    }
+
+    /// Notes in the manifest which log files what is in memory still needs.
+    pub(crate) fn note_log_numbers(&self) -> Result<()> {
+        let mut baton = self.take_manifest()?;
+        let log_numbers = self.log_numbers(&lock(&self.commit));
+        baton.apply(Edit { log_numbers, ..Edit::default() }, || {})
+    }
+
+    /// Whether the manifest names an older log file as needed than memory does: a memtable that was empty when the manifest was
+    /// written has its first records in a later file.
+    pub(crate) fn needs_less_log_than_noted(&self) -> bool {
+        let noted = lock(&self.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
+        let needed = self.log_numbers(&lock(&self.commit)).into_iter().map(|(_, number)| number).min();
+        noted < needed
     }
 
     /// Notes in the manifest that the store is closed in order; to be called when the log has been closed.

@@ -15,7 +15,6 @@
 use crate::commit::Level0;
 use crate::core::{Core, lock};
 use crate::disks::{CAPACITY, Disks, FAST};
-use crate::edit::Edit;
 use crate::keyspace::KeyspaceCore;
 use crate::open::log_file_bytes;
 use crate::placing::Placing;
@@ -170,10 +169,7 @@ impl Core {
                 flushed => flushed?,
             }
         }
-        let mut baton = self.take_manifest()?;
-        let log_numbers = self.log_numbers(&lock(&self.commit));
-        baton.apply(Edit { log_numbers, ..Edit::default() }, || {})?;
-        drop(baton);
+        self.note_log_numbers()?;
         // The last page of a file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.fail(error.clone()))?;
         self.try_release_logs().map_err(not_removed)

@@ -264,11 +264,11 @@ impl Drop for FlushUnderWay<'_> {
     }
 }
 
-/// From before a memtable goes until its log files are given back, counted for those who wait for room in the log's area.
-struct Releasing<'a>(&'a Core);
+/// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log file.
+pub(crate) struct Releasing<'a>(&'a Core);
 
 impl<'a> Releasing<'a> {
-    fn begin(core: &'a Core) -> Releasing<'a> {
+    pub(crate) fn begin(core: &'a Core) -> Releasing<'a> {
         core.flushes_releasing.fetch_add(1, Ordering::SeqCst);
         Releasing(core)
     }

@@ -128,7 +128,8 @@ fn writes_that_were_carried_over_are_not_missed() {
         store.close().unwrap();
         (0..openings).for_each(|_| builder(None).open(&home).unwrap().close().unwrap());
         let is_gone = move |name: &FileName| matches!(name, FileName::Manifest(_) | FileName::ManifestCopy(_));
-        let gone = files(&home, is_gone).into_iter().chain(files(&home, is_table).into_iter().filter(|_| table_is_gone));
+        let gone =
+            files(&home, is_gone).into_iter().chain(files(&home, is_table).into_iter().filter(|_| table_is_gone));
         gone.for_each(|file| std::fs::remove_file(file).unwrap());
         let report = repair_directory(&home, options()).unwrap();
         assert!(report.without_manifest, "{report}");
