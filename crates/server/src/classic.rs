@@ -20,7 +20,9 @@ impl<E: Engine> Executor<E> {
             if session.output.pending_bytes() >= self.share.output_bytes_max {
                 return Outcome::Full;
             }
-            if self.commands_left == 0 {
+            // The first key is counted with its command.
+            let is_first = session.resume == 0;
+            if !is_first && self.commands_left == 0 {
                 return Outcome::Yield;
             }
             let item = match self.load_ordered(session, key) {
@@ -33,7 +35,7 @@ impl<E: Engine> Executor<E> {
                 Err(wait) => return wait,
             };
             self.counters.add(Counter::Keys, 1);
-            self.commands_left = self.commands_left.saturating_sub(1);
+            self.commands_left = self.commands_left.saturating_sub(usize::from(!is_first));
             session.resume = next;
             self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {
@@ -84,7 +86,7 @@ impl<E: Engine> Executor<E> {
                     return Outcome::Done;
                 }
             };
-            self.commands_left = self.commands_left.saturating_sub(1);
+            self.commands_left = self.commands_left.saturating_sub(usize::from(session.resume > 0));
             session.resume = next;
             self.stats.prefixes.count(key, if item.is_some() { Event::Hit } else { Event::Miss });
             let Some(item) = item else {

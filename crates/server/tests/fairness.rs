@@ -69,7 +69,7 @@ fn clients_that_pipeline_and_leave_do_not_hold_up_the_others() {
         let attempts = (0..3).map(|_| latencies_beside(&server, &flood));
         let longest = attempts.map(|times| times[times.len() - 1]).min().unwrap();
         println!("{what}: longest {longest:?}");
-        // A turn has 4096 commands for all of them, about 2 ms.
+        // A turn has 8192 commands for all of them, about 4 ms.
         assert!(longest < Duration::from_millis(200), "{what}: {longest:?}");
     }
     server.stop(Duration::from_secs(20));
