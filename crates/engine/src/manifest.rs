@@ -191,6 +191,13 @@ fn append(writer: &mut dyn Writer, bytes: &[u8]) -> Result<()> {
     writer.sync()
 }
 
+/// Makes durable what was read of the manifest in force, and that it is in force. A process that was killed may have left the
+/// last edit, or the name, in the page cache only; nothing may be removed because of what a power failure takes away again.
+pub(crate) fn make_durable(volume: &dyn Volume, number: u64) -> Result<()> {
+    volume.open_pages(FileName::Manifest(number))?.sync()?;
+    volume.sync_names()
+}
+
 /// The contents of `CURRENT` that put a manifest in force.
 fn current_text(number: u64) -> String {
     let name = FileName::Manifest(number).to_string();
