@@ -83,6 +83,10 @@ impl Manifest {
         let begin = Edit { end_of_snapshot: true, ..snapshot.clone() };
         let written = Manifest::write(&**volume, FileName::Manifest(number), &begin).and_then(|writer| {
             let copy = Manifest::write(&**volume, FileName::ManifestCopy(number), &begin);
+            if copy.is_err() {
+                // Durably, before there is a manifest in force with it: a crash would bring it back without a header, as if rotten.
+                let _ = volume.remove(FileName::ManifestCopy(number)).and_then(|()| volume.sync_names());
+            }
             let mut current = volume.create(next, 0)?;
             current.append(current_text(number).as_bytes())?;
             current.finish()?;
@@ -189,6 +193,13 @@ fn frame_of(edit: &Edit) -> Vec<u8> {
 fn append(writer: &mut dyn Writer, bytes: &[u8]) -> Result<()> {
     writer.append(bytes)?;
     writer.sync()
+}
+
+/// Makes durable what was read of the manifest in force, and that it is in force. A process that was killed may have left the
+/// last edit, or the name, in the page cache only; nothing may be removed because of what a power failure takes away again.
+pub(crate) fn make_durable(volume: &dyn Volume, number: u64) -> Result<()> {
+    volume.open_pages(FileName::Manifest(number))?.sync()?;
+    volume.sync_names()
 }
 
 /// The contents of `CURRENT` that put a manifest in force.
@@ -337,6 +348,38 @@ mod tests {
                     manifest.replace(3, &edit(5)).unwrap();
                     assert!(manifest.take_copy_failure().is_none() && !manifest.is_long(), "{what}");
                     assert_eq!(sim.contents(FileName::ManifestCopy(3)), sim.contents(FileName::Manifest(3)), "{what}");
+                }
+            }
+        }
+    }
+
+    /// Once, the failed copy was removed after the switch. A crash then brought it back without its header, and `verify` called it
+    /// rotten.
+    #[test]
+    fn a_copy_that_was_given_up_at_its_beginning_does_not_come_back() {
+        use situ_device::Env;
+        use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimVolume};
+        for operation in [Operation::Append, Operation::Sync] {
+            for fault in [Fault::Io, Fault::NoSpace, Fault::PermissionDenied] {
+                for seed in 0..16 {
+                    let sim = SimVolume::new(&Env::system(), FaultPlan::none(), seed);
+                    let volume: Arc<dyn Volume> = Arc::new(sim.clone());
+                    let mut manifest = Manifest::create(&volume, 1, &edit(1)).unwrap();
+                    let rule = Rule::new(fault).on(&[operation]).files(&[FileKind::ManifestCopy]);
+                    let cut = Rule::new(Fault::Io).on(&[Operation::SyncNames]).from(1);
+                    sim.set_faults(FaultPlan::none().with(rule.clone()));
+                    manifest.replace(2, &edit(2)).unwrap();
+                    manifest.append(&edit(3)).unwrap();
+                    let what = format!("{fault:?} of {operation:?}, {seed}");
+                    let found = read(&sim.crash(seed), 2).unwrap();
+                    assert_eq!((found.edits.len(), found.copy_bytes), (2, None), "{what}");
+                    assert!(found.damages.is_empty(), "{what}: {:?}", found.damages);
+                    // The switch is not durable.
+                    sim.set_faults(FaultPlan::none().with(rule.clone()).with(cut.clone()));
+                    manifest.replace(3, &edit(4)).unwrap_err();
+                    let crashed = sim.crash(seed);
+                    let found = read(&crashed, current(&crashed).unwrap().unwrap()).unwrap();
+                    assert!(found.damages.is_empty(), "{what}: {:?}", found.damages);
                 }
             }
         }

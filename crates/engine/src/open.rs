@@ -1,7 +1,8 @@
 //! Opening a store: from files to a running [`Core`].
 //!
 //! 1. Take the lock, and that of the fast disk if there is one (`joining.rs`). `CURRENT` names the manifest; without it and without any of a store's files, a new store is made.
-//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed.
+//! 2. Apply the manifest's edits. Files that no version names are orphans of an interrupted job and are removed, when it is
+//!    durable that nothing needs them.
 //! 3. Replay the log files that hold what is not in tables; each record goes to the keyspaces that have not flushed it.
 //! 4. A new log is begun, and a new manifest with a snapshot of all this is put in force; log files that nothing replayed is
 //!    from go. A crash before that leaves everything as it was, and the next open does the same again.
@@ -238,8 +239,12 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         return Ok(Opened { core, locks });
     }
     joined.settle()?;
-    remove_orphans(&*ground.volume, files.iter().map(|f| f.name), &tables, &ground.logs)?;
     let volume = Arc::clone(&ground.volume);
+    let orphans = orphans(&files, &tables, &ground.logs);
+    if let (Some(number), false) = (current, orphans.is_empty()) {
+        manifest::make_durable(&*volume, number)?;
+    }
+    orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
     // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
     core.note_mended(damages);
@@ -574,22 +579,13 @@ pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
     }
 }
 
-fn remove_orphans(
-    volume: &dyn Volume,
-    files: impl Iterator<Item = FileName>,
-    tables: &HashSet<u64>,
-    logs: &[u64],
-) -> Result<()> {
-    for name in files {
-        let orphan = match name {
-            FileName::Table(number) => !tables.contains(&number),
-            FileName::Log(number) => !logs.contains(&number),
-            FileName::Temporary(_) => true,
-            _ => false,
-        };
-        if orphan {
-            remove(volume, name)?;
-        }
-    }
-    Ok(())
+/// Files that nothing needs, of an interrupted job.
+fn orphans(files: &[FileMeta], tables: &HashSet<u64>, logs: &[u64]) -> Vec<FileName> {
+    let is_orphan = |name: &FileName| match name {
+        FileName::Table(number) => !tables.contains(number),
+        FileName::Log(number) => !logs.contains(number),
+        FileName::Temporary(_) => true,
+        _ => false,
+    };
+    files.iter().map(|file| file.name).filter(is_orphan).collect()
 }

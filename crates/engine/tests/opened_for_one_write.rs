@@ -6,7 +6,8 @@ use common::{Model, compare, key_number};
 use situ_device::Env;
 use situ_engine::{Durability, Error, Options, Store, StoreBuilder, verify};
 use situ_sim::{
-    CrashPoints, FaultPlan, Rng, SimExecutor, SimVolume, crash_everywhere, crash_machine_everywhere, for_each_seed,
+    CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, crash_everywhere,
+    crash_machine_everywhere, for_each_seed,
 };
 use situ_storage::{FileMeta, FileName, Volume};
 use std::sync::Arc;
@@ -346,6 +347,48 @@ fn promise_1_3_4_two_crashes_of_two_disks_while_the_log_is_carried_over_lose_not
         );
         let failures = failures.into_inner();
         assert!(failures > 50, "the power failed {failures} times during a recovery");
+    });
+}
+
+/// Promise 4. An opening once removed the log that an edit gave up, although only the page cache had the edit, or the name of its
+/// manifest. The power then took the edit away again, and the store did not open any more.
+#[test]
+fn promise_4_an_opening_removes_nothing_because_of_an_edit_that_is_not_durable() {
+    let edit = Rule::new(Fault::NoSpace).on(&[Operation::Sync]).files(&[FileKind::Manifest]).from(1);
+    let name = Rule::new(Fault::Io).on(&[Operation::SyncNames]);
+    for_each_seed(40, 4, |seed| {
+        for (cause, value_bytes) in [(&edit, 100), (&name, 100), (&name, 4000)] {
+            let executor = SimExecutor::new(seed);
+            executor.run(|| {
+                let env = executor.env();
+                let built = SimVolume::new(&env, FaultPlan::none(), seed);
+                let store = open(&env, &built, small()).unwrap();
+                let mut model = Model::new();
+                for n in 0..5 {
+                    store.put(key_number(n), vec![n as u8; value_bytes]).unwrap();
+                    model.insert(key_number(n), vec![n as u8; value_bytes]);
+                }
+                store.close().unwrap();
+                for change in 0..16 {
+                    let volume = built.crash_keep_all().on(&env);
+                    volume.set_faults(FaultPlan::none().with(cause.clone()));
+                    if let Ok(store) = open(&env, &volume, small()) {
+                        let _ = store.close();
+                    }
+                    volume.set_faults(FaultPlan::none());
+                    volume.crash_at(volume.changes() + change);
+                    if let Ok(store) = open(&env, &volume, small()) {
+                        let _ = store.close();
+                    }
+                    for image in 0..4 {
+                        let crashed = volume.crash(seed + image).on(&env);
+                        let store = open(&env, &crashed, small()).unwrap();
+                        compare(store.default_keyspace(), &model, None, "after a kill and a power failure");
+                        store.close().unwrap();
+                    }
+                }
+            });
+        }
     });
 }
 
