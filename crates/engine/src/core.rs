@@ -7,26 +7,26 @@
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
-use crate::admission::WaitingRoom;
-use crate::batch::StoreId;
-use crate::commit::Commit;
-use crate::courtesy::Courtesy;
-use crate::edit::Edit;
-use crate::future::Readers;
-use crate::gathering::Gathering;
+use crate::base::batch::StoreId;
+use crate::base::listener::StoreEvent;
+use crate::base::options::Options;
+use crate::base::stats::Stats;
 use crate::keyspace::KeyspaceCore;
-use crate::listener::StoreEvent;
-use crate::loggers::{LOGGERS_MAX, Loggers};
-use crate::manifest::Manifest;
-use crate::options::Options;
-use crate::outstanding::Outstanding;
-use crate::pacer::Pacer;
-use crate::placing::Placing;
-use crate::stall::Stall;
-use crate::stats::Stats;
+use crate::pipeline::admission::WaitingRoom;
+use crate::pipeline::commit::Commit;
+use crate::pipeline::group_commit::Gathering;
+use crate::pipeline::loggers::{LOGGERS_MAX, Loggers};
+use crate::pipeline::outstanding::Outstanding;
+use crate::pipeline::stall::Stall;
+use crate::placement::run::Placing;
+use crate::read::future::Readers;
 use crate::transaction::Transactions;
-use crate::version::{Added, TableSource};
-use crate::view::Slot;
+use crate::versions::edit::Edit;
+use crate::versions::manifest::Manifest;
+use crate::versions::version::{Added, TableSource};
+use crate::versions::view::Slot;
+use crate::work::pacer::Pacer;
+use crate::work::throttle::Courtesy;
 use crate::{Error, Result};
 use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};

@@ -5,11 +5,11 @@
 //! contradicts itself. Checksums would keep a fuzzer out of nearly everything; so the lowest bit of the first byte asks
 //! for them to be put right first.
 
-use crate::batch::Record;
-use crate::edit::Edit;
-use crate::manifest;
-use crate::open::State;
-use crate::version::TableSource;
+use crate::base::batch::Record;
+use crate::opening::open::State;
+use crate::versions::edit::Edit;
+use crate::versions::manifest;
+use crate::versions::version::TableSource;
 use situ_device::{Env, PAGE_BYTES};
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -304,7 +304,7 @@ pub fn range_tombstones(data: &[u8]) {
 pub fn members(bytes: &[u8]) {
     let Some((control, rest)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(rest).into_owned();
-    crate::members::decode_any(if control & 1 == 1 { crate::members::with_checksum(text) } else { text });
+    crate::disks::members::decode_any(if control & 1 == 1 { crate::disks::members::with_checksum(text) } else { text });
 }
 
 /// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins. The store that makes them
@@ -358,7 +358,7 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
         "range_tombstones" => {
             vec![b"a\0c\0\x05\0b\0d\0\x03\0aabb\x09\x01".to_vec(), b"a\0b\0\x01\0b\0c\0\x01\0".to_vec()]
         }
-        "members" => crate::members::samples()
+        "members" => crate::disks::members::samples()
             .iter()
             .flat_map(|text| {
                 let end = text.find("checksum ").unwrap_or(text.len());

@@ -1,20 +1,20 @@
 //! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
 
-use crate::batch::{StoreId, Target, WriteBatch};
-use crate::commit::Level0;
+use crate::base::batch::{StoreId, Target, WriteBatch};
+use crate::base::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
+use crate::base::stats::sampled;
+use crate::base::value::Value;
 use crate::core::{Core, lock};
-use crate::cursor::{Cursor, RankedTombstones};
-use crate::disks::FAST;
-use crate::future::WriteFuture;
-use crate::merge::{LevelCursor, Source};
-use crate::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
-use crate::picker::Span;
-use crate::postpone::Postponed;
-use crate::read::Lookup;
-use crate::stats::sampled;
-use crate::value::Value;
-use crate::version::Version;
-use crate::view::{Slot, View};
+use crate::disks::set::FAST;
+use crate::pipeline::commit::Level0;
+use crate::read::cursor::{Cursor, RankedTombstones};
+use crate::read::future::WriteFuture;
+use crate::read::get::Lookup;
+use crate::read::merge::{LevelCursor, Source};
+use crate::versions::version::Version;
+use crate::versions::view::{Slot, View};
+use crate::work::picker::Span;
+use crate::work::postpone::Postponed;
 use crate::{Error, Result};
 use arc_swap::ArcSwap;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
@@ -455,7 +455,8 @@ impl Keyspace {
     pub fn properties(&self) -> KeyspaceProperties {
         let view = self.inner.view.load();
         let files = || view.version.files();
-        let sum = |f: fn(&crate::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
+        let sum =
+            |f: fn(&crate::versions::version::TableMeta) -> u64| files().map(|(_, file)| f(&file.meta)).sum::<u64>();
         let in_memory = view.slots().map(|s| s.memtable.entries() as u64).sum::<u64>();
         let removed_in_memory = view.slots().map(|s| s.memtable.deletions() as u64).sum::<u64>();
         let (entries, deletions) = (sum(|m| m.entries) + in_memory, sum(|m| m.deletions) + removed_in_memory);

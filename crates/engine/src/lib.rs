@@ -1,7 +1,7 @@
 //! The LSM engine: an ordered, durable map that outlives crashes.
 //!
 //! ```text
-//!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read.rs: memtables, then tables
+//!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read/get.rs: memtables, then tables
 //!                │                                   │ sealed          iter ─> cursor.rs over merge.rs
 //!                v                                   v
 //!           situ-log                 flush.rs ──> level 0 ──> picker.rs, compact.rs ──> deeper levels
@@ -16,101 +16,57 @@
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
-mod admission;
-mod async_read;
-mod background;
-mod batch;
-mod carry;
-mod closing;
-mod commit;
-mod compact;
+mod base;
+mod check;
 mod core;
-mod courtesy;
-mod cursor;
-mod damage;
 mod disk_use;
 mod disks;
-mod drain;
-mod edit;
-mod error;
-mod flush;
-mod future;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod gathering;
-mod heat;
-mod iter;
-mod joining;
 mod keyspace;
-mod listener;
-mod locks;
-mod log_area;
-mod loggers;
-mod manifest;
-mod members;
 pub mod memtable;
-mod merge;
-mod meter;
-mod open;
-mod open_tables;
-mod options;
-mod outstanding;
-mod pacer;
-mod picker;
+mod opening;
+mod pipeline;
 mod placement;
-mod places;
-mod placing;
-mod postpone;
-mod promoting;
-mod promotion;
-mod range;
 mod read;
-mod relocate;
-mod repair;
-mod replay;
 mod snapshot;
-mod stall;
-mod stats;
 mod store;
 mod transaction;
-mod value;
-mod varint;
-mod verify;
-mod version;
-mod view;
+mod versions;
+mod work;
 
-pub use async_read::{ScanEntry, ScanOptions, ScanPage};
-pub use batch::WriteBatch;
-pub use cursor::Cursor;
-pub use disk_use::DiskUse;
-pub use error::{Error, Result};
-pub use future::{ReadFuture, WriteFuture};
-pub use iter::Iter;
-pub use joining::files_of;
-pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
-pub use listener::{Listener, StoreEvent};
+pub use base::batch::WriteBatch;
+pub use base::error::{Error, Result};
+pub use base::listener::{Listener, StoreEvent};
 #[doc(hidden)]
-pub use options::Ablation;
-pub use options::{
+pub use base::options::Ablation;
+pub use base::options::{
     BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, SizeOptions,
     VALUE_BYTES_MAX,
 };
-pub use outstanding::ReadyFuture;
-pub use placement::PlacementRule;
-pub use placing::{PlacementDecision, PlacementProperties};
-pub use range::KeyRange;
-pub use repair::{
+pub use base::range::KeyRange;
+pub use base::stats::{LatencySummary, Statistics};
+pub use base::value::{Key, Value};
+pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
+pub use check::verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
+pub use disk_use::DiskUse;
+pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
+pub use opening::membership::files_of;
+pub use pipeline::outstanding::ReadyFuture;
+pub use placement::rules::PlacementRule;
+pub use placement::run::{PlacementDecision, PlacementProperties};
+pub use read::async_read::{ScanEntry, ScanOptions, ScanPage};
+pub use read::cursor::Cursor;
+pub use read::future::{ReadFuture, WriteFuture};
+pub use read::iter::Iter;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
 pub use snapshot::Snapshot;
-pub use stats::{LatencySummary, Statistics};
 pub use store::{Store, StoreBuilder, StoreProperties};
 pub use transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
     TransactionIter, TransactionKind, TransactionOptions,
 };
-pub use value::{Key, Value};
-pub use verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};

@@ -2,24 +2,24 @@
 
 mod default_keyspace;
 
-use crate::background::Background;
-use crate::batch::WriteBatch;
-use crate::closing::Open;
-use crate::commit::Level0;
+use crate::base::batch::WriteBatch;
+use crate::base::options::{Durability, KeyspaceOptions, Options};
+use crate::base::stats::Statistics;
+use crate::check::verify::Damage;
 use crate::core::{Core, lock};
-use crate::edit::Edit;
-use crate::future::WriteFuture;
-use crate::joining::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::keyspace::{Keyspace, KeyspaceCore};
-use crate::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
-use crate::options::{Durability, KeyspaceOptions, Options};
-use crate::outstanding::ReadyFuture;
-use crate::placing::PlacementProperties;
+use crate::opening::closing::Open;
+use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
+use crate::opening::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
+use crate::pipeline::commit::Level0;
+use crate::pipeline::outstanding::ReadyFuture;
+use crate::placement::run::PlacementProperties;
+use crate::read::future::WriteFuture;
 use crate::snapshot::Snapshot;
-use crate::stats::Statistics;
 use crate::transaction::{Transaction, TransactionOptions};
-use crate::verify::Damage;
-use crate::version::Version;
+use crate::versions::edit::Edit;
+use crate::versions::version::Version;
+use crate::work::background::Background;
 use crate::{Error, Result};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
@@ -407,8 +407,8 @@ impl Store {
             lock(&core.registry).by_id.remove(&keyspace.id);
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
-            let empty = crate::view::View {
-                active: crate::view::Slot::new(0, 0),
+            let empty = crate::versions::view::View {
+                active: crate::versions::view::Slot::new(0, 0),
                 sealed: Vec::new(),
                 version: Arc::new(Version::empty()),
             };

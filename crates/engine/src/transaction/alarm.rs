@@ -6,9 +6,9 @@
 //! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
 
 use super::locks::{LockTable, Waiter};
-use crate::batch::StoreId;
-use crate::closing::belong_to;
+use crate::base::batch::StoreId;
 use crate::core::lock;
+use crate::opening::closing::belong_to;
 use crate::{Error, Result};
 use situ_device::{Env, Event, JobHandle};
 use std::collections::BTreeMap;
@@ -130,7 +130,7 @@ mod tests {
     use super::super::locks::{Acquired, Row, Verdict};
     use super::super::options::{LockMode, TransactionOptions};
     use super::*;
-    use crate::options::Options;
+    use crate::base::options::Options;
     use crate::store::StoreBuilder;
     use situ_device::{Executor, ThreadExecutor};
     use situ_sim::{FaultPlan, SimVolume};

@@ -25,12 +25,12 @@
 //! (`admission.rs`).
 
 use super::held::{HeldLocks, keyspace_name};
-use crate::commit::{Commit, Request};
 use crate::core::{Core, lock};
 use crate::keyspace::Keyspace;
+use crate::pipeline::commit::{Commit, Request};
 use crate::snapshot::Snapshot;
-use crate::version::TableFile;
-use crate::view::View;
+use crate::versions::version::TableFile;
+use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
 use situ_table::range_del::TombstoneIndex;

@@ -3,10 +3,10 @@
 use super::Transaction;
 use super::held::Pending;
 use crate::Result;
-use crate::admission::Admission;
-use crate::future::{ReadFuture, WriteFuture};
+use crate::base::value::Value;
 use crate::keyspace::Keyspace;
-use crate::value::Value;
+use crate::pipeline::admission::Admission;
+use crate::read::future::{ReadFuture, WriteFuture};
 use situ_table::SequenceNumber;
 use std::fmt;
 use std::future::Future;

@@ -1,6 +1,6 @@
 //! How a transaction is to behave.
 
-use crate::options::{BATCH_BYTES_MAX, Durability, setters};
+use crate::base::options::{BATCH_BYTES_MAX, Durability, setters};
 
 /// When a transaction learns that another one is in its way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

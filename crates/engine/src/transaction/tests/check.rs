@@ -3,9 +3,9 @@
 
 use super::super::check::{CheckFailed, CheckedRow, Commitment};
 use super::super::held::HeldLocks;
-use crate::batch::WriteBatch;
+use crate::base::batch::WriteBatch;
+use crate::base::options::{Durability, Options};
 use crate::core::{Core, lock};
-use crate::options::{Durability, Options};
 use crate::store::{Store, StoreBuilder};
 use crate::transaction::{LockMode, TransactionOptions};
 use crate::{Error, Result, WriteFuture};

@@ -1,8 +1,8 @@
 //! Random transactions of several threads over a few keys in the simulator: each run's history is checked.
 
 use super::history::{DELETED, Key, Level, Recorded, Step, Tick, Version, check};
-use crate::batch::WriteBatch;
-use crate::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::base::batch::WriteBatch;
+use crate::base::options::{Durability, KeyspaceOptions, Options, ReadOptions};
 use crate::store::{Store, StoreBuilder};
 use crate::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::{Error, Keyspace, Result, Value};

@@ -1,0 +1,10 @@
+//! What every room uses: errors, options, events for the listener, values, batches, statistics.
+
+pub(crate) mod batch;
+pub(crate) mod error;
+pub(crate) mod listener;
+pub(crate) mod options;
+pub(crate) mod range;
+pub(crate) mod stats;
+pub(crate) mod value;
+pub(crate) mod varint;

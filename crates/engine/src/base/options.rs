@@ -1,0 +1,519 @@
+//! Options: few, with units in their names and defaults that are right for a newcomer.
+
+use crate::base::listener::Listener;
+use rustix::process::{Resource, getrlimit};
+use situ_compaction::CompactionFilter;
+use situ_table::{Compression, TableOptions};
+use std::fmt;
+use std::sync::Arc;
+
+/// The longest key, in bytes.
+pub const KEY_BYTES_MAX: usize = 64 << 10;
+
+/// The longest value, in bytes: a record with its key and headers fits into 1 GiB.
+pub const VALUE_BYTES_MAX: usize = (1 << 30) - KEY_BYTES_MAX - 1024;
+
+/// The largest write batch, in encoded bytes.
+pub const BATCH_BYTES_MAX: usize = 1 << 30;
+
+/// How many levels a keyspace has.
+pub const LEVELS: usize = 7;
+
+/// When a write is acknowledged.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Durability {
+    /// When the operating system has it: it survives this process, but power failure may take the latest writes.
+    #[default]
+    Buffered,
+    /// When the disk has it: it survives power failure.
+    Synced,
+}
+
+/// `buffered` or `synced`: as properties show it.
+impl fmt::Display for Durability {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Durability::Buffered => "buffered",
+            Durability::Synced => "synced",
+        })
+    }
+}
+
+impl From<Durability> for situ_log::Durability {
+    fn from(durability: Durability) -> situ_log::Durability {
+        match durability {
+            Durability::Buffered => situ_log::Durability::Buffered,
+            Durability::Synced => situ_log::Durability::Synced,
+        }
+    }
+}
+
+/// Parts of the design that can be taken away, to measure what each of them is worth. No store is better off without them,
+/// so this is not for users, and may change at any time.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Ablation {
+    /// The log has one write in flight at a time, and one logger carries all asynchronous writes.
+    pub serial_log: bool,
+    /// New tables of levels below this one, and no others, go to the fast disk as far as there is room, whatever the load is.
+    /// Tables are not copied there for being read often.
+    pub pinned_level: Option<usize>,
+}
+
+/// A setter for each field: `Options::default().cache_bytes(1 << 30).compaction_threads(2)`. The field has the contract.
+macro_rules! setters {
+    ($options:ident { $($field:ident: $type:ty $(=> $value:expr)?),* $(,)? }) => {
+        impl $options {
+            $(
+                #[doc = concat!("Sets [`", stringify!($field), "`](field@", stringify!($options), "::", stringify!($field), ").")]
+                #[must_use]
+                pub fn $field(mut self, $field: $type) -> $options {
+                    self.$field = setters!(@value $field $($value)?);
+                    self
+                }
+            )*
+        }
+    };
+    (@value $field:ident) => { $field };
+    (@value $field:ident $value:expr) => { $value };
+}
+
+pub(crate) use setters;
+
+/// Options of a whole store.
+///
+/// ```
+/// use situ_engine::{Durability, Options, Store};
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let options = Options::default().cache_bytes(1 << 30).durability(Durability::Synced);
+/// let store = Store::open_with(directory.path(), options)?;
+/// # store.close()
+/// # }
+/// ```
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct Options {
+    /// Create the store if the directory holds none. Default: true.
+    pub create_if_missing: bool,
+    /// Refuse to open a store that exists. Default: false.
+    pub error_if_exists: bool,
+    /// When writes are acknowledged that do not say so themselves. Default: [`Durability::Buffered`].
+    pub durability: Durability,
+    /// Room for blocks, indexes, filters and range tombstones of tables, shared by all keyspaces. Default: 256 MiB. More makes
+    /// reads faster until the working set fits. Blocks make room for the rest, which open tables pin; if that alone is more than
+    /// this, no block is kept, and the memory is what [`open_tables_max`](Options::open_tables_max) tables pin
+    /// ([`StoreProperties::cache_pinned_bytes`](crate::StoreProperties::cache_pinned_bytes)).
+    pub cache_bytes: u64,
+    /// Tables that may be open at a time. An open one takes a descriptor, and memory for its filter and top index (about
+    /// 1.3 bytes a key) and its range tombstones (some 150 bytes and both keys each), which counts as cache. Beyond, those
+    /// are closed that were not used of late, and opened again when they are read, which costs a read or two. Iterators and
+    /// compactions can go over any number of tables; there are never more descriptors, but what such a one has before it
+    /// stays in memory. Default: a quarter of the files that the process may have open (`ulimit -n`), at least 16, so that
+    /// a store that grows never runs into that limit. More for a large store on a machine with memory; less to bound memory.
+    pub open_tables_max: usize,
+    /// Log files may reach this many bytes before the keyspace that holds back the oldest is flushed.
+    /// Default: 1 GiB. Less shortens recovery; more lets rarely written keyspaces keep their memtables.
+    pub log_bytes_max: u64,
+    /// Threads that compact, beside one that flushes. Default: the number of cores, at least one, at most eight.
+    pub compaction_threads: usize,
+    /// An upper bound on what compactions write, in bytes a second; 0 for none. Default: 0. Within the bound the
+    /// pace follows the debt by itself.
+    pub compaction_bytes_per_s_max: u64,
+    /// From this many asynchronous requests under way, [`Store::is_busy`](crate::Store::is_busy) says so. Default: 1,024:
+    /// enough to keep a disk with deep queues at work. Fewer shorten the time that each takes.
+    pub requests_outstanding_max: usize,
+    /// Bandwidths of the fast disk, in bytes a second, between which the levels that go there stay as they are: below the
+    /// first, a deeper level is added if there is room, above the second the deepest one is taken away. Default: none; they
+    /// follow what the disk has been seen to do. Counts for stores with a fast disk only.
+    pub fast_disk_bytes_per_s: Option<(u64, u64)>,
+    /// Locks that pessimistic transactions may hold together. Default: 1,048,576; each takes some 200 bytes and its key.
+    pub transaction_locks_max: u64,
+    /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
+    pub keyspace: KeyspaceOptions,
+    /// Told about flushes, compactions, stalls and failures. Default: nobody.
+    pub listener: Option<Arc<dyn Listener>>,
+    /// What is switched off. Default: nothing.
+    #[doc(hidden)]
+    pub ablation: Ablation,
+}
+
+setters!(Options {
+    create_if_missing: bool,
+    error_if_exists: bool,
+    durability: Durability,
+    cache_bytes: u64,
+    open_tables_max: usize,
+    log_bytes_max: u64,
+    compaction_threads: usize,
+    compaction_bytes_per_s_max: u64,
+    requests_outstanding_max: usize,
+    fast_disk_bytes_per_s: (u64, u64) => Some(fast_disk_bytes_per_s),
+    transaction_locks_max: u64,
+    keyspace: KeyspaceOptions,
+    listener: Arc<dyn Listener> => Some(listener),
+});
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            create_if_missing: true,
+            error_if_exists: false,
+            durability: Durability::default(),
+            cache_bytes: 256 << 20,
+            open_tables_max: open_tables_max(),
+            log_bytes_max: 1 << 30,
+            compaction_threads: std::thread::available_parallelism().map_or(1, |n| n.get()).clamp(1, 8),
+            compaction_bytes_per_s_max: 0,
+            requests_outstanding_max: 1024,
+            fast_disk_bytes_per_s: None,
+            transaction_locks_max: 1 << 20,
+            keyspace: KeyspaceOptions::default(),
+            listener: None,
+            ablation: Ablation::default(),
+        }
+    }
+}
+
+/// How many tables may be open if nobody says: a quarter of the process's limit. The rest is for its other files and
+/// connections.
+pub(crate) fn open_tables_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4).unwrap_or(usize::MAX).max(16))
+}
+
+impl Options {
+    /// Puts values that cannot work into their bounds.
+    pub(crate) fn bounded(mut self) -> Options {
+        self.keyspace = self.keyspace.bounded();
+        self.compaction_threads = self.compaction_threads.clamp(1, 64);
+        self.requests_outstanding_max = self.requests_outstanding_max.max(1);
+        self.open_tables_max = self.open_tables_max.max(1);
+        self
+    }
+}
+
+impl Options {
+    /// The options by name, but for those that only count at opening and those of keyspaces.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        let mut named = vec![
+            ("durability", self.durability.to_string()),
+            ("cache_bytes", self.cache_bytes.to_string()),
+            ("open_tables_max", self.open_tables_max.to_string()),
+            ("log_bytes_max", self.log_bytes_max.to_string()),
+            ("compaction_threads", self.compaction_threads.to_string()),
+            ("compaction_bytes_per_s_max", self.compaction_bytes_per_s_max.to_string()),
+            ("requests_outstanding_max", self.requests_outstanding_max.to_string()),
+            (
+                "fast_disk_bytes_per_s",
+                self.fast_disk_bytes_per_s.map_or("none".to_owned(), |(low, high)| format!("{low} to {high}")),
+            ),
+            ("transaction_locks_max", self.transaction_locks_max.to_string()),
+        ];
+        if self.ablation.serial_log {
+            named.push(("serial_log", "true".to_owned()));
+        }
+        if let Some(level) = self.ablation.pinned_level {
+            named.push(("pinned_level", level.to_string()));
+        }
+        named
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("Options");
+        for (name, value) in self.named() {
+            debug.field(name, &format_args!("{value}"));
+        }
+        debug.field("keyspace", &self.keyspace).finish_non_exhaustive()
+    }
+}
+
+/// Options of one keyspace.
+///
+/// They are not stored, and may differ from one opening of the store to the next: none of them bears on what the data
+/// means, every table says how it was made, and what was written under other options is brought in line as it is
+/// compacted. So whoever opens a store has to name the ones that are not the defaults each time;
+/// [`KeyspaceProperties::options`](crate::KeyspaceProperties) shows those in force.
+#[derive(Clone)]
+#[non_exhaustive]
+pub struct KeyspaceOptions {
+    /// A memtable is flushed when it has grown to this size. Memory for it comes in chunks of up to 2 MiB, of which the
+    /// last may be only begun. Default: 64 MiB.
+    pub memtable_bytes: u64,
+    /// Memtables in memory, the active one included; writers wait when all are full. Default: 4. There may be fewer where the log
+    /// has an area of a fast disk to itself: as many as have room for their log files there;
+    /// [`KeyspaceProperties::memtables_max`](crate::KeyspaceProperties) is what is in force.
+    pub memtables_max: usize,
+    /// How blocks of each level are compressed; the last entry holds for all deeper levels. Default: LZ4 everywhere.
+    pub compression: Vec<Compression>,
+    /// Uncompressed size of a data block. Default: 4 KiB. Larger compresses better and reads more per lookup.
+    pub block_bytes: usize,
+    /// Bloom filter bits a key; 0 for no filter. Default: 10 (1% of absent keys cost a read).
+    pub filter_bits_per_key: u32,
+    /// Level 0 is compacted when it has this many tables. Default: 4.
+    pub level0_tables: usize,
+    /// Level 0 has at most this many tables: writers are slowed from half of it, and wait at it until compactions have
+    /// made room; while these fail, writes answer [`Error::Level0Full`](crate::Error::Level0Full). Every table of level 0
+    /// costs each read of an absent key a look at its filter. At least twice `level0_tables`; a memtable that holds back
+    /// the oldest log file becomes a table even beyond. Default: 40.
+    pub level0_tables_max: usize,
+    /// Target size of the first level below level 0 that is in use. Default: 256 MiB.
+    pub level_base_bytes: u64,
+    /// Each level's target is this many times that of the one above. Default: 10.
+    pub level_multiplier: u64,
+    /// Size at which a table is ended. Default: 64 MiB.
+    pub table_bytes: u64,
+    /// Decides at compaction what happens to old entries. Default: none.
+    pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
+}
+
+setters!(KeyspaceOptions {
+    memtable_bytes: u64,
+    memtables_max: usize,
+    compression: Vec<Compression>,
+    block_bytes: usize,
+    filter_bits_per_key: u32,
+    level0_tables: usize,
+    level0_tables_max: usize,
+    level_base_bytes: u64,
+    level_multiplier: u64,
+    table_bytes: u64,
+    compaction_filter: Arc<dyn CompactionFilter> => Some(compaction_filter),
+});
+
+impl Default for KeyspaceOptions {
+    fn default() -> KeyspaceOptions {
+        KeyspaceOptions {
+            memtable_bytes: 64 << 20,
+            memtables_max: 4,
+            compression: vec![Compression::Lz4],
+            block_bytes: 4 << 10,
+            filter_bits_per_key: 10,
+            level0_tables: 4,
+            level0_tables_max: 40,
+            level_base_bytes: 256 << 20,
+            level_multiplier: 10,
+            table_bytes: 64 << 20,
+            compaction_filter: None,
+        }
+    }
+}
+
+impl fmt::Debug for KeyspaceOptions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut debug = f.debug_struct("KeyspaceOptions");
+        for (name, value) in self.named() {
+            debug.field(name, &format_args!("{value}"));
+        }
+        debug.finish()
+    }
+}
+
+impl KeyspaceOptions {
+    /// The options by name.
+    pub(crate) fn named(&self) -> Vec<(&'static str, String)> {
+        let filter = self.compaction_filter.as_ref().map_or("none".to_owned(), |filter| filter.name().to_owned());
+        let compression: Vec<String> = self.compression.iter().map(ToString::to_string).collect();
+        vec![
+            ("memtable_bytes", self.memtable_bytes.to_string()),
+            ("memtables_max", self.memtables_max.to_string()),
+            ("compression", compression.join(", ")),
+            ("block_bytes", self.block_bytes.to_string()),
+            ("filter_bits_per_key", self.filter_bits_per_key.to_string()),
+            ("level0_tables", self.level0_tables.to_string()),
+            ("level0_tables_max", self.level0_tables_max.to_string()),
+            ("level_base_bytes", self.level_base_bytes.to_string()),
+            ("level_multiplier", self.level_multiplier.to_string()),
+            ("table_bytes", self.table_bytes.to_string()),
+            ("compaction_filter", filter),
+        ]
+    }
+
+    /// Puts values that cannot work into their bounds.
+    pub(crate) fn bounded(mut self) -> KeyspaceOptions {
+        self.memtable_bytes = self.memtable_bytes.clamp(4 << 10, 64 << 30);
+        self.memtables_max = self.memtables_max.clamp(2, 64);
+        self.level0_tables = self.level0_tables.clamp(1, 1000);
+        self.level0_tables_max = self.level0_tables_max.max(2 * self.level0_tables);
+        self.level_multiplier = self.level_multiplier.clamp(2, 1000);
+        self.level_base_bytes = self.level_base_bytes.max(4 << 10);
+        self.table_bytes = self.table_bytes.max(1 << 10);
+        if self.compression.is_empty() {
+            self.compression.push(Compression::None);
+        }
+        self
+    }
+
+    pub(crate) fn compression_at(&self, level: usize) -> Compression {
+        self.compression.get(level).or(self.compression.last()).copied().unwrap_or(Compression::None)
+    }
+
+    /// How tables of `level` are written. A repair without a manifest knows them by the keyspace's id and name.
+    pub(crate) fn table_options(&self, keyspace_id: u32, name: &str, level: usize) -> TableOptions {
+        TableOptions {
+            block_bytes: self.block_bytes,
+            compression: self.compression_at(level),
+            filter_bits_per_key: self.filter_bits_per_key,
+            keyspace_id,
+            keyspace_name: name.to_owned(),
+            ..TableOptions::default()
+        }
+    }
+}
+
+/// How to read.
+#[derive(Debug, Clone, Default)]
+pub struct ReadOptions {
+    /// Read as of this snapshot; the newest state otherwise.
+    pub snapshot: Option<crate::Snapshot>,
+    /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
+    pub bypass_cache: bool,
+    /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
+    /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
+    pub memory_only: bool,
+    /// An iterator ends before the first key below this one.
+    pub lower_bound: Option<Vec<u8>>,
+    /// An iterator ends before this key.
+    pub upper_bound: Option<Vec<u8>>,
+}
+
+setters!(ReadOptions {
+    snapshot: crate::Snapshot => Some(snapshot),
+    bypass_cache: bool,
+    memory_only: bool,
+    lower_bound: impl Into<Vec<u8>> => Some(lower_bound.into()),
+    upper_bound: impl Into<Vec<u8>> => Some(upper_bound.into()),
+});
+
+impl ReadOptions {
+    /// Bounds an iterator to the keys that begin with `prefix`.
+    #[must_use]
+    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> ReadOptions {
+        self.upper_bound = prefix_end(prefix.as_ref());
+        self.lower_bound = Some(prefix.as_ref().to_vec());
+        self
+    }
+
+    /// Bounds an iterator to `lower..upper`.
+    #[must_use]
+    pub fn range(self, lower: impl AsRef<[u8]>, upper: impl AsRef<[u8]>) -> ReadOptions {
+        self.lower_bound(lower.as_ref()).upper_bound(upper.as_ref())
+    }
+
+    /// Reads as of `snapshot`.
+    #[must_use]
+    pub fn at(self, snapshot: &crate::Snapshot) -> ReadOptions {
+        self.snapshot(snapshot.clone())
+    }
+}
+
+/// What an approximate size counts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct SizeOptions {
+    /// Entries in memtables, which are not compressed and take some 45 bytes of bookkeeping each. Default: false.
+    pub include_memtables: bool,
+    /// Tables on disk. Default: true.
+    pub include_tables: bool,
+}
+
+setters!(SizeOptions { include_memtables: bool, include_tables: bool });
+
+impl Default for SizeOptions {
+    fn default() -> SizeOptions {
+        SizeOptions { include_memtables: false, include_tables: true }
+    }
+}
+
+/// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
+pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
+    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
+    let mut end = prefix[..=last].to_vec();
+    end[last] += 1;
+    Some(end)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A field without a setter does not compile here: the compiler wants all fields, and each is set by its name.
+    #[test]
+    fn every_field_has_its_setter() {
+        let KeyspaceOptions {
+            memtable_bytes,
+            memtables_max,
+            compression,
+            block_bytes,
+            filter_bits_per_key,
+            level0_tables,
+            level0_tables_max,
+            level_base_bytes,
+            level_multiplier,
+            table_bytes,
+            compaction_filter: _,
+        } = KeyspaceOptions::default()
+            .memtable_bytes(1)
+            .memtables_max(2)
+            .compression(vec![Compression::None])
+            .block_bytes(4)
+            .filter_bits_per_key(5)
+            .level0_tables(6)
+            .level0_tables_max(7)
+            .level_base_bytes(8)
+            .level_multiplier(9)
+            .table_bytes(10);
+        assert_eq!((memtable_bytes, memtables_max, block_bytes, filter_bits_per_key), (1, 2, 4, 5));
+        assert_eq!((level0_tables, level0_tables_max, level_base_bytes), (6, 7, 8));
+        assert_eq!((level_multiplier, table_bytes, compression), (9, 10, vec![Compression::None]));
+        let Options {
+            create_if_missing,
+            error_if_exists,
+            durability,
+            cache_bytes,
+            open_tables_max,
+            log_bytes_max,
+            compaction_threads,
+            compaction_bytes_per_s_max,
+            requests_outstanding_max,
+            fast_disk_bytes_per_s,
+            transaction_locks_max,
+            keyspace,
+            listener: _,
+            ablation: _,
+        } = Options::default()
+            .create_if_missing(false)
+            .error_if_exists(true)
+            .durability(Durability::Synced)
+            .cache_bytes(1)
+            .open_tables_max(2)
+            .log_bytes_max(3)
+            .compaction_threads(4)
+            .compaction_bytes_per_s_max(5)
+            .requests_outstanding_max(6)
+            .fast_disk_bytes_per_s((7, 8))
+            .transaction_locks_max(9)
+            .keyspace(KeyspaceOptions::default().table_bytes(10));
+        assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
+        assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
+        assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
+        assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
+        let ReadOptions { snapshot: _, bypass_cache, memory_only, lower_bound, upper_bound } =
+            ReadOptions::default().bypass_cache(true).memory_only(true).lower_bound("a").upper_bound(b"b");
+        assert_eq!((bypass_cache, memory_only), (true, true));
+        assert_eq!((lower_bound, upper_bound), (Some(b"a".to_vec()), Some(b"b".to_vec())));
+        let SizeOptions { include_memtables, include_tables } =
+            SizeOptions::default().include_memtables(true).include_tables(false);
+        assert_eq!((include_memtables, include_tables), (true, false));
+    }
+
+    #[test]
+    fn a_prefix_ends_before_its_successor() {
+        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
+        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
+        assert_eq!(prefix_end(b"\xff"), None);
+        assert_eq!(prefix_end(b""), None);
+    }
+}

@@ -1,0 +1,4 @@
+//! Reading everything: verification, and repair of what is damaged.
+
+pub(crate) mod repair;
+pub(crate) mod verify;

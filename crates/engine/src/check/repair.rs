@@ -1,0 +1,618 @@
+//! Making a damaged store usable again, and saying exactly what is lost.
+//!
+//! 1. *Survey.* The manifest in force, if it can be read and fits the files; without `CURRENT`, the newest that does.
+//!    Each table is verified. The log is read with its damaged records left out.
+//! 2. If nothing is wrong, nothing is done.
+//! 3. *Tables.* With a manifest, or its copy, sound tables stay where they are. Of a damaged one, every sound block is written to a
+//!    new table that takes its place in its level; missing ones are left out.
+//! 4. *Rebuild* (`repair/rebuild.rs`). A manifest that misses files while others are there that it does not name has lost its last
+//!    edits, or its files: it is not followed, and what it misses counts as lost. Without a manifest, the deepest level is made of
+//!    all tables of a keyspace: those that overlap are merged, the others stay. Names of keyspaces come from what can be
+//!    read of any manifest, else from the tables; others are called `keyspace-N`, and their names count as lost.
+//! 5. *Build.* From here on it is an opening of the store: logs are replayed into level 0, a new log is begun, a new
+//!    manifest is put in force.
+//! 6. What could not be used whole is set aside as `NNNNNN.damaged`. Nothing that may hold something is deleted.
+//!
+//! **Invariants.** After a repair the store opens, and `verify` finds it sound. A key whose value is not that of the
+//! damaged store's last moment lies in a reported range, or was written last by a reported write.
+//!
+//! **Cost.** Every table is read once or twice; a rebuild writes tables that overlap anew, and needs the room for them.
+//!
+//! **Failure.** The new manifest is the turning point. Before it the old files are untouched, and the repair can be
+//! tried again: new tables have temporary names until just before, and one that fails takes them back, or the next one does. A crash
+//! between their renaming and the manifest leaves tables that no manifest names. If files are missing as well, the next try
+//! is a rebuild. So it is with tables that the log is replayed into on a fast disk, which have their own names at once. After it the store is repaired, and a crash only costs what was to be set aside and had not been yet.
+//!
+//! **Limits.** A rebuild takes all tables it finds. One that a compaction had replaced, and that was not deleted yet when
+//! the machine stopped, is found too; if the manifest that said so cannot be read at all, keys deleted at that moment
+//! may be back. A repair cannot tell rot from a torn tail where nothing says that the bytes were durable.
+//!
+//! Rejected: putting found tables into level 0 in the order of their sequence numbers, as LevelDB does. Tables of deeper
+//! levels have wide, overlapping ranges of them, so that an older version of a key may come first.
+
+mod logs;
+mod rebuild;
+mod report;
+mod tables;
+
+use crate::base::options::{Options, setters};
+use crate::check::verify::{Damage, check_identity, damage_of, differences, is_known};
+use crate::opening::membership::{Access, Given, Joined, given, join};
+use crate::opening::open::{
+    Built, DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs,
+    remove,
+};
+use crate::versions::manifest;
+use crate::versions::version::{Added, Removed, TableMeta, Version};
+use crate::{Error, Result};
+use logs::{LogSurvey, MissingLogs};
+use rebuild::{Fragments, name_of};
+use situ_device::Env;
+use situ_log::RecoveryMode;
+use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::format::{FOOTER_BYTES, HEADER_BYTES};
+use situ_table::{BlockCache, Table};
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use tables::{Place, Yard};
+
+pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
+
+/// How to repair.
+#[derive(Debug, Clone, Default)]
+pub struct RepairOptions {
+    /// Only say what a repair would do and what would be lost; change nothing. Default false.
+    pub dry_run: bool,
+    /// Give up the store's fast disk and what lies on it: when that disk is dead. The report says what is gone: writes that
+    /// were in the log only, and the keys of the tables that were on it, which may be missing, have an older value, or be
+    /// back although they were deleted. The store has one disk then; another fast one can be added. Default false.
+    pub without_fast_disk: bool,
+    /// Where the store's fast disk is, for [`repair_directory`]; the other functions are given it. Default `None`: where it
+    /// was when the store was opened last. To be named if it has moved, or if DISKS, which says where it is, is damaged.
+    pub fast_disk: Option<PathBuf>,
+    /// How new tables are written (all keyspaces by [`Options::keyspace`]). Later compactions follow the options that
+    /// the store is opened with.
+    pub options: Options,
+}
+
+setters!(RepairOptions {
+    dry_run: bool,
+    without_fast_disk: bool,
+    fast_disk: impl Into<PathBuf> => Some(fast_disk.into()),
+    options: Options,
+});
+
+impl RepairOptions {
+    fn access(&self) -> Access {
+        let without_fast_disk = self.without_fast_disk;
+        if self.dry_run { Access::Survey { without_fast_disk } } else { Access::Repair { without_fast_disk } }
+    }
+}
+
+/// Repairs the store in a directory; see [`repair`].
+///
+/// # Errors
+/// As [`repair`]; the directory or the fast disk cannot be opened.
+pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
+    let (directory, access) = (DirectoryVolume::open(directory.as_ref())?, options.access());
+    let given = given(directory, options.fast_disk.as_deref(), &Env::system(), false, access)?;
+    repair_given(&given, &Env::system(), options)
+}
+
+/// Makes a damaged store usable again: what is sound is kept, what is not is set aside, and the report says what is
+/// lost. A sound store is left as it is, but for files that nobody has finished. See `repair.rs` for what is done and what it costs.
+///
+/// # Errors
+/// There is no store, or it is open; the disk is full, or refuses to read or write. The old files are untouched then.
+pub fn repair(volume: &Arc<dyn Volume>, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+    repair_given(&Given::alone(Arc::clone(volume)), env, options)
+}
+
+/// As [`repair`], of a store on a capacity disk and a fast one.
+///
+/// # Errors
+/// As [`repair`]; the fast disk is missing and was not [given up](RepairOptions::without_fast_disk), or not the store's.
+pub fn repair_volumes(
+    capacity: &Arc<dyn Volume>,
+    fast: Option<&Arc<dyn Volume>>,
+    env: &Env,
+    options: RepairOptions,
+) -> Result<RepairReport> {
+    repair_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, options)
+}
+
+fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<RepairReport> {
+    // Before the lock, which would leave a file where there is no store.
+    if given.is_empty()? {
+        return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
+    }
+    let without_fast_disk = options.without_fast_disk;
+    let joined = join(given, env, options.access())?;
+    let volume = &joined.volume;
+    let files = volume.list()?;
+    if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
+        return Err(Error::Existence(format!("there is no store in {}", volume.location())));
+    }
+    let store_options = options.options.bounded();
+    let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
+    let yard = Yard {
+        volume: Arc::clone(volume),
+        env: env.clone(),
+        source,
+        next_file: AtomicU64::new(0),
+        options: store_options.keyspace.clone(),
+        dry_run: options.dry_run,
+        unnamed: Mutex::default(),
+    };
+    let mut repair = Repair {
+        volume: Arc::clone(volume),
+        files,
+        yard,
+        report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
+        aside: BTreeSet::new(),
+        without_fast_disk,
+        gives_up_log: joined.gives_up_log,
+    };
+    repair.disks(&joined);
+    if !options.dry_run {
+        repair.remove_unfinished()?;
+    }
+    let done = repair.carry_out(&joined, env, store_options);
+    if done.is_err() && !options.dry_run {
+        // It has room of what is to be mended; and if it stays, the next try takes it back.
+        let _ = repair.files_again().and_then(|()| repair.remove_unfinished());
+    }
+    done.map(|()| repair.report)
+}
+
+/// What the rest of the repair begins with.
+enum Basis {
+    /// A manifest describes it.
+    Manifest(State),
+    /// Names, keyspaces that were dropped, tables that were replaced: as far as damaged manifests can be read.
+    Fragments(Fragments),
+}
+
+/// The state of a manifest, and how many files it misses.
+struct Ranked {
+    number: u64,
+    missing: usize,
+    state: State,
+    /// What is damaged in the manifest or in its copy, and whole in the other one.
+    mended: Vec<StorageError>,
+    /// Why the copy could not be read.
+    copy_unread: Option<StorageError>,
+}
+
+impl Ranked {
+    /// Fewest missing files first, then the youngest.
+    fn rank(&self) -> (usize, std::cmp::Reverse<u64>) {
+        (self.missing, std::cmp::Reverse(self.state.next_file))
+    }
+}
+
+/// The state to build on.
+struct Plan {
+    state: State,
+    logs: Vec<u64>,
+    /// All these logs can be set aside rather than removed.
+    keep_logs: bool,
+}
+
+struct Repair {
+    volume: Arc<dyn Volume>,
+    files: Vec<FileMeta>,
+    yard: Yard,
+    report: RepairReport,
+    /// Files to set aside at the end.
+    aside: BTreeSet<FileName>,
+    /// What was on the fast disk is expected to be missing.
+    without_fast_disk: bool,
+    /// The log may have gone on where nobody can look any more.
+    gives_up_log: bool,
+}
+
+/// Whether a failure is about what lies on the disk, and not about who asks or with what program.
+fn is_damage(error: &StorageError) -> bool {
+    match error {
+        StorageError::Corruption(_) | StorageError::NotFound { .. } => true,
+        StorageError::Io { .. } => !error.is_permission_denied(),
+        _ => false,
+    }
+}
+
+impl Repair {
+    fn path(&self, name: FileName) -> String {
+        format!("{}/{name}", self.volume.location())
+    }
+
+    /// Steps 1 to 6.
+    fn carry_out(&mut self, joined: &Joined, env: &Env, options: Options) -> Result<()> {
+        if let Err(error) = check_identity(&*self.volume) {
+            self.damage(FileName::Identity, error)?;
+        }
+        let state = self.state()?;
+        let plan = self.survey(state)?;
+        if self.is_sound() {
+            self.report.was_sound = true;
+            return if self.report.dry_run { Ok(()) } else { joined.give_up() };
+        }
+        if self.report.dry_run {
+            self.report.set_aside = self.aside.iter().map(|name| (*name, *name)).collect();
+            return Ok(());
+        }
+        joined.settle()?;
+        self.finish(plan, env, options)?;
+        joined.give_up()
+    }
+
+    fn files_again(&mut self) -> Result<()> {
+        self.files = self.volume.list()?;
+        Ok(())
+    }
+
+    /// Takes back the room of what a repair, or a store, had not finished when it was stopped.
+    fn remove_unfinished(&mut self) -> Result<()> {
+        let is_unfinished = |file: &FileMeta| matches!(file.name, FileName::Temporary(_));
+        for file in self.files.iter().filter(|file| is_unfinished(file)) {
+            remove(&*self.volume, file.name)?;
+        }
+        self.files.retain(|file| !is_unfinished(file));
+        Ok(())
+    }
+
+    /// What is wrong with DISKS or MEMBER, or with there being no fast disk any more.
+    fn disks(&mut self, joined: &Joined) {
+        self.report.damages.extend(joined.damages.iter().cloned());
+        if joined.given_up.is_some() {
+            let note = "the fast disk is given up: what was on it and nowhere else is lost".to_owned();
+            self.report.notes.push(note);
+        }
+    }
+
+    /// Notes a damage; an error that is none ends the repair.
+    fn damage(&mut self, name: FileName, error: StorageError) -> Result<()> {
+        if !is_damage(&error) {
+            return Err(error.into());
+        }
+        let damage: Damage = damage_of(&self.path(name), error);
+        if !is_known(&self.report.damages, &damage) {
+            self.report.damages.push(damage);
+        }
+        Ok(())
+    }
+
+    fn is_sound(&self) -> bool {
+        self.report.damages.is_empty() && self.report.nothing_lost()
+    }
+
+    fn numbers(&self, number: fn(FileName) -> Option<u64>) -> Vec<u64> {
+        self.files.iter().filter_map(|f| number(f.name)).collect()
+    }
+
+    fn tables_found(&self) -> Vec<u64> {
+        self.numbers(|name| if let FileName::Table(number) = name { Some(number) } else { None })
+    }
+
+    /// Whether a file is too short for a table: a crash left it, and no edit ever named it, as a table is durable before its edit
+    /// is appended.
+    fn was_never_finished(&self, number: u64) -> bool {
+        const TABLE_BYTES_MIN: u64 = (HEADER_BYTES + FOOTER_BYTES) as u64;
+        self.files.iter().any(|file| file.name == FileName::Table(number) && file.bytes < TABLE_BYTES_MIN)
+    }
+
+    /// Whether a table was finished, as far as its end can be read.
+    fn has_footer(&self, number: u64) -> bool {
+        let reader = self.volume.open(FileName::Table(number));
+        reader.and_then(|reader| Table::open(reader, number, BlockCache::new(0))).is_ok()
+    }
+
+    /// Step 1: the manifest.
+    fn state(&mut self) -> Result<Basis> {
+        let manifests = manifest::numbers(&self.files);
+        let candidates = match manifest::current(&*self.volume) {
+            Ok(Some(number)) => vec![number],
+            Ok(None) => {
+                let error = StorageError::NotFound { path: self.path(FileName::Current) };
+                self.damage(FileName::Current, error)?;
+                manifests.clone()
+            }
+            Err(error) => {
+                self.damage(FileName::Current, error)?;
+                manifests.clone()
+            }
+        };
+        let (mut best, mut unfit): (Option<Ranked>, Option<Ranked>) = (None, None);
+        for number in candidates {
+            let error = match self.read_manifest(number) {
+                Ok((ranked, wrong)) => {
+                    let kept = if wrong.is_none() { &mut best } else { &mut unfit };
+                    if kept.as_ref().is_none_or(|other| ranked.rank() < other.rank()) {
+                        *kept = Some(ranked);
+                    }
+                    wrong
+                }
+                Err(error) => Some(error),
+            };
+            if let Some(error) = error {
+                self.damage(FileName::Manifest(number), error)?;
+                self.aside.extend([FileName::Manifest(number), FileName::ManifestCopy(number)]);
+            }
+        }
+        if let Some(best) = best {
+            for error in best.mended {
+                self.damage(FileName::Manifest(best.number), error)?;
+            }
+            if let Some(error) = best.copy_unread {
+                self.damage(FileName::ManifestCopy(best.number), error)?;
+            }
+            return Ok(Basis::Manifest(best.state));
+        }
+        self.report.rebuilt = true;
+        let mut fragments = Fragments { unfit: unfit.map(|unfit| unfit.state), ..Fragments::default() };
+        for number in manifests {
+            self.aside.extend([FileName::Manifest(number), FileName::ManifestCopy(number)]);
+            match manifest::readable_edits(&*self.volume, number) {
+                Ok(edits) => fragments.take(edits),
+                Err(error) => self.damage(FileName::Manifest(number), error)?,
+            }
+        }
+        Ok(Basis::Fragments(fragments))
+    }
+
+    /// The state of a manifest, and what is wrong with it if it does not fit the files.
+    fn read_manifest(&self, number: u64) -> situ_storage::Result<(Ranked, Option<StorageError>)> {
+        let name = FileName::Manifest(number);
+        let wrong = |offset, what: &str, expected: &str, found: String| {
+            StorageError::corruption(format!("{}/{name}", self.volume.location()), offset, what, expected, found)
+        };
+        let found = manifest::read_damaged(&*self.volume, number)?;
+        let (whole, torn) = (found.whole_bytes, found.whole_bytes < found.bytes);
+        let state = State::replay(found.edits, &self.yard.source).map_err(|text| wrong(0, "edits", "a state", text))?;
+        let missing = state.missing_files(&self.files);
+        // Files that are missing while others are too many: the manifest may have lost its last edits.
+        let in_force = state.tables();
+        // An edit is appended when its tables are durable: what a crash has left of one that was begun says nothing of edits.
+        let is_stranger = |number: &&u64| !in_force.contains(number) && self.has_footer(**number);
+        let strangers = self.tables_found().iter().filter(is_stranger).count();
+        let explained = missing.iter().all(|missing| self.without_fast_disk && missing.on_fast_disk);
+        let missing = missing.len();
+        let unfit = (!explained && (torn || strangers > 0)).then(|| {
+            let counted = |count, one: &str, many: &str| format!("{count} {}", if count == 1 { one } else { many });
+            let gone = counted(missing, "file is missing", "files are missing");
+            let found = format!("one in which {gone} and {}", counted(strangers, "is not named", "are not named"));
+            wrong(whole, "last edits", "a state that fits the files", found)
+        });
+        Ok((Ranked { number, missing, state, mended: found.damages, copy_unread: found.copy_unread }, unfit))
+    }
+
+    /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
+    fn tell_missing(&mut self, unfit: &State, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
+        let mut gone = MissingLogs::default();
+        for missing in unfit.missing_files(&self.files) {
+            if let FileName::Log(number) = missing.name {
+                // Older files than the first one needed are no part of the log any more.
+                let goes_on = logs.iter().any(|found| *found > number);
+                gone.head |= goes_on;
+                gone.tail |= !goes_on;
+            }
+            self.damage(missing.name, missing.error(&*self.volume))?;
+            if let FileName::Table(number) = missing.name
+                && !missing.is_gone()
+                && self.open_table(number).is_err()
+            {
+                // It is there, and its rescue tells what of it is not.
+                continue;
+            }
+            for (id, keyspace) in &unfit.keyspaces {
+                let is_missing = |meta: &TableMeta| FileName::Table(meta.number) == missing.name;
+                for (_, file) in keyspace.version.files().filter(|(_, file)| is_missing(&file.meta)) {
+                    let span = Some(&file.meta.span);
+                    let lost = LostRange::of(&name_of(*id, names), file.meta.number, LossKind::Entries, span);
+                    self.report.lost_ranges.push(lost);
+                    self.report.tables_lost += 1;
+                }
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Steps 1 to 4 for tables and logs.
+    fn survey(&mut self, basis: Basis) -> Result<Plan> {
+        let (mut state, known) = match basis {
+            Basis::Manifest(state) => (state, None),
+            Basis::Fragments(fragments) => {
+                let state = State {
+                    next_keyspace: fragments.next_keyspace,
+                    last_sequence: fragments.last_sequence,
+                    lossy_repair: fragments.lossy_repair,
+                    fast_disk: fragments.fast_disk,
+                    ..State::default()
+                };
+                (state, Some(fragments))
+            }
+        };
+        // A log that nobody closed may have gone on.
+        let mut gone = MissingLogs { head: false, tail: self.gives_up_log && state.closed.is_none() };
+        for missing in state.missing_files(&self.files) {
+            gone.head |= matches!(missing.name, FileName::Log(_)) && state.closed != missing.name.number();
+            let error = missing.error(&*self.volume);
+            self.damage(missing.name, error)?;
+        }
+        state.pass_numbers_of(&self.files);
+        self.yard.next_file.store(state.next_file, Ordering::Relaxed);
+        let logs = needed_logs(&state, self.files.iter().map(|f| f.name));
+        if let Some(Fragments { unfit: Some(unfit), names, .. }) = &known {
+            let missing = self.tell_missing(unfit, names, &logs)?;
+            (gone.head, gone.tail) = (gone.head | missing.head, gone.tail | missing.tail);
+        }
+        gone.head |= known.is_some() && logs.is_empty();
+        let log = self.logs(&state, &logs, gone)?;
+        match known {
+            None => self.tables(&mut state)?,
+            Some(fragments) => self.rebuild(&mut state, &fragments, &log)?,
+        }
+        state.next_file = self.yard.next_file.load(Ordering::Relaxed);
+        self.report.keyspaces = state.keyspaces.values().map(|k| k.name.clone()).collect();
+        let keep_logs = !self.report.lost_writes.is_empty();
+        if keep_logs {
+            self.aside.extend(logs.iter().map(|number| FileName::Log(*number)));
+        }
+        Ok(Plan { state, logs, keep_logs })
+    }
+
+    fn logs(&mut self, state: &State, logs: &[u64], gone: MissingLogs) -> Result<LogSurvey> {
+        let mut survey = logs::survey(&self.volume, logs, state.closed, gone)?;
+        self.report.log_records = survey.records;
+        for (file, error) in std::mem::take(&mut survey.damages) {
+            self.damage(FileName::Log(file), error)?;
+            if logs.contains(&file) {
+                self.aside.insert(FileName::Log(file));
+            }
+        }
+        self.report.lost_writes = survey.lost.clone();
+        Ok(survey)
+    }
+
+    /// Step 3: the tables of a state that is known.
+    fn tables(&mut self, state: &mut State) -> Result<()> {
+        let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>)> = BTreeMap::new();
+        for (id, keyspace) in &state.keyspaces {
+            for (level, file) in keyspace.version.files() {
+                let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
+                let judged = file.table().and_then(|table| {
+                    table.verify(&mut |_| {})?;
+                    differences(state, *id, meta, &table)
+                        .into_iter()
+                        .next()
+                        .map_or(Ok(()), |(what, expected, found)| {
+                            Err(StorageError::corruption(table.path(), 0, what, expected, found))
+                        })
+                });
+                let Err(error) = judged else {
+                    self.report.tables_kept += 1;
+                    continue;
+                };
+                let (removed, added) = changes.entry(*id).or_default();
+                removed.push(Removed { level, number: meta.number });
+                if matches!(error, StorageError::NotFound { .. }) {
+                    // The listing has been compared with the manifest; this damage is told already.
+                    self.report.tables_lost += 1;
+                    let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
+                    self.report.lost_ranges.push(lost);
+                    continue;
+                }
+                self.damage(name, error)?;
+                self.aside.insert(name);
+                if self.yard.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
+                    // Another table lies in its place: what it holds is not what was here.
+                    self.report.tables_lost += 1;
+                    let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
+                    self.report.lost_ranges.push(lost);
+                    continue;
+                }
+                let place = Place { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
+                let mut remains = self.yard.salvage(meta.number, &place)?;
+                remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
+                self.report.lost_ranges.append(&mut remains.lost);
+                self.count(remains.usable);
+                for error in remains.damages {
+                    self.damage(name, error)?;
+                }
+                added.extend(remains.table.map(|meta| Added { level, meta }));
+            }
+        }
+        for (id, (removed, added)) in changes {
+            if let Some(keyspace) = state.keyspaces.get_mut(&id) {
+                let version = keyspace.version.apply(&removed, &added, &self.yard.source);
+                keyspace.version = version.map_err(|text| {
+                    StorageError::corruption(&keyspace.name, 0, "repaired version", "one that fits", text)
+                })?;
+            }
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, usable: u64) {
+        if usable > 0 {
+            self.report.tables_salvaged += 1;
+        } else {
+            self.report.tables_lost += 1;
+        }
+    }
+
+    /// The table, if it is sound.
+    fn open_table(&self, number: u64) -> situ_storage::Result<Arc<Table>> {
+        let reader = self.volume.open(FileName::Table(number))?;
+        // A cache of its own: numbers of tables in the store's cache belong to the store.
+        let table = Table::open(reader, number, BlockCache::new(0))?;
+        table.verify(&mut |_| {})?;
+        Ok(table)
+    }
+
+    /// Steps 5 and 6.
+    fn finish(&mut self, plan: Plan, env: &Env, mut options: Options) -> Result<()> {
+        let Plan { mut state, logs, keep_logs } = plan;
+        let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
+        state.keyspaces.entry(DEFAULT_KEYSPACE_ID).or_insert_with(default);
+        state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
+        if !self.report.nothing_lost() || self.report.without_manifest {
+            let now = u64::try_from(env.clock.unix().as_millis()).unwrap_or(u64::MAX);
+            let passed = state.lossy_repair.map_or(0, |before| before.saturating_add(1));
+            state.lossy_repair = Some(now.max(passed));
+        }
+        // Whoever listens to the store is not told of its repair.
+        options.listener = None;
+        let tables = state.tables();
+        let strangers: Vec<u64> = self.tables_found().into_iter().filter(|n| !tables.contains(n)).collect();
+        self.aside.extend(strangers.into_iter().map(FileName::Table));
+        let keyspaces = KeyspaceChoices::new();
+        let ground = Ground {
+            volume: Arc::clone(&self.volume),
+            env: env.clone(),
+            options,
+            keyspaces: &keyspaces,
+            source: Arc::clone(&self.yard.source),
+            state,
+            logs: logs.clone(),
+            mode: RecoveryMode::Repair,
+            before_manifest: &|| Ok(self.yard.name()?),
+        };
+        let Built { core, manifest_number, .. } = ground.build()?;
+        self.set_aside(|| core.new_number())?;
+        for file in &self.files {
+            let old = match file.name {
+                FileName::Manifest(number) | FileName::ManifestCopy(number) => number != manifest_number,
+                FileName::Log(number) => !keep_logs && logs.contains(&number),
+                _ => false,
+            };
+            if old {
+                remove(&*self.volume, file.name)?;
+            }
+        }
+        self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
+        self.volume.sync_names()?;
+        if let Some(log) = &core.log {
+            log.close()?;
+        }
+        core.note_closed()
+    }
+
+    fn set_aside(&mut self, new_number: impl Fn() -> u64) -> Result<()> {
+        for name in std::mem::take(&mut self.aside) {
+            let there = |name| self.files.iter().any(|f| f.name == name);
+            if !there(name) {
+                continue;
+            }
+            // The manifest and its copy have one number.
+            let taken = |to| there(to) || self.report.set_aside.iter().any(|(_, other)| *other == to);
+            let own = name.number().map(FileName::Damaged).filter(|to| !taken(*to));
+            let to = own.unwrap_or_else(|| FileName::Damaged(new_number()));
+            self.volume.rename(name, to)?;
+            self.report.set_aside.push((name, to));
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,579 @@
+//! Reading and checking every byte of a store that nobody has open.
+//!
+//! 1. `CURRENT`, the manifest and its copy, all their edits; the invariants of the versions they add up to.
+//! 2. The listing: each file that the state names is there, in its length. Files that nothing names are orphans, which
+//!    the next open removes; they are told and are no damage.
+//! 3. Each table by itself: everything that [`Table::verify`] checks; then its keys, counts and sequence numbers against
+//!    what the manifest says of it. A table that fails is gone through once more for all its damaged places.
+//! 4. The log: its pages and records, the order of their sequence numbers, and, if the store was closed in order, that
+//!    it is whole.
+//! 5. The sound tables of each keyspace against each other: one merge over all levels, in which the versions of a key
+//!    must descend from newer levels to older ones.
+//!
+//! **Cost**: every table is read twice, past the cache, the log twice. Memory: a manifest, the entries' blocks of
+//! one table per level-0 table and level, and a bounded number of damages.
+//!
+//! **Threads**: the caller's. Nothing is locked or written. A store that is written to meanwhile shows damages that
+//! are none: files come and go between the steps.
+//!
+//! **Failure**: all damages are collected, up to [`DAMAGES_MAX`]; what the disk does not give is a damage as well. A volume
+//! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
+
+use crate::base::batch::Record;
+use crate::base::options::{ReadOptions, open_tables_max};
+use crate::keyspace::table_read_options;
+use crate::opening::membership::{Access, Given, given, join};
+use crate::opening::open::{DEFAULT_KEYSPACE_ID, IDENTITY, KeyspaceState, State, needed_logs};
+use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
+use crate::read::merge::{LevelCursor, MergeCursor, Source};
+use crate::versions::manifest;
+use crate::versions::version::{TableFile, TableMeta, TableSource};
+use crate::{Error, Result};
+use situ_device::Env;
+use situ_log::{RecoveryMode, Tail, recover};
+use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::{Cursor, Table, salvage};
+use std::collections::{HashMap, HashSet};
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One damaged place: file, offset, what it is, what was expected and what was found.
+pub type Damage = Corruption;
+
+/// More damages than this are counted, but not kept.
+pub const DAMAGES_MAX: usize = 10_000;
+
+/// Index blocks are read through a cache of this size; data goes past it.
+const CACHE_BYTES: u64 = 8 << 20;
+
+/// How far a verification is.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct VerifyProgress {
+    /// What is being read: a file's name, or a step in words.
+    pub at: String,
+    /// Bytes read so far.
+    pub bytes_done: u64,
+    /// Bytes to read, about.
+    pub bytes_total: u64,
+}
+
+/// What a verification found.
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct VerifyReport {
+    /// Files read.
+    pub files: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Entries read, range tombstones included: of tables, and operations in the log.
+    pub entries: u64,
+    /// Everything that is wrong, file by file.
+    pub damages: Vec<Damage>,
+    /// Damages found and not kept, because there are too many.
+    pub damages_left_out: u64,
+    /// What is not as usual and may be harmless: the end of a log or manifest as after a crash, an odd file. Also what was not
+    /// checked, and why.
+    pub warnings: Vec<String>,
+    /// Files that nothing needs; the next open removes them.
+    pub orphans: Vec<FileName>,
+    /// How long it took.
+    pub duration: Duration,
+}
+
+impl VerifyReport {
+    /// Whether nothing is damaged.
+    pub fn is_sound(&self) -> bool {
+        self.damages.is_empty() && self.damages_left_out == 0
+    }
+
+    /// Without what is damaged, nobody knows which disks hold the store's files.
+    fn of_disks(damage: Damage) -> VerifyReport {
+        let unchecked = format!("manifest, tables and logs were not checked, because {} is damaged", damage.file);
+        VerifyReport { damages: vec![damage], warnings: vec![unchecked], ..VerifyReport::default() }
+    }
+}
+
+impl fmt::Display for VerifyReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let VerifyReport { files, bytes, entries, damages, .. } = self;
+        let count = damages.len() as u64 + self.damages_left_out;
+        writeln!(f, "{files} files, {bytes} bytes and {entries} entries checked: {count} damages")?;
+        damages.iter().try_for_each(|damage| writeln!(f, "damage: {damage}"))?;
+        self.warnings.iter().try_for_each(|warning| writeln!(f, "warning: {warning}"))?;
+        self.orphans
+            .iter()
+            .try_for_each(|orphan| writeln!(f, "orphan: {orphan} (the next opening for writing removes it)"))
+    }
+}
+
+/// Verifies the store in a directory; see [`verify`].
+///
+/// # Errors
+/// As [`verify`]; the directory cannot be opened.
+pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    let directory = DirectoryVolume::open(directory.as_ref())?;
+    let given = match given(directory, None, &Env::system(), false, Access::Read) {
+        // The metadata of the fast disk.
+        Err(Error::Storage(StorageError::Corruption(damage))) => {
+            return Ok(VerifyReport::of_disks(*damage));
+        }
+        given => given?,
+    };
+    verify_given(&given, &Env::system(), progress)
+}
+
+/// Reads and checks every byte of the store in `volume`, which nobody should have open for writing. `progress` is told
+/// now and then how far it is. See `verify.rs` for what is checked and what it costs.
+///
+/// # Errors
+/// There is no store, its files cannot be listed, or the caller has no right to read one of them. Damage is not an error but part
+/// of the report.
+pub fn verify(volume: &Arc<dyn Volume>, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    verify_given(&Given::alone(Arc::clone(volume)), env, progress)
+}
+
+/// As [`verify`], of a store on a capacity disk and a fast one.
+///
+/// # Errors
+/// As [`verify`]; the fast disk is missing, or not the store's.
+pub fn verify_volumes(
+    capacity: &Arc<dyn Volume>,
+    fast: Option<&Arc<dyn Volume>>,
+    env: &Env,
+    progress: &mut dyn FnMut(VerifyProgress),
+) -> Result<VerifyReport> {
+    verify_given(&Given::volumes(Arc::clone(capacity), fast.cloned().map(Into::into)), env, progress)
+}
+
+fn verify_given(given: &Given, env: &Env, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    let started = env.clock.now();
+    let joined = match join(given, env, Access::Read) {
+        // DISKS or MEMBER: without them nobody knows what else there is to read.
+        Err(Error::Storage(StorageError::Corruption(damage))) => {
+            return Ok(VerifyReport::of_disks(*damage));
+        }
+        joined => joined?,
+    };
+    let volume = &joined.volume;
+    let files = volume.list()?;
+    if !files.iter().any(|f| f.name.number().is_some() || f.name == FileName::Current) {
+        return Err(Error::Existence(format!("there is no store in {}", volume.location())));
+    }
+    let source = joined.source(CACHE_BYTES, env, open_tables_max());
+    let bytes_total = files.iter().map(|f| if matches!(f.name, FileName::Table(_)) { 2 * f.bytes } else { f.bytes });
+    let mut verifier = Verifier {
+        volume,
+        source,
+        bytes_total: bytes_total.sum(),
+        report: VerifyReport::default(),
+        refused: None,
+        progress,
+        files,
+    };
+    verifier.identity();
+    if let Some(state) = verifier.manifest() {
+        verifier.listing(&state);
+        if let Err(error @ Error::Disks(_)) = joined.refuse_unnamed(given, &state, &verifier.files) {
+            verifier.report.warnings.push(error.to_string());
+        }
+        for (id, keyspace) in &state.keyspaces {
+            let unsound = verifier.tables(&state, *id, keyspace);
+            verifier.order(keyspace, &unsound);
+        }
+        verifier.logs(&state);
+    } else {
+        let text = "tables and logs were not checked, because the manifest cannot be read";
+        verifier.report.warnings.push(text.to_owned());
+    }
+    let mut report = verifier.report;
+    if let Some(refused) = verifier.refused {
+        // A file that nobody could look at must not hide what is wrong with the others.
+        if report.is_sound() {
+            return Err(refused.into());
+        }
+        report.warnings.push(format!("not everything was checked: {refused}"));
+    }
+    report.duration = env.clock.now().saturating_sub(started);
+    Ok(report)
+}
+
+struct Verifier<'a> {
+    volume: &'a Arc<dyn Volume>,
+    source: Arc<TableSource>,
+    files: Vec<FileMeta>,
+    bytes_total: u64,
+    report: VerifyReport,
+    /// A file that the caller has no right to read. It may be sound.
+    refused: Option<StorageError>,
+    progress: &'a mut dyn FnMut(VerifyProgress),
+}
+
+/// Any failure as a damage: what cannot be read is as bad as what is wrong.
+pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
+    match error {
+        StorageError::Corruption(corruption) => *corruption,
+        other => Damage {
+            file: file.to_owned(),
+            offset: 0,
+            what: "file".to_owned(),
+            expected: "readable bytes".to_owned(),
+            found: other.to_string(),
+        },
+    }
+}
+
+/// Whether a damage of the same place has been told; two steps may find it.
+pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
+    damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
+}
+
+/// The file for people. No program depends on it, and rot in it is a sign of a failing disk all the same.
+pub(crate) fn check_identity(volume: &dyn Volume) -> situ_storage::Result<()> {
+    let wrong = |path: &str, found: String| {
+        Err(StorageError::corruption(
+            path,
+            0,
+            "text",
+            "the one that every store has (situ repair writes it again)",
+            found,
+        ))
+    };
+    let reader = match volume.open(FileName::Identity) {
+        Err(StorageError::NotFound { path }) => return wrong(&path, "no such file".to_owned()),
+        reader => reader?,
+    };
+    let mut text = vec![0; reader.bytes().min(4096) as usize];
+    reader.read_at(0, &mut text)?;
+    if text != IDENTITY.as_bytes() {
+        return wrong(reader.path(), format!("{} bytes that differ", reader.bytes()));
+    }
+    Ok(())
+}
+
+impl Verifier<'_> {
+    fn tell(&mut self, at: impl fmt::Display, more: u64) {
+        let bytes_done = self.report.bytes + more;
+        (self.progress)(VerifyProgress { at: at.to_string(), bytes_done, bytes_total: self.bytes_total });
+    }
+
+    fn path(&self, name: FileName) -> String {
+        format!("{}/{name}", self.volume.location())
+    }
+
+    fn add(&mut self, damage: Damage) {
+        if is_known(&self.report.damages, &damage) {
+            return;
+        }
+        if self.report.damages.len() < DAMAGES_MAX {
+            self.report.damages.push(damage);
+        } else {
+            self.report.damages_left_out += 1;
+        }
+    }
+
+    fn fail(&mut self, name: FileName, error: StorageError) {
+        if error.is_permission_denied() {
+            self.refused.get_or_insert(error);
+            return;
+        }
+        let damage = damage_of(&self.path(name), error);
+        self.add(damage);
+    }
+
+    fn wrong(&mut self, name: FileName, what: &str, expected: impl fmt::Display, found: impl fmt::Display) {
+        self.fail(name, StorageError::corruption(self.path(name), 0, what, expected, found));
+    }
+
+    fn read(&mut self, name: FileName, bytes: u64) {
+        self.report.files += 1;
+        self.report.bytes += bytes;
+        self.tell(name, 0);
+    }
+
+    fn identity(&mut self) {
+        match check_identity(&**self.volume) {
+            Ok(()) => self.read(FileName::Identity, IDENTITY.len() as u64),
+            Err(error) => self.fail(FileName::Identity, error),
+        }
+    }
+
+    /// Steps 1; `None` if there is no state to go on with.
+    fn manifest(&mut self) -> Option<State> {
+        let number = match manifest::current(&**self.volume) {
+            Ok(Some(number)) => number,
+            Ok(None) => {
+                self.wrong(
+                    FileName::Current,
+                    "file",
+                    "the name of a manifest (situ repair can find it)",
+                    "no such file",
+                );
+                return None;
+            }
+            Err(error) => {
+                self.fail(FileName::Current, error);
+                return None;
+            }
+        };
+        let name = FileName::Manifest(number);
+        let found = match manifest::read_damaged(&**self.volume, number) {
+            Ok(found) => found,
+            Err(error) => {
+                self.fail(name, error);
+                return None;
+            }
+        };
+        for error in found.damages {
+            self.fail(name, error);
+        }
+        if let Some(error) = found.copy_unread {
+            self.fail(FileName::ManifestCopy(number), error);
+        }
+        self.read(name, found.bytes);
+        if let Some(bytes) = found.copy_bytes {
+            self.read(FileName::ManifestCopy(number), bytes);
+        }
+        let torn = (found.whole_bytes < found.bytes).then_some((name, found.bytes, found.whole_bytes));
+        let copy = found.copy_bytes.zip(found.copy_torn);
+        let copy = copy.map(|(bytes, at)| (FileName::ManifestCopy(number), bytes, at));
+        for (name, bytes, at) in torn.into_iter().chain(copy) {
+            let (path, tail) = (self.path(name), bytes - at);
+            self.report
+                .warnings
+                .push(format!("{path} ends with {tail} bytes from {at} that are no edit, as after a crash"));
+        }
+        match State::replay(found.edits, &self.source) {
+            Ok(state) => Some(state),
+            Err(text) => {
+                self.wrong(name, "edits", "a state", text);
+                None
+            }
+        }
+    }
+
+    /// Step 2.
+    fn listing(&mut self, state: &State) {
+        for missing in state.missing_files(&self.files) {
+            self.fail(missing.name, missing.error(&**self.volume));
+        }
+        if !state.keyspaces.contains_key(&DEFAULT_KEYSPACE_ID) {
+            self.report.warnings.push("there is no keyspace \"default\"".to_owned());
+        }
+        let current = manifest::current(&**self.volume).ok().flatten();
+        let tables = state.tables();
+        let logs = needed_logs(state, self.files.iter().map(|f| f.name));
+        let orphan = |name: FileName| match name {
+            FileName::Table(number) => !tables.contains(&number),
+            FileName::Log(number) => !logs.contains(&number),
+            FileName::Manifest(number) | FileName::ManifestCopy(number) => current != Some(number),
+            FileName::Temporary(_) => true,
+            _ => false,
+        };
+        self.report.orphans = self.files.iter().map(|f| f.name).filter(|name| orphan(*name)).collect();
+        for file in self.files.iter().filter(|f| matches!(f.name, FileName::Damaged(_))) {
+            let path = self.path(file.name);
+            self.report
+                .warnings
+                .push(format!("{path} was set aside by a repair; remove it when it is not wanted any more"));
+        }
+    }
+
+    /// Step 3, for one keyspace; the numbers of tables that are not sound.
+    fn tables(&mut self, state: &State, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
+        let mut unsound = HashSet::new();
+        for (_, file) in keyspace.version.files() {
+            let name = FileName::Table(file.meta.number);
+            let before = self.report.damages.len() as u64 + self.report.damages_left_out;
+            match self.table(state, id, file) {
+                Ok(()) => {}
+                Err(StorageError::NotFound { .. }) => {
+                    let present = self.files.iter().any(|f| f.name == name);
+                    if present {
+                        self.wrong(name, "file", "a file that was listed", "no such file");
+                    }
+                    unsound.insert(file.meta.number);
+                }
+                Err(error) => {
+                    self.fail(name, error);
+                    self.all_damages(name);
+                }
+            }
+            if self.report.damages.len() as u64 + self.report.damages_left_out > before {
+                unsound.insert(file.meta.number);
+            }
+            self.read(name, file.meta.bytes);
+        }
+        unsound
+    }
+
+    fn table(&mut self, state: &State, id: u32, file: &TableFile) -> situ_storage::Result<()> {
+        let name = FileName::Table(file.meta.number);
+        let table = file.table()?;
+        table.verify(&mut |bytes| self.tell(name, bytes))?;
+        self.report.entries += file.meta.entries + file.meta.range_deletions;
+        for (what, expected, found) in differences(state, id, &file.meta, &table) {
+            self.wrong(name, what, expected, found);
+        }
+        Ok(())
+    }
+
+    /// Goes through a table that is not sound for every damaged place.
+    fn all_damages(&mut self, name: FileName) {
+        let Ok(reader) = self.volume.open(name) else { return };
+        if let Ok(salvaged) = salvage(&*reader, &mut |_, _| Ok(())) {
+            salvaged.damages.into_iter().for_each(|error| self.fail(name, error));
+        }
+    }
+
+    /// Step 5, for one keyspace.
+    fn order(&mut self, keyspace: &KeyspaceState, unsound: &HashSet<u64>) {
+        let options = table_read_options(&ReadOptions { bypass_cache: true, ..ReadOptions::default() });
+        let mut sources = Vec::new();
+        let mut names: Vec<String> = Vec::new();
+        for (number, level) in keyspace.version.levels.iter().enumerate() {
+            let sound: Vec<Arc<TableFile>> =
+                level.files.iter().filter(|f| !unsound.contains(&f.meta.number)).cloned().collect();
+            if number > 0 {
+                names.push(format!("level {number} of keyspace {:?}", keyspace.name));
+                sources.push(Source::Level(Box::new(LevelCursor::new(sound, options))));
+                continue;
+            }
+            for file in sound {
+                if let Ok(table) = file.table() {
+                    names.push(self.path(FileName::Table(file.meta.number)));
+                    sources.push(Source::Table(Box::new(table.cursor(options))));
+                }
+            }
+        }
+        let what = format!("the levels of keyspace {:?}", keyspace.name);
+        self.tell(&what, 0);
+        let mut merge = MergeCursor::new(sources);
+        // The key before, the rank of its source, and its last version.
+        let mut last: Option<(Vec<u8>, usize, u64)> = None;
+        let mut moved = merge.first();
+        loop {
+            if let Err(error) = moved {
+                let damage = damage_of(&what, error);
+                return self.add(damage);
+            }
+            if !merge.valid() {
+                return;
+            }
+            let (key, rank) = (merge.key(), merge.rank());
+            let sequence = key.trailer.sequence();
+            match &mut last {
+                Some((user, newer, above)) if user == key.user => {
+                    if rank < *newer || (rank != *newer && sequence >= *above) {
+                        let damage = Damage {
+                            file: names[rank].clone(),
+                            offset: 0,
+                            what: format!("versions of key {}", key.user.escape_ascii()),
+                            expected: format!("none older than {above} while {} has that one", names[*newer]),
+                            found: format!("{sequence}"),
+                        };
+                        self.add(damage);
+                    }
+                    (*newer, *above) = (rank, sequence);
+                }
+                Some((user, newer, above)) => {
+                    user.clear();
+                    user.extend_from_slice(key.user);
+                    (*newer, *above) = (rank, sequence);
+                }
+                None => last = Some((key.user.to_vec(), rank, sequence)),
+            }
+            moved = merge.next();
+        }
+    }
+
+    /// Step 4.
+    fn logs(&mut self, state: &State) {
+        let logs = needed_logs(state, self.files.iter().map(|f| f.name));
+        let lengths: HashMap<FileName, u64> = self.files.iter().map(|f| (f.name, f.bytes)).collect();
+        let (mut last, mut file, mut first) = (0, 0, None);
+        let mut entries = 0;
+        let mut bad = Vec::new();
+        let outcome = recover(self.volume, &logs, RecoveryMode::Repair, &mut |position, bytes| {
+            let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
+            match decoded.and_then(|record| follows(last, record, position)) {
+                Ok(record) => {
+                    let adjoins = adjoins(last, &record, position, file);
+                    bad.extend(adjoins.err().map(|error| (position.file, error)));
+                    file = position.file;
+                    first.get_or_insert(file);
+                    let count = record.len() as u64;
+                    last = (record.first + count).saturating_sub(1);
+                    entries += count;
+                }
+                Err(error) => bad.push((position.file, error)),
+            }
+            Ok(())
+        });
+        self.report.entries += entries;
+        for (file, error) in bad {
+            self.fail(FileName::Log(file), error);
+        }
+        for number in &logs {
+            let name = FileName::Log(*number);
+            self.read(name, lengths.get(&name).copied().unwrap_or(0));
+        }
+        let report = match outcome {
+            Ok(report) => report,
+            Err(error) => return self.fail(FileName::Log(logs.first().copied().unwrap_or(0)), error),
+        };
+        for loss in &report.lost {
+            self.fail(FileName::Log(loss.file), loss.error.clone());
+        }
+        if let Err(error) = check_head(&report, &logs, first)
+            && report.lost.is_empty()
+        {
+            self.fail(FileName::Log(logs.first().copied().unwrap_or(0)), error);
+        }
+        if let (Some(closed), true) = (state.closed, report.lost.is_empty()) {
+            if let Err(error) = check_closed(&report, closed) {
+                self.fail(FileName::Log(closed), error);
+            }
+        } else if let Tail::Open { file, page, reason } = &report.tail {
+            let path = self.path(FileName::Log(*file));
+            self.report.warnings.push(format!("{path} ends at page {page} as after a crash: {reason}"));
+        }
+    }
+}
+
+/// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.
+pub(crate) fn differences(
+    state: &State,
+    id: u32,
+    meta: &TableMeta,
+    table: &Table,
+) -> Vec<(&'static str, String, String)> {
+    let properties = table.properties();
+    let mut wrong = meta.differences(properties);
+    if id != properties.keyspace_id {
+        wrong.push(("keyspace", id.to_string(), properties.keyspace_id.to_string()));
+    }
+    for (what, limit, found) in [
+        ("largest sequence number", state.last_sequence.saturating_add(1), meta.largest_sequence),
+        ("file number", state.next_file, meta.number),
+        ("keyspace", u64::from(state.next_keyspace), u64::from(id)),
+    ] {
+        if found >= limit {
+            wrong.push((what, format!("one below {limit}, as the manifest says"), found.to_string()));
+        }
+    }
+    let span = &meta.span;
+    for key in [properties.smallest_key(), properties.largest_key()].into_iter().flatten() {
+        if !span.contains(key.user) {
+            wrong.push(("keys", format!("keys in {span:?}"), format!("{key:?}")));
+        }
+    }
+    for tombstone in table.range_tombstones() {
+        if tombstone.begin < span.begin || span.end < tombstone.end {
+            wrong.push(("range tombstones", format!("ranges in {span:?}"), format!("{tombstone:?}")));
+        }
+    }
+    wrong
+}

@@ -1,0 +1,333 @@
+//! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
+//!
+//! [`Home`] is what the capacity disk says, [`Member`] what a fast disk says of itself. [`judge`] compares the two with
+//! what the caller has given, and either says what is to be done at opening or refuses with the reason and the cure.
+//!
+//! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
+
+use crate::disks::path_text::LINE_ENDS;
+use crate::placement::run::PlacementDecision;
+use crate::{Error, Result};
+use situ_storage::{Error as StorageError, FileName, Volume};
+use std::fmt;
+use std::hash::{BuildHasher, Hasher, RandomState};
+
+/// 128 random bits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Id(u128);
+
+impl Id {
+    /// A fresh one: the keys of the standard library's hash maps are the system's randomness.
+    pub(crate) fn random() -> Id {
+        let half = || u128::from(RandomState::new().build_hasher().finish());
+        Id(half() << 64 | half())
+    }
+
+    fn parse(text: &str) -> Option<Id> {
+        let id = Id(u128::from_str_radix(text, 16).ok()?);
+        (id.to_string() == text).then_some(id)
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+/// What a store's home knows of its fast disk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Fast {
+    None,
+    Adding(Id),
+    Used(Id),
+}
+
+/// The file DISKS.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Home {
+    pub(crate) store: Id,
+    pub(crate) fast: Fast,
+    pub(crate) at: Option<String>,
+    /// Where the home itself was when it was opened last, if it is a directory.
+    pub(crate) place: Option<String>,
+    /// The last decisions of placement, oldest first.
+    pub(crate) decisions: Vec<PlacementDecision>,
+}
+
+/// The file MEMBER.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Member {
+    pub(crate) store: Id,
+    pub(crate) disk: Id,
+}
+
+const HOME_LINE: &str = "situ disks 1";
+const MEMBER_LINE: &str = "situ member 1";
+/// Longer files are not ours. Two paths are in one, of up to 4 KiB each, or three times that where they are escaped.
+const BYTES_MAX: u64 = 64 << 10;
+
+pub(crate) fn with_checksum(mut text: String) -> String {
+    text += &format!("checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
+    text
+}
+
+/// Places are lines (`path_text.rs`), but for those of volumes that a program has named itself.
+fn one_line(place: &str) -> String {
+    place.replace(LINE_ENDS, " ")
+}
+
+/// The lines before a checksum that is right.
+fn checked(text: &str) -> Option<impl Iterator<Item = &str>> {
+    let at = text.trim_end_matches('\n').rfind('\n')? + 1;
+    (with_checksum(text[..at].to_owned()) == text).then(|| text[..at].lines())
+}
+
+impl Home {
+    fn encode(&self) -> String {
+        let mut text = format!("{HOME_LINE}\nstore {}\n", self.store);
+        text += &match self.fast {
+            Fast::None => "fast none\n".to_owned(),
+            Fast::Adding(id) => format!("fast adding {id}\n"),
+            Fast::Used(id) => format!("fast used {id}\n"),
+        };
+        if let Some(at) = &self.at {
+            text += &format!("at {}\n", one_line(at));
+        }
+        if let Some(place) = &self.place {
+            text += &format!("home {}\n", one_line(place));
+        }
+        for decision in &self.decisions {
+            text += &format!("placed {decision}\n");
+        }
+        with_checksum(text)
+    }
+
+    fn decode(text: &str) -> Option<Home> {
+        let mut lines = checked(text)?;
+        (lines.next()? == HOME_LINE).then_some(())?;
+        let store = Id::parse(lines.next()?.strip_prefix("store ")?)?;
+        let fast = match lines.next()?.strip_prefix("fast ")?.split_once(' ') {
+            None => Fast::None,
+            Some(("adding", id)) => Fast::Adding(Id::parse(id)?),
+            Some(("used", id)) => Fast::Used(Id::parse(id)?),
+            Some(_) => return None,
+        };
+        let (mut at, mut place, mut decisions) = (None, None, Vec::new());
+        for line in lines {
+            match line.split_once(' ')? {
+                ("at", text) if at.is_none() => at = Some(text.to_owned()),
+                ("home", text) if place.is_none() => place = Some(text.to_owned()),
+                ("placed", decision) => decisions.push(PlacementDecision::parse(decision)?),
+                _ => return None,
+            }
+        }
+        // In another order it is not what was written.
+        let home = Home { store, fast, at, place, decisions };
+        (home.encode() == text).then_some(home)
+    }
+
+    /// Of a store that has no fast disk and never had an id.
+    pub(crate) fn fresh() -> Home {
+        Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
+    }
+
+    /// What the store's home says; `None` if it never had a fast disk.
+    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Home>> {
+        read(volume, FileName::Disks, Home::decode, "the store's fast disk and a checksum")
+    }
+
+    /// After an error either contents may stand, the old or these.
+    pub(crate) fn write(&self, volume: &dyn Volume) -> situ_storage::Result<()> {
+        volume.replace(FileName::Disks, self.encode().as_bytes())
+    }
+}
+
+impl Member {
+    /// Of a disk that has lost what it said, as has the store.
+    pub(crate) fn fresh() -> Member {
+        Member { store: Id::random(), disk: Id::random() }
+    }
+
+    fn encode(&self) -> String {
+        with_checksum(format!("{MEMBER_LINE}\nstore {}\ndisk {}\n", self.store, self.disk))
+    }
+
+    fn decode(text: &str) -> Option<Member> {
+        let mut lines = checked(text)?;
+        (lines.next()? == MEMBER_LINE).then_some(())?;
+        let store = Id::parse(lines.next()?.strip_prefix("store ")?)?;
+        let disk = Id::parse(lines.next()?.strip_prefix("disk ")?)?;
+        let member = Member { store, disk };
+        (member.encode() == text).then_some(member)
+    }
+
+    /// What a disk says of itself; `None` if it is nobody's.
+    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Member>> {
+        read(volume, FileName::Member, Member::decode, "whose disk this is and a checksum")
+    }
+
+    pub(crate) fn write(&self, volume: &dyn Volume) -> Result<()> {
+        Ok(volume.replace(FileName::Member, self.encode().as_bytes())?)
+    }
+}
+
+/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id; of one that the volume does not give,
+/// nothing is left. An id is random: no other disk has it.
+pub(crate) fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
+    let left = || -> situ_storage::Result<Vec<u8>> {
+        let reader = volume.open(name)?;
+        let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
+        reader.read_at(0, &mut bytes)?;
+        Ok(bytes)
+    };
+    left().is_ok_and(|bytes| String::from_utf8_lossy(&bytes).contains(&disk.to_string()))
+}
+
+fn read<T>(
+    volume: &dyn Volume,
+    name: FileName,
+    decode: impl Fn(&str) -> Option<T>,
+    expected: &str,
+) -> Result<Option<T>> {
+    let reader = match volume.open(name) {
+        Ok(reader) => reader,
+        Err(StorageError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
+    reader.read_at(0, &mut bytes)?;
+    let whole = reader.bytes() <= BYTES_MAX;
+    let found = std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(decode);
+    found.map(Some).ok_or_else(|| {
+        let found = bytes[..bytes.len().min(120)].escape_ascii();
+        StorageError::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\"")).into()
+    })
+}
+
+/// For fuzzers: what is decoded is written as it was.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn decode_any(text: String) {
+    let home = Home::decode(&text).map(|home| home.encode());
+    let member = Member::decode(&text).map(|member| member.encode());
+    assert!(home.is_none() || member.is_none(), "it cannot be both");
+    assert!(home.or(member).is_none_or(|again| again == text));
+}
+
+/// For fuzzers: files as they are written.
+#[cfg(any(test, feature = "fuzzing"))]
+pub(crate) fn samples() -> Vec<String> {
+    let (store, disk) = (Id(1 << 100 | 7), Id(u128::MAX));
+    let decisions =
+        ["1795000000 7 6 why", "1795000010 6 7 because"].iter().filter_map(|text| PlacementDecision::parse(text));
+    let (at, place) = (Some("/mnt/fast".to_owned()), Some("/var/lib/store".to_owned()));
+    let used = Home { store, fast: Fast::Used(disk), at, place, decisions: decisions.collect() };
+    let none = Home { fast: Fast::None, at: None, place: None, decisions: Vec::new(), ..used.clone() };
+    let adding = Home { fast: Fast::Adding(disk), ..used.clone() };
+    vec![used.encode(), none.encode(), adding.encode(), Member { store, disk }.encode()]
+}
+
+/// What opening has to do so that both disks know of each other.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// The store has one disk.
+    Alone,
+    /// Both are known to each other.
+    Member(Home),
+    /// The given disk is to become the store's.
+    Add { store: Id, disk: Id },
+    /// The store needs a fast disk, and none was given.
+    Missing(Home),
+}
+
+/// Compares what the home says with the disk that was given. `fast` has what that one says of itself, and its place.
+///
+/// # Errors
+/// The disk is another store's, or not the one that this store has.
+pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Member>, &str)>) -> Result<Verdict> {
+    let Some((member, at)) = fast else {
+        return Ok(match home {
+            Some(home @ Home { fast: Fast::Used(_), .. }) => Verdict::Missing(home),
+            _ => Verdict::Alone,
+        });
+    };
+    let refuse = |text: String| Err(Error::Disks(text));
+    let ours = home.as_ref().map(|home| home.store);
+    if let Some(member) = member
+        && Some(member.store) != ours
+    {
+        let other = member.store;
+        let whose = match ours {
+            Some(ours) => format!(
+                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}.{}",
+                match &home {
+                    Some(home @ Home { fast: Fast::Used(_), .. }) => has_another(home, at_home),
+                    _ => " Give this store a disk of its own".to_owned(),
+                }
+            ),
+            None => format!(
+                "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
+                 there. If it is, that file was lost: `situ repair --fast-disk {at} {at_home}` finds out, writes it again and \
+                 loses nothing. If not, it is the disk of another store; give this one a disk of its own"
+            ),
+        };
+        return refuse(format!(
+            "{whose}. Nothing was changed. Only when that store is gone for good and nobody wants what is on the disk any more, \
+             empty it: remove its files, or format it with `--force`"
+        ));
+    }
+    match (home, member) {
+        (Some(home @ Home { fast: Fast::Used(_), .. }), None) => refuse(format!(
+            "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If it is the \
+             disk and only that file is gone, `situ repair` finds out and writes it again; if the disk is lost, repair the store \
+             without it; to go over to another one, drain the old one first",
+            last_seen(&home)
+        )),
+        (Some(home @ Home { fast: Fast::Used(used), .. }), Some(member)) if used != member.disk => refuse(format!(
+            "{at} was a fast disk of the store in {at_home} once, but the store has another one now ({used}), and can \
+             have one at a time.{}",
+            has_another(&home, at_home)
+        )),
+        (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(Verdict::Member(home)),
+        (home, member) => Ok(Verdict::Add {
+            store: home.map_or_else(Id::random, |home| home.store),
+            // Nothing of the store lies on a disk that is being added: a leftover of an addition, or of a drain.
+            disk: member.map_or_else(Id::random, |member| member.disk),
+        }),
+    }
+}
+
+/// What to do where a disk is not the one that the store has, as sentences with a space before them.
+fn has_another(home: &Home, at_home: &str) -> String {
+    format!(
+        "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
+         where it is); only if it is lost for good, repair the store without it (`situ repair --without-fast-disk {at_home}`; with \
+         `--dry-run` that says what would be lost)",
+        last_seen(home)
+    )
+}
+
+/// Where the disk was last, as a sentence with a space before it.
+pub(crate) fn last_seen(home: &Home) -> String {
+    home.at.as_ref().map_or(String::new(), |at| format!(" It was at {at} when the store was opened last."))
+}
+
+/// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
+pub(crate) fn add(
+    home: &dyn Volume,
+    fast: &dyn Volume,
+    Member { store, disk }: Member,
+    at: &str,
+    place: Option<String>,
+) -> Result<Home> {
+    let at = Some(at.to_owned());
+    let adding = Home { store, fast: Fast::Adding(disk), at, place, decisions: Vec::new() };
+    adding.write(home)?;
+    Member { store, disk }.write(fast)?;
+    let used = Home { fast: Fast::Used(disk), ..adding };
+    used.write(home)?;
+    Ok(used)
+}
+
+#[cfg(test)]
+mod tests;

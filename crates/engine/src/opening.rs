@@ -1,0 +1,7 @@
+//! From files to a running store and back: membership of disks, replay of the log, closing.
+
+pub(crate) mod carry;
+pub(crate) mod closing;
+pub(crate) mod membership;
+pub(crate) mod open;
+pub(crate) mod replay;

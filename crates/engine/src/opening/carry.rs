@@ -1,0 +1,128 @@
+//! A little that the log held goes on in the next log.
+//!
+//! A store that is opened for one write, again and again, finds one more write in its log each time. A table of each would
+//! fill level 0 with tables of one entry, and cost three syncs each time. So what was replayed is written into the new log
+//! as one record, if it is little, and stays in memory:
+//!
+//! 1. [`Carried::of`] takes the newest version of each key, and the range tombstones, in the order of their sequence
+//!    numbers. They become one batch.
+//! 2. When the new manifest is in force, which still needs the old log files, the batch is appended to the new log under new
+//!    sequence numbers, and synced ([`Carried::log`]).
+//! 3. It goes into the empty memtables ([`Carried::insert`]). An edit says that the old log files are not needed; they are
+//!    removed.
+//!
+//! **Invariants.** The batch is one record, so a crash leaves all of it in the new log or nothing. Before the edit, the next
+//! opening replays the old files and then, if it is whole, the copy, which changes nothing: it says for each key what the old
+//! files said last. Nobody has a snapshot of a store that is being opened, so no older version is missed.
+//!
+//! **Bounded.** [`CARRIED_BYTES_MAX`], and an eighth of the smallest memtable, whichever is less: what is more becomes tables. So a store to
+//! which little is written is opened some thousand times for each table.
+//!
+//! Rejected: to go on in the old log file. Its last page would be written again, which the log does only with what it has in
+//! memory, and whoever closed the store has said that the log ends there.
+
+use crate::base::batch::WriteBatch;
+use crate::core::Registry;
+use crate::versions::view::Slot;
+use crate::{Error, Result};
+use situ_log::{Durability, Log};
+use situ_storage::Error as StorageError;
+use situ_table::{Cursor, KeyKind, KeyRef, MAX_SEQUENCE};
+use std::sync::Arc;
+
+/// More is not carried over: to write it again at each opening would cost more than a table does once.
+const CARRIED_BYTES_MAX: u64 = 64 << 10;
+
+/// What was replayed last for a key or a range of keys.
+struct Change {
+    sequence: u64,
+    keyspace: u32,
+    kind: KeyKind,
+    key: Vec<u8>,
+    /// The end, of a range.
+    value: Vec<u8>,
+}
+
+/// What was replayed, as one batch.
+pub(crate) struct Carried {
+    batch: WriteBatch,
+    /// The first sequence number that was replayed, or that a record of the replayed log stood for.
+    since: u64,
+}
+
+impl Carried {
+    /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that the
+    /// smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what was replayed.
+    pub(crate) fn of<'a>(
+        slots: impl Iterator<Item = (u32, &'a Arc<Slot>)>,
+        memtable_bytes: u64,
+        since: u64,
+        last: u64,
+    ) -> Result<Option<Carried>> {
+        let bytes_max = CARRIED_BYTES_MAX.min(memtable_bytes / 8);
+        let mut changes: Vec<Change> = Vec::new();
+        let mut bytes = 0;
+        for (keyspace, slot) in slots {
+            // Overwritten versions take memory, too, and are looked at here.
+            if slot.memtable.used_bytes() as u64 > 8 * bytes_max {
+                return Ok(None);
+            }
+            for tombstone in slot.memtable.range_tombstones().iter() {
+                let (key, value) = (tombstone.begin.clone(), tombstone.end.clone());
+                bytes += (key.len() + value.len()) as u64;
+                let sequence = tombstone.sequence;
+                changes.push(Change { sequence, keyspace, kind: KeyKind::RangeDelete, key, value });
+            }
+            let mut cursor = slot.memtable.cursor();
+            cursor.first()?;
+            let mut before: Option<Vec<u8>> = None;
+            while cursor.valid() {
+                let KeyRef { user, trailer } = cursor.key();
+                if before.as_deref() != Some(user) {
+                    let Some(kind @ (KeyKind::Put | KeyKind::Delete)) = trailer.kind() else { return Ok(None) };
+                    let (key, value) = (user.to_vec(), cursor.value().to_vec());
+                    bytes += (key.len() + value.len()) as u64;
+                    before = Some(key.clone());
+                    changes.push(Change { sequence: trailer.sequence(), keyspace, kind, key, value });
+                }
+                if bytes > bytes_max {
+                    return Ok(None);
+                }
+                cursor.next()?;
+            }
+        }
+        changes.sort_by_key(|change| change.sequence);
+        let mut batch = WriteBatch::new();
+        for Change { keyspace, kind, key, value, .. } in &changes {
+            batch.push(*kind, *keyspace, key, (*kind != KeyKind::Delete).then_some(value))?;
+        }
+        let fits = batch.bytes() as u64 <= 2 * bytes_max && last + (batch.len() as u64) < MAX_SEQUENCE;
+        Ok((!batch.is_empty() && fits).then_some(Carried { batch, since }))
+    }
+
+    /// How many sequence numbers it takes.
+    pub(crate) fn len(&self) -> u64 {
+        self.batch.len() as u64
+    }
+
+    /// Writes it into a log to which nothing has been written, durably.
+    ///
+    /// # Errors
+    /// The log's.
+    pub(crate) fn log(&self, log: &Log, first_sequence: u64) -> Result<()> {
+        let header = self.batch.carried_header(first_sequence, self.since);
+        let lsn = log.append(&[&header, self.batch.encoded()]);
+        let lsn = lsn.map_err(|error| Error::Storage(StorageError::Invalid(error.to_string())))?;
+        Ok(log.commit(lsn, Durability::Synced)?)
+    }
+
+    /// Puts it into the memtables, as from log file `log_number`. Nobody else uses them yet.
+    pub(crate) fn insert(&self, registry: &Registry, first_sequence: u64, log_number: u64) {
+        for (sequence, operation) in (first_sequence..).zip(self.batch.iter()) {
+            let Some(keyspace) = registry.by_id.get(&operation.keyspace) else { continue };
+            let slot = Arc::clone(&keyspace.view.load().active);
+            slot.reserve((operation.key.len() + operation.value.len()) as u64, log_number);
+            slot.insert(&operation, sequence);
+        }
+    }
+}

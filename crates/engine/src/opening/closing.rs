@@ -1,0 +1,124 @@
+//! Closing a store, by a call or with its last handle.
+//!
+//! 1. What opening has replayed becomes tables, if it is to and has not yet. If a compaction of level 0 is due then, the closer
+//!    waits for it: a store that is opened again and again, for a moment each time, would never get to it. The wait has bounds
+//!    ([`Core::wait_for_level0`]), as writers may go on meanwhile. Then the store refuses calls. All threads of the store end
+//!    when they have done what they are at.
+//! 2. What somebody else's thread does inside is waited for, then the store's threads are.
+//! 3. The log is closed, the manifest notes it.
+//! 4. A raw disk is told of the room that closing has freed, as far as that takes less than [`TIDYING_MAX`]: whoever uses the disk next
+//!    takes its free pages for pages that the device knows of. The directory is given back.
+//!
+//! **Threads.** Whoever closes waits for the store's threads, so none of these can. The last handle may be dropped on one of
+//! them nevertheless: a waker is called there, and may own the task that owns the store. Such a store is closed on a thread
+//! of its own; a call there is refused.
+//!
+//! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the directory
+//! stays locked until the process ends: the store's threads may still be at work in it.
+
+use crate::base::batch::StoreId;
+use crate::core::{Core, lock};
+use crate::disks::locks::Locks;
+use crate::work::background::Background;
+use crate::{Error, Result};
+use situ_storage::Volume;
+use std::cell::Cell;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// How long closing goes on telling a raw disk of free room; a part that is begun is ended.
+const TIDYING_MAX: Duration = Duration::from_secs(1);
+
+thread_local! {
+    /// The store that this thread belongs to.
+    static MINE: Cell<Option<StoreId>> = const { Cell::new(None) };
+}
+
+/// Marks the calling thread as one of a store's own.
+pub(crate) fn belong_to(store: StoreId) {
+    MINE.set(Some(store));
+}
+
+/// A store that is open: what ends with it.
+pub(crate) struct Open {
+    core: Arc<Core>,
+    /// None if the store is open read-only.
+    background: Option<Background>,
+    locks: Mutex<Locks>,
+}
+
+impl Open {
+    pub(crate) fn new(core: &Arc<Core>, background: Option<Background>, locks: Locks) -> Arc<Open> {
+        Arc::new(Open { core: Arc::clone(core), background, locks: Mutex::new(locks) })
+    }
+
+    fn is_closed_by_itself(&self) -> bool {
+        MINE.get() == Some(self.core.id)
+    }
+
+    /// See [`Store::close`](crate::Store::close).
+    pub(crate) fn close(&self) -> Result<()> {
+        let core = &self.core;
+        if self.is_closed_by_itself() {
+            let text = "a store waits for its threads when it is closed, and this is one of them, on which wakers and \
+                        listeners are called; close it on another thread";
+            return Err(Error::Invalid(text.to_owned()));
+        }
+        core.wait_for_replayed();
+        core.wait_for_level0();
+        if !core.begin_closing() {
+            return Ok(());
+        }
+        core.wake_all();
+        core.transactions.close();
+        core.readers.close();
+        core.wait_for_guests();
+        if let Some(background) = &self.background {
+            background.join(core);
+        }
+        // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
+        // the store.
+        core.scheduler.close();
+        core.bury();
+        // Even after a failure: what can be made durable is.
+        let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
+        let closed = core.failure().map_or(closed, Err);
+        let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
+        core.wake_all();
+        if closed.is_ok() {
+            core.tidy_at_the_end();
+        }
+        drop(std::mem::take(&mut *lock(&self.locks)));
+        closed
+    }
+
+    /// Closes a store whose last handle goes. Nobody is left to be told of a failure; what was acknowledged as synced is on
+    /// disk whatever happens here.
+    pub(crate) fn abandon(self: &Arc<Self>) {
+        if !self.is_closed_by_itself() {
+            let _ = self.close();
+            return;
+        }
+        let open = Arc::clone(self);
+        let job = Box::new(move || drop(open.close()));
+        if self.core.env.executor.spawn("situ-close", job).is_err() {
+            self.core.begin_closing();
+            self.core.wake_all();
+            self.core.transactions.locks.close();
+            std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
+        }
+    }
+}
+
+impl Core {
+    /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
+    fn tidy_at_the_end(&self) {
+        let (Some(_), Some(placing)) = (&self.log, &self.placing) else { return };
+        let fast = &placing.disks.fast.volume;
+        let until = self.env.clock.now() + TIDYING_MAX;
+        // Room is free when the removal is durable.
+        if fast.sync_names().is_ok() {
+            while fast.tidy() && self.env.clock.now() < until {}
+        }
+    }
+}

@@ -1,0 +1,206 @@
+//! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
+//!
+//! As a rule DISKS at home says that there is one. If DISKS is gone, the manifest says it as long as it names tables there that
+//! are not at home; of damaged manifests, and of those of which nobody knows the one in force, what can be read of the youngest counts.
+//! A DISKS that knows of no fast disk is not believed against the manifest in force. And where the first log file that it needs is
+//! not at home, and the manifest does not say that the store never had a fast disk, the log may be on one that nobody knows of any
+//! more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
+//! there is none: a repair that is told nothing would give up what lies there.
+//!
+//! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store
+//! that has no table on the fast disk, and whose log began at home and goes on there, finds a log that ends too early, and says so as
+//! of a store with one disk.
+
+use super::{Given, Joined};
+use crate::disks::members::{Fast, Home, last_seen};
+use crate::disks::set::FAST;
+use crate::opening::open::{State, needed_logs};
+use crate::versions::manifest;
+use crate::versions::version::TableSource;
+use crate::{Error, Result};
+use situ_device::Env;
+use situ_storage::{Corruption, Error as StorageError, FileMeta, FileName, Volume};
+use situ_table::BlockCache;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+/// Why a store does not open without its fast disk.
+pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
+    let lies = match what_lies_on_it(given, env) {
+        Ok(text) => text,
+        Err(error) => format!("Situ could not find out what the fast disk holds: {error}."),
+    };
+    Error::Disks(format!(
+        "the store in {} needs its fast disk, but the disk was not given or not found.{} {lies} If the disk has moved, open \
+         the store with its new path (`--fast-disk PATH`). If the disk is lost, run `situ repair --without-fast-disk`. The \
+         repair keeps what the capacity disk holds and lists what is lost",
+        given.capacity.location(),
+        last_seen(home)
+    ))
+}
+
+/// What the manifest in force at home says; `None` if there is none.
+fn in_force(given: &Given, env: &Env) -> Result<Option<State>> {
+    let volume = &given.capacity;
+    let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
+    let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
+    State::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
+}
+
+/// What the manifest says to be on the fast disk, in a sentence or two.
+fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
+    let Some(state) = in_force(given, env)? else { return Ok("The fast disk holds only an empty log.".to_owned()) };
+    let mut levels: BTreeMap<usize, (usize, u64)> = BTreeMap::new();
+    for (level, file) in state.keyspaces.values().flat_map(|k| k.version.files()) {
+        if file.meta.volume == FAST {
+            let (tables, bytes) = levels.entry(level).or_default();
+            (*tables, *bytes) = (*tables + 1, *bytes + file.meta.bytes);
+        }
+    }
+    let tables: Vec<String> = levels
+        .iter()
+        .map(|(level, (tables, bytes))| {
+            let plural = if *tables == 1 { "" } else { "s" };
+            format!("{tables} table{plural} of level {level} ({bytes} bytes)")
+        })
+        .collect();
+    let first = state.keyspaces.values().map(|k| k.log_number).min().filter(|number| *number > 0);
+    let logs = needed_logs(&state, given.capacity.list()?.iter().map(|file| file.name));
+    let log = match first {
+        Some(first) if !logs.contains(&first) => "the log (the writes that are not in a table yet)",
+        _ => "no log file that the store needs",
+    };
+    let tables = if tables.is_empty() { "no tables".to_owned() } else { tables.join(", ") };
+    Ok(format!("The fast disk holds {log} and {tables}."))
+}
+
+/// What is damaged if a fast disk says that it is the store's, and the home has no DISKS.
+pub(super) fn disks_file(given: &Given) -> Error {
+    let damage = no_such_file(&given.capacity.location(), FileName::Disks, "a file that names the store's fast disk");
+    StorageError::Corruption(damage.into()).into()
+}
+
+/// What is damaged if a fast disk does not say whose it is.
+pub(super) fn member_file(at: &str) -> Corruption {
+    no_such_file(at, FileName::Member, "a file that says whose disk this is")
+}
+
+fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
+    let (file, found) = (format!("{place}/{name}"), "no such file".to_owned());
+    Corruption { file, offset: 0, what: "file".to_owned(), expected: expected.to_owned(), found }
+}
+
+/// Whether the store needs a file that is not at home.
+pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &State) -> situ_storage::Result<bool> {
+    Ok(!state.missing_files(&home.list()?).is_empty())
+}
+
+/// # Errors
+/// As [`refuse_unnamed`]. Of damaged manifests, what can be read counts.
+pub(super) fn look_for_unnamed(given: &Given, env: &Env) -> Result<()> {
+    let files = given.capacity.list()?;
+    match in_force(given, env) {
+        Ok(Some(state)) => refuse_unnamed(given, &state, &files),
+        Ok(None) | Err(_) if Home::read(&*given.capacity)?.is_none() => {
+            match remembered_on_fast(&*given.capacity, &files) {
+                Some(name) => Err(refusal(given, Lost::Table(name), None)),
+                None => Ok(()),
+            }
+        }
+        Ok(None) | Err(_) => Ok(()),
+    }
+}
+
+/// A table that the youngest manifest of which something can be read has on a fast disk, and that is not at home.
+fn remembered_on_fast(home: &dyn Volume, files: &[FileMeta]) -> Option<FileName> {
+    let mut on_fast = BTreeSet::new();
+    for edit in manifest::readable_of_youngest(home, files) {
+        for (_, removed) in &edit.removed {
+            on_fast.remove(&removed.number);
+        }
+        let added = edit.added.iter().map(|(_, added)| &added.meta).filter(|meta| meta.volume == FAST);
+        on_fast.extend(added.map(|meta| meta.number));
+    }
+    let is_at_home = |number: &u64| files.iter().any(|file| file.name == FileName::Table(*number));
+    on_fast.into_iter().find(|number| !is_at_home(number)).map(FileName::Table)
+}
+
+impl Joined {
+    /// # Errors
+    /// As [`refuse_unnamed`], of a store that has one disk as far as it was found.
+    pub(crate) fn refuse_unnamed(&self, given: &Given, state: &State, files: &[FileMeta]) -> Result<()> {
+        if self.disks.is_none() { refuse_unnamed(given, state, files) } else { Ok(()) }
+    }
+}
+
+/// What shows that a store has a fast disk, or may have one.
+enum Lost {
+    Table(FileName),
+    Log(FileName),
+}
+
+/// `files` are all that the home has.
+///
+/// # Errors
+/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs: what is missing is, or may be, on a fast
+/// disk.
+fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()> {
+    let known = Home::read(&*given.capacity)?;
+    if known.as_ref().is_some_and(|home| home.fast != Fast::None) {
+        return Ok(());
+    }
+    let missing = state.missing_files(files);
+    let gone = |is: fn(&FileName) -> bool| {
+        missing.iter().find(|missing| missing.on_fast_disk && missing.is_gone() && is(&missing.name))
+    };
+    let lost = if let Some(table) = gone(|name| matches!(name, FileName::Table(_))) {
+        Lost::Table(table.name)
+    } else if let Some(log) =
+        gone(|name| matches!(name, FileName::Log(_))).filter(|_| given.place.is_some() && known.is_none())
+        && may_have_fast_disk(&*given.capacity, state, files)?
+    {
+        Lost::Log(log.name)
+    } else {
+        return Ok(());
+    };
+    Err(refusal(given, lost, known.as_ref()))
+}
+
+/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that would
+/// have noted the disk in it.
+fn may_have_fast_disk(home: &dyn Volume, state: &State, files: &[FileMeta]) -> Result<bool> {
+    let Some(number) = manifest::current(home)? else { return Ok(true) };
+    let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));
+    Ok(state.fast_disk || !notes_disks)
+}
+
+fn refusal(given: &Given, lost: Lost, known: Option<&Home>) -> Error {
+    let home = given.capacity.location();
+    let disks = match known {
+        None => "The file DISKS, which says where that disk is, is missing in the home.",
+        Some(_) => {
+            "The file DISKS says that the store has no fast disk. DISKS is an old version, or a failed drain wrote it. Rename \
+             DISKS before you do anything else."
+        }
+    };
+    let (what, if_not) = match lost {
+        Lost::Table(table) => {
+            let what = format!(
+                "the store in {home} needs a fast disk: the manifest says that {table}, among others, lies on it. {disks}"
+            );
+            (what, "the disk is lost for good")
+        }
+        Lost::Log(log) => {
+            let what = format!(
+                "the store in {home} needs {log}, which is missing in the home. If the store has a fast disk, that log file may \
+                 be there. {disks}"
+            );
+            (what, "the store has no fast disk, or the disk is lost for good")
+        }
+    };
+    Error::Disks(format!(
+        "{what} Nothing was changed. To keep everything, run `situ repair --fast-disk PATH {home}`: the repair writes DISKS \
+         again, and nothing is lost. Only if {if_not}, run `situ repair --without-fast-disk {home}`. With `--dry-run` the \
+         command only shows what would be lost"
+    ))
+}

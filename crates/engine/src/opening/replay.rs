@@ -1,0 +1,325 @@
+//! The log read back into memtables.
+//!
+//! What the log held stays in memory, in memtables that end where log files end, as they did when they were written: so a
+//! memtable that is flushed later, by the flusher like any other, lets go of whole log files, and nothing comes twice when the
+//! store is opened again before all are. The last one takes new writes if there may not be another. If it is little, it goes
+//! on in the new log instead (`carry.rs`).
+//!
+//! If the options have become smaller since, that may be more than memtables may take. Then everything is written as tables
+//! at once, before the store is open, and so it is in repair, after which no log is left.
+//!
+//! **Invariants.** Of one keyspace, no log file has entries in two memtables that stay in memory. The log files that are kept have
+//! all sequence numbers from the first to the last: a gap shows that something has rotted where nobody could know of it.
+
+use crate::Error;
+use crate::Result;
+use crate::base::batch::Record;
+use crate::core::Core;
+use crate::keyspace::KeyspaceCore;
+use crate::opening::carry::Carried;
+use crate::opening::open::State;
+use crate::versions::version::{Added, TableSource};
+use crate::versions::view::{Slot, View};
+use crate::work::flush::{Host, describe};
+use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
+use situ_storage::{Error as StorageError, FileName, PAGE_BYTES};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What becomes of what is replayed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Keep {
+    /// All of it stays in memory, in one memtable for each keyspace.
+    All,
+    /// It stays in memory as long as it is no more than memtables may take.
+    AsManyAsMayBe,
+    /// All of it becomes tables.
+    Nothing,
+}
+
+/// A keyspace, and what was replayed for it so far.
+struct Target {
+    keyspace: Arc<KeyspaceCore>,
+    /// Log files before this one are not needed for it.
+    log_number: u64,
+    active: Arc<Slot>,
+    /// Newest first.
+    sealed: Vec<Arc<Slot>>,
+}
+
+impl Target {
+    fn new(keyspace: Arc<KeyspaceCore>) -> Target {
+        let active = Arc::clone(&keyspace.view.load().active);
+        let log_number = keyspace.log_number.load(Ordering::Relaxed);
+        Target { keyspace, log_number, active, sealed: Vec::new() }
+    }
+
+    fn fresh(&self) -> Arc<Slot> {
+        Slot::new(self.active.memtable.entries() as u64, self.keyspace.options.memtable_bytes)
+    }
+
+    fn seal(&mut self) {
+        let fresh = self.fresh();
+        self.sealed.insert(0, std::mem::replace(&mut self.active, fresh));
+    }
+
+    /// Whether there may be a memtable more.
+    fn has_memtable(&self) -> bool {
+        self.sealed.len() + 1 < self.keyspace.options.memtables_max
+    }
+}
+
+/// A replay under way.
+pub(crate) struct Replay<'a> {
+    core: &'a Arc<Core>,
+    targets: BTreeMap<u32, Target>,
+    keep: Keep,
+    /// The log file that records come from.
+    file: u64,
+    /// The oldest write that the log's first record stands for.
+    since: Option<u64>,
+    /// The last sequence number of the log.
+    last: u64,
+    makes_tables: bool,
+}
+
+/// What a replay found.
+pub(crate) struct Replayed {
+    /// The last sequence number there is.
+    pub(crate) last_sequence: u64,
+    /// Log files behind the end in which nothing was ever written.
+    pub(crate) unused: Vec<u64>,
+    /// All that was replayed, if it is to go on in the next log; memtables are empty then.
+    pub(crate) carried: Option<Carried>,
+}
+
+impl<'a> Replay<'a> {
+    /// Puts what is in the log files into the keyspaces of `core`, which nobody else uses yet.
+    pub(crate) fn run(
+        core: &'a Arc<Core>,
+        logs: &[u64],
+        state: &State,
+        mode: RecoveryMode,
+        keep: Keep,
+    ) -> Result<Replayed> {
+        let targets = core.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
+        let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false };
+        let repairs = mode == RecoveryMode::Repair;
+        let mut failure: Option<Error> = None;
+        let mut first = None;
+        let outcome = recover(&core.volume, logs, mode, &mut |position, bytes| {
+            let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
+            // Records ascend, so that no entry comes twice.
+            let record = match decoded.and_then(|record| follows(replay.last, record, position)) {
+                Ok(record) => record,
+                Err(_) if repairs => return Ok(()),
+                Err(error) => return Err(error),
+            };
+            first.get_or_insert(position.file);
+            if !repairs {
+                adjoins(replay.last, &record, position, replay.file)?;
+            }
+            replay.take(&record, position.file).map_err(|error| {
+                failure = Some(error);
+                StorageError::Invalid("recovery stopped".to_owned())
+            })
+        });
+        if let Some(error) = failure {
+            return Err(error);
+        }
+        let report = outcome?;
+        if !repairs {
+            check_head(&report, logs, first)?;
+            state.closed.map_or(Ok(()), |closed| check_closed(&report, closed))?;
+        }
+        if replay.keep == Keep::AsManyAsMayBe && replay.last < state.last_sequence {
+            // A power failure took buffered writes that had been seen. The numbers go on behind them, and a log that is kept must
+            // have no gap.
+            replay.give_up_keeping()?;
+        }
+        let last_sequence = state.last_sequence.max(replay.last);
+        let carried = replay.carry_over(last_sequence)?;
+        replay.finish(last_sequence)?;
+        Ok(Replayed { last_sequence, unused: report.unused, carried })
+    }
+
+    fn take(&mut self, record: &Record<'_>, file: u64) -> Result<()> {
+        if self.file != file {
+            self.file = file;
+            self.end_memtables()?;
+        }
+        self.since.get_or_insert(record.since);
+        let mut sequence = record.first;
+        let mut target: Option<(u32, &Target)> = None;
+        let mut grown = 0;
+        for operation in record.operations() {
+            if target.is_none_or(|(id, _)| id != operation.keyspace) {
+                target = self.targets.get(&operation.keyspace).map(|found| (operation.keyspace, found));
+            }
+            if let Some((_, target)) = target
+                && file >= target.log_number
+            {
+                let slot = &target.active;
+                slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
+                slot.insert(&operation, sequence);
+                grown = grown.max(slot.bytes() / target.keyspace.options.memtable_bytes);
+            }
+            sequence += 1;
+        }
+        self.last = sequence.saturating_sub(1).max(record.first.saturating_sub(1));
+        match self.keep {
+            // A memtable takes what one log file holds beside what it had, so it may pass its size, but not by much.
+            Keep::AsManyAsMayBe if grown >= 2 => self.give_up_keeping(),
+            Keep::Nothing if grown >= 1 => {
+                self.write_out(|target| target.active.bytes() >= target.keyspace.options.memtable_bytes)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A log file has ended: so do memtables that are full, or would hardly have room for what comes with the next one.
+    fn end_memtables(&mut self) -> Result<()> {
+        if self.keep != Keep::AsManyAsMayBe {
+            return Ok(());
+        }
+        for target in self.targets.values_mut() {
+            if target.active.bytes() < target.keyspace.options.memtable_bytes / 2 {
+                continue;
+            }
+            if !target.has_memtable() {
+                return self.give_up_keeping();
+            }
+            target.seal();
+        }
+        Ok(())
+    }
+
+    /// From now on, everything becomes tables.
+    fn give_up_keeping(&mut self) -> Result<()> {
+        self.keep = Keep::Nothing;
+        self.write_out(|_| true)
+    }
+
+    /// Writes all that is sealed, and the active memtables that are `chosen`, as tables of level 0.
+    fn write_out(&mut self, chosen: impl Fn(&Target) -> bool) -> Result<()> {
+        for target in self.targets.values_mut() {
+            if !target.active.is_empty() && chosen(target) {
+                target.seal();
+            }
+            while let Some(slot) = target.sealed.pop() {
+                self.makes_tables = true;
+                target.keyspace.owes_level0.store(true, Ordering::Relaxed);
+                write_table(self.core, &target.keyspace, &slot)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes all that was replayed out of the memtables, if it is little enough to go on in the next log.
+    fn carry_over(&mut self, last: u64) -> Result<Option<Carried>> {
+        let all_in_memory = self.keep == Keep::AsManyAsMayBe && !self.makes_tables;
+        if !all_in_memory || self.targets.values().any(|target| !target.sealed.is_empty()) {
+            return Ok(None);
+        }
+        let sizes = self.targets.values().map(|target| target.keyspace.options.memtable_bytes);
+        let slots = self.targets.iter().map(|(id, target)| (*id, &target.active));
+        let since = self.since.unwrap_or(last);
+        let carried = Carried::of(slots, sizes.min().unwrap_or(0), since, last)?;
+        if carried.is_some() {
+            self.targets.values_mut().for_each(|target| target.active = target.fresh());
+        }
+        Ok(carried)
+    }
+
+    /// Shows what stays in memory. `last` is the last sequence number there is.
+    fn finish(mut self, last: u64) -> Result<()> {
+        if self.keep == Keep::Nothing {
+            self.write_out(|_| true)?;
+        }
+        for target in self.targets.values_mut() {
+            // The flusher is to take all of it, so that a store which is hardly written to does not keep its old log.
+            if self.keep == Keep::AsManyAsMayBe && !target.active.is_empty() && target.has_memtable() {
+                target.seal();
+            }
+            if !target.sealed.is_empty() {
+                target.keyspace.owes_level0.store(true, Ordering::Relaxed);
+            }
+            target.sealed.iter().for_each(|slot| slot.seal(last));
+            target.keyspace.view.rcu(|view| View {
+                active: Arc::clone(&target.active),
+                sealed: target.sealed.clone(),
+                version: Arc::clone(&view.version),
+            });
+        }
+        Ok(())
+    }
+}
+
+/// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
+fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
+    let source: &Arc<TableSource> = &core.source;
+    let write = |host: &Arc<Host>| core.write_slot(keyspace, slot, host);
+    let written = core.with_spill(Host::new(core, false, slot.bytes()), write, Vec::as_slice)?;
+    let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
+    let version = keyspace.view.load().version.apply(&[], &added, source);
+    let version = Arc::new(version.map_err(|text| core.broken_version(keyspace, text))?);
+    keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
+    Ok(())
+}
+
+/// Where a record lies, for messages.
+pub(crate) fn record_error(position: RecordPosition, expected: &str, found: impl std::fmt::Display) -> StorageError {
+    let offset = u64::from(position.page) * PAGE_BYTES as u64;
+    StorageError::corruption(FileName::Log(position.file), offset, "record", expected, found)
+}
+
+/// Lets a record pass that is newer than all before it.
+pub(crate) fn follows(last: u64, record: Record<'_>, position: RecordPosition) -> situ_storage::Result<Record<'_>> {
+    if record.first <= last {
+        let expected = format!("a sequence number above {last}");
+        return Err(record_error(position, &expected, record.first));
+    }
+    Ok(record)
+}
+
+/// Whether a record comes right behind the one before it, which was in log file `file`, if it is the first of another file. Logs
+/// that are read one after the other have no gap between them: where there is one, an end that was not known to be durable has
+/// rotted since the next log was begun behind it.
+pub(crate) fn adjoins(last: u64, record: &Record<'_>, position: RecordPosition, file: u64) -> situ_storage::Result<()> {
+    if last == 0 || position.file == file || record.first == last + 1 {
+        return Ok(());
+    }
+    let expected = format!("the sequence number behind {last}, which is the last of log file {file}");
+    Err(record_error(position, &expected, record.first))
+}
+
+/// Whether the oldest of the log files has records, if there are any behind a log that was begun later: whoever began that has kept
+/// the file for the records in it. `first` is the file of the first record that was found.
+pub(crate) fn check_head(report: &RecoveryReport, logs: &[u64], first: Option<u64>) -> situ_storage::Result<()> {
+    let (Some(oldest), Some(first)) = (logs.first(), first) else { return Ok(()) };
+    match report.begun.iter().find(|begun| *oldest < **begun && **begun <= first) {
+        None => Ok(()),
+        Some(begun) => {
+            let expected = format!("records, for which it was kept when log file {begun} was begun");
+            Err(StorageError::corruption(FileName::Log(*oldest), 0, "records", expected, "none"))
+        }
+    }
+}
+
+/// Whether a log whose store was closed in order is whole. `closed` is its last file.
+pub(crate) fn check_closed(report: &RecoveryReport, closed: u64) -> situ_storage::Result<()> {
+    let (offset, found) = match &report.tail {
+        Tail::Closed => return Ok(()),
+        Tail::Empty => (0, "no page".to_owned()),
+        Tail::Open { file, page, reason } => {
+            (u64::from(*page) * PAGE_BYTES as u64, format!("an end in page {page} of log file {file} ({reason})"))
+        }
+    };
+    let file = match &report.tail {
+        Tail::Open { file, .. } => *file,
+        _ => closed,
+    };
+    let expected = format!("a closing mark in log file {closed}, as the store was closed in order");
+    Err(StorageError::corruption(FileName::Log(file), offset, "end of the log", expected, found))
+}

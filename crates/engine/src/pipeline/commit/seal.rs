@@ -1,0 +1,143 @@
+//! Sealing: a memtable that takes nothing more, a new one in its place, and a new log file for what goes into that.
+//!
+//! **Threads.** Memtables are exchanged under the commit lock, so that each request has all its targets from one side of
+//! the exchange.
+
+use super::{Commit, Obstacle};
+use crate::base::batch::WriteBatch;
+use crate::core::{Core, lock};
+use crate::keyspace::KeyspaceCore;
+use crate::opening::open::log_file_bytes;
+use crate::versions::view::Slot;
+use crate::{Error, Result};
+use situ_log::AppendError;
+use std::sync::Arc;
+
+/// Whether the limit on tables of level 0 keeps a memtable from being sealed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Level0 {
+    Heeded,
+    Ignored,
+}
+
+impl Core {
+    /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
+    /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
+    pub(super) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+        for id in batch.keyspaces() {
+            let Some(keyspace) = commit.keyspaces.get(id as usize).cloned().flatten() else { continue };
+            if keyspace.view.load().active.bytes() < keyspace.options.memtable_bytes / 4 * 3 {
+                continue;
+            }
+            match self.seal_locked(commit, &keyspace, Level0::Heeded) {
+                Err(Obstacle::MemtablesFull { .. } | Obstacle::Level0Full { .. }) => {}
+                sealed_and_rotated => return sealed_and_rotated,
+            }
+        }
+        self.rotate_locked(commit)
+    }
+
+    /// Lets records go to the next log file from now on.
+    pub(crate) fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
+        let log = self.log.as_ref().ok_or(Obstacle::refused(Error::ReadOnly))?;
+        match log.rotate() {
+            Ok(number) => {
+                commit.log_number = number;
+                // A file may be shorter than most: the next one must be ready before it is full.
+                commit.until_prepare_bytes = (log.room_bytes() * 3 / 8).max(1);
+                self.log_rotated(number);
+                Ok(())
+            }
+            Err(AppendError::Failed(error)) => Err(Obstacle::refused(Error::Failed { cause: Box::new(error) })),
+            Err(_) => Err(Obstacle::NoLogFile { bytes: 0, file: log.file() }),
+        }
+    }
+
+    /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
+    pub(super) fn seal_locked(
+        &self,
+        commit: &mut Commit,
+        keyspace: &Arc<KeyspaceCore>,
+        level0: Level0,
+    ) -> Result<(), Obstacle> {
+        let view = keyspace.view.load();
+        if !keyspace.has_memtable(&view, self.memtables_max(keyspace)) {
+            return Err(Obstacle::MemtablesFull { keyspace: Arc::clone(keyspace) });
+        }
+        if level0 == Level0::Heeded && !keyspace.has_level0(&view) {
+            return Err(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) });
+        }
+        self.rotate_locked(commit)?;
+        let last = commit.last_sequence();
+        let fresh = Slot::new(commit.next_sequence, keyspace.options.memtable_bytes);
+        keyspace.view.rcu(|view| {
+            let mut view = (**view).clone();
+            view.active.seal(last);
+            view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
+            view
+        });
+        commit.news = true;
+        Ok(())
+    }
+
+    /// How many memtables of a keyspace there may be at a time: as many as its options allow, and where the log has an area
+    /// of a disk to itself, no more than have room for their log files there, with the file that is made ready for the next
+    /// one. Writers are slowed as they come near, and wait for a flush at the end; beyond it the log would go on on the other disk,
+    /// behind all that flushes and compactions write there.
+    pub(crate) fn memtables_max(&self, keyspace: &KeyspaceCore) -> usize {
+        keyspace.options.memtables_max.min(self.memtables_that_fit())
+    }
+
+    /// The part of [`memtables_max`](Core::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
+    pub(crate) fn memtables_that_fit(&self) -> usize {
+        // A reader has no log, and tells what a writer would have.
+        let ordinary = || log_file_bytes(&lock(&self.registry));
+        let file = self.log.as_ref().map_or_else(ordinary, |log| log.file_bytes_for(0));
+        let files = self.log_area_in_files_of(file).map(|area| area / file);
+        files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))
+    }
+
+    /// Seals the active memtable of a keyspace if anything is in it; waits for room if need be. Not for the flusher, which
+    /// would wait for itself.
+    pub(crate) fn seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
+        loop {
+            let seen = self.progress.generation();
+            match self.try_seal(keyspace, level0)? {
+                None => return Ok(()),
+                Some(obstacle) => {
+                    if !self.clear_way(obstacle)? {
+                        self.progress.wait(seen, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Like [`seal`](Core::seal), but returns what only the store's progress can clear away.
+    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
+        loop {
+            self.writable()?;
+            let outcome = self.seal_once(keyspace, level0);
+            self.work.notify();
+            match outcome {
+                Ok(()) => return Ok(None),
+                Err(Obstacle::Refused(error)) => return Err(*error),
+                Err(Obstacle::NoLogFile { bytes, file }) => {
+                    if !self.clear_way(Obstacle::NoLogFile { bytes, file })? {
+                        return Ok(Some(Obstacle::NoLogFile { bytes, file }));
+                    }
+                }
+                Err(obstacle) => return Ok(Some(obstacle)),
+            }
+        }
+    }
+
+    /// Seals the active memtable of a keyspace if anything is in it and nothing is in the way.
+    pub(crate) fn seal_once(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
+        let mut commit = lock(&self.commit);
+        match keyspace.view.load().active.is_empty() {
+            true => Ok(()),
+            false => self.seal_locked(&mut commit, keyspace, level0),
+        }
+    }
+}

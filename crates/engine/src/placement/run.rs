@@ -1,0 +1,513 @@
+//! Placement at work: samples of both disks, the pointer in force, and where the next table goes.
+//!
+//! The rules are in `placement/rules.rs`. Here they are asked once a second by the flusher, as long as something has gone
+//! through the disks since: an idle store is not woken for it. Every change is told to the listener, and the last
+//! [`DECISIONS_MAX`] are kept, as part of the store's properties and in DISKS.
+//!
+//! Beside the pointer there is the room at the moment: a table for which the fast disk has none goes to the capacity disk
+//! without an error. So does the work of a job whose table could not be written to the fast disk for another reason; it
+//! is done again from the beginning ([`Core::with_spill`]), as is the work of a job for which the capacity disk has no room:
+//! on whichever disk has some.
+//!
+//! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
+
+use crate::base::listener::StoreEvent;
+use crate::base::options::{LEVELS, Options};
+use crate::core::{Core, lock};
+use crate::disks::meter::Totals;
+use crate::disks::set::{CAPACITY, Disks, FAST};
+use crate::keyspace::KeyspaceCore;
+use crate::placement::promotion::run::Promoting;
+use crate::placement::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
+use crate::work::flush::Host;
+use crate::{Error, Result};
+use situ_device::Event;
+use situ_storage::{Error as StorageError, Volume};
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Decisions that are kept.
+pub(crate) const DECISIONS_MAX: usize = 32;
+/// Troubles of the fast disk that are told; each once.
+const TROUBLES_MAX: usize = 32;
+/// Time between two samples.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// A sample over more time than this says nothing.
+const SAMPLE_MAX: Duration = Duration::from_secs(10);
+
+/// A decision of placement: which levels' new tables go to the fast disk from then on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PlacementDecision {
+    /// When, in seconds since 1970.
+    pub unix_s: u64,
+    /// New tables of levels below this one went to the fast disk before.
+    pub before: usize,
+    /// And do from then on.
+    pub after: usize,
+    /// Why.
+    pub reason: String,
+}
+
+impl fmt::Display for PlacementDecision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let PlacementDecision { unix_s, before, after, reason } = self;
+        write!(f, "{unix_s} {before} {after} {reason}")
+    }
+}
+
+impl PlacementDecision {
+    /// What [`Display`](fmt::Display) writes.
+    pub(crate) fn parse(text: &str) -> Option<PlacementDecision> {
+        let mut parts = text.splitn(4, ' ');
+        let unix_s = parts.next()?.parse().ok()?;
+        let before = parts.next()?.parse().ok()?;
+        let after = parts.next()?.parse().ok()?;
+        Some(PlacementDecision { unix_s, before, after, reason: parts.next()?.to_owned() })
+    }
+}
+
+/// How a store with two disks uses the fast one. Sizes in bytes.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct PlacementProperties {
+    /// Where the fast disk is.
+    pub fast_location: String,
+    /// Room on it.
+    pub fast_space: situ_storage::Space,
+    /// What the device is made of, if the fast disk is one without a file system.
+    pub fast_geometry: Option<situ_storage::Geometry>,
+    /// New tables of levels below this one go to the fast disk.
+    pub pointer: usize,
+    /// The fast disk is being drained: nothing new goes there.
+    pub is_draining: bool,
+    /// The last decisions, oldest first.
+    pub decisions: Vec<PlacementDecision>,
+    /// How many decisions each rule has made since the store was opened.
+    pub decisions_made: [(PlacementRule, u64); PlacementRule::ALL.len()],
+    /// Bytes of tables on the fast disk.
+    pub fast_table_bytes: u64,
+    /// Read from and written to the fast disk since the store was opened.
+    pub fast_bytes_read: u64,
+    /// See [`fast_bytes_read`](PlacementProperties::fast_bytes_read).
+    pub fast_bytes_written: u64,
+    /// Read from and written to the capacity disk since the store was opened.
+    pub capacity_bytes_read: u64,
+    /// See [`capacity_bytes_read`](PlacementProperties::capacity_bytes_read).
+    pub capacity_bytes_written: u64,
+    /// Time in which at least one operation was in flight on the fast disk, since the store was opened.
+    pub fast_busy: Duration,
+    /// The same of the capacity disk.
+    pub capacity_busy: Duration,
+    /// Reads of tables on the fast disk on behalf of readers, which did not find their blocks in the cache.
+    pub fast_reads: u64,
+    /// The same on the capacity disk.
+    pub capacity_reads: u64,
+    /// Tables that went to the capacity disk for want of room on the fast one.
+    pub tables_spilled: u64,
+    /// Log files that did.
+    pub log_files_spilled: u64,
+    /// Tables that were copied to the fast disk because they are read often.
+    pub tables_promoted: u64,
+    /// And back, because they are not any more.
+    pub tables_demoted: u64,
+    /// Jobs done again on the capacity disk because the fast one failed to write a table.
+    pub fast_write_failures: u64,
+    /// Bytes of memory that a raw fast disk's own cache may take, beside [`Options::cache_bytes`]; 0 of a directory, and of
+    /// a volume that the caller opened.
+    pub fast_cache_bytes_max: u64,
+    /// What the fast disk cannot do as it should, now or any more, each with its reason; the store goes on without.
+    pub fast_troubles: Vec<String>,
+}
+
+/// The last sample's moment, and what had gone through the disks by then.
+#[derive(Clone, Copy)]
+struct Seen {
+    at: Duration,
+    fast: Totals,
+    capacity: Totals,
+}
+
+struct Judging {
+    judge: Judge,
+    seen: Seen,
+    decisions: VecDeque<PlacementDecision>,
+    /// Since the store was opened.
+    made: [(PlacementRule, u64); PlacementRule::ALL.len()],
+}
+
+/// The placement of a store with two disks.
+pub(crate) struct Placing {
+    pub(crate) disks: Arc<Disks>,
+    pointer: AtomicUsize,
+    /// The pointer stays where it is, and nothing is promoted.
+    pinned: bool,
+    judging: Mutex<Judging>,
+    /// Room on the fast disk that is kept for the log.
+    reserve: u64,
+    pub(crate) tables_spilled: AtomicU64,
+    pub(crate) write_failures: AtomicU64,
+    /// Of these, those since the last sample.
+    new_failures: AtomicU64,
+    /// Nothing new begins on the fast disk.
+    pub(crate) draining: AtomicBool,
+    /// The store has no fast disk any more.
+    pub(crate) drained: AtomicBool,
+    pub(crate) promoting: Mutex<Promoting>,
+    pub(crate) tables_promoted: AtomicU64,
+    pub(crate) tables_demoted: AtomicU64,
+    /// Troubles of the fast disk that the listener has heard of.
+    troubles_told: Mutex<Vec<String>>,
+}
+
+fn load(before: &Totals, now: &Totals, seconds: f64) -> Load {
+    let per_s = |before: u64, now: u64| (now.saturating_sub(before) as f64 / seconds) as u64;
+    Load {
+        read_bytes_per_s: per_s(before.bytes_read, now.bytes_read),
+        written_bytes_per_s: per_s(before.bytes_written, now.bytes_written),
+        busy: (now.busy.saturating_sub(before.busy).as_secs_f64() / seconds).min(1.0),
+    }
+}
+
+fn levels_of<'a>(keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> [LevelBytes; LEVELS] {
+    let mut levels = [LevelBytes::default(); LEVELS];
+    for keyspace in keyspaces {
+        for (level, file) in keyspace.view.load().version.files() {
+            levels[level].all += file.meta.bytes;
+            levels[level].on_fast += if file.meta.volume == FAST { file.meta.bytes } else { 0 };
+        }
+    }
+    levels
+}
+
+impl Placing {
+    pub(crate) fn new<'a>(
+        disks: &Arc<Disks>,
+        options: &Options,
+        now: Duration,
+        bell: &Arc<dyn Event>,
+        keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>> + Clone,
+    ) -> Placing {
+        let separate = disks.fast.volume.log_room().is_some();
+        let memtable = keyspaces.clone().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
+        // A file in use, the next one, a spare: they come first.
+        let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
+        [&disks.fast, &disks.capacity].into_iter().for_each(|side| side.meter().set_bell(bell));
+        let seen = Seen { at: now, fast: disks.fast.meter().totals(), capacity: disks.capacity.meter().totals() };
+        let thresholds = options.fast_disk_bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
+        let space = disks.fast.volume.space();
+        let first = Sample {
+            total: space.logical_total,
+            free: space.logical_total.saturating_sub(space.logical_used),
+            reserve,
+            levels: levels_of(keyspaces),
+            ..Sample::default()
+        };
+        let mut judge = Judge::new(thresholds, &first);
+        let pinned = options.ablation.pinned_level;
+        judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
+        Placing {
+            pinned: pinned.is_some(),
+            disks: Arc::clone(disks),
+            pointer: AtomicUsize::new(judge.pointer),
+            judging: Mutex::new(Judging {
+                judge,
+                seen,
+                decisions: disks.decisions().into(),
+                made: PlacementRule::ALL.map(|rule| (rule, 0)),
+            }),
+            reserve,
+            tables_spilled: AtomicU64::new(0),
+            write_failures: AtomicU64::new(0),
+            new_failures: AtomicU64::new(0),
+            draining: AtomicBool::new(false),
+            drained: AtomicBool::new(false),
+            promoting: Mutex::default(),
+            tables_promoted: AtomicU64::new(0),
+            tables_demoted: AtomicU64::new(0),
+            troubles_told: Mutex::default(),
+        }
+    }
+
+    pub(crate) fn pointer(&self) -> usize {
+        if self.is_draining() { 0 } else { self.pointer.load(Ordering::Acquire) }
+    }
+
+    pub(crate) fn is_draining(&self) -> bool {
+        self.draining.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn is_drained(&self) -> bool {
+        self.drained.load(Ordering::Acquire)
+    }
+
+    /// Bytes free on the fast disk for tables.
+    pub(crate) fn free_bytes(&self) -> u64 {
+        let space = self.disks.fast.volume.space();
+        space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
+    }
+
+    /// As [`free_bytes`](Placing::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
+    pub(crate) fn any_room_bytes(&self) -> u64 {
+        let space = self.disks.fast.volume.space();
+        space.logical_total.saturating_sub(space.logical_used)
+    }
+
+    fn has_room(&self, bytes: u64) -> bool {
+        bytes <= self.free_bytes()
+    }
+
+    /// See [`Judge::relieves`].
+    pub(crate) fn relieves_fast_disk(&self) -> bool {
+        lock(&self.judging).judge.relieves()
+    }
+
+    /// Whether there is anything to decide.
+    fn judges(&self) -> bool {
+        !self.pinned && !self.is_drained()
+    }
+
+    /// Whether something has gone through the disks since the last sample.
+    fn is_used(&self) -> bool {
+        let seen = lock(&self.judging).seen;
+        let moved = |before: &Totals, now: Totals| {
+            (before.bytes_read, before.bytes_written) != (now.bytes_read, now.bytes_written)
+        };
+        moved(&seen.fast, self.disks.fast.meter().totals())
+            || moved(&seen.capacity, self.disks.capacity.meter().totals())
+    }
+
+    pub(crate) fn decisions(&self) -> Vec<PlacementDecision> {
+        lock(&self.judging).decisions.iter().cloned().collect()
+    }
+}
+
+impl Core {
+    /// The disk for a new table of `level` of at most about `bytes`.
+    pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
+        let Some(placing) = &self.placing else { return CAPACITY };
+        if level >= placing.pointer() {
+            return CAPACITY;
+        }
+        if placing.has_room(bytes + self.room_kept_for_flushes(level)) {
+            return FAST;
+        }
+        self.note_spill(placing, level, "there is no room for it on the fast disk beside the next flushes");
+        CAPACITY
+    }
+
+    /// Bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are those of flushes.
+    fn room_kept_for_flushes(&self, level: usize) -> u64 {
+        let Some(placing) = self.placing.as_ref().filter(|_| level > 0) else { return 0 };
+        let level0 = |keyspace: &Arc<KeyspaceCore>| {
+            let view = keyspace.view.load();
+            let files = &view.version.levels[0].files;
+            let on_fast = files.iter().filter(|file| file.meta.volume == FAST).map(|file| file.meta.bytes).sum();
+            Level0 {
+                memtable_bytes: keyspace.options.memtable_bytes,
+                tables: keyspace.options.level0_tables as u64,
+                on_fast,
+            }
+        };
+        room_for_flushes(self.keyspaces().iter().map(level0), placing.disks.fast.volume.space().logical_total)
+    }
+
+    /// Where a flush of so many bytes would put its table now.
+    pub(crate) fn next_flush_goes_to(&self, bytes: u64) -> u32 {
+        let goes_to_fast = |placing: &Placing| placing.pointer() > 0 && placing.has_room(bytes);
+        if self.placing.as_ref().is_some_and(goes_to_fast) { FAST } else { CAPACITY }
+    }
+
+    fn note_spill(&self, placing: &Placing, level: usize, reason: &str) {
+        placing.tables_spilled.fetch_add(1, Ordering::Relaxed);
+        self.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
+    }
+
+    /// A table could not be begun, or written, on the fast disk.
+    pub(crate) fn note_fast_failure(&self, level: usize, error: &StorageError) {
+        let Some(placing) = &self.placing else { return };
+        if error.is_no_space() {
+            return self.note_spill(placing, level, &error.to_string());
+        }
+        placing.write_failures.fetch_add(1, Ordering::Relaxed);
+        placing.new_failures.fetch_add(1, Ordering::Relaxed);
+        self.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
+    }
+
+    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
+    /// once more wherever there is room. What a run has written and did not return is removed.
+    pub(crate) fn with_spill<T>(
+        self: &Arc<Self>,
+        host: Host,
+        run: impl Fn(&Arc<Host>) -> Result<T>,
+        tables: impl Fn(&T) -> &[situ_compaction::OutputTable],
+    ) -> Result<T> {
+        let once = |host: Host| {
+            let host = Arc::new(host);
+            let result = run(&host);
+            host.clean_up(result.as_ref().map(&tables).unwrap_or_default());
+            (result, host)
+        };
+        let (result, host) = once(host);
+        match (result, host.fast_failure()) {
+            (Err(error), Some(_)) if !self.is_closing() && self.failure().is_none() && is_of_a_disk(&error) => {
+                once(host.on_capacity()).0
+            }
+            (Err(error), None) if error.is_no_space() && !self.is_closing() && self.failure().is_none() => {
+                let placing = self.placing.as_ref().filter(|placing| !placing.is_draining() && !placing.is_drained());
+                let Some(placing) = placing else { return Err(error) };
+                let reason = error.to_string();
+                self.tell(|| StoreEvent::HomeFull { reason });
+                once(host.on_any_disk(placing)).0
+            }
+            (result, _) => result,
+        }
+    }
+
+    /// Takes a sample if it is time for one, and moves the pointer if it says so. Called by the flusher.
+    pub(crate) fn judge_placement(&self) {
+        let Some(placing) = self.placing.as_ref().filter(|placing| placing.judges()) else { return };
+        let now = self.env.clock.now();
+        let elapsed = now.saturating_sub(lock(&placing.judging).seen.at);
+        if elapsed < SAMPLE_EVERY || !placing.is_used() {
+            return;
+        }
+        self.tell_troubles(placing);
+        let (fast, capacity) = (placing.disks.fast.meter().totals(), placing.disks.capacity.meter().totals());
+        let space = placing.disks.fast.volume.space();
+        let levels = levels_of(self.keyspaces().iter());
+        let failures = placing.new_failures.swap(0, Ordering::AcqRel);
+        let unix_s = self.env.clock.unix().as_secs();
+        let change = {
+            let mut judging = lock(&placing.judging);
+            let seen = std::mem::replace(&mut judging.seen, Seen { at: now, fast, capacity });
+            if elapsed > SAMPLE_MAX && failures == 0 {
+                // The store was idle: what it does now is measured from here.
+                return;
+            }
+            let elapsed = elapsed.as_secs_f64();
+            let sample = Sample {
+                seconds: elapsed,
+                fast: load(&seen.fast, &fast, elapsed),
+                capacity: load(&seen.capacity, &capacity, elapsed),
+                total: space.logical_total,
+                free: space.logical_total.saturating_sub(space.logical_used),
+                reserve: placing.reserve,
+                levels,
+                failures,
+            };
+            let change = judging.judge.judge(&sample);
+            if let Some(change) = &change {
+                let (before, after, reason) = (change.before, change.after, change.reason.clone());
+                judging.decisions.push_back(PlacementDecision { unix_s, before, after, reason });
+                if judging.decisions.len() > DECISIONS_MAX {
+                    judging.decisions.pop_front();
+                }
+                judging.made.iter_mut().filter(|(rule, _)| *rule == change.rule).for_each(|(_, count)| *count += 1);
+            }
+            change
+        };
+        self.choose_promotions(placing);
+        let Some(change) = change else { return };
+        placing.pointer.store(change.after, Ordering::Release);
+        // Whoever has the manifest is the only one that replaces small files.
+        let noted = self.take_manifest().and_then(|_baton| placing.disks.note_decisions(&placing.decisions()));
+        if let Err(error) = noted {
+            self.note_job_failure("note placement", error);
+        }
+        let (before, after, reason) = (change.before, change.after, change.reason);
+        self.tell(|| StoreEvent::PlacementChanged { before, after, reason });
+    }
+
+    /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
+    fn tell_troubles(&self, placing: &Placing) {
+        for trouble in placing.disks.fast.volume.troubles() {
+            let is_new = {
+                let mut told = lock(&placing.troubles_told);
+                let is_new = told.len() < TROUBLES_MAX && !told.contains(&trouble);
+                if is_new {
+                    told.push(trouble.clone());
+                }
+                is_new
+            };
+            if is_new {
+                self.tell(|| StoreEvent::FastDiskDegraded { trouble });
+            }
+        }
+    }
+
+    /// How long until the next sample; `None` while there is nothing to measure.
+    pub(crate) fn next_sample_in(&self) -> Option<Duration> {
+        let placing = self.placing.as_ref().filter(|placing| placing.judges())?;
+        if !placing.is_used() {
+            // The first operation from here on rings; what came before it is seen by the second look.
+            [&placing.disks.fast, &placing.disks.capacity].into_iter().for_each(|side| side.meter().sleep());
+            if !placing.is_used() {
+                return None;
+            }
+        }
+        let due = lock(&placing.judging).seen.at + SAMPLE_EVERY;
+        Some(due.saturating_sub(self.env.clock.now()))
+    }
+
+    pub(crate) fn placement_properties(&self) -> Option<PlacementProperties> {
+        let placing = self.placing.as_ref().filter(|placing| !placing.is_drained())?;
+        let disks = &placing.disks;
+        let (fast, capacity) = (disks.fast.meter().totals(), disks.capacity.meter().totals());
+        let decisions_made = lock(&placing.judging).made;
+        Some(PlacementProperties {
+            fast_location: disks.fast.volume.location(),
+            fast_space: disks.fast.volume.space(),
+            fast_geometry: disks.fast.volume.geometry(),
+            pointer: placing.pointer(),
+            is_draining: placing.is_draining(),
+            decisions: placing.decisions(),
+            decisions_made,
+            fast_table_bytes: levels_of(self.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
+            fast_bytes_read: fast.bytes_read,
+            fast_bytes_written: fast.bytes_written,
+            capacity_bytes_read: capacity.bytes_read,
+            capacity_bytes_written: capacity.bytes_written,
+            fast_busy: fast.busy,
+            capacity_busy: capacity.busy,
+            fast_reads: fast.reads,
+            capacity_reads: capacity.reads,
+            tables_spilled: placing.tables_spilled.load(Ordering::Relaxed),
+            log_files_spilled: disks.log_files_spilled.load(Ordering::Relaxed),
+            tables_promoted: placing.tables_promoted.load(Ordering::Relaxed),
+            tables_demoted: placing.tables_demoted.load(Ordering::Relaxed),
+            fast_write_failures: placing.write_failures.load(Ordering::Relaxed),
+            fast_troubles: disks.fast.volume.troubles(),
+            fast_cache_bytes_max: disks.fast_cache_bytes.load(Ordering::Relaxed),
+        })
+    }
+}
+
+/// What a keyspace's level 0 may come to on the fast disk, and what of it is there.
+struct Level0 {
+    memtable_bytes: u64,
+    /// With so many it is compacted.
+    tables: u64,
+    on_fast: u64,
+}
+
+/// Bytes that the next flushes find free on a fast disk of `total`: writers wait for flushes and for nothing else. There is
+/// room for as many tables as let level 0 be compacted, up to an eighth of the disk.
+fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
+    let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
+    keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)
+}
+
+/// Whether a job failed by what a disk answered.
+fn is_of_a_disk(error: &Error) -> bool {
+    matches!(
+        error,
+        Error::Storage(StorageError::Io { .. } | StorageError::NoSpace { .. } | StorageError::NotFound { .. })
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,281 @@
+//! Asynchronous reads.
+//!
+//! A read is first tried on the caller's thread, with what can be had at once: memtables, cached blocks, what the system's
+//! page cache holds, and blocks on a raw disk that has lately answered as fast as another thread would
+//! ([`read_now`](situ_storage::Reader::read_now)). Mostly that is the answer, and the future is ready; going to another
+//! thread and back would take longer than the read. Otherwise a thread of the store does the rest
+//! ([`Readers`](crate::read::future::Readers)), as of the same moment.
+//!
+//! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread already,
+//! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
+//! of the store repeats, and a system call for each file that the page cache does not hold.
+
+use crate::base::options::{ReadOptions, setters};
+use crate::base::value::Value;
+use crate::keyspace::{Keyspace, in_key_order, table_read_options};
+use crate::read::cursor::Cursor;
+use crate::read::future::ReadFuture;
+use crate::read::get::Lookup;
+use crate::{Error, Result};
+use arc_swap::Guard;
+use situ_table::{Reach, ReadOptions as TableReadOptions};
+use std::ops::Deref;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// The caller's thread reads no further blocks for a call that has taken so long.
+const AT_ONCE_FOR: Duration = Duration::from_micros(200);
+
+/// Which entries a page of a scan holds, and how many.
+///
+/// ```
+/// use situ_engine::{ReadOptions, ScanOptions, Store};
+///
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// # fn wait<F: Future>(future: F) -> F::Output {
+/// #     let mut future = std::pin::pin!(future);
+/// #     let mut context = std::task::Context::from_waker(std::task::Waker::noop());
+/// #     loop {
+/// #         if let std::task::Poll::Ready(output) = future.as_mut().poll(&mut context) { return output; }
+/// #         std::thread::yield_now();
+/// #     }
+/// # }
+/// let store = Store::open(directory.path())?;
+/// for key in ["apple", "banana", "cherry"] {
+///     store.put(key, "fruit")?;
+/// }
+/// // All pages of one moment.
+/// let read = ReadOptions::default().at(&store.snapshot()?);
+/// let mut next = Some(ScanOptions::default().read(read).entries_max(2));
+/// let mut keys = Vec::new();
+/// while let Some(options) = next {
+///     let page = wait(store.scan_async(&options)?)?; // in an asynchronous function: `.await?`
+///     keys.extend(page.iter().map(|entry| entry.key.to_vec()));
+///     next = options.after(&page);
+/// }
+/// assert_eq!(keys, [&b"apple"[..], b"banana", b"cherry"]);
+/// # store.close()
+/// # }
+/// ```
+#[derive(Debug, Clone)]
+pub struct ScanOptions {
+    /// Bounds, snapshot and use of the cache.
+    pub read: ReadOptions,
+    /// From the last key of the bounds to the first. Default: false.
+    pub reverse: bool,
+    /// The page ends after this many entries, one at least. Default: 1,000.
+    pub entries_max: usize,
+    /// The page ends with the entry that brings keys and values to this many bytes. Default: 1 MiB.
+    pub bytes_max: usize,
+}
+
+setters!(ScanOptions { read: ReadOptions, reverse: bool, entries_max: usize, bytes_max: usize });
+
+impl Default for ScanOptions {
+    fn default() -> ScanOptions {
+        ScanOptions { read: ReadOptions::default(), reverse: false, entries_max: 1000, bytes_max: 1 << 20 }
+    }
+}
+
+impl ScanOptions {
+    /// Options for the page behind `page`, which was asked for with these; `None` if it was the last one.
+    #[must_use]
+    pub fn after(mut self, page: &ScanPage) -> Option<ScanOptions> {
+        let last = page.entries.last().filter(|_| page.more)?;
+        match self.reverse {
+            false => self.read.lower_bound = Some([&last.key[..], &[0]].concat()),
+            true => self.read.upper_bound = Some(last.key.to_vec()),
+        }
+        Some(self)
+    }
+}
+
+/// An entry of a [`ScanPage`].
+#[derive(Debug, Clone)]
+pub struct ScanEntry {
+    /// Its key.
+    pub key: Box<[u8]>,
+    /// Its value.
+    pub value: Box<[u8]>,
+}
+
+/// Entries in the order of the scan. It dereferences to them; clones are cheap.
+#[derive(Debug, Clone)]
+pub struct ScanPage {
+    entries: Arc<Vec<ScanEntry>>,
+    more: bool,
+}
+
+impl ScanPage {
+    /// Whether the page ended at its bound and there are further entries.
+    pub fn has_more(&self) -> bool {
+        self.more
+    }
+}
+
+impl Deref for ScanPage {
+    type Target = [ScanEntry];
+
+    fn deref(&self) -> &[ScanEntry] {
+        &self.entries
+    }
+}
+
+/// A page that is being filled. After an error it can be gone on with, with another iterator over the same moment.
+#[derive(Default)]
+struct Filling {
+    entries: Vec<ScanEntry>,
+    bytes: usize,
+}
+
+impl Filling {
+    /// Fills the page to its end. True if there are further entries.
+    fn fill(&mut self, iterator: &mut Cursor, options: &ScanOptions) -> Result<bool> {
+        let advance = |iterator: &mut Cursor| if options.reverse { iterator.prev() } else { iterator.next() };
+        match (self.entries.last(), options.reverse) {
+            (None, false) => iterator.seek_to_first()?,
+            (None, true) => iterator.seek_to_last()?,
+            (Some(last), false) => iterator.seek(&last.key)?,
+            (Some(last), true) => iterator.seek_for_prev(&last.key)?,
+        }
+        // It is there as of the same moment, and was taken.
+        if !self.entries.is_empty() {
+            advance(iterator)?;
+        }
+        while let (Some(key), Some(value)) = (iterator.key(), iterator.value()) {
+            let is_full = self.entries.len() >= options.entries_max || self.bytes >= options.bytes_max;
+            // One entry at least: otherwise the next page would begin where this one did.
+            if is_full && !self.entries.is_empty() {
+                return Ok(true);
+            }
+            self.bytes += key.len() + value.len();
+            self.entries.push(ScanEntry { key: key.into(), value: value.into() });
+            advance(iterator)?;
+        }
+        Ok(false)
+    }
+
+    fn finish(self, more: bool) -> ScanPage {
+        ScanPage { entries: Arc::new(self.entries), more }
+    }
+}
+
+impl Keyspace {
+    /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once; otherwise a
+    /// thread of the store reads it.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn get_async(&self, key: impl AsRef<[u8]>, options: &ReadOptions) -> Result<ReadFuture> {
+        self.get_bytes_async(key.as_ref(), options)
+    }
+
+    fn get_bytes_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+        let (view, sequence) = self.at(options)?;
+        let found = Lookup::new(key, sequence, at_once(options)).run(&view);
+        if let Some(outcome) = settled(found, options) {
+            if let Ok(found) = &outcome {
+                self.count_read(found.is_some());
+            }
+            return Ok(ReadFuture::ready(outcome));
+        }
+        let (keyspace, view) = (self.clone(), Guard::into_inner(view));
+        let (key, options) = (key.to_vec(), table_read_options(options));
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            let found = Lookup::new(&key, sequence, options).run(&view)?;
+            keyspace.count_read(found.is_some());
+            Ok(found)
+        })
+    }
+
+    /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;
+    /// otherwise a thread of the store reads what it does not know.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn multi_get_async(
+        &self,
+        keys: &[impl AsRef<[u8]>],
+        options: &ReadOptions,
+    ) -> Result<ReadFuture<Vec<Option<Value>>>> {
+        let (view, sequence) = self.at(options)?;
+        let begun = self.core.env.clock.now();
+        let mut values = vec![None; keys.len()];
+        let mut left: Vec<(usize, Vec<u8>)> = Vec::new();
+        for at in in_key_order(keys) {
+            let key = keys[at].as_ref();
+            // Many reads of a quick disk are a long time together.
+            let has_time = left.is_empty() && self.core.env.clock.now().saturating_sub(begun) < AT_ONCE_FOR;
+            let reach = if has_time { at_once(options) } else { in_memory(options) };
+            let found = Lookup::new(key, sequence, reach).run(&view);
+            match settled(found, options) {
+                Some(Ok(found)) => {
+                    self.count_read(found.is_some());
+                    values[at] = found;
+                }
+                Some(Err(error)) => return Ok(ReadFuture::ready(Err(error))),
+                None => left.push((at, key.to_vec())),
+            }
+        }
+        if left.is_empty() {
+            return Ok(ReadFuture::ready(Ok(values)));
+        }
+        let (keyspace, view, options) = (self.clone(), Guard::into_inner(view), table_read_options(options));
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            for (at, key) in left {
+                values[at] = Lookup::new(&key, sequence, options).run(&view)?;
+                keyspace.count_read(values[at].is_some());
+            }
+            Ok(values)
+        })
+    }
+
+    /// A page of entries in key order, without blocking: ready at once if all of it can be had so; otherwise a thread of
+    /// the store goes on from the first entry that is not. [`ScanOptions::after`] leads to the next page.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn scan_async(&self, options: &ScanOptions) -> Result<ReadFuture<ScanPage>> {
+        let (view, sequence) = self.at(&options.read)?;
+        let view = Guard::into_inner(view);
+        let mut page = Filling::default();
+        let filled = self
+            .cursor_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
+            .and_then(|mut iterator| page.fill(&mut iterator, options));
+        if let Some(outcome) = settled(filled, &options.read) {
+            return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
+        }
+        let (keyspace, options) = (self.clone(), options.clone());
+        let under_way = self.core.under_way();
+        self.core.readers.submit(&self.core.env, move || {
+            let _under_way = under_way;
+            let table_options = table_read_options(&options.read);
+            let mut iterator = keyspace.cursor_over(view, sequence, options.read.clone(), table_options)?;
+            let more = page.fill(&mut iterator, &options)?;
+            Ok(page.finish(more))
+        })
+    }
+}
+
+fn in_memory(options: &ReadOptions) -> TableReadOptions {
+    TableReadOptions { reach: Reach::Cache, ..table_read_options(options) }
+}
+
+/// For the caller's thread: not to wait for a disk.
+fn at_once(options: &ReadOptions) -> TableReadOptions {
+    let reach = if options.memory_only { Reach::Cache } else { Reach::AtOnce };
+    TableReadOptions { reach, ..table_read_options(options) }
+}
+
+/// What could be had at once of a read; `None` if a disk is to be asked.
+fn settled<T>(outcome: Result<T>, options: &ReadOptions) -> Option<Result<T>> {
+    match outcome {
+        Err(Error::Storage(error)) if error.is_not_in_memory() && !options.memory_only => None,
+        outcome => Some(outcome),
+    }
+}

@@ -1,0 +1,330 @@
+//! Cursors over a keyspace: what a user sees of the merged internal entries.
+//!
+//! The merge below yields every version of every key, newest first within a key. Going forward, the first version at
+//! or below the snapshot decides: a value is returned, a tombstone hides the key. Going backward, versions come oldest
+//! first, so the last one at or below the snapshot decides, and the key is left only then.
+//!
+//! Range tombstones are looked up by key for each candidate. Going forward, when a tombstone of one source covers an
+//! entry of an older source, all older sources jump to the tombstone's end: a scan over a deleted range costs one seek,
+//! not one step for each dead entry.
+//!
+//! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
+//! returned key, whose key and value were copied.
+
+use crate::base::options::ReadOptions;
+use crate::read::get::unexpected_kind;
+use crate::read::merge::{MergeCursor, Source};
+use crate::versions::view::View;
+use crate::{Error, Result};
+use situ_table::range_del::TombstoneIndex;
+use situ_table::{Cursor as _, KeyKind, KeyRef, Trailer};
+use std::fmt;
+use std::sync::Arc;
+
+/// Range tombstones of one source.
+pub(crate) struct RankedTombstones {
+    pub(crate) rank: usize,
+    pub(crate) index: Arc<TombstoneIndex>,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Direction {
+    Forward,
+    Backward,
+}
+
+/// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
+///
+/// For those who move back and forth, or want no copies; [`Keyspace::range`](crate::Keyspace::range) and its like give an
+/// [`Iterator`]. A cursor starts nowhere: position it first. Keys written after it was opened are not seen. It keeps memtables and tables
+/// alive that it may need; drop it when done.
+///
+/// ```
+/// # fn main() -> situ_engine::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let store = situ_engine::Store::open(directory.path())?;
+/// for key in ["apple", "banana", "cherry"] {
+///     store.put(key, "fruit")?;
+/// }
+/// let mut cursor = store.cursor(Default::default())?;
+/// cursor.seek(b"b")?;
+/// assert_eq!(cursor.key(), Some(&b"banana"[..]));
+/// cursor.prev()?;
+/// assert_eq!(cursor.key(), Some(&b"apple"[..]));
+/// # store.close()
+/// # }
+/// ```
+pub struct Cursor {
+    merge: MergeCursor<Source>,
+    tombstones: Vec<RankedTombstones>,
+    sequence: u64,
+    lower: Option<Vec<u8>>,
+    upper: Option<Vec<u8>>,
+    direction: Direction,
+    valid: bool,
+    /// The present entry's key and value while going backward; the key to leave behind while going forward.
+    key: Vec<u8>,
+    value: Vec<u8>,
+    view: Arc<View>,
+}
+
+impl Cursor {
+    pub(crate) fn new(
+        view: Arc<View>,
+        sources: Vec<Source>,
+        tombstones: Vec<RankedTombstones>,
+        sequence: u64,
+        options: ReadOptions,
+    ) -> Cursor {
+        Cursor {
+            merge: MergeCursor::new(sources),
+            tombstones,
+            sequence,
+            lower: options.lower_bound,
+            upper: options.upper_bound,
+            direction: Direction::Forward,
+            valid: false,
+            key: Vec::new(),
+            value: Vec::new(),
+            view,
+        }
+    }
+
+    /// Whether it stands on an entry.
+    #[inline]
+    pub fn valid(&self) -> bool {
+        self.valid
+    }
+
+    /// The present key; `None` if it stands nowhere.
+    #[inline]
+    pub fn key(&self) -> Option<&[u8]> {
+        self.valid.then(|| match self.direction {
+            Direction::Forward => self.merge.key().user,
+            Direction::Backward => &self.key,
+        })
+    }
+
+    /// The present value; `None` if it stands nowhere.
+    #[inline]
+    pub fn value(&self) -> Option<&[u8]> {
+        self.valid.then(|| match self.direction {
+            Direction::Forward => self.merge.value(),
+            Direction::Backward => &self.value,
+        })
+    }
+
+    /// To the first key (of the bounds).
+    ///
+    /// # Errors
+    /// A table could not be read, or is damaged; the iterator stands nowhere then and may be positioned again.
+    pub fn seek_to_first(&mut self) -> Result<()> {
+        match self.lower.clone() {
+            Some(lower) => self.seek(&lower),
+            None => self.moving(|iter| {
+                iter.direction = Direction::Forward;
+                iter.merge.first()?;
+                iter.settle_forward(false)
+            }),
+        }
+    }
+
+    /// To the last key (of the bounds).
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Cursor::seek_to_first).
+    pub fn seek_to_last(&mut self) -> Result<()> {
+        self.moving(|iter| {
+            iter.direction = Direction::Backward;
+            match iter.upper.clone() {
+                // The trailer that sorts first: the bound itself stays outside.
+                Some(upper) => iter.merge.seek_before(KeyRef::new(&upper, Trailer::NEWEST))?,
+                None => iter.merge.last()?,
+            }
+            iter.settle_backward()
+        })
+    }
+
+    /// To the first key at or behind `key`.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Cursor::seek_to_first).
+    pub fn seek(&mut self, key: &[u8]) -> Result<()> {
+        self.moving(|iter| {
+            iter.direction = Direction::Forward;
+            let from = match &iter.lower {
+                Some(lower) if &lower[..] > key => lower.clone(),
+                _ => key.to_vec(),
+            };
+            iter.merge.seek(KeyRef::new(&from, Trailer::seek(iter.sequence)))?;
+            iter.settle_forward(false)
+        })
+    }
+
+    /// To the last key at or before `key`.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Cursor::seek_to_first).
+    pub fn seek_for_prev(&mut self, key: &[u8]) -> Result<()> {
+        if self.upper.as_ref().is_some_and(|upper| &upper[..] <= key) {
+            return self.seek_to_last();
+        }
+        self.moving(|iter| {
+            iter.direction = Direction::Backward;
+            iter.merge.seek_before(KeyRef::new(key, Trailer::OLDEST))?;
+            iter.settle_backward()
+        })
+    }
+
+    /// One key forward. Nothing happens if it stands nowhere.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Cursor::seek_to_first).
+    #[expect(clippy::should_implement_trait, reason = "the field's name for it, and it can fail")]
+    pub fn next(&mut self) -> Result<()> {
+        if !self.valid {
+            return Ok(());
+        }
+        self.moving(|iter| {
+            if iter.direction == Direction::Backward {
+                // The merge stands before all versions of the present key.
+                iter.direction = Direction::Forward;
+                let key = std::mem::take(&mut iter.key);
+                iter.merge.seek(KeyRef::new(&key, Trailer::NEWEST))?;
+                iter.key = key;
+            } else {
+                iter.key.clear();
+                iter.key.extend_from_slice(iter.merge.key().user);
+                iter.merge.next()?;
+            }
+            iter.settle_forward(true)
+        })
+    }
+
+    /// One key backward. Nothing happens if it stands nowhere.
+    ///
+    /// # Errors
+    /// As [`seek_to_first`](Cursor::seek_to_first).
+    pub fn prev(&mut self) -> Result<()> {
+        if !self.valid {
+            return Ok(());
+        }
+        self.moving(|iter| {
+            if iter.direction == Direction::Forward {
+                iter.direction = Direction::Backward;
+                let key = iter.merge.key().user.to_vec();
+                iter.merge.seek_before(KeyRef::new(&key, Trailer::NEWEST))?;
+            }
+            iter.settle_backward()
+        })
+    }
+
+    fn moving(&mut self, step: impl FnOnce(&mut Cursor) -> Result<bool, Error>) -> Result<()> {
+        self.valid = false;
+        match step(self) {
+            Ok(valid) => {
+                self.valid = valid;
+                Ok(())
+            }
+            Err(error) => {
+                self.view.version.note_damage(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Finds the next visible entry from where the merge stands; with `skip`, of a key behind `self.key`.
+    fn settle_forward(&mut self, mut skip: bool) -> Result<bool, Error> {
+        while self.merge.valid() {
+            let KeyRef { user, trailer } = self.merge.key();
+            if self.upper.as_ref().is_some_and(|upper| user >= &upper[..]) {
+                return Ok(false);
+            }
+            if trailer.sequence() > self.sequence || skip && user == &self.key[..] {
+                self.merge.next()?;
+                continue;
+            }
+            if !self.tombstones.is_empty()
+                && let Some((rank, end)) = self.covered(user, trailer.sequence(), self.merge.rank())
+            {
+                self.key.clear();
+                self.key.extend_from_slice(user);
+                skip = true;
+                if rank < self.merge.rank() {
+                    self.merge.skip_to(rank, &end)?;
+                } else {
+                    self.merge.next()?;
+                }
+                continue;
+            }
+            match trailer.kind() {
+                Some(KeyKind::Put) => return Ok(true),
+                Some(KeyKind::Delete) => {
+                    self.key.clear();
+                    self.key.extend_from_slice(user);
+                    skip = true;
+                    self.merge.next()?;
+                }
+                kind => return Err(unexpected_kind(user, kind)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// Finds the previous visible key from where the merge stands.
+    fn settle_backward(&mut self) -> Result<bool, Error> {
+        // What the versions of `self.key` met so far add up to.
+        let mut alive = false;
+        let mut have_key = false;
+        while self.merge.valid() {
+            let KeyRef { user, trailer } = self.merge.key();
+            if have_key && user != &self.key[..] {
+                if alive {
+                    return Ok(true);
+                }
+                have_key = false;
+            }
+            if !have_key {
+                if self.lower.as_ref().is_some_and(|lower| user < &lower[..]) {
+                    return Ok(false);
+                }
+                self.key.clear();
+                self.key.extend_from_slice(user);
+                have_key = true;
+                alive = false;
+            }
+            if trailer.sequence() <= self.sequence {
+                let covered =
+                    !self.tombstones.is_empty() && self.covered(user, trailer.sequence(), self.merge.rank()).is_some();
+                match trailer.kind() {
+                    Some(KeyKind::Put) if !covered => {
+                        alive = true;
+                        self.value.clear();
+                        self.value.extend_from_slice(self.merge.value());
+                    }
+                    Some(KeyKind::Put | KeyKind::Delete) => alive = false,
+                    kind => return Err(unexpected_kind(user, kind)),
+                }
+            }
+            self.merge.prev()?;
+        }
+        Ok(have_key && alive)
+    }
+
+    /// The newest source whose range tombstone hides an entry, and where that tombstone ends.
+    fn covered(&self, user: &[u8], sequence: u64, rank: usize) -> Option<(usize, Vec<u8>)> {
+        self.tombstones.iter().take_while(|t| t.rank <= rank).find_map(|t| {
+            let covering = t.index.covering(user, self.sequence)?;
+            (covering.sequence > sequence).then(|| (t.rank, covering.end.clone()))
+        })
+    }
+}
+
+impl fmt::Debug for Cursor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.key() {
+            Some(key) => write!(f, "Cursor(at {})", key.escape_ascii()),
+            None => f.write_str("Cursor(nowhere)"),
+        }
+    }
+}

@@ -1,0 +1,301 @@
+//! Futures of asynchronous calls. They belong to no runtime: they keep the waker they are polled with, and whichever
+//! thread of the store finishes the work wakes it.
+
+use crate::base::batch::StoreId;
+use crate::base::options::Durability;
+use crate::base::value::Value;
+use crate::core::{Core, lock, panic_text, wake};
+use crate::pipeline::admission::Admission;
+use crate::pipeline::commit::{Request, Write};
+use crate::{Error, Result};
+use situ_device::{Env, Event};
+use situ_storage::Error as StorageError;
+use std::collections::VecDeque;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::{Context, Poll, Waker};
+
+/// An asynchronous write; see [`Keyspace::put_async`](crate::Keyspace::put_async) for what it promises.
+///
+/// Its waker is called on a thread of the store and must not wait for the store. A panic in it is caught and counted
+/// ([`Statistics::waker_panics`](crate::Statistics)).
+#[must_use = "the write takes place, but only the future tells whether it did"]
+pub struct WriteFuture {
+    admission: Admission,
+}
+
+impl WriteFuture {
+    pub(crate) fn begin(core: &Arc<Core>, write: impl Into<Write>, durability: Durability) -> Result<WriteFuture> {
+        let write = write.into();
+        if write.batch.is_empty() {
+            return core.writable().map(|_| WriteFuture { admission: Admission::Empty });
+        }
+        core.admit_async(write, durability).map(WriteFuture::of)
+    }
+
+    pub(crate) fn of(admission: Admission) -> WriteFuture {
+        WriteFuture { admission }
+    }
+
+    pub(crate) fn into_admission(self) -> Admission {
+        self.admission
+    }
+
+    /// What has become of it in the write path, if it has come so far.
+    pub(crate) fn request(&self) -> Option<&Arc<Request>> {
+        match &self.admission {
+            Admission::Empty => None,
+            Admission::Begun(request) => Some(request),
+            Admission::Waits(verdict) => verdict.get()?.as_ref().ok(),
+        }
+    }
+
+    fn outcome(&self) -> Option<Result<()>> {
+        match &self.admission {
+            Admission::Empty => Some(Ok(())),
+            Admission::Begun(request) => request.outcome(),
+            Admission::Waits(verdict) => match verdict.get()? {
+                Ok(request) => request.outcome(),
+                Err(error) => Some(Err(error.clone())),
+            },
+        }
+    }
+
+    fn wake_with(&self, waker: &Waker) {
+        match &self.admission {
+            Admission::Empty => {}
+            Admission::Begun(request) => request.wake_with(waker),
+            Admission::Waits(verdict) => match verdict.get() {
+                Some(Ok(request)) => request.wake_with(waker),
+                Some(Err(_)) => {}
+                None => verdict.wake_with(waker),
+            },
+        }
+    }
+
+    /// Whether the outcome is there.
+    pub fn is_done(&self) -> bool {
+        self.outcome().is_some()
+    }
+
+    /// Whether the store has taken the write. False while it waits for the store to have room, and if it was refused.
+    pub fn has_begun(&self) -> bool {
+        match &self.admission {
+            Admission::Empty | Admission::Begun(_) => true,
+            Admission::Waits(verdict) => matches!(verdict.get(), Some(Ok(_))),
+        }
+    }
+}
+
+impl Future for WriteFuture {
+    type Output = Result<()>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        loop {
+            if let Some(outcome) = self.outcome() {
+                return Poll::Ready(outcome);
+            }
+            let had_begun = self.has_begun();
+            self.wake_with(context.waker());
+            // It may have come, or only begun, while the waker was being left.
+            if self.has_begun() == had_begun && self.outcome().is_none() {
+                return Poll::Pending;
+            }
+        }
+    }
+}
+
+impl fmt::Debug for WriteFuture {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "WriteFuture(begun: {}, done: {})", self.has_begun(), self.is_done())
+    }
+}
+
+/// An asynchronous read on its way; see [`Keyspace::get_async`](crate::Keyspace::get_async) and
+/// [`multi_get_async`](crate::Keyspace::multi_get_async).
+#[must_use = "a future does nothing for you unless it is awaited"]
+pub struct ReadFuture<T = Option<Value>> {
+    cell: Arc<ReadCell<T>>,
+}
+
+struct ReadCell<T> {
+    outcome: OnceLock<Result<T>>,
+    waker: Mutex<Option<Waker>>,
+}
+
+impl<T> ReadCell<T> {
+    fn new() -> Arc<ReadCell<T>> {
+        Arc::new(ReadCell { outcome: OnceLock::new(), waker: Mutex::new(None) })
+    }
+
+    fn fill(&self, outcome: Result<T>) {
+        let _ = self.outcome.set(outcome);
+        // Taken out first: what is woken may poll, and must not find the lock held.
+        let waker = lock(&self.waker).take();
+        if let Some(waker) = waker {
+            wake(waker);
+        }
+    }
+}
+
+impl<T> fmt::Debug for ReadFuture<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "ReadFuture(done: {})", self.cell.outcome.get().is_some())
+    }
+}
+
+impl<T> ReadFuture<T> {
+    pub(crate) fn ready(outcome: Result<T>) -> ReadFuture<T> {
+        let cell = ReadCell::new();
+        cell.fill(outcome);
+        ReadFuture { cell }
+    }
+}
+
+impl<T: Clone> Future for ReadFuture<T> {
+    type Output = Result<T>;
+
+    fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if self.cell.outcome.get().is_none() {
+            *lock(&self.cell.waker) = Some(context.waker().clone());
+        }
+        match self.cell.outcome.get() {
+            Some(outcome) => Poll::Ready(outcome.clone()),
+            None => Poll::Pending,
+        }
+    }
+}
+
+/// Reads that may wait at once for a thread; beyond, `get_async` reads on the caller's thread.
+const WAITING_READS_MAX: usize = 4096;
+/// Threads that read for asynchronous calls: enough in flight to keep an SSD busy.
+const READ_THREADS_MAX: usize = 16;
+
+/// Reads, and fills a future's cell. Does not panic.
+type ReadJob = Box<dyn FnOnce() + Send>;
+
+/// Threads that read for [`ReadFuture`]s; started when first needed.
+pub(crate) struct Readers {
+    store: StoreId,
+    state: Arc<Mutex<ReadersState>>,
+    event: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct ReadersState {
+    waiting: VecDeque<ReadJob>,
+    threads: Vec<Box<dyn situ_device::JobHandle>>,
+    idle: usize,
+    closed: bool,
+}
+
+impl Readers {
+    pub(crate) fn new(store: StoreId, env: &Env) -> Readers {
+        Readers { store, state: Arc::default(), event: env.executor.event() }
+    }
+
+    pub(crate) fn submit<T: Send + Sync + 'static>(
+        &self,
+        env: &Env,
+        read: impl FnOnce() -> Result<T> + Send + 'static,
+    ) -> Result<ReadFuture<T>> {
+        let cell = ReadCell::new();
+        let future = ReadFuture { cell: Arc::clone(&cell) };
+        let job: ReadJob = Box::new(move || cell.fill(answer(read)));
+        let (run_here, start_thread) = {
+            let mut state = lock(&self.state);
+            if state.closed {
+                return Err(Error::Closed);
+            }
+            if state.waiting.len() >= WAITING_READS_MAX {
+                (Some(job), false)
+            } else {
+                state.waiting.push_back(job);
+                let wanted = state.idle < state.waiting.len() && state.threads.len() < READ_THREADS_MAX;
+                (None, wanted)
+            }
+        };
+        if let Some(job) = run_here {
+            job();
+            return Ok(future);
+        }
+        if start_thread {
+            self.start_thread(env);
+        }
+        self.event.notify();
+        Ok(future)
+    }
+
+    fn start_thread(&self, env: &Env) {
+        let (store, state, event) = (self.store, Arc::clone(&self.state), Arc::clone(&self.event));
+        let job = Box::new(move || {
+            crate::opening::closing::belong_to(store);
+            serve(&state, &*event);
+        });
+        match env.executor.spawn("situ-read", job) {
+            Ok(handle) => lock(&self.state).threads.push(handle),
+            // No thread to be had: if there is none at all, the caller's thread does the work.
+            Err(_) => {
+                let job = {
+                    let mut state = lock(&self.state);
+                    if state.threads.is_empty() { state.waiting.pop_front() } else { None }
+                };
+                if let Some(job) = job {
+                    job();
+                }
+            }
+        }
+    }
+
+    /// Finishes what was submitted and ends the threads.
+    pub(crate) fn close(&self) {
+        let threads = {
+            let mut state = lock(&self.state);
+            state.closed = true;
+            std::mem::take(&mut state.threads)
+        };
+        self.event.notify();
+        for thread in threads {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What a read answers. A panic in it is the answer to whoever awaits it, and harms nobody else: reads change nothing, so
+/// the thread and the store go on.
+fn answer<T>(read: impl FnOnce() -> Result<T>) -> Result<T> {
+    catch_unwind(AssertUnwindSafe(read)).unwrap_or_else(|panic| {
+        let text = format!("a bug: the read panicked: {}; other reads are not affected", panic_text(&*panic));
+        Err(StorageError::Invalid(text).into())
+    })
+}
+
+fn serve(state: &Mutex<ReadersState>, event: &dyn Event) {
+    loop {
+        let seen = event.generation();
+        let job = {
+            let mut state = lock(state);
+            match state.waiting.pop_front() {
+                None if state.closed => return,
+                None => {
+                    state.idle += 1;
+                    None
+                }
+                job => job,
+            }
+        };
+        match job {
+            Some(job) => job(),
+            None => {
+                event.wait(seen, None);
+                lock(state).idle -= 1;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,8 @@
+//! What a keyspace is made of at one moment: tables by level under memtables, the manifest that says so, edits.
+
+pub(crate) mod damage;
+pub(crate) mod edit;
+pub(crate) mod manifest;
+pub(crate) mod open_tables;
+pub(crate) mod version;
+pub(crate) mod view;

@@ -1,0 +1,118 @@
+//! Damage that is found while a store is open.
+//!
+//! Whoever reads damaged data has the error. But the caller of one read is seldom the person who must act on it, and
+//! compactions have no caller. So each such error is also noted here, on its way out of the store: it is counted, and the
+//! listener is told once for each file. Reads of other data go on.
+//!
+//! **Bounded.** A damaged block that is read a million times counts a million and is told once. [`FILES_MAX`] files are
+//! remembered and told; damage in further ones is counted.
+//!
+//! **Threads.** Any thread that reads. The lock is held for a look at the list; the listener is called without it.
+//!
+//! A file is forgotten when it is deleted. A store that is open read-only notes nothing: what it finds may be the work of the
+//! process that writes beside it.
+
+use crate::Error;
+use crate::base::listener::StoreEvent;
+use crate::check::verify::Damage;
+use crate::core::{Core, lock};
+use situ_storage::{Error as StorageError, FileName};
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// How many damaged files are remembered. Whoever has so many needs no longer list.
+const FILES_MAX: usize = 256;
+
+/// The damaged files of a store.
+#[derive(Default)]
+pub(crate) struct DamagedFiles {
+    /// Whom to tell; none while the store is being opened, and if it is open read-only.
+    store: OnceLock<Weak<Core>>,
+    /// By the file's name, the first damage that was met in it.
+    files: Mutex<BTreeMap<String, Damage>>,
+}
+
+impl DamagedFiles {
+    /// From now on damage is noted, with `store`.
+    pub(crate) fn belong_to(&self, store: &Arc<Core>) {
+        // The first one stays; there is no other.
+        let _ = self.store.set(Arc::downgrade(store));
+    }
+
+    /// Notes `error`, if damaged data is its cause.
+    #[cold]
+    pub(crate) fn note(&self, error: &Error) {
+        let Error::Storage(StorageError::Corruption(damage)) = error else { return };
+        let Some(core) = self.store.get().and_then(Weak::upgrade) else { return };
+        core.stats.counters.damage_met.add(1);
+        let is_first = {
+            let mut files = lock(&self.files);
+            let is_first = files.len() < FILES_MAX && !files.contains_key(&damage.file);
+            if is_first {
+                files.insert(damage.file.clone(), Damage::clone(damage));
+            }
+            is_first
+        };
+        if is_first {
+            core.tell(|| StoreEvent::DamageFound {
+                file: damage.file.clone(),
+                offset: damage.offset,
+                error: error.clone(),
+            });
+        }
+    }
+
+    /// The table's file is gone, and its damage with it.
+    pub(crate) fn forget_table(&self, number: u64) {
+        lock(&self.files).retain(|file, _| file_name(file) != Some(FileName::Table(number)));
+    }
+
+    /// The first damage that was met in each file.
+    pub(crate) fn list(&self) -> Vec<Damage> {
+        lock(&self.files).values().cloned().collect()
+    }
+}
+
+/// The name in what a volume calls a file: the last component of a path, or what a disk without a file system has before its
+/// own place (`000012.table on /dev/sdb`).
+fn file_name(file: &str) -> Option<FileName> {
+    let on_raw_disk = file.split_once(" on ").and_then(|(name, _)| name.parse().ok());
+    on_raw_disk.or_else(|| file.rsplit('/').next()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn damage(file: &str) -> (String, Damage) {
+        match StorageError::corruption(file, 0, "block", "a checksum", "another") {
+            StorageError::Corruption(damage) => (file.to_owned(), *damage),
+            other => panic!("{other}"),
+        }
+    }
+
+    /// The name of table 12 ends that of table 1000012, and a disk without a file system has its place behind the name.
+    #[test]
+    fn only_the_damage_of_the_table_that_goes_is_forgotten() {
+        let files = DamagedFiles::default();
+        let names = [
+            "/store/1000012.table",
+            "/store/000012.table",
+            "/store/000012.log",
+            "000012.table",
+            "000012.table on /dev/sdb",
+            "1000012.table on /dev/sdb",
+            "000013.table on /images/000012.table",
+            "/moved on 3 May/000012.table",
+            "the version in memory",
+        ];
+        lock(&files.files).extend(names.map(damage));
+        files.forget_table(12);
+        let mut left = names.to_vec();
+        left.retain(|name| name.contains("1000012") || name.contains("13") || !name.contains("table"));
+        let mut listed: Vec<String> = files.list().into_iter().map(|damage| damage.file).collect();
+        listed.sort();
+        left.sort();
+        assert_eq!((listed.len(), listed), (5, left.iter().map(|name| name.to_string()).collect()));
+    }
+}

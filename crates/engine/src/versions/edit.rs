@@ -1,0 +1,197 @@
+//! Version edits, as the manifest stores them (`docs/formats/manifest.md`).
+
+use crate::base::options::LEVELS;
+use crate::base::varint::{Decoder, put_bytes, put_varint};
+use crate::versions::version::{Added, Removed, TableMeta};
+use situ_compaction::KeySpan;
+
+const NEXT_FILE: u8 = 1;
+const LAST_SEQUENCE: u8 = 2;
+const CREATE_KEYSPACE: u8 = 3;
+const DROP_KEYSPACE: u8 = 4;
+const LOG_NUMBER: u8 = 5;
+const ADD_TABLE: u8 = 6;
+const REMOVE_TABLE: u8 = 7;
+const NEXT_KEYSPACE: u8 = 8;
+const END_OF_SNAPSHOT: u8 = 9;
+const CLOSED: u8 = 10;
+const LOSSY_REPAIR: u8 = 11;
+const FAST_DISK: u8 = 12;
+
+/// One atomic change of the store's state.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(crate) struct Edit {
+    pub(crate) next_file: Option<u64>,
+    pub(crate) last_sequence: Option<u64>,
+    pub(crate) next_keyspace: Option<u32>,
+    pub(crate) created: Vec<(u32, String)>,
+    pub(crate) dropped: Vec<u32>,
+    pub(crate) log_numbers: Vec<(u32, u64)>,
+    pub(crate) removed: Vec<(u32, Removed)>,
+    pub(crate) added: Vec<(u32, Added)>,
+    pub(crate) end_of_snapshot: bool,
+    /// The store was closed in order; the number is that of the last log file.
+    pub(crate) closed: Option<u64>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// The store has a fast disk, or had one.
+    pub(crate) fast_disk: bool,
+}
+
+impl Edit {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        let mut to = Vec::new();
+        let tagged = |to: &mut Vec<u8>, tag: u8, numbers: &[u64]| {
+            to.push(tag);
+            numbers.iter().for_each(|n| put_varint(to, *n));
+        };
+        if let Some(number) = self.next_file {
+            tagged(&mut to, NEXT_FILE, &[number]);
+        }
+        if let Some(sequence) = self.last_sequence {
+            tagged(&mut to, LAST_SEQUENCE, &[sequence]);
+        }
+        if let Some(id) = self.next_keyspace {
+            tagged(&mut to, NEXT_KEYSPACE, &[u64::from(id)]);
+        }
+        for (id, name) in &self.created {
+            tagged(&mut to, CREATE_KEYSPACE, &[u64::from(*id)]);
+            put_bytes(&mut to, name.as_bytes());
+        }
+        for id in &self.dropped {
+            tagged(&mut to, DROP_KEYSPACE, &[u64::from(*id)]);
+        }
+        for (id, log) in &self.log_numbers {
+            tagged(&mut to, LOG_NUMBER, &[u64::from(*id), *log]);
+        }
+        for (id, Removed { level, number }) in &self.removed {
+            tagged(&mut to, REMOVE_TABLE, &[u64::from(*id), *level as u64, *number]);
+        }
+        for (id, Added { level, meta: m }) in &self.added {
+            let counts = [m.entries, m.deletions, m.range_deletions, m.raw_bytes, m.created_unix_s];
+            tagged(&mut to, ADD_TABLE, &[u64::from(*id), *level as u64, m.number, u64::from(m.volume), m.bytes]);
+            put_varint(&mut to, m.smallest_sequence);
+            put_varint(&mut to, m.largest_sequence);
+            counts.iter().for_each(|n| put_varint(&mut to, *n));
+            put_bytes(&mut to, &m.span.begin);
+            put_bytes(&mut to, &m.span.end);
+        }
+        if self.end_of_snapshot {
+            to.push(END_OF_SNAPSHOT);
+        }
+        if let Some(log) = self.closed {
+            tagged(&mut to, CLOSED, &[log]);
+        }
+        if let Some(unix_ms) = self.lossy_repair {
+            tagged(&mut to, LOSSY_REPAIR, &[unix_ms]);
+        }
+        if self.fast_disk {
+            to.push(FAST_DISK);
+        }
+        to
+    }
+
+    /// Decodes any bytes; the error says in words what is wrong.
+    pub(crate) fn decode(bytes: &[u8]) -> Result<Edit, String> {
+        let mut decoder = Decoder::new(bytes);
+        let mut edit = Edit::default();
+        while let Some(tag) = decoder.byte() {
+            edit.field(tag, &mut decoder).ok_or_else(|| match tag {
+                NEXT_FILE..=FAST_DISK => format!("a malformed field of tag {tag}"),
+                _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
+            })?;
+        }
+        Ok(edit)
+    }
+
+    fn field(&mut self, tag: u8, from: &mut Decoder<'_>) -> Option<()> {
+        let id = |from: &mut Decoder<'_>| u32::try_from(from.varint()?).ok();
+        let level = |from: &mut Decoder<'_>| usize::try_from(from.varint()?).ok().filter(|l| *l < LEVELS);
+        match tag {
+            NEXT_FILE => self.next_file = Some(from.varint()?),
+            LAST_SEQUENCE => self.last_sequence = Some(from.varint()?),
+            NEXT_KEYSPACE => self.next_keyspace = Some(id(from)?),
+            CREATE_KEYSPACE => {
+                let id = id(from)?;
+                self.created.push((id, String::from_utf8(from.bytes()?.to_vec()).ok()?));
+            }
+            DROP_KEYSPACE => self.dropped.push(id(from)?),
+            LOG_NUMBER => self.log_numbers.push((id(from)?, from.varint()?)),
+            REMOVE_TABLE => {
+                let id = id(from)?;
+                self.removed.push((id, Removed { level: level(from)?, number: from.varint()? }));
+            }
+            ADD_TABLE => {
+                let id = id(from)?;
+                self.added.push((id, Added { level: level(from)?, meta: table(from)? }));
+            }
+            END_OF_SNAPSHOT => self.end_of_snapshot = true,
+            CLOSED => self.closed = Some(from.varint()?),
+            LOSSY_REPAIR => self.lossy_repair = Some(from.varint()?),
+            FAST_DISK => self.fast_disk = true,
+            _ => return None,
+        }
+        Some(())
+    }
+}
+
+fn table(from: &mut Decoder<'_>) -> Option<TableMeta> {
+    Some(TableMeta {
+        number: from.varint()?,
+        volume: u32::try_from(from.varint()?).ok()?,
+        bytes: from.varint()?,
+        smallest_sequence: from.varint()?,
+        largest_sequence: from.varint()?,
+        entries: from.varint()?,
+        deletions: from.varint()?,
+        range_deletions: from.varint()?,
+        raw_bytes: from.varint()?,
+        created_unix_s: from.varint()?,
+        span: KeySpan { begin: from.bytes()?.to_vec(), end: from.bytes()?.to_vec() },
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::versions::version::tests::meta;
+
+    fn sample() -> Edit {
+        Edit {
+            next_file: Some(300),
+            last_sequence: Some(1 << 40),
+            next_keyspace: Some(3),
+            created: vec![(2, "users".to_owned())],
+            dropped: vec![1],
+            log_numbers: vec![(0, 12), (2, 13)],
+            removed: vec![(0, Removed { level: 1, number: 7 })],
+            added: vec![(0, Added { level: 6, meta: meta(8, "a", "b") })],
+            end_of_snapshot: true,
+            closed: Some(14),
+            lossy_repair: Some(1_800_000_000_000),
+            fast_disk: true,
+        }
+    }
+
+    #[test]
+    fn an_edit_survives_encoding() {
+        assert_eq!(Edit::decode(&sample().encode()), Ok(sample()));
+        assert_eq!(Edit::decode(&[]), Ok(Edit::default()));
+    }
+
+    #[test]
+    fn no_damaged_edit_panics_and_cut_ones_differ() {
+        let bytes = sample().encode();
+        for cut in 0..bytes.len() {
+            assert_ne!(Edit::decode(&bytes[..cut]), Ok(sample()));
+        }
+        for at in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bytes = bytes.clone();
+                bytes[at] ^= 1 << bit;
+                let _ = Edit::decode(&bytes);
+            }
+        }
+        assert!(Edit::decode(&[77]).unwrap_err().contains("newer version"));
+    }
+}

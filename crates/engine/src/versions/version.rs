@@ -1,0 +1,541 @@
+//! Versions: the immutable list of tables that make up a keyspace at one moment.
+//!
+//! Level 0 holds tables in the order in which they were flushed, newest first; their key ranges overlap. Every
+//! deeper level is one sorted run of tables with disjoint key ranges. For every key, a shallower level holds newer
+//! entries than a deeper one.
+//!
+//! **Invariants** (checked by [`Version::check`]): file numbers are unique; level 0 is ordered by descending sequence
+//! number; tables of deeper levels are sorted and disjoint; no table's span is empty.
+//!
+//! **Life of a file.** A [`TableFile`] lives as long as some version, iterator or job holds it. When an edit has
+//! removed it, it is marked obsolete, and the last holder puts its number on the list of files to delete and rings for the
+//! thread that does so: an idle store does not keep what nobody reads any more.
+
+use crate::Error;
+use crate::base::options::LEVELS;
+use crate::disks::set::{CAPACITY, Disks};
+use crate::placement::heat::{Heat, Heated};
+use crate::versions::damage::DamagedFiles;
+use crate::versions::open_tables::{Descriptors, Shelf, Slot, TableReader};
+use arc_swap::Guard;
+use situ_compaction::{InputTable, KeySpan};
+use situ_device::{Env, Event};
+use situ_storage::{Error as StorageError, FileName, Reader, Volume};
+use situ_table::range_del::TombstoneIndex;
+use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table};
+use std::fmt;
+use std::ops::Deref;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+
+/// What the manifest knows of a table.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct TableMeta {
+    pub(crate) number: u64,
+    pub(crate) volume: u32,
+    pub(crate) bytes: u64,
+    pub(crate) smallest_sequence: u64,
+    pub(crate) largest_sequence: u64,
+    pub(crate) entries: u64,
+    pub(crate) deletions: u64,
+    pub(crate) range_deletions: u64,
+    pub(crate) raw_bytes: u64,
+    pub(crate) created_unix_s: u64,
+    /// The user keys it says something about, its range tombstones included.
+    pub(crate) span: KeySpan,
+}
+
+impl TableMeta {
+    /// Whether all its keys are before `key`.
+    #[inline]
+    pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
+        &self.span.end[..] <= key
+    }
+
+    /// Where a table's account of itself is not the manifest's: what, what the manifest says, what the table says. A table
+    /// that differs is another one.
+    pub(crate) fn differences(&self, properties: &Properties) -> Vec<(&'static str, String, String)> {
+        [
+            ("entries", self.entries, properties.entries),
+            ("point tombstones", self.deletions, properties.deletions),
+            ("range tombstones", self.range_deletions, properties.range_deletions),
+            ("raw bytes", self.raw_bytes, properties.raw_key_bytes + properties.raw_value_bytes),
+            ("smallest sequence number", self.smallest_sequence, properties.smallest_sequence),
+            ("largest sequence number", self.largest_sequence, properties.largest_sequence),
+            ("creation time", self.created_unix_s, properties.created_unix_s),
+        ]
+        .into_iter()
+        .filter(|(_, expected, found)| expected != found)
+        .map(|(what, expected, found)| (what, expected.to_string(), found.to_string()))
+        .collect()
+    }
+}
+
+/// Files nobody needs any more, waiting to be deleted by a thread that may block.
+#[derive(Default)]
+pub(crate) struct Graveyard {
+    dead: Mutex<Dead>,
+}
+
+#[derive(Default)]
+struct Dead {
+    numbers: Vec<u64>,
+    /// Of these files, those that were open: their blocks may be in the cache, and what they pin and their descriptors are
+    /// not given back before they go.
+    tables: Vec<Arc<Table>>,
+    /// Wakes the thread that deletes them.
+    bell: Option<Arc<dyn Event>>,
+    /// It has been rung since the thread was here.
+    rung: bool,
+}
+
+impl Graveyard {
+    fn dead(&self) -> MutexGuard<'_, Dead> {
+        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// From now on, rings `bell` when the last holder of a file has let go.
+    pub(crate) fn ring(&self, bell: Arc<dyn Event>) {
+        self.dead().bell = Some(bell);
+    }
+
+    /// Puts a file on the list without ringing: whoever deletes files is told by other means, or tries again later.
+    pub(crate) fn bury(&self, number: u64) {
+        self.dead().numbers.push(number);
+    }
+
+    /// The last holder of a file lets go, on whichever thread that is.
+    fn receive(&self, number: u64, table: Option<Arc<Table>>) {
+        let bell = {
+            let mut dead = self.dead();
+            dead.numbers.push(number);
+            dead.tables.extend(table);
+            if std::mem::replace(&mut dead.rung, true) { None } else { dead.bell.clone() }
+        };
+        if let Some(bell) = bell {
+            bell.notify();
+        }
+    }
+
+    /// The files to be deleted. Takes the blocks of those that were open out of the cache, and closes them.
+    pub(crate) fn take(&self) -> Vec<u64> {
+        let (numbers, tables) = {
+            let mut dead = self.dead();
+            dead.rung = false;
+            (std::mem::take(&mut dead.numbers), std::mem::take(&mut dead.tables))
+        };
+        tables.iter().for_each(|table| table.forget());
+        numbers
+    }
+}
+
+/// What a table file needs in order to open itself, shared by all of a store.
+pub(crate) struct TableSource {
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) graveyard: Graveyard,
+    pub(crate) damaged: DamagedFiles,
+    /// The two disks that `volume` consists of, if there are two.
+    pub(crate) disks: Option<Arc<Disks>>,
+    /// How many tables may be open; see `open_tables.rs`.
+    open_max: usize,
+    pub(crate) descriptors: Arc<Descriptors>,
+    shelf: Shelf<Table>,
+    /// How many [`TableFile`]s there are, and how many of them stay open.
+    files: AtomicUsize,
+    residents: AtomicUsize,
+}
+
+impl TableSource {
+    /// At most `open_max` tables are open at a time.
+    pub(crate) fn new(volume: Arc<dyn Volume>, cache: Arc<BlockCache>, env: &Env, open_max: usize) -> TableSource {
+        TableSource {
+            volume,
+            cache,
+            graveyard: Graveyard::default(),
+            damaged: DamagedFiles::default(),
+            disks: None,
+            open_max,
+            descriptors: Descriptors::new(open_max, env.executor.event()),
+            shelf: Shelf::new(),
+            files: AtomicUsize::new(0),
+            residents: AtomicUsize::new(0),
+        }
+    }
+
+    pub(crate) fn with_disks(self, disks: Option<Arc<Disks>>) -> TableSource {
+        TableSource { disks, ..self }
+    }
+
+    /// Which disk table `number` lies on, as the manifest numbers them.
+    pub(crate) fn disk_of(&self, number: u64) -> u32 {
+        self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
+    }
+
+    /// Tables that are kept open, and descriptors that tables have.
+    pub(crate) fn open(&self) -> (usize, usize) {
+        (self.residents.load(Ordering::Relaxed) + self.shelf.len(), self.descriptors.open())
+    }
+}
+
+/// A table of the store: its description, and the opened file while somebody reads from it and until it has to make room
+/// for others.
+pub(crate) struct TableFile {
+    pub(crate) meta: TableMeta,
+    source: Arc<TableSource>,
+    /// Set if it was opened while there were few tables: it stays open then.
+    resident: OnceLock<Arc<Table>>,
+    /// On the shelf, otherwise.
+    slot: Arc<Slot<Table>>,
+    /// Reads of it, if there are two disks.
+    pub(crate) heat: Arc<Heat>,
+    obsolete: AtomicBool,
+    /// Claimed by a running compaction.
+    pub(crate) busy: AtomicBool,
+}
+
+impl TableFile {
+    pub(crate) fn new(meta: TableMeta, source: &Arc<TableSource>) -> Arc<TableFile> {
+        source.files.fetch_add(1, Ordering::Relaxed);
+        Arc::new(TableFile {
+            meta,
+            source: Arc::clone(source),
+            resident: OnceLock::new(),
+            slot: Arc::default(),
+            heat: Arc::default(),
+            obsolete: AtomicBool::new(false),
+            busy: AtomicBool::new(false),
+        })
+    }
+
+    /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise it
+    /// costs an atomic load while there are few tables, and two atomic exchanges on the thread's own memory when there are more.
+    #[inline]
+    pub(crate) fn table(&self) -> Result<TableRef<'_>, StorageError> {
+        match self.table_if_open() {
+            Some(table) => Ok(table),
+            None => self.open(),
+        }
+    }
+
+    #[inline]
+    fn table_if_open(&self) -> Option<TableRef<'_>> {
+        if let Some(table) = self.resident.get() {
+            return Some(TableRef::Resident(table));
+        }
+        let held = self.slot.get();
+        held.is_some().then_some(TableRef::Held(held))
+    }
+
+    /// As [`table`](TableFile::table), for a read that may be one of memory only: then a table that is not open is not
+    /// opened now.
+    #[inline]
+    pub(crate) fn table_for(&self, options: &TableReadOptions) -> Result<TableRef<'_>, StorageError> {
+        match self.table_if_open() {
+            Some(table) => Ok(table),
+            None if options.reach != Reach::Disk => Err(StorageError::NotInMemory),
+            None => self.open(),
+        }
+    }
+
+    #[cold]
+    fn open(&self) -> Result<TableRef<'_>, StorageError> {
+        let source = &self.source;
+        let reader = TableReader::open(&source.volume, FileName::Table(self.meta.number), &source.descriptors)?;
+        let reader = reader as Arc<dyn Reader>;
+        let reader = if source.disks.is_some() { Heated::over(reader, &self.heat) } else { reader };
+        if reader.bytes() != self.meta.bytes {
+            let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
+            return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
+        }
+        // File numbers are never used twice while a store is open, so a reader of an old file cannot meet blocks of a new
+        // one; and whoever wrote the table may have put blocks into the cache before it was opened.
+        let table = Table::open(reader, self.meta.number, Arc::clone(&source.cache))?;
+        // A sound table may still be another one, put here by a lying disk or by a restore.
+        if let Some((what, expected, found)) = self.meta.differences(table.properties()).into_iter().next() {
+            let expected = format!("{expected}, as the manifest says");
+            return Err(StorageError::corruption(table.path(), 0, what, expected, found));
+        }
+        // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
+        // other one many, both are kept, until the one on the shelf has to make room.
+        if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
+            let resident = self.resident.get_or_init(|| {
+                source.residents.fetch_add(1, Ordering::Relaxed);
+                table
+            });
+            return Ok(TableRef::Resident(resident));
+        }
+        let room = source.open_max.saturating_sub(source.residents.load(Ordering::Relaxed));
+        Ok(TableRef::Opened(source.shelf.keep(&self.slot, table, room)))
+    }
+
+    /// About how many bytes of it hold the keys in `begin..end`, by its index.
+    pub(crate) fn share_bytes(&self, begin: &[u8], end: &[u8]) -> Result<u64, StorageError> {
+        let table = self.table()?;
+        Ok(table.approximate_offset(end)?.saturating_sub(table.approximate_offset(begin)?))
+    }
+
+    /// The table's range tombstones, ready for lookup.
+    pub(crate) fn tombstones(&self, options: &TableReadOptions) -> Result<Arc<TombstoneIndex>, StorageError> {
+        Ok(Arc::clone(self.table_for(options)?.tombstone_index()))
+    }
+
+    pub(crate) fn is_open(&self) -> bool {
+        self.resident.get().is_some() || !self.slot.is_empty()
+    }
+
+    /// To be deleted when the last holder lets go.
+    pub(crate) fn retire(&self) {
+        self.obsolete.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for TableFile {
+    fn drop(&mut self) {
+        let source = &self.source;
+        source.files.fetch_sub(1, Ordering::Relaxed);
+        let resident = self.resident.take();
+        source.residents.fetch_sub(usize::from(resident.is_some()), Ordering::Relaxed);
+        let table = source.shelf.remove(&self.slot).or(resident);
+        if self.obsolete.load(Ordering::Acquire) {
+            source.graveyard.receive(self.meta.number, table);
+        }
+    }
+}
+
+/// An open table in use.
+pub(crate) enum TableRef<'a> {
+    Resident(&'a Arc<Table>),
+    /// Is never empty.
+    Held(Guard<Option<Arc<Table>>>),
+    Opened(Arc<Table>),
+}
+
+impl Deref for TableRef<'_> {
+    type Target = Arc<Table>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Table> {
+        match self {
+            TableRef::Resident(table) => table,
+            TableRef::Held(table) => table.as_ref().expect("checked when it was made"),
+            TableRef::Opened(table) => table,
+        }
+    }
+}
+
+impl InputTable for TableFile {
+    fn open(self: Arc<Self>) -> Result<Arc<Table>, StorageError> {
+        Ok(Arc::clone(&*self.table()?))
+    }
+}
+
+impl fmt::Debug for TableFile {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.meta.fmt(f)
+    }
+}
+
+/// The tables of one level.
+#[derive(Debug, Clone, Default)]
+pub(crate) struct Level {
+    pub(crate) files: Vec<Arc<TableFile>>,
+    pub(crate) bytes: u64,
+}
+
+impl Level {
+    fn new(files: Vec<Arc<TableFile>>) -> Level {
+        let bytes = files.iter().map(|f| f.meta.bytes).sum();
+        Level { files, bytes }
+    }
+
+    /// The table of a sorted level that may hold `key`.
+    #[inline]
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&Arc<TableFile>> {
+        let at = self.files.partition_point(|f| f.meta.ends_before(key));
+        self.files.get(at).filter(|f| &f.meta.span.begin[..] <= key)
+    }
+
+    /// The tables of a sorted level whose keys meet `span`.
+    pub(crate) fn overlapping(&self, span: &KeySpan) -> &[Arc<TableFile>] {
+        let from = self.files.partition_point(|f| f.meta.ends_before(&span.begin));
+        let count = self.files[from..].partition_point(|f| f.meta.span.begin < span.end);
+        &self.files[from..from + count]
+    }
+}
+
+/// One moment's tables of a keyspace.
+#[derive(Debug, Clone)]
+pub(crate) struct Version {
+    pub(crate) levels: [Level; LEVELS],
+}
+
+/// A table to add, and where.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Added {
+    pub(crate) level: usize,
+    pub(crate) meta: TableMeta,
+}
+
+/// A table to remove, and from where.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Removed {
+    pub(crate) level: usize,
+    pub(crate) number: u64,
+}
+
+impl Version {
+    /// Notes an error of reading these tables with their store, if damaged data is its cause.
+    #[cold]
+    pub(crate) fn note_damage(&self, error: &Error) {
+        if let Some((_, file)) = self.files().next() {
+            file.source.damaged.note(error);
+        }
+    }
+
+    pub(crate) fn empty() -> Version {
+        Version { levels: Default::default() }
+    }
+
+    /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
+    ///
+    /// # Errors
+    /// In words, if the edit removes what is not there or breaks an invariant; the version stands then.
+    pub(crate) fn apply(
+        &self,
+        removed: &[Removed],
+        added: &[Added],
+        source: &Arc<TableSource>,
+    ) -> Result<Version, String> {
+        let mut moved: Vec<Arc<TableFile>> = Vec::new();
+        let mut levels: [Vec<Arc<TableFile>>; LEVELS] = std::array::from_fn(|i| self.levels[i].files.clone());
+        for Removed { level, number } in removed {
+            let files = levels.get_mut(*level).ok_or_else(|| format!("there is no level {level}"))?;
+            let at = files.iter().position(|f| f.meta.number == *number);
+            let at = at.ok_or_else(|| format!("table {number} is not in level {level} and cannot be removed"))?;
+            moved.push(files.remove(at));
+        }
+        for Added { level, meta } in added {
+            let files = levels.get_mut(*level).ok_or_else(|| format!("there is no level {level}"))?;
+            let file = match moved.iter().position(|f| f.meta.number == meta.number) {
+                Some(at) => moved.swap_remove(at),
+                None => TableFile::new(meta.clone(), source),
+            };
+            files.push(file);
+        }
+        for (number, files) in levels.iter_mut().enumerate() {
+            match number {
+                0 => files.sort_by_key(|f| std::cmp::Reverse((f.meta.largest_sequence, f.meta.number))),
+                _ => files.sort_by(|a, b| a.meta.span.cmp(&b.meta.span)),
+            }
+        }
+        let version = Version { levels: levels.map(Level::new) };
+        version.check()?;
+        Ok(version)
+    }
+
+    /// The invariants of the module page; what is wrong, in words.
+    pub(crate) fn check(&self) -> Result<(), String> {
+        let mut numbers: Vec<u64> = self.files().map(|(_, f)| f.meta.number).collect();
+        numbers.sort_unstable();
+        if let Some(twice) = numbers.windows(2).find(|w| w[0] == w[1]) {
+            return Err(format!("table {} is listed twice", twice[0]));
+        }
+        for (level, file) in self.files() {
+            let meta = &file.meta;
+            if meta.span.begin >= meta.span.end {
+                return Err(format!("table {} of level {level} has its key range upside down", meta.number));
+            }
+        }
+        for (level, Level { files, .. }) in self.levels.iter().enumerate().skip(1) {
+            if let Some(w) = files.windows(2).find(|w| !w[0].meta.ends_before(&w[1].meta.span.begin)) {
+                let (a, b) = (w[0].meta.number, w[1].meta.number);
+                return Err(format!("tables {a} and {b} of level {level} overlap"));
+            }
+        }
+        Ok(())
+    }
+
+    /// All tables with their levels, shallowest first.
+    pub(crate) fn files(&self) -> impl Iterator<Item = (usize, &Arc<TableFile>)> {
+        self.levels.iter().enumerate().flat_map(|(n, level)| level.files.iter().map(move |f| (n, f)))
+    }
+
+    /// Bytes of all tables.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.levels.iter().map(|level| level.bytes).sum()
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use situ_storage::DirectoryVolume;
+
+    pub(crate) fn source() -> (tempfile::TempDir, Arc<TableSource>) {
+        let directory = tempfile::tempdir().unwrap();
+        let volume = DirectoryVolume::open(directory.path()).unwrap();
+        (directory, Arc::new(TableSource::new(Arc::new(volume), BlockCache::new(1 << 20), &Env::system(), 100)))
+    }
+
+    pub(crate) fn meta(number: u64, smallest: &str, largest: &str) -> TableMeta {
+        TableMeta {
+            number,
+            volume: 0,
+            bytes: 100,
+            smallest_sequence: number,
+            largest_sequence: number,
+            entries: 1,
+            deletions: 0,
+            range_deletions: 0,
+            raw_bytes: 90,
+            created_unix_s: 0,
+            span: KeySpan::including(smallest.as_bytes(), largest.as_bytes()),
+        }
+    }
+
+    fn added(level: usize, number: u64, smallest: &str, largest: &str) -> Added {
+        Added { level, meta: meta(number, smallest, largest) }
+    }
+
+    #[test]
+    fn an_edit_sorts_levels_and_finds_tables() {
+        let (_directory, source) = source();
+        let edit = [added(1, 3, "m", "p"), added(1, 2, "a", "c"), added(0, 9, "a", "z"), added(0, 10, "b", "x")];
+        let version = Version::empty().apply(&[], &edit, &source).unwrap();
+        let numbers = |level: usize| version.levels[level].files.iter().map(|f| f.meta.number).collect::<Vec<_>>();
+        assert_eq!(numbers(0), [10, 9]);
+        assert_eq!(numbers(1), [2, 3]);
+        let find = |key: &str| version.levels[1].find(key.as_bytes()).map(|f| f.meta.number);
+        assert_eq!([find("a"), find("c"), find("d"), find("n"), find("q")], [Some(2), Some(2), None, Some(3), None]);
+        let overlap = |begin: &str, end: &str| {
+            version.levels[1].overlapping(&KeySpan { begin: begin.into(), end: end.into() }).len()
+        };
+        assert_eq!([overlap("c", "m\0"), overlap("c", "m"), overlap("d", "l")], [2, 1, 0]);
+    }
+
+    #[test]
+    fn bad_edits_are_refused() {
+        let (_directory, source) = source();
+        let version = Version::empty().apply(&[], &[added(1, 2, "a", "c")], &source).unwrap();
+        let bad = |removed: &[Removed], edit: &[Added]| version.apply(removed, edit, &source).unwrap_err();
+        assert!(bad(&[Removed { level: 2, number: 2 }], &[]).contains("not in level 2"));
+        assert!(bad(&[], &[added(1, 3, "c", "d")]).contains("overlap"));
+        assert!(bad(&[], &[added(3, 2, "x", "y")]).contains("twice"));
+        assert!(bad(&[], &[added(9, 4, "x", "y")]).contains("no level 9"));
+        assert!(bad(&[], &[added(2, 4, "y", "x")]).contains("upside down"));
+    }
+
+    #[test]
+    fn a_removed_file_is_buried_by_its_last_holder_and_a_moved_one_is_not() {
+        let (_directory, source) = source();
+        let one = Version::empty().apply(&[], &[added(1, 2, "a", "c")], &source).unwrap();
+        let two = one.apply(&[Removed { level: 1, number: 2 }], &[added(2, 2, "a", "c")], &source).unwrap();
+        assert!(Arc::ptr_eq(&one.levels[1].files[0], &two.levels[2].files[0]));
+        two.levels[2].files[0].retire();
+        drop(two);
+        assert_eq!(source.graveyard.take(), []);
+        drop(one);
+        assert_eq!(source.graveyard.take(), [2]);
+    }
+}

@@ -1,0 +1,107 @@
+//! What a reader of a keyspace sees: memtables and a version, as one immutable value behind one atomic pointer.
+
+use crate::base::batch::Operation;
+use crate::memtable::Memtable;
+use crate::versions::version::Version;
+use situ_table::{KeyKind, Trailer};
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// "No log file yet": the memtable has never been written to.
+const NO_LOG: u64 = u64::MAX;
+
+/// A memtable and what the write path knows about it.
+pub(crate) struct Slot {
+    pub(crate) memtable: Arc<Memtable>,
+    /// The log file with the first record that went into the memtable.
+    first_log: AtomicU64,
+    /// Bytes that requests have announced, whether inserted yet or not.
+    reserved_bytes: AtomicU64,
+    /// The last sequence number handed out when the memtable was sealed; nothing above it is inside.
+    last_sequence: AtomicU64,
+}
+
+impl Slot {
+    /// An empty memtable that will grow to `memtable_bytes`.
+    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<Slot> {
+        Arc::new(Slot {
+            memtable: Memtable::new(seed, seed, memtable_bytes),
+            first_log: AtomicU64::new(NO_LOG),
+            reserved_bytes: AtomicU64::new(0),
+            last_sequence: AtomicU64::new(u64::MAX),
+        })
+    }
+
+    /// Announces bytes that will be inserted from a record in log file `log`. Called under the commit lock.
+    pub(crate) fn reserve(&self, bytes: u64, log: u64) {
+        self.reserved_bytes.fetch_add(bytes, Ordering::Relaxed);
+        if self.first_log.load(Ordering::Relaxed) == NO_LOG {
+            self.first_log.store(log, Ordering::Relaxed);
+        }
+    }
+
+    /// Puts one change into the memtable, whose room was announced.
+    pub(crate) fn insert(&self, operation: &Operation<'_>, sequence: u64) {
+        let Operation { kind, key, value, .. } = *operation;
+        match kind {
+            KeyKind::RangeDelete => self.memtable.insert_range_tombstone(key, value, sequence),
+            kind => self.memtable.insert(key, Trailer::new(sequence, kind), value),
+        }
+    }
+
+    /// How full it is: what is inside or on its way.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.reserved_bytes.load(Ordering::Relaxed).max(self.memtable.used_bytes() as u64)
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.first_log.load(Ordering::Relaxed) == NO_LOG
+    }
+
+    /// The oldest log file that holds records of this memtable.
+    pub(crate) fn first_log(&self) -> Option<u64> {
+        Some(self.first_log.load(Ordering::Relaxed)).filter(|log| *log != NO_LOG)
+    }
+
+    pub(crate) fn seal(&self, last_sequence: u64) {
+        self.last_sequence.store(last_sequence, Ordering::Release);
+    }
+
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.last_sequence.load(Ordering::Acquire)
+    }
+}
+
+impl fmt::Debug for Slot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Slot({} bytes)", self.bytes())
+    }
+}
+
+/// All that a read needs. A reader holds it as long as it reads, so nothing it needs goes away.
+#[derive(Debug, Clone)]
+pub(crate) struct View {
+    /// Takes new writes.
+    pub(crate) active: Arc<Slot>,
+    /// Full, waiting to be flushed; newest first.
+    pub(crate) sealed: Vec<Arc<Slot>>,
+    pub(crate) version: Arc<Version>,
+}
+
+impl View {
+    /// All memtables, newest first.
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+        std::iter::once(&self.active).chain(&self.sealed)
+    }
+
+    /// The oldest log file still needed for what is only in memory.
+    pub(crate) fn first_log(&self) -> Option<u64> {
+        self.slots().filter_map(|slot| slot.first_log()).min()
+    }
+
+    /// Bytes of all memtables.
+    pub(crate) fn memtable_bytes(&self) -> u64 {
+        self.slots().map(|slot| slot.memtable.allocated_bytes() as u64).sum()
+    }
+}

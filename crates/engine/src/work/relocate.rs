@@ -1,0 +1,137 @@
+//! Tables copied as they are from one disk to the other.
+//!
+//! A job like a compaction of one table: the table is claimed, its bytes are copied into a table of a new number on the
+//! other disk, one edit puts the copy in its place, and the original is deleted when its last reader lets go. Nothing is
+//! decoded: rot stays rot, found by whoever reads it. The new number is what keeps names unique over both disks; it costs
+//! the table's blocks in the cache.
+//!
+//! **Failure.** The copy is removed, the table stays where it was.
+
+use crate::Error;
+use crate::base::listener::StoreEvent;
+use crate::core::{Core, lock};
+use crate::disks::set::Disks;
+use crate::keyspace::KeyspaceCore;
+use crate::versions::open_tables::TableReader;
+use crate::versions::version::{Added, TableFile, TableMeta};
+use crate::work::compact::Claimed;
+use crate::work::picker::{Job, Span};
+use situ_storage::{Error as StorageError, FileName, Reader};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// Copied in pieces of this size.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Why a table was not copied.
+pub(crate) struct NotCopied {
+    pub(crate) error: Error,
+    /// Writing the copy failed, not reading the table or something else.
+    pub(crate) in_writing: bool,
+}
+
+impl NotCopied {
+    fn in_writing(error: StorageError) -> NotCopied {
+        NotCopied { error: error.into(), in_writing: true }
+    }
+}
+
+impl From<Error> for NotCopied {
+    fn from(error: Error) -> NotCopied {
+        NotCopied { error, in_writing: false }
+    }
+}
+
+impl From<StorageError> for NotCopied {
+    fn from(error: StorageError) -> NotCopied {
+        Error::from(error).into()
+    }
+}
+
+impl Core {
+    /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
+    /// no new files.
+    pub(crate) fn relocate(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        level: usize,
+        file: &Arc<TableFile>,
+        disk: u32,
+        reason: &str,
+    ) -> Result<bool, NotCopied> {
+        let Some(disks) = &self.source.disks else { return Ok(false) };
+        let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
+        let claimed = Claimed { core: self, keyspace, job: &job };
+        let number = self.new_number();
+        let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
+            if !is_there {
+                return Ok(false);
+            }
+            let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
+            self.install_job(keyspace, &job, vec![Added { level, meta }])?;
+            Ok(true)
+        });
+        if copied.is_err() {
+            self.source.graveyard.bury(number);
+        }
+        drop(claimed);
+        // What a failed compaction holds of the original would keep it on its disk.
+        if matches!(copied, Ok(true)) && self.forget_postponed(keyspace, &job) {
+            self.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
+        }
+        self.progress.notify();
+        self.work.notify();
+        match copied {
+            // Nobody needs the table any more.
+            Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),
+            result => result,
+        }
+    }
+
+    fn claim_table(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        level: usize,
+        file: &Arc<TableFile>,
+        reason: &str,
+    ) -> Option<Job> {
+        let _scheduling = lock(&self.scheduling);
+        let version = Arc::clone(&keyspace.view.load().version);
+        let is_there = version.levels[level].files.iter().any(|other| Arc::ptr_eq(other, file));
+        if !is_there || file.busy.load(Ordering::Acquire) || keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
+            return None;
+        }
+        // No running job writes where an idle table is: it would have claimed it.
+        let span = Span { level, keys: file.meta.span.clone() };
+        let inputs = vec![(level, vec![Arc::clone(file)])];
+        let job = Job { output_level: level, inputs, through: None, reason: reason.to_owned(), is_move: false, span };
+        job.claim(true);
+        lock(&keyspace.running).push(job.span.clone());
+        Some(job)
+    }
+
+    /// False if the disk takes no new files.
+    fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
+        let name = FileName::Table(file.meta.number);
+        let reader = TableReader::open(&self.volume, name, &self.source.descriptors)?;
+        let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes).map_err(NotCopied::in_writing)? else {
+            return Ok(false);
+        };
+        let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
+        let mut at = 0;
+        while at < file.meta.bytes {
+            if self.is_closing() {
+                return Err(Error::Closed.into());
+            }
+            let bytes = (file.meta.bytes - at).min(piece.len() as u64);
+            let piece = &mut piece[..bytes as usize];
+            reader.read_at(at, piece)?;
+            writer.append(piece).map_err(NotCopied::in_writing)?;
+            self.pacer.pace(self, bytes);
+            at += bytes;
+        }
+        writer.finish().map_err(NotCopied::in_writing)?;
+        self.stats.counters.relocation_bytes_written.add(file.meta.bytes);
+        Ok(true)
+    }
+}
