@@ -13,11 +13,12 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
 
-.PHONY: help run build test test-import cargo packages form locks fuzz simulate bench loom miri
+.PHONY: help run build test arrows test-import cargo packages form locks fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
+	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -79,6 +80,7 @@ locks: cargo
 test: packages form locks
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
+	$(MAKE) --no-print-directory arrows >/dev/null || { $(MAKE) --no-print-directory arrows; exit 1; }
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
@@ -89,6 +91,10 @@ test: packages form locks
 	  END { for (i = 1; i <= count; i++) print skipped[i]; \
 	    printf "%d passed, %d failed, %d kinds of things skipped\n", passed, failed, count }' "$$log"; \
 	rm -f "$$log"; exit $$code
+
+# `crates/arrows/rooms.txt` names the rooms from the ground up.
+arrows: cargo
+	@cargo run --quiet --locked -p situ-arrows
 
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is
 # compiled once.
