@@ -6,5 +6,7 @@ pub(crate) mod listener;
 pub(crate) mod options;
 pub(crate) mod range;
 pub(crate) mod stats;
+pub(crate) mod store_id;
+pub(crate) mod sync;
 pub(crate) mod value;
 pub(crate) mod varint;

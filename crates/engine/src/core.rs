@@ -7,11 +7,11 @@
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
-use crate::base::batch::StoreId;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::stats::Stats;
-use crate::keyspace::KeyspaceCore;
+use crate::base::store_id::StoreId;
+use crate::base::sync::{lock, panic_text, wake};
 use crate::pipeline::admission::WaitingRoom;
 use crate::pipeline::commit::Commit;
 use crate::pipeline::group_commit::Gathering;
@@ -22,7 +22,9 @@ use crate::placement::run::Placing;
 use crate::read::future::Readers;
 use crate::transaction::Transactions;
 use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
+use crate::versions::snapshot::Snapshots;
 use crate::versions::version::{Added, TableSource};
 use crate::versions::view::Slot;
 use crate::work::pacer::Pacer;
@@ -36,25 +38,8 @@ use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::Waker;
-
-/// Locks a mutex whose data stays consistent even if a holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
-
-/// Wakes whoever waits for a future, with no lock held. False if the waker panicked: the program's bug must not end a
-/// thread of the store.
-pub(crate) fn wake(waker: Waker) -> bool {
-    catch_unwind(AssertUnwindSafe(|| waker.wake())).is_ok()
-}
-
-/// What a panic says of itself.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
-}
 
 /// The keyspaces there are.
 #[derive(Default)]
@@ -104,13 +89,11 @@ pub(crate) struct Core {
     /// Something that was written since the store was opened has become a table.
     pub(crate) has_flushed_own: AtomicBool,
     pub(crate) commit: Mutex<Commit>,
-    /// All writes up to this sequence number can be seen.
-    pub(crate) visible: AtomicU64,
-    /// Notified when `visible` has advanced and somebody waits for it.
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// Notified when the visible sequence number has advanced and somebody waits for it.
     pub(crate) published: Arc<dyn Event>,
     pub(crate) registry: Mutex<Registry>,
     pub(crate) next_file: AtomicU64,
-    pub(crate) snapshots: Mutex<BTreeMap<u64, usize>>,
     manifest: Mutex<Option<Manifest>>,
     /// What was damaged when the store was opened, and made good from elsewhere.
     pub(crate) mended: Mutex<Vec<StorageError>>,
@@ -201,11 +184,10 @@ impl Core {
             first_log: log_number,
             has_flushed_own: AtomicBool::new(false),
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
-            visible: AtomicU64::new(last_sequence),
+            snapshots: Snapshots::new(last_sequence),
             published: event(),
             registry: Mutex::new(registry),
             next_file: AtomicU64::new(next_file),
-            snapshots: Mutex::default(),
             manifest: Mutex::new(manifest),
             mended: Mutex::default(),
             lossy_repair,
@@ -417,11 +399,6 @@ impl Core {
         lock(&self.registry).by_id.values().cloned().collect()
     }
 
-    /// The sequence numbers of live snapshots, ascending.
-    pub(crate) fn snapshot_sequences(&self) -> Vec<u64> {
-        lock(&self.snapshots).keys().copied().collect()
-    }
-
     /// Waits for the manifest. Whoever has it is the only one that changes versions.
     pub(crate) fn take_manifest(&self) -> Result<ManifestBaton<'_>> {
         loop {
@@ -503,7 +480,7 @@ impl Core {
         let registry = lock(&self.registry);
         let mut edit = Edit {
             next_file: Some(self.next_file.load(Ordering::Relaxed)),
-            last_sequence: Some(self.visible.load(Ordering::Acquire)),
+            last_sequence: Some(self.snapshots.visible()),
             next_keyspace: Some(registry.next_id),
             lossy_repair: self.lossy_repair,
             fast_disk: self.had_fast_disk || self.source.disks.is_some(),
@@ -566,7 +543,7 @@ impl Core {
         };
         // The views keep their tables from being deleted until they have been looked for.
         let views: Vec<_> = self.keyspaces().into_iter().map(|k| (k.view.load_full(), k)).collect();
-        let visible = self.visible.load(Ordering::Acquire);
+        let visible = self.snapshots.visible();
         let lengths: HashMap<FileName, u64> = self.volume.list()?.iter().map(|f| (f.name, f.bytes)).collect();
         let next_file = self.next_file.load(Ordering::Relaxed);
         for (view, keyspace) in &views {
@@ -675,7 +652,7 @@ impl ManifestBaton<'_> {
             settled.into_iter().for_each(|number| core.source.graveyard.bury(number));
         }
         edit.next_file = Some(core.next_file.load(Ordering::Relaxed));
-        edit.last_sequence = Some(core.visible.load(Ordering::Acquire));
+        edit.last_sequence = Some(core.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
             if error.is_no_space() {

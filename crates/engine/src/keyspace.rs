@@ -1,94 +1,27 @@
 //! Keyspaces: separately tuned ordered maps that share a store's log, cache and sequence numbers.
 
-use crate::base::batch::{StoreId, Target, WriteBatch};
-use crate::base::options::{Durability, KeyspaceOptions, ReadOptions, SizeOptions};
+use crate::base::batch::{Target, WriteBatch};
+use crate::base::options::{Durability, SizeOptions};
 use crate::base::stats::sampled;
+use crate::base::store_id::StoreId;
+use crate::base::sync::lock;
 use crate::base::value::Value;
-use crate::core::{Core, lock};
+use crate::core::Core;
 use crate::disks::set::FAST;
 use crate::pipeline::commit::Level0;
 use crate::read::cursor::{Cursor, RankedTombstones};
 use crate::read::future::WriteFuture;
 use crate::read::get::Lookup;
 use crate::read::merge::{LevelCursor, Source};
-use crate::versions::version::Version;
-use crate::versions::view::{Slot, View};
-use crate::work::picker::Span;
-use crate::work::postpone::Postponed;
+use crate::read::options::ReadOptions;
+use crate::read::options::table_read_options;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::view::View;
 use crate::{Error, Result};
-use arc_swap::ArcSwap;
-use situ_table::{Reach, ReadOptions as TableReadOptions};
+use situ_table::ReadOptions as TableReadOptions;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
-
-/// A keyspace's state, shared by its handles and the store's threads.
-pub(crate) struct KeyspaceCore {
-    pub(crate) id: u32,
-    pub(crate) name: String,
-    pub(crate) options: KeyspaceOptions,
-    pub(crate) view: ArcSwap<View>,
-    /// Log files below this number hold nothing that is not in tables, as the manifest has it.
-    pub(crate) log_number: AtomicU64,
-    pub(crate) dropped: AtomicBool,
-    /// Writers wait for room, and the listener was told.
-    pub(crate) stopped: AtomicBool,
-    /// What running compactions write.
-    pub(crate) running: Mutex<Vec<Span>>,
-    /// Compactions that have failed and not succeeded since.
-    pub(crate) postponed: Mutex<Vec<Postponed>>,
-    /// Manual compactions that wait for the running ones to end, while no others are begun.
-    pub(crate) compactions_paused: AtomicU64,
-    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
-    pub(crate) owes_level0: AtomicBool,
-}
-
-impl KeyspaceCore {
-    pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
-        let options = options.bounded();
-        let active = Slot::new(u64::from(id), options.memtable_bytes);
-        let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
-        Arc::new(KeyspaceCore {
-            id,
-            name,
-            options,
-            view: ArcSwap::from_pointee(view),
-            log_number: AtomicU64::new(log),
-            dropped: AtomicBool::new(false),
-            stopped: AtomicBool::new(false),
-            running: Mutex::new(Vec::new()),
-            postponed: Mutex::new(Vec::new()),
-            compactions_paused: AtomicU64::new(0),
-            owes_level0: AtomicBool::new(false),
-        })
-    }
-}
-
-impl KeyspaceCore {
-    /// Whether there may be one more memtable, where there may be as many as [`Core::memtables_max`] says.
-    pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
-        view.sealed.len() + 1 < memtables_max
-    }
-
-    /// Whether level 0 may have one more table than will come of what is sealed.
-    pub(crate) fn has_level0(&self, view: &View) -> bool {
-        view.version.levels[0].files.len() + view.sealed.len() < self.options.level0_tables_max
-    }
-
-    /// Whether a full memtable could be sealed.
-    pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
-        let view = self.view.load();
-        self.has_memtable(&view, memtables_max) && self.has_level0(&view)
-    }
-}
-
-pub(crate) fn table_read_options(options: &ReadOptions) -> TableReadOptions {
-    TableReadOptions {
-        fill_cache: !options.bypass_cache,
-        reach: if options.memory_only { Reach::Cache } else { Reach::Disk },
-        ..TableReadOptions::default()
-    }
-}
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 /// What an iterator merges, newest first, and the range tombstones in it.
 fn iterator_sources(view: &View, options: TableReadOptions) -> Result<(Vec<Source>, Vec<RankedTombstones>)> {
@@ -131,7 +64,42 @@ pub struct Keyspace {
     pub(crate) inner: Arc<KeyspaceCore>,
 }
 
+impl WriteBatch {
+    /// Sets `key` to `value` in `keyspace`.
+    ///
+    /// # Errors
+    /// As [`put`](WriteBatch::put); [`Error::Invalid`] if the batch holds changes for keyspaces of another store.
+    pub fn put_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.push_put(keyspace.target(), key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key` from `keyspace`; no error if it does not exist.
+    ///
+    /// # Errors
+    /// As [`put_in`](WriteBatch::put_in).
+    pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
+        self.push_delete(keyspace.target(), key.as_ref())
+    }
+
+    /// Removes all keys in `begin..end` from `keyspace`, as [`delete_range`](WriteBatch::delete_range) does.
+    ///
+    /// # Errors
+    /// As [`put_in`](WriteBatch::put_in), for both keys; `begin` may be empty.
+    pub fn delete_range_in(
+        &mut self,
+        keyspace: &Keyspace,
+        begin: impl AsRef<[u8]>,
+        end: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        self.push_delete_range(keyspace.target(), begin.as_ref(), end.as_ref())
+    }
+}
+
 impl Keyspace {
+    pub(crate) fn target(&self) -> Target {
+        Target::of(self.store_id(), self.id())
+    }
+
     /// The keyspace's name.
     pub fn name(&self) -> &str {
         &self.inner.name
@@ -159,8 +127,8 @@ impl Keyspace {
         self.check()?;
         let view = self.inner.view.load();
         let sequence = match &options.snapshot {
-            None => self.core.visible.load(Ordering::Acquire),
-            Some(snapshot) if snapshot.belongs_to(&self.core) => snapshot.sequence(),
+            None => self.core.snapshots.visible(),
+            Some(snapshot) if snapshot.belongs_to(&self.core.snapshots) => snapshot.sequence(),
             Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
         };
         Ok((view, sequence))
@@ -170,7 +138,7 @@ impl Keyspace {
     fn put_of(&self, key: &[u8], value: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
-        batch.push_put(Target::of(self), key, value)?;
+        batch.push_put(self.target(), key, value)?;
         Ok(batch)
     }
 
@@ -178,7 +146,7 @@ impl Keyspace {
     fn delete_of(&self, key: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
-        batch.push_delete(Target::of(self), key)?;
+        batch.push_delete(self.target(), key)?;
         Ok(batch)
     }
 
@@ -186,7 +154,7 @@ impl Keyspace {
     fn delete_range_of(&self, begin: &[u8], end: &[u8]) -> Result<WriteBatch> {
         self.check()?;
         let mut batch = WriteBatch::new();
-        batch.push_delete_range(Target::of(self), begin, end)?;
+        batch.push_delete_range(self.target(), begin, end)?;
         Ok(batch)
     }
 

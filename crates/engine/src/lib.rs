@@ -30,7 +30,6 @@ mod opening;
 mod pipeline;
 mod placement;
 mod read;
-mod snapshot;
 mod store;
 mod transaction;
 mod versions;
@@ -42,8 +41,7 @@ pub use base::listener::{Listener, StoreEvent};
 #[doc(hidden)]
 pub use base::options::Ablation;
 pub use base::options::{
-    BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, ReadOptions, SizeOptions,
-    VALUE_BYTES_MAX,
+    BATCH_BYTES_MAX, Durability, KEY_BYTES_MAX, KeyspaceOptions, LEVELS, Options, SizeOptions, VALUE_BYTES_MAX,
 };
 pub use base::range::KeyRange;
 pub use base::stats::{LatencySummary, Statistics};
@@ -51,22 +49,25 @@ pub use base::value::{Key, Value};
 pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
-pub use check::verify::{DAMAGES_MAX, Damage, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
+pub use check::verify::{DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
 pub use disk_use::DiskUse;
+pub use disks::decision::PlacementDecision;
 pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use opening::membership::files_of;
 pub use pipeline::outstanding::ReadyFuture;
 pub use placement::rules::PlacementRule;
-pub use placement::run::{PlacementDecision, PlacementProperties};
+pub use placement::run::PlacementProperties;
 pub use read::async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use read::cursor::Cursor;
 pub use read::future::{ReadFuture, WriteFuture};
 pub use read::iter::Iter;
+pub use read::options::ReadOptions;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
-pub use snapshot::Snapshot;
 pub use store::{Store, StoreBuilder, StoreProperties};
 pub use transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
     TransactionIter, TransactionKind, TransactionOptions,
 };
+pub use versions::damage::Damage;
+pub use versions::snapshot::Snapshot;

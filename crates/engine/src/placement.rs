@@ -1,6 +1,5 @@
 //! Which disk a table goes to: the rules, and their application while the store runs.
 
-pub(crate) mod heat;
 pub(crate) mod promotion;
 pub(crate) mod rules;
 pub(crate) mod run;

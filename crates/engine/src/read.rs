@@ -6,3 +6,4 @@ pub(crate) mod future;
 pub(crate) mod get;
 pub(crate) mod iter;
 pub(crate) mod merge;
+pub(crate) mod options;

@@ -3,21 +3,24 @@
 mod default_keyspace;
 
 use crate::base::batch::WriteBatch;
+use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::base::stats::Statistics;
-use crate::check::verify::Damage;
-use crate::core::{Core, lock};
-use crate::keyspace::{Keyspace, KeyspaceCore};
+use crate::base::sync::lock;
+use crate::core::Core;
+use crate::keyspace::Keyspace;
 use crate::opening::closing::Open;
 use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
-use crate::opening::open::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID, KeyspaceChoices, check_name, open};
+use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::commit::Level0;
 use crate::pipeline::outstanding::ReadyFuture;
 use crate::placement::run::PlacementProperties;
 use crate::read::future::WriteFuture;
-use crate::snapshot::Snapshot;
 use crate::transaction::{Transaction, TransactionOptions};
+use crate::versions::damage::Damage;
 use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::snapshot::Snapshot;
 use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
@@ -514,7 +517,7 @@ impl Store {
     /// The store is closed.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().check_open()?;
-        Ok(Snapshot::take(self.core()))
+        Ok(Snapshot::take(&self.core().snapshots))
     }
 
     /// Makes every write acknowledged so far durable.
@@ -598,8 +601,8 @@ impl Store {
             log_bytes: log.file_bytes,
             log_pages_written: log.pages_written,
             log_syncs: log.syncs + log.durable_writes,
-            last_sequence: core.visible.load(Ordering::Acquire),
-            snapshots: lock(&core.snapshots).values().sum(),
+            last_sequence: core.snapshots.visible(),
+            snapshots: core.snapshots.count(),
             transactions: core.transactions.live(),
             locks: core.transactions.locks.count(),
             write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),

@@ -53,14 +53,16 @@ use self::held::{HeldLocks, Pending, Wanted, keyspace_name};
 use self::locks::{LockTable, Row};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
-use crate::base::batch::{StoreId, WriteBatch, check_key, check_value};
-use crate::base::options::{Durability, ReadOptions};
+use crate::base::batch::{WriteBatch, check_key, check_value};
+use crate::base::options::Durability;
+use crate::base::store_id::StoreId;
 use crate::base::value::Value;
 use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::pipeline::commit::Write;
 use crate::read::future::{ReadFuture, WriteFuture};
-use crate::snapshot::Snapshot;
+use crate::read::options::ReadOptions;
+use crate::versions::snapshot::Snapshot;
 use crate::{Error, Result};
 use situ_device::{Env, Event};
 use situ_table::SequenceNumber;
@@ -204,7 +206,8 @@ impl Transaction {
     /// What it sees under [`Isolation::Snapshot`]: the state at its first operation, or now if this is the first. `None`
     /// under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
-        (self.options.isolation == Isolation::Snapshot).then(|| self.moment.get_or_init(|| Snapshot::take(&self.core)))
+        (self.options.isolation == Isolation::Snapshot)
+            .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.snapshots)))
     }
 
     /// Whether there is nothing to commit.
@@ -523,7 +526,7 @@ impl Transaction {
         };
         let since = match self.snapshot().map(Snapshot::sequence) {
             Some(since) => {
-                let visible = self.core.visible.load(Ordering::Acquire);
+                let visible = self.core.snapshots.visible();
                 let view = keyspace.inner.view.load();
                 if self.is_pessimistic()
                     && since < visible
@@ -544,7 +547,7 @@ impl Transaction {
     }
 
     fn keyspace(&self, id: u32) -> Result<Keyspace> {
-        let found = crate::core::lock(&self.core.registry).by_id.get(&id).cloned();
+        let found = crate::base::sync::lock(&self.core.registry).by_id.get(&id).cloned();
         let inner = found.ok_or_else(|| Error::KeyspaceDropped { name: format!("number {id}") })?;
         Ok(Keyspace { core: Arc::clone(&self.core), inner })
     }
@@ -672,7 +675,7 @@ impl Transaction {
 fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
     core.stats.counters.transactions_committed.add(1);
     let checked_to = write.commitment.as_ref().map(|commitment| commitment.checked_to());
-    checked_to.unwrap_or_else(|| core.visible.load(Ordering::Acquire))
+    checked_to.unwrap_or_else(|| core.snapshots.visible())
 }
 
 fn no_savepoint() -> Error {

@@ -2,7 +2,11 @@
 
 pub(crate) mod damage;
 pub(crate) mod edit;
+pub(crate) mod heat;
+pub(crate) mod keyspace;
 pub(crate) mod manifest;
 pub(crate) mod open_tables;
+pub(crate) mod running;
+pub(crate) mod snapshot;
 pub(crate) mod version;
 pub(crate) mod view;

@@ -1,26 +1,12 @@
 //! Write batches: several changes that happen together or not at all. The encoding is the log record of
 //! `docs/formats/batch.md`.
 
+use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::{BATCH_BYTES_MAX, KEY_BYTES_MAX, VALUE_BYTES_MAX};
+use crate::base::store_id::StoreId;
 use crate::base::varint::{Decoder, put_bytes, put_varint};
-use crate::keyspace::Keyspace;
-use crate::opening::open::DEFAULT_KEYSPACE_ID;
 use crate::{Error, Result};
 use situ_table::{KeyKind, SequenceNumber};
-use std::num::NonZeroU64;
-use std::sync::atomic::{AtomicU64, Ordering};
-
-/// One opening of a store, among all of this process.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct StoreId(NonZeroU64);
-
-impl StoreId {
-    /// One that no other store has had.
-    pub(crate) fn new() -> StoreId {
-        static BEFORE: AtomicU64 = AtomicU64::new(0);
-        StoreId(NonZeroU64::MIN.saturating_add(BEFORE.fetch_add(1, Ordering::Relaxed)))
-    }
-}
 
 /// Bytes of a record before its operations: first sequence number and count.
 pub(crate) const RECORD_HEADER_BYTES: usize = 12;
@@ -40,8 +26,8 @@ pub(crate) struct Target {
 impl Target {
     pub(crate) const DEFAULT: Target = Target { store: None, keyspace: DEFAULT_KEYSPACE_ID };
 
-    pub(crate) fn of(keyspace: &Keyspace) -> Target {
-        Target { store: Some(keyspace.store_id()), keyspace: keyspace.id() }
+    pub(crate) fn of(store: StoreId, keyspace: u32) -> Target {
+        Target { store: Some(store), keyspace }
     }
 }
 
@@ -119,28 +105,12 @@ impl WriteBatch {
         self.push_put(Target::DEFAULT, key.as_ref(), value.as_ref())
     }
 
-    /// Sets `key` to `value` in `keyspace`.
-    ///
-    /// # Errors
-    /// As [`put`](WriteBatch::put); [`Error::Invalid`] if the batch holds changes for keyspaces of another store.
-    pub fn put_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
-        self.push_put(Target::of(keyspace), key.as_ref(), value.as_ref())
-    }
-
     /// Removes `key` from the keyspace `default`; no error if it does not exist.
     ///
     /// # Errors
     /// As [`put`](WriteBatch::put).
     pub fn delete(&mut self, key: impl AsRef<[u8]>) -> Result<()> {
         self.push_delete(Target::DEFAULT, key.as_ref())
-    }
-
-    /// Removes `key` from `keyspace`; no error if it does not exist.
-    ///
-    /// # Errors
-    /// As [`put_in`](WriteBatch::put_in).
-    pub fn delete_in(&mut self, keyspace: &Keyspace, key: impl AsRef<[u8]>) -> Result<()> {
-        self.push_delete(Target::of(keyspace), key.as_ref())
     }
 
     /// Removes all keys in `begin..end` from the keyspace `default`. Costs the same however many there are. An empty range is
@@ -150,19 +120,6 @@ impl WriteBatch {
     /// As [`put`](WriteBatch::put), for both keys; `begin` may be empty.
     pub fn delete_range(&mut self, begin: impl AsRef<[u8]>, end: impl AsRef<[u8]>) -> Result<()> {
         self.push_delete_range(Target::DEFAULT, begin.as_ref(), end.as_ref())
-    }
-
-    /// Removes all keys in `begin..end` from `keyspace`, as [`delete_range`](WriteBatch::delete_range) does.
-    ///
-    /// # Errors
-    /// As [`put_in`](WriteBatch::put_in), for both keys; `begin` may be empty.
-    pub fn delete_range_in(
-        &mut self,
-        keyspace: &Keyspace,
-        begin: impl AsRef<[u8]>,
-        end: impl AsRef<[u8]>,
-    ) -> Result<()> {
-        self.push_delete_range(Target::of(keyspace), begin.as_ref(), end.as_ref())
     }
 
     /// How many changes.

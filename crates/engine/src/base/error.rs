@@ -1,6 +1,7 @@
 //! What a store can answer instead of doing what was asked.
 
 use situ_storage as storage;
+use situ_storage::Error as StorageError;
 use std::fmt;
 
 /// A result of the engine.
@@ -211,5 +212,19 @@ impl std::error::Error for Error {
             Error::Level0Full { cause, .. } => Some(&**cause),
             _ => None,
         }
+    }
+}
+
+/// A file that is replaced, such as CURRENT, could not be put in force.
+#[derive(Debug)]
+pub(crate) struct Unfinished {
+    pub(crate) error: StorageError,
+    /// Nobody knows which of the two files is in force after a crash; otherwise the old one is.
+    pub(crate) in_doubt: bool,
+}
+
+impl From<Unfinished> for Error {
+    fn from(unfinished: Unfinished) -> Error {
+        unfinished.error.into()
     }
 }

@@ -19,6 +19,10 @@ pub const BATCH_BYTES_MAX: usize = 1 << 30;
 /// How many levels a keyspace has.
 pub const LEVELS: usize = 7;
 
+/// The keyspace that every store has.
+pub(crate) const DEFAULT_KEYSPACE: &str = "default";
+pub(crate) const DEFAULT_KEYSPACE_ID: u32 = 0;
+
 /// When a write is acknowledged.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum Durability {
@@ -363,52 +367,6 @@ impl KeyspaceOptions {
     }
 }
 
-/// How to read.
-#[derive(Debug, Clone, Default)]
-pub struct ReadOptions {
-    /// Read as of this snapshot; the newest state otherwise.
-    pub snapshot: Option<crate::Snapshot>,
-    /// Do not put blocks that had to be read into the cache (for one-off scans). Default: false.
-    pub bypass_cache: bool,
-    /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
-    /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
-    pub memory_only: bool,
-    /// An iterator ends before the first key below this one.
-    pub lower_bound: Option<Vec<u8>>,
-    /// An iterator ends before this key.
-    pub upper_bound: Option<Vec<u8>>,
-}
-
-setters!(ReadOptions {
-    snapshot: crate::Snapshot => Some(snapshot),
-    bypass_cache: bool,
-    memory_only: bool,
-    lower_bound: impl Into<Vec<u8>> => Some(lower_bound.into()),
-    upper_bound: impl Into<Vec<u8>> => Some(upper_bound.into()),
-});
-
-impl ReadOptions {
-    /// Bounds an iterator to the keys that begin with `prefix`.
-    #[must_use]
-    pub fn prefix(mut self, prefix: impl AsRef<[u8]>) -> ReadOptions {
-        self.upper_bound = prefix_end(prefix.as_ref());
-        self.lower_bound = Some(prefix.as_ref().to_vec());
-        self
-    }
-
-    /// Bounds an iterator to `lower..upper`.
-    #[must_use]
-    pub fn range(self, lower: impl AsRef<[u8]>, upper: impl AsRef<[u8]>) -> ReadOptions {
-        self.lower_bound(lower.as_ref()).upper_bound(upper.as_ref())
-    }
-
-    /// Reads as of `snapshot`.
-    #[must_use]
-    pub fn at(self, snapshot: &crate::Snapshot) -> ReadOptions {
-        self.snapshot(snapshot.clone())
-    }
-}
-
 /// What an approximate size counts.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[non_exhaustive]
@@ -425,14 +383,6 @@ impl Default for SizeOptions {
     fn default() -> SizeOptions {
         SizeOptions { include_memtables: false, include_tables: true }
     }
-}
-
-/// The first key behind all keys that begin with `prefix`; `None` if there is none (the prefix is all 0xff).
-pub(crate) fn prefix_end(prefix: &[u8]) -> Option<Vec<u8>> {
-    let last = prefix.iter().rposition(|byte| *byte != 0xff)?;
-    let mut end = prefix[..=last].to_vec();
-    end[last] += 1;
-    Some(end)
 }
 
 #[cfg(test)]
@@ -500,20 +450,8 @@ mod tests {
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
-        let ReadOptions { snapshot: _, bypass_cache, memory_only, lower_bound, upper_bound } =
-            ReadOptions::default().bypass_cache(true).memory_only(true).lower_bound("a").upper_bound(b"b");
-        assert_eq!((bypass_cache, memory_only), (true, true));
-        assert_eq!((lower_bound, upper_bound), (Some(b"a".to_vec()), Some(b"b".to_vec())));
         let SizeOptions { include_memtables, include_tables } =
             SizeOptions::default().include_memtables(true).include_tables(false);
         assert_eq!((include_memtables, include_tables), (true, false));
-    }
-
-    #[test]
-    fn a_prefix_ends_before_its_successor() {
-        assert_eq!(prefix_end(b"ab"), Some(b"ac".to_vec()));
-        assert_eq!(prefix_end(b"a\xff\xff"), Some(b"b".to_vec()));
-        assert_eq!(prefix_end(b"\xff"), None);
-        assert_eq!(prefix_end(b""), None);
     }
 }

@@ -20,27 +20,27 @@
 //! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
 
 use crate::base::batch::Record;
-use crate::base::options::{ReadOptions, open_tables_max};
-use crate::keyspace::table_read_options;
+use crate::base::options::DEFAULT_KEYSPACE_ID;
+use crate::base::options::open_tables_max;
 use crate::opening::membership::{Access, Given, given, join};
-use crate::opening::open::{DEFAULT_KEYSPACE_ID, IDENTITY, KeyspaceState, State, needed_logs};
+use crate::opening::open::{IDENTITY, KeyspaceState, State, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
+use crate::read::options::ReadOptions;
+use crate::read::options::table_read_options;
+use crate::versions::damage::{Damage, damage_of, is_known};
 use crate::versions::manifest;
 use crate::versions::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};
 use situ_device::Env;
 use situ_log::{RecoveryMode, Tail, recover};
-use situ_storage::{Corruption, DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
+use situ_storage::{DirectoryVolume, Error as StorageError, FileMeta, FileName, Volume};
 use situ_table::{Cursor, Table, salvage};
 use std::collections::{HashMap, HashSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-
-/// One damaged place: file, offset, what it is, what was expected and what was found.
-pub type Damage = Corruption;
 
 /// More damages than this are counted, but not kept.
 pub const DAMAGES_MAX: usize = 10_000;
@@ -209,25 +209,6 @@ struct Verifier<'a> {
     /// A file that the caller has no right to read. It may be sound.
     refused: Option<StorageError>,
     progress: &'a mut dyn FnMut(VerifyProgress),
-}
-
-/// Any failure as a damage: what cannot be read is as bad as what is wrong.
-pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
-    match error {
-        StorageError::Corruption(corruption) => *corruption,
-        other => Damage {
-            file: file.to_owned(),
-            offset: 0,
-            what: "file".to_owned(),
-            expected: "readable bytes".to_owned(),
-            found: other.to_string(),
-        },
-    }
-}
-
-/// Whether a damage of the same place has been told; two steps may find it.
-pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
-    damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
 }
 
 /// The file for people. No program depends on it, and rot in it is a sign of a failing disk all the same.

@@ -5,8 +5,8 @@
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
+use crate::disks::decision::PlacementDecision;
 use crate::disks::path_text::LINE_ENDS;
-use crate::placement::run::PlacementDecision;
 use crate::{Error, Result};
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::fmt;

@@ -7,7 +7,7 @@
 //!
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
-use crate::core::lock;
+use crate::base::sync::lock;
 use situ_device::{Buffer, Clock, Env, Event};
 use situ_storage::{Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

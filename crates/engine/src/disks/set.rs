@@ -28,12 +28,12 @@
 //! **Failure.** Errors are the volumes' own, those of log files on the fast disk with a word about which disk it was: the
 //! store takes no writes from then on, and people have to know which disk to look at.
 
-use crate::core::lock;
+use crate::base::error::Unfinished;
+use crate::base::sync::lock;
+use crate::disks::decision::PlacementDecision;
 use crate::disks::locks::Locks;
 use crate::disks::members::{Fast, Home};
 use crate::disks::meter::{Meter, Metered};
-use crate::placement::run::PlacementDecision;
-use crate::versions::manifest::Unfinished;
 use situ_device::{Buffer, Env, Event};
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::HashSet;

@@ -16,28 +16,18 @@
 //! **Failure.** What can be made durable is, whatever has failed before. If no thread can be had for closing, the directory
 //! stays locked until the process ends: the store's threads may still be at work in it.
 
-use crate::base::batch::StoreId;
-use crate::core::{Core, lock};
+use crate::base::store_id::is_own_thread;
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::locks::Locks;
 use crate::work::background::Background;
 use crate::{Error, Result};
 use situ_storage::Volume;
-use std::cell::Cell;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long closing goes on telling a raw disk of free room; a part that is begun is ended.
 const TIDYING_MAX: Duration = Duration::from_secs(1);
-
-thread_local! {
-    /// The store that this thread belongs to.
-    static MINE: Cell<Option<StoreId>> = const { Cell::new(None) };
-}
-
-/// Marks the calling thread as one of a store's own.
-pub(crate) fn belong_to(store: StoreId) {
-    MINE.set(Some(store));
-}
 
 /// A store that is open: what ends with it.
 pub(crate) struct Open {
@@ -53,7 +43,7 @@ impl Open {
     }
 
     fn is_closed_by_itself(&self) -> bool {
-        MINE.get() == Some(self.core.id)
+        is_own_thread(self.core.id)
     }
 
     /// See [`Store::close`](crate::Store::close).

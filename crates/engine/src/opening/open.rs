@@ -11,14 +11,15 @@
 //!
 //! Read-only: nothing is locked or written, orphans stay, and what was replayed stays in memory.
 
+use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::core::{Core, Parts, Registry};
 use crate::disks::locks::Locks;
 use crate::disks::set::FAST;
-use crate::keyspace::KeyspaceCore;
 use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
 use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
 use crate::versions::version::{Added, TableSource, Version};
 use crate::{Error, Result};
@@ -29,9 +30,6 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-/// The keyspace that every store has.
-pub(crate) const DEFAULT_KEYSPACE: &str = "default";
-pub(crate) const DEFAULT_KEYSPACE_ID: u32 = 0;
 pub(crate) const IDENTITY: &str =
     "This directory is a Situ store. Do not change its files by hand; see `situ inspect`.\n";
 const KEYSPACE_NAME_BYTES_MAX: usize = 255;
@@ -420,7 +418,7 @@ impl Ground<'_> {
     fn read_only(self) -> Result<Arc<Core>> {
         let core = Arc::new(Core::new(self.parts(self.registry())));
         let replayed = self.replay(&core, Keep::All)?;
-        core.visible.store(replayed.last_sequence, Ordering::Release);
+        core.snapshots.advance(replayed.last_sequence);
         Ok(core)
     }
 
@@ -434,7 +432,7 @@ impl Ground<'_> {
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
-        let registry = std::mem::take(&mut *crate::core::lock(&scratch.registry));
+        let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.registry));
         let log_number = scratch.new_number();
         let file_bytes = log_file_bytes(&registry);
         // One spare: more would be room that is nearly always unused.

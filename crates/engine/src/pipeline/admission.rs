@@ -34,10 +34,11 @@
 //! up all that wait behind it.
 
 use crate::base::options::Durability;
-use crate::core::{Core, lock, wake};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::{lock, wake};
+use crate::core::Core;
 use crate::pipeline::commit::{Caller, Obstacle, Request, Write};
 use crate::pipeline::outstanding::Outstanding;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::work::flush::Releasing;
 use crate::{Error, Result};
 use situ_device::Event;

@@ -33,9 +33,10 @@ pub(crate) use self::seal::Level0;
 use crate::base::batch::{Operation, Touched, WriteBatch};
 use crate::base::options::Durability;
 use crate::base::stats::sampled;
-use crate::core::{Core, lock};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::transaction::{CheckFailed, Checks, Commitment, Unchecked};
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::Slot;
 use crate::{Error, Result};
 use situ_log::{AppendError, Log, Lsn};
@@ -527,7 +528,7 @@ impl Core {
                 let _ = request.error.set(error.clone());
                 request.stage.store(FAILED, Ordering::Release);
             } else {
-                self.visible.store(request.last(), Ordering::Release);
+                self.snapshots.advance(request.last());
                 request.stage.store(PUBLISHED, Ordering::Release);
                 commit.checks.published(&request, &mut done.dropped);
                 let counters = &self.stats.counters;
@@ -565,7 +566,7 @@ impl Core {
     pub(crate) fn wait_visible(&self, sequence: u64) -> Result<()> {
         loop {
             let seen = self.published.generation();
-            if self.visible.load(Ordering::Acquire) >= sequence {
+            if self.snapshots.visible() >= sequence {
                 return Ok(());
             }
             if let Some(error) = self.failure() {

@@ -11,7 +11,8 @@
 //!
 //! **Bounded.** A waiter that is dropped takes its waker with it.
 
-use crate::core::{Core, lock, wake};
+use crate::base::sync::{lock, wake};
+use crate::core::Core;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;

@@ -20,10 +20,11 @@
 //! with no lock held; one atomic load otherwise.
 
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::set::FAST;
-use crate::keyspace::KeyspaceCore;
 use crate::pipeline::commit::Obstacle;
+use crate::versions::keyspace::KeyspaceCore;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

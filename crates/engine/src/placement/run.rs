@@ -13,18 +13,19 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::options::{LEVELS, Options};
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
+use crate::disks::decision::PlacementDecision;
 use crate::disks::meter::Totals;
 use crate::disks::set::{CAPACITY, Disks, FAST};
-use crate::keyspace::KeyspaceCore;
 use crate::placement::promotion::run::Promoting;
 use crate::placement::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
+use crate::versions::keyspace::KeyspaceCore;
 use crate::work::flush::Host;
 use crate::{Error, Result};
 use situ_device::Event;
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -37,38 +38,6 @@ const TROUBLES_MAX: usize = 32;
 const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// A sample over more time than this says nothing.
 const SAMPLE_MAX: Duration = Duration::from_secs(10);
-
-/// A decision of placement: which levels' new tables go to the fast disk from then on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct PlacementDecision {
-    /// When, in seconds since 1970.
-    pub unix_s: u64,
-    /// New tables of levels below this one went to the fast disk before.
-    pub before: usize,
-    /// And do from then on.
-    pub after: usize,
-    /// Why.
-    pub reason: String,
-}
-
-impl fmt::Display for PlacementDecision {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let PlacementDecision { unix_s, before, after, reason } = self;
-        write!(f, "{unix_s} {before} {after} {reason}")
-    }
-}
-
-impl PlacementDecision {
-    /// What [`Display`](fmt::Display) writes.
-    pub(crate) fn parse(text: &str) -> Option<PlacementDecision> {
-        let mut parts = text.splitn(4, ' ');
-        let unix_s = parts.next()?.parse().ok()?;
-        let before = parts.next()?.parse().ok()?;
-        let after = parts.next()?.parse().ok()?;
-        Some(PlacementDecision { unix_s, before, after, reason: parts.next()?.to_owned() })
-    }
-}
 
 /// How a store with two disks uses the fast one. Sizes in bytes.
 #[derive(Debug, Clone)]

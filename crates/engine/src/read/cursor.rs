@@ -11,9 +11,9 @@
 //! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
 //! returned key, whose key and value were copied.
 
-use crate::base::options::ReadOptions;
 use crate::read::get::unexpected_kind;
 use crate::read::merge::{MergeCursor, Source};
+use crate::read::options::ReadOptions;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_table::range_del::TombstoneIndex;

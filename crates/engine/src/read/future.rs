@@ -1,10 +1,11 @@
 //! Futures of asynchronous calls. They belong to no runtime: they keep the waker they are polled with, and whichever
 //! thread of the store finishes the work wakes it.
 
-use crate::base::batch::StoreId;
 use crate::base::options::Durability;
+use crate::base::store_id::StoreId;
+use crate::base::sync::{lock, panic_text, wake};
 use crate::base::value::Value;
-use crate::core::{Core, lock, panic_text, wake};
+use crate::core::Core;
 use crate::pipeline::admission::Admission;
 use crate::pipeline::commit::{Request, Write};
 use crate::{Error, Result};
@@ -232,7 +233,7 @@ impl Readers {
     fn start_thread(&self, env: &Env) {
         let (store, state, event) = (self.store, Arc::clone(&self.state), Arc::clone(&self.event));
         let job = Box::new(move || {
-            crate::opening::closing::belong_to(store);
+            crate::base::store_id::belong_to(store);
             serve(&state, &*event);
         });
         match env.executor.spawn("situ-read", job) {

@@ -13,11 +13,12 @@
 //! beginning*: nearly every iterator goes one way, and a cursor holds blocks.
 
 use crate::Result;
-use crate::base::options::ReadOptions;
 use crate::base::range::KeyRange;
 use crate::base::value::{Key, Value};
-use crate::keyspace::{Keyspace, table_read_options};
+use crate::keyspace::Keyspace;
 use crate::read::cursor::Cursor;
+use crate::read::options::ReadOptions;
+use crate::read::options::table_read_options;
 use crate::versions::view::View;
 use std::fmt;
 use std::iter::FusedIterator;

@@ -3,7 +3,7 @@
 
 use super::Store;
 use crate::Result;
-use crate::base::options::{Durability, ReadOptions, SizeOptions};
+use crate::base::options::{Durability, SizeOptions};
 use crate::base::range::KeyRange;
 use crate::base::value::{Key, Value};
 use crate::keyspace::Keyspace;
@@ -11,6 +11,7 @@ use crate::read::async_read::{ScanOptions, ScanPage};
 use crate::read::cursor::Cursor;
 use crate::read::future::{ReadFuture, WriteFuture};
 use crate::read::iter::Iter;
+use crate::read::options::ReadOptions;
 
 /// Methods of [`Store`] that call the [`Keyspace`]'s method of the same name.
 macro_rules! on_the_default_keyspace {

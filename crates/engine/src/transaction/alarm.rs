@@ -6,9 +6,9 @@
 //! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
 
 use super::locks::{LockTable, Waiter};
-use crate::base::batch::StoreId;
-use crate::core::lock;
-use crate::opening::closing::belong_to;
+use crate::base::store_id::StoreId;
+use crate::base::store_id::belong_to;
+use crate::base::sync::lock;
 use crate::{Error, Result};
 use situ_device::{Env, Event, JobHandle};
 use std::collections::BTreeMap;

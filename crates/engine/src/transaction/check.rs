@@ -25,10 +25,11 @@
 //! (`admission.rs`).
 
 use super::held::{HeldLocks, keyspace_name};
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::keyspace::Keyspace;
 use crate::pipeline::commit::{Commit, Request};
-use crate::snapshot::Snapshot;
+use crate::versions::snapshot::Snapshot;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
 use crate::{Error, Result};
@@ -146,7 +147,7 @@ impl Commitment {
         snapshots: Vec<Snapshot>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
-        lock(&core.commit).checks.begin(core.visible.load(Ordering::Acquire));
+        lock(&core.commit).checks.begin(core.snapshots.visible());
         let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
         Arc::new(Commitment {
             core: Arc::clone(core),
@@ -168,7 +169,7 @@ impl Commitment {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
             let _commit = lock(&self.core.commit);
-            self.core.visible.load(Ordering::Acquire)
+            self.core.snapshots.visible()
         };
         let checked_to = self.checked_to();
         for keyspace in &self.keyspaces {

@@ -20,7 +20,7 @@
 
 use super::deadlock::Edge;
 use super::options::LockMode;
-use crate::core::{lock, wake};
+use crate::base::sync::{lock, wake};
 use crate::{Error, Result};
 use situ_device::Event;
 use situ_table::hash_key;

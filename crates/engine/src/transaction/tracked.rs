@@ -12,10 +12,9 @@ use super::options::LockMode;
 use crate::Result;
 use crate::core::Core;
 use crate::keyspace::Keyspace;
-use crate::snapshot::Snapshot;
+use crate::versions::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// Snapshots that are held before rows are moved, beside one for every second row: so that each row is moved a few times
 /// at most, however many come.
@@ -100,7 +99,7 @@ impl Tracked {
         core: &Arc<Core>,
         keyspaces: &BTreeMap<u32, Keyspace>,
     ) -> Result<Result<u64, Row>> {
-        let visible = core.visible.load(Ordering::Acquire);
+        let visible = core.snapshots.visible();
         if let Some(newest) = self.snapshots.last().map(Snapshot::sequence)
             && newest >= visible
         {
@@ -111,7 +110,7 @@ impl Tracked {
         {
             return Ok(Err(changed));
         }
-        let snapshot = Snapshot::take(core);
+        let snapshot = Snapshot::take(&core.snapshots);
         let since = snapshot.sequence();
         self.snapshots.push(snapshot);
         Ok(Ok(since))
@@ -120,7 +119,7 @@ impl Tracked {
     /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that it
     /// leaves all as it is.
     fn move_to_present(&mut self, core: &Arc<Core>, keyspaces: &BTreeMap<u32, Keyspace>) -> Result<Option<Row>> {
-        let snapshot = Snapshot::take(core);
+        let snapshot = Snapshot::take(&core.snapshots);
         let to = snapshot.sequence();
         for (id, rows) in &self.rows {
             let Some(keyspace) = keyspaces.get(id) else { continue };

@@ -14,11 +14,34 @@
 
 use crate::Error;
 use crate::base::listener::StoreEvent;
-use crate::check::verify::Damage;
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
+use situ_storage::Corruption;
 use situ_storage::{Error as StorageError, FileName};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, OnceLock, Weak};
+
+/// One damaged place: file, offset, what it is, what was expected and what was found.
+pub type Damage = Corruption;
+
+/// Any failure as a damage: what cannot be read is as bad as what is wrong.
+pub(crate) fn damage_of(file: &str, error: StorageError) -> Damage {
+    match error {
+        StorageError::Corruption(corruption) => *corruption,
+        other => Damage {
+            file: file.to_owned(),
+            offset: 0,
+            what: "file".to_owned(),
+            expected: "readable bytes".to_owned(),
+            found: other.to_string(),
+        },
+    }
+}
+
+/// Whether a damage of the same place has been told; two steps may find it.
+pub(crate) fn is_known(damages: &[Damage], new: &Damage) -> bool {
+    damages.iter().any(|d| d.file == new.file && d.offset == new.offset && d.what == new.what)
+}
 
 /// How many damaged files are remembered. Whoever has so many needs no longer list.
 const FILES_MAX: usize = 256;

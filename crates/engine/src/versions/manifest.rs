@@ -28,6 +28,7 @@
 
 mod pair;
 
+use crate::base::error::Unfinished;
 use crate::versions::edit::Edit;
 use situ_storage::{Error, FileName, Result, Volume, Writer};
 use std::sync::Arc;
@@ -60,20 +61,6 @@ pub(crate) struct Manifest {
     rewrite_above_bytes: u64,
     /// Without a copy, a rewrite is due when the file is longer than this.
     copy_due_above_bytes: u64,
-}
-
-/// A manifest could not be put in force.
-#[derive(Debug)]
-pub(crate) struct Unfinished {
-    pub(crate) error: Error,
-    /// Nobody knows which manifest `CURRENT` names after a crash; otherwise it names the one that it did before.
-    pub(crate) in_doubt: bool,
-}
-
-impl From<Unfinished> for crate::Error {
-    fn from(unfinished: Unfinished) -> crate::Error {
-        unfinished.error.into()
-    }
 }
 
 impl Manifest {

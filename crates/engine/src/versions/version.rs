@@ -14,8 +14,8 @@
 use crate::Error;
 use crate::base::options::LEVELS;
 use crate::disks::set::{CAPACITY, Disks};
-use crate::placement::heat::{Heat, Heated};
 use crate::versions::damage::DamagedFiles;
+use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, Slot, TableReader};
 use arc_swap::Guard;
 use situ_compaction::{InputTable, KeySpan};

@@ -15,10 +15,11 @@
 //! (`postpone.rs`); one that panics makes the store read-only.
 
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, Trouble, Troubles, lock};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::lock;
+use crate::core::{Core, Trouble, Troubles};
 use crate::pipeline::commit::{Level0, Obstacle};
 use crate::pipeline::loggers::LOGGERS_MAX;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::{Error, Result};
 use situ_device::JobHandle;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -65,7 +66,7 @@ impl Background {
         let handle = core.env.executor.spawn(
             name,
             Box::new(move || {
-                crate::opening::closing::belong_to(owned.id);
+                crate::base::store_id::belong_to(owned.id);
                 body(&owned);
             }),
         );

@@ -14,12 +14,13 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::options::LEVELS;
-use crate::core::{Core, lock};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::pipeline::commit::Level0;
 use crate::pipeline::stall::Debt;
 use crate::placement::promotion::run::inherit_heat;
 use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
 use crate::work::flush::{Host, describe, task_error};
 use crate::work::picker::{Job, Picker};
@@ -149,8 +150,8 @@ impl Core {
     }
 
     fn oldest_snapshot(&self) -> u64 {
-        let first = lock(&self.snapshots).keys().next().copied();
-        first.unwrap_or_else(|| self.visible.load(Ordering::Acquire))
+        let first = self.snapshots.oldest();
+        first.unwrap_or_else(|| self.snapshots.visible())
     }
 
     fn pick(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
@@ -339,7 +340,7 @@ impl Core {
         let options = &keyspace.options;
         MergeRules {
             range,
-            snapshots: self.snapshot_sequences(),
+            snapshots: self.snapshots.sequences(),
             below: spans_below(&version, Some((job, output_level))),
             grandparents: grandparents
                 .iter()

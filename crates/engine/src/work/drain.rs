@@ -12,12 +12,13 @@
 //! knows, one that cannot be removed, and one that a repair has set aside and that cannot be read would be waited for without
 //! end: it ends the drain, which names it.
 
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::set::{CAPACITY, Disks, FAST};
-use crate::keyspace::KeyspaceCore;
 use crate::opening::open::log_file_bytes;
 use crate::pipeline::commit::Level0;
 use crate::placement::run::Placing;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::TableFile;
 use crate::{Error, Result};
 use aside::Unreadable;

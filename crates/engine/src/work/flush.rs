@@ -12,12 +12,13 @@
 //! are full.
 
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::set::{CAPACITY, FAST};
-use crate::keyspace::KeyspaceCore;
 use crate::pipeline::commit::Level0;
 use crate::placement::run::Placing;
 use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, TableMeta, TableSource};
 use crate::versions::view::Slot;
 use crate::{Error, Result};
@@ -368,7 +369,7 @@ impl Core {
         let unix = self.env.clock.unix();
         let rules = MergeRules {
             range: KeyRange::all(),
-            snapshots: self.snapshot_sequences(),
+            snapshots: self.snapshots.sequences(),
             below: crate::work::compact::spans_below(&version, None),
             grandparents: Vec::new(),
             output_level: 0,

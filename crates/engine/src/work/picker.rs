@@ -29,6 +29,7 @@
 //! inputs, and the caller also keeps the key spans of running jobs apart ([`Span`]).
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
+use crate::versions::running::Span;
 use crate::versions::version::{TableFile, Version};
 use situ_compaction::KeySpan;
 use std::fmt;
@@ -46,13 +47,6 @@ const INTRA_LEVEL0_EXTRA: usize = 2;
 const INTRA_LEVEL0_TABLES_MIN: usize = 4;
 /// A job's inputs may be this many times the size of one table.
 const JOB_TABLES_MAX: u64 = 25;
-
-/// The keys that a running job writes, and where.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Span {
-    pub(crate) level: usize,
-    pub(crate) keys: KeySpan,
-}
 
 impl Span {
     fn of<'a>(level: usize, files: impl Iterator<Item = &'a Arc<TableFile>>) -> Option<Span> {

@@ -12,8 +12,10 @@
 
 use crate::Error;
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, lock};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::lock;
+use crate::core::Core;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::running::Postponed;
 use crate::versions::version::{TableFile, Version};
 use crate::work::picker::{Job, Picker};
 use std::sync::Arc;
@@ -22,16 +24,6 @@ use std::time::Duration;
 
 const REST_MIN: Duration = Duration::from_secs(1);
 const REST_MAX: Duration = Duration::from_secs(300);
-
-/// A job that has failed and not succeeded since.
-pub(crate) struct Postponed {
-    files: Vec<Arc<TableFile>>,
-    rest: Duration,
-    until: Duration,
-    /// Its tables are claimed; false once it may be picked again.
-    rests: bool,
-    error: Error,
-}
 
 impl Postponed {
     fn holds(&self, file: &TableFile) -> bool {

@@ -9,13 +9,15 @@
 
 use crate::Error;
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::set::Disks;
-use crate::keyspace::KeyspaceCore;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::open_tables::TableReader;
+use crate::versions::running::Span;
 use crate::versions::version::{Added, TableFile, TableMeta};
 use crate::work::compact::Claimed;
-use crate::work::picker::{Job, Span};
+use crate::work::picker::Job;
 use situ_storage::{Error as StorageError, FileName, Reader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,8 +1,8 @@
 //! Tables in a repair: judged, rewritten from what is sound of them, merged when nobody knows their order.
 
 use crate::base::options::{KeyspaceOptions, LEVELS};
+use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
-use crate::core::lock;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::flush::describe;
 use crate::{Error, Result};

@@ -5,9 +5,10 @@
 
 use super::{Commit, Obstacle};
 use crate::base::batch::WriteBatch;
-use crate::core::{Core, lock};
-use crate::keyspace::KeyspaceCore;
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::opening::open::log_file_bytes;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::Slot;
 use crate::{Error, Result};
 use situ_log::AppendError;

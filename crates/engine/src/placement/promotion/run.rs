@@ -4,11 +4,12 @@
 //! copies them, one at a time. What does not fit any more when its turn comes is left out: the next round chooses anew.
 
 use crate::base::listener::StoreEvent;
-use crate::core::{Core, lock};
+use crate::base::sync::lock;
+use crate::core::Core;
 use crate::disks::set::{CAPACITY, FAST};
-use crate::keyspace::KeyspaceCore;
 use crate::placement::promotion::rules::{Candidate, EVERY_S, Move, Room, choose, is_hot};
 use crate::placement::run::Placing;
+use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::TableFile;
 use crate::work::picker::Job;
 use crate::work::relocate::NotCopied;

@@ -2,7 +2,8 @@
 
 use super::history::{DELETED, Key, Level, Recorded, Step, Tick, Version, check};
 use crate::base::batch::WriteBatch;
-use crate::base::options::{Durability, KeyspaceOptions, Options, ReadOptions};
+use crate::base::options::{Durability, KeyspaceOptions, Options};
+use crate::read::options::ReadOptions;
 use crate::store::{Store, StoreBuilder};
 use crate::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::{Error, Keyspace, Result, Value};
@@ -40,7 +41,7 @@ impl Run {
     }
 
     fn record(&self, recorded: Recorded) {
-        crate::core::lock(&self.history).push(recorded);
+        crate::base::sync::lock(&self.history).push(recorded);
     }
 
     fn pause(&self) {
@@ -294,7 +295,7 @@ fn run_once(seed: u64, kinds: &[TransactionKind], isolations: &[Isolation], tota
         totals.deadlocks += statistics.deadlocks;
         totals.flushes += statistics.flushes;
         store.close().unwrap();
-        std::mem::take(&mut *crate::core::lock(&run.history))
+        std::mem::take(&mut *crate::base::sync::lock(&run.history))
     });
     totals.committed += history.iter().filter(|recorded| recorded.committed.is_some()).count() as u64;
     if let Err(violation) = check(&history) {

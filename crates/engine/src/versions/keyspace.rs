@@ -1,0 +1,69 @@
+//! A keyspace as the rooms of the engine know it: its options, its view, and what is at work on it.
+
+use crate::base::options::KeyspaceOptions;
+use crate::versions::running::{Postponed, Span};
+use crate::versions::version::Version;
+use crate::versions::view::{Slot, View};
+use arc_swap::ArcSwap;
+use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::{Arc, Mutex};
+
+/// A keyspace's state, shared by its handles and the store's threads.
+pub(crate) struct KeyspaceCore {
+    pub(crate) id: u32,
+    pub(crate) name: String,
+    pub(crate) options: KeyspaceOptions,
+    pub(crate) view: ArcSwap<View>,
+    /// Log files below this number hold nothing that is not in tables, as the manifest has it.
+    pub(crate) log_number: AtomicU64,
+    pub(crate) dropped: AtomicBool,
+    /// Writers wait for room, and the listener was told.
+    pub(crate) stopped: AtomicBool,
+    /// What running compactions write.
+    pub(crate) running: Mutex<Vec<Span>>,
+    /// Compactions that have failed and not succeeded since.
+    pub(crate) postponed: Mutex<Vec<Postponed>>,
+    /// Manual compactions that wait for the running ones to end, while no others are begun.
+    pub(crate) compactions_paused: AtomicU64,
+    /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
+    pub(crate) owes_level0: AtomicBool,
+}
+
+impl KeyspaceCore {
+    pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
+        let options = options.bounded();
+        let active = Slot::new(u64::from(id), options.memtable_bytes);
+        let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
+        Arc::new(KeyspaceCore {
+            id,
+            name,
+            options,
+            view: ArcSwap::from_pointee(view),
+            log_number: AtomicU64::new(log),
+            dropped: AtomicBool::new(false),
+            stopped: AtomicBool::new(false),
+            running: Mutex::new(Vec::new()),
+            postponed: Mutex::new(Vec::new()),
+            compactions_paused: AtomicU64::new(0),
+            owes_level0: AtomicBool::new(false),
+        })
+    }
+}
+
+impl KeyspaceCore {
+    /// Whether there may be one more memtable, where there may be as many as [`Core::memtables_max`] says.
+    pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
+        view.sealed.len() + 1 < memtables_max
+    }
+
+    /// Whether level 0 may have one more table than will come of what is sealed.
+    pub(crate) fn has_level0(&self, view: &View) -> bool {
+        view.version.levels[0].files.len() + view.sealed.len() < self.options.level0_tables_max
+    }
+
+    /// Whether a full memtable could be sealed.
+    pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
+        let view = self.view.load();
+        self.has_memtable(&view, memtables_max) && self.has_level0(&view)
+    }
+}

@@ -1,0 +1,103 @@
+//! Snapshots: a sequence number that compactions respect.
+//!
+//! **Invariants.** The visible sequence number only grows. A compaction that has read the list of live snapshots before one is taken
+//! sees only entries that are visible to that one, too.
+
+use crate::base::sync::lock;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// Up to which write the store can be seen, and the moments at which somebody reads.
+#[derive(Debug)]
+pub(crate) struct Snapshots {
+    visible: AtomicU64,
+    /// How many snapshots there are of each sequence number.
+    live: Mutex<BTreeMap<u64, usize>>,
+}
+
+impl Snapshots {
+    pub(crate) fn new(visible: u64) -> Arc<Snapshots> {
+        Arc::new(Snapshots { visible: AtomicU64::new(visible), live: Mutex::default() })
+    }
+
+    /// All writes up to this sequence number can be seen.
+    #[inline]
+    pub(crate) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    /// Lets readers see all writes up to `last`. One thread at a time calls this.
+    #[inline]
+    pub(crate) fn advance(&self, last: u64) {
+        assert!(last >= self.visible.load(Ordering::Relaxed), "the visible sequence number goes back to {last}");
+        self.visible.store(last, Ordering::Release);
+    }
+
+    /// The sequence numbers of live snapshots, ascending.
+    pub(crate) fn sequences(&self) -> Vec<u64> {
+        lock(&self.live).keys().copied().collect()
+    }
+
+    /// The oldest live snapshot.
+    pub(crate) fn oldest(&self) -> Option<u64> {
+        lock(&self.live).keys().next().copied()
+    }
+
+    /// How many snapshots are live.
+    pub(crate) fn count(&self) -> usize {
+        lock(&self.live).values().sum()
+    }
+}
+
+/// The state of a store at one moment, over all keyspaces. Costs nothing to take; while it lives, compactions keep the
+/// versions that it sees. Clones share it.
+#[derive(Clone)]
+pub struct Snapshot {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    snapshots: Arc<Snapshots>,
+    sequence: u64,
+}
+
+impl Snapshot {
+    pub(crate) fn take(snapshots: &Arc<Snapshots>) -> Snapshot {
+        // The number is read under the lock: a compaction that has read the list before sees only entries that are
+        // visible to this snapshot too.
+        let mut live = lock(&snapshots.live);
+        let sequence = snapshots.visible();
+        *live.entry(sequence).or_insert(0) += 1;
+        drop(live);
+        Snapshot { inner: Arc::new(Inner { snapshots: Arc::clone(snapshots), sequence }) }
+    }
+
+    /// The last sequence number it sees.
+    pub fn sequence(&self) -> u64 {
+        self.inner.sequence
+    }
+
+    pub(crate) fn belongs_to(&self, snapshots: &Arc<Snapshots>) -> bool {
+        Arc::ptr_eq(&self.inner.snapshots, snapshots)
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        let mut live = lock(&self.snapshots.live);
+        if let Some(count) = live.get_mut(&self.sequence) {
+            *count -= 1;
+            if *count == 0 {
+                live.remove(&self.sequence);
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Snapshot({})", self.inner.sequence)
+    }
+}
