@@ -1,7 +1,9 @@
 //! What every room uses: errors, options, events for the listener, values, batches, statistics.
 
 pub(crate) mod batch;
+pub(crate) mod damage;
 pub(crate) mod error;
+pub(crate) mod health;
 pub(crate) mod listener;
 pub(crate) mod options;
 pub(crate) mod range;

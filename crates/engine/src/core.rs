@@ -7,11 +7,11 @@
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
+use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
-use crate::base::stats::Stats;
 use crate::base::store_id::StoreId;
-use crate::base::sync::{lock, panic_text, wake};
+use crate::base::sync::lock;
 use crate::pipeline::admission::WaitingRoom;
 use crate::pipeline::commit::Commit;
 use crate::pipeline::group_commit::Gathering;
@@ -34,12 +34,9 @@ use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
-use std::any::Any;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Waker;
+use std::sync::{Arc, Mutex};
 
 /// The keyspaces there are.
 #[derive(Default)]
@@ -78,6 +75,7 @@ pub(crate) struct Trouble {
 /// An open store.
 pub(crate) struct Core {
     pub(crate) id: StoreId,
+    pub(crate) health: Arc<Health>,
     pub(crate) env: Env,
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) options: Options,
@@ -113,7 +111,7 @@ pub(crate) struct Core {
     /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
     /// Asynchronous writes for the loggers.
-    pub(crate) loggers: Loggers,
+    pub(crate) loggers: Arc<Loggers>,
     pub(crate) stall: Stall,
     /// Asynchronous writes that may not begin yet.
     pub(crate) waiting_room: WaitingRoom,
@@ -138,14 +136,9 @@ pub(crate) struct Core {
     /// Writers wait for room in the log's area.
     pub(crate) log_area_stops: AtomicBool,
     pub(crate) readers: Readers,
-    pub(crate) stats: Stats,
     /// Where new tables go, if there are two disks.
     pub(crate) placing: Option<Placing>,
     pub(crate) transactions: Arc<Transactions>,
-    failure: OnceLock<StorageError>,
-    closing: AtomicBool,
-    /// Callers' threads that may change the manifest or delete files; the store is not closed under them.
-    guests: Mutex<usize>,
     /// The failures of background jobs that are being tried again.
     pub(crate) troubles: Mutex<Troubles>,
 }
@@ -175,17 +168,28 @@ impl Core {
         let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
-        let work = event();
+        let (work, progress, published, manifest_returned) = (event(), event(), event(), event());
+        let listener = options.listener.clone();
+        let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         let place = |disks| Placing::new(disks, &options, env.clock.now(), &work, registry.by_id.values());
         let placing = source.disks.as_ref().map(place);
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.graveyard.ring(Arc::clone(&work));
+        let loggers = Arc::new(Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }));
+        let outstanding = Arc::new(Outstanding::new(options.requests_outstanding_max));
+        let events = [&work, &progress, &published, &manifest_returned].map(Arc::clone);
+        let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
+        health.wakes(vec![
+            Box::new(move || waiting.wake()),
+            Box::new(move || asleep.wake_all()),
+            Box::new(move || events.iter().for_each(|event| event.notify())),
+        ]);
         Core {
             first_log: log_number,
             has_flushed_own: AtomicBool::new(false),
             commit: Mutex::new(Commit::new(last_sequence + 1, log_number, registry.by_id.values())),
             snapshots: Snapshots::new(last_sequence),
-            published: event(),
+            published,
             registry: Mutex::new(registry),
             next_file: AtomicU64::new(next_file),
             manifest: Mutex::new(manifest),
@@ -194,14 +198,15 @@ impl Core {
             had_fast_disk,
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
-            manifest_returned: event(),
+            manifest_returned,
             work,
             id,
-            progress: event(),
-            loggers: Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }),
+            progress,
+            health,
+            loggers,
             stall: Stall::default(),
             waiting_room: WaitingRoom::default(),
-            outstanding: Arc::new(Outstanding::new(options.requests_outstanding_max)),
+            outstanding,
             pacer: Pacer::default(),
             courtesy: Courtesy::default(),
             gathering: Gathering::new(env.executor.cores()),
@@ -213,12 +218,8 @@ impl Core {
             flushes_releasing: AtomicUsize::new(0),
             log_area_stops: AtomicBool::new(false),
             readers: Readers::new(id, &env),
-            stats: Stats::default(),
             placing,
             transactions: Arc::new(Transactions::new(id, &env, options.transaction_locks_max)),
-            failure: OnceLock::new(),
-            closing: AtomicBool::new(false),
-            guests: Mutex::new(0),
             troubles: Mutex::default(),
             env,
             volume,
@@ -278,7 +279,7 @@ impl Core {
                 // Another thread has rotated to it in the meantime: what was wanted has happened.
                 Err(_) if rotated => return Ok(()),
                 Err(error) => {
-                    self.fail_if_a_disk_has();
+                    self.health.fail_if_a_disk_has();
                     return Err(error.into());
                 }
                 // Under another number, then.
@@ -297,101 +298,11 @@ impl Core {
         let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    pub(crate) fn tell(&self, event: impl FnOnce() -> StoreEvent) {
-        if let Some(listener) = &self.options.listener {
-            let event = event();
-            // The program's bug must not end a thread of the store.
-            if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
-                self.stats.counters.listener_panics.add(1);
-            }
-        }
-    }
-
-    /// Wakes whoever waits for a write; with no lock held.
-    pub(crate) fn wake(&self, waker: Option<Waker>) {
-        if waker.is_some_and(|waker| !wake(waker)) {
-            self.stats.counters.waker_panics.add(1);
-        }
-    }
-
-    /// Makes the store read-only because `cause` leaves it unknown what is on disk.
-    pub(crate) fn fail(&self, cause: StorageError) {
-        if self.failure.set(cause.clone()).is_ok() {
-            self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
-        }
-        self.wake_all();
-    }
-
-    /// Makes the store read-only if one of its disks takes no changes any more until it is opened again: all that is to be written
-    /// there would fail for ever, and nobody would know why the store does not recover.
-    pub(crate) fn fail_if_a_disk_has(&self) {
-        if let Some(cause) = self.volume.failure() {
-            self.fail(cause);
-        }
-    }
-
-    /// Makes the store read-only because a thread panicked at `job`, which leaves the store's memory in doubt.
-    pub(crate) fn fail_by_panic(&self, job: &str, panic: &(dyn Any + Send)) {
-        self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic))));
-    }
-
-    pub(crate) fn failure(&self) -> Option<Error> {
-        self.failure.get().map(|cause| Error::Failed { cause: Box::new(cause.clone()) })
-    }
-
-    pub(crate) fn wake_all(&self) {
-        self.outstanding.wake();
-        self.loggers.wake_all();
-        [&self.work, &self.progress, &self.published, &self.manifest_returned]
-            .into_iter()
-            .for_each(|event| event.notify());
-    }
-
-    pub(crate) fn is_closing(&self) -> bool {
-        self.closing.load(Ordering::Acquire)
-    }
-
-    /// True for the one caller that has to do the closing.
-    pub(crate) fn begin_closing(&self) -> bool {
-        !self.closing.swap(true, Ordering::AcqRel)
-    }
-
-    /// Lets a caller's thread do what only the store's own threads do otherwise: change versions, delete files. Closing
-    /// waits until the result is dropped.
-    pub(crate) fn enter(&self) -> Result<Guest<'_>> {
-        let mut guests = lock(&self.guests);
-        if self.is_closing() {
-            return Err(Error::Closed);
-        }
-        *guests += 1;
-        Ok(Guest { core: self })
-    }
-
-    /// Waits until no caller's thread is inside; none enters any more once the store is closing.
-    pub(crate) fn wait_for_guests(&self) {
-        loop {
-            let seen = self.progress.generation();
-            if *lock(&self.guests) == 0 {
-                return;
-            }
-            self.progress.wait(seen, None);
-        }
-    }
-
     /// The log, if writes are taken at all.
     #[inline]
     pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
-        if self.is_closing() {
-            return Err(Error::Closed);
-        }
-        if let Some(error) = self.failure() {
-            return Err(error);
-        }
+        self.health.check_sound()?;
         self.log.as_ref().ok_or(Error::ReadOnly)
-    }
-
-    pub(crate) fn check_open(&self) -> Result<()> {
-        if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
     }
 
     /// Live keyspaces.
@@ -505,7 +416,7 @@ impl Core {
     /// open removes it as an orphan.
     pub(crate) fn bury(&self) {
         if let Err(error) = self.try_bury() {
-            self.note_job_failure("delete table", error);
+            self.health.note_job_failure("delete table", error);
         }
     }
 
@@ -514,7 +425,7 @@ impl Core {
         let mut first_failure = None;
         for number in self.source.graveyard.take() {
             // Asked after the number was taken: whose job failed the store has put it there later.
-            if self.failure().is_some() {
+            if self.health.failure().is_some() {
                 return Ok(());
             }
             if lock(&self.doubtful).contains(&number) {
@@ -523,7 +434,7 @@ impl Core {
             match self.volume.remove(FileName::Table(number)) {
                 Ok(()) => {
                     self.source.damaged.forget_table(number);
-                    self.tell(|| StoreEvent::TableDeleted { table: number });
+                    self.health.tell(|| StoreEvent::TableDeleted { table: number });
                 }
                 Err(StorageError::NotFound { .. }) => {}
                 // One disk that fails does not keep files on the other.
@@ -605,28 +516,9 @@ impl Core {
     /// Tells what was damaged when the store was opened, and made good from elsewhere.
     pub(crate) fn note_mended(&self, damages: Vec<StorageError>) {
         for damage in &damages {
-            self.tell(|| StoreEvent::ManifestMended { damage: damage.clone().into() });
+            self.health.tell(|| StoreEvent::ManifestMended { damage: damage.clone().into() });
         }
         *lock(&self.mended) = damages;
-    }
-
-    pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
-        self.stats.counters.job_failures.add(1);
-        self.source.damaged.note(&error);
-        self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
-        self.fail_if_a_disk_has();
-    }
-}
-
-/// A caller's thread inside the store; see [`Core::enter`].
-pub(crate) struct Guest<'a> {
-    core: &'a Core,
-}
-
-impl Drop for Guest<'_> {
-    fn drop(&mut self) {
-        *lock(&self.core.guests) -= 1;
-        self.core.progress.notify();
     }
 }
 
@@ -642,7 +534,7 @@ impl ManifestBaton<'_> {
     /// after any other error the store is read-only.
     pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
         let core = self.core;
-        if let Some(error) = core.failure() {
+        if let Some(error) = core.health.failure() {
             return Err(error);
         }
         if !lock(&core.doubtful).is_empty() {
@@ -662,12 +554,12 @@ impl ManifestBaton<'_> {
                 let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
                 lock(&core.doubtful).extend(added.chain([0]));
             } else {
-                core.fail(error.clone());
+                core.health.fail(error.clone());
             }
             return Err(error.into());
         }
         if let Some(error) = manifest.take_copy_failure() {
-            core.note_job_failure("copy manifest", error.into());
+            core.health.note_job_failure("copy manifest", error.into());
         }
         for (id, number) in &edit.log_numbers {
             if let Some(keyspace) = lock(&core.registry).by_id.get(id) {
@@ -678,7 +570,7 @@ impl ManifestBaton<'_> {
         if manifest.is_long()
             && let Err(error) = self.replace()
         {
-            core.note_job_failure("rewrite manifest", error);
+            core.health.note_job_failure("rewrite manifest", error);
         }
         Ok(())
     }
@@ -691,12 +583,12 @@ impl ManifestBaton<'_> {
         let manifest = self.manifest.as_mut().expect("held until drop");
         manifest.replace(core.new_number(), &snapshot).map_err(|unfinished| {
             if unfinished.in_doubt {
-                core.fail(unfinished.error.clone());
+                core.health.fail(unfinished.error.clone());
             }
             Error::from(unfinished)
         })?;
         if let Some(error) = manifest.take_copy_failure() {
-            core.note_job_failure("copy manifest", error.into());
+            core.health.note_job_failure("copy manifest", error.into());
         }
         Ok(())
     }
@@ -730,7 +622,7 @@ impl Core {
     /// next time.
     pub(crate) fn release_logs(&self) {
         if let Err(error) = self.try_release_logs() {
-            self.note_job_failure("recycle log", error);
+            self.health.note_job_failure("recycle log", error);
         }
     }
 

@@ -114,7 +114,7 @@ impl Keyspace {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        self.core.check_open()?;
+        self.core.health.check_open()?;
         if self.inner.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: self.inner.name.clone() });
         }
@@ -286,13 +286,13 @@ impl Keyspace {
         let found = Lookup::new(key, sequence, table_read_options(options)).run(&view)?;
         self.count_read(found.is_some());
         if let Some(started) = started {
-            self.core.stats.read.record(self.core.env.clock.now().saturating_sub(started));
+            self.core.health.stats.read.record(self.core.env.clock.now().saturating_sub(started));
         }
         Ok(found)
     }
 
     pub(crate) fn count_read(&self, found: bool) {
-        let counters = &self.core.stats.counters;
+        let counters = &self.core.health.stats.counters;
         counters.reads.add(1);
         if found {
             counters.reads_found.add(1);
@@ -350,7 +350,7 @@ impl Keyspace {
     ) -> Result<Cursor> {
         let (sources, tombstones) =
             iterator_sources(&view, table_options).inspect_err(|error| self.core.source.damaged.note(error))?;
-        self.core.stats.counters.iterators.add(1);
+        self.core.health.stats.counters.iterators.add(1);
         Ok(Cursor::new(view, sources, tombstones, sequence, options))
     }
 

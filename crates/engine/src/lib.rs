@@ -36,6 +36,7 @@ mod versions;
 mod work;
 
 pub use base::batch::WriteBatch;
+pub use base::damage::Damage;
 pub use base::error::{Error, Result};
 pub use base::listener::{Listener, StoreEvent};
 #[doc(hidden)]
@@ -69,5 +70,4 @@ pub use transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
     TransactionIter, TransactionKind, TransactionOptions,
 };
-pub use versions::damage::Damage;
 pub use versions::snapshot::Snapshot;

@@ -3,6 +3,7 @@
 mod default_keyspace;
 
 use crate::base::batch::WriteBatch;
+use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::base::stats::Statistics;
@@ -17,7 +18,6 @@ use crate::pipeline::outstanding::ReadyFuture;
 use crate::placement::run::PlacementProperties;
 use crate::read::future::WriteFuture;
 use crate::transaction::{Transaction, TransactionOptions};
-use crate::versions::damage::Damage;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;
@@ -329,7 +329,7 @@ impl Store {
     /// # Errors
     /// [`Error::NoSuchKeyspace`].
     pub fn existing_keyspace(&self, name: &str) -> Result<Keyspace> {
-        self.core().check_open()?;
+        self.core().health.check_open()?;
         let found = lock(&self.core().registry).by_name(name).cloned();
         let inner = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
@@ -352,7 +352,7 @@ impl Store {
         check_name(name)?;
         let core = self.core();
         core.writable()?;
-        let _guest = core.enter()?;
+        let _guest = core.health.enter()?;
         let mut baton = core.take_manifest()?;
         let id = {
             // Another thread may have created the keyspace before this one got the manifest.
@@ -394,7 +394,7 @@ impl Store {
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.writable()?;
-        let _guest = core.enter()?;
+        let _guest = core.health.enter()?;
         let mut baton = core.take_manifest()?;
         let found = lock(&core.registry).by_name(name).cloned();
         let keyspace = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
@@ -516,7 +516,7 @@ impl Store {
     /// # Errors
     /// The store is closed.
     pub fn snapshot(&self) -> Result<Snapshot> {
-        self.core().check_open()?;
+        self.core().health.check_open()?;
         Ok(Snapshot::take(&self.core().snapshots))
     }
 
@@ -528,7 +528,7 @@ impl Store {
         let core = self.core();
         let log = core.writable()?;
         log.sync().map_err(|error| {
-            core.fail(error.clone());
+            core.health.fail(error.clone());
             error.into()
         })
     }
@@ -538,7 +538,7 @@ impl Store {
     /// # Errors
     /// See there.
     pub fn flush(&self) -> Result<()> {
-        self.core().check_open()?;
+        self.core().health.check_open()?;
         self.core().keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace, Level0::Heeded))
     }
 
@@ -568,13 +568,13 @@ impl Store {
     /// # Errors
     /// The first thing that does not hold; the volume cannot be listed.
     pub fn check(&self) -> Result<()> {
-        self.core().check_open()?;
+        self.core().health.check_open()?;
         self.core().check().inspect_err(|error| self.core().source.damaged.note(error))
     }
 
     /// Counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
-        self.core().stats.read_all()
+        self.core().health.stats.read_all()
     }
 
     /// What the store uses and how it is.
@@ -607,7 +607,7 @@ impl Store {
             locks: core.transactions.locks.count(),
             write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
             damaged_files: core.source.damaged.list(),
-            failure: core.failure(),
+            failure: core.health.failure(),
             background_failure: core.trouble(),
             lossy_repair_unix_ms: core.lossy_repair,
             mended: lock(&core.mended).iter().map(ToString::to_string).collect(),

@@ -553,7 +553,7 @@ impl Transaction {
     }
 
     fn conflict(&self, row: &Row) -> Error {
-        self.core.stats.counters.transaction_conflicts.add(1);
+        self.core.health.stats.counters.transaction_conflicts.add(1);
         Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
     }
 
@@ -673,7 +673,7 @@ impl Transaction {
 
 /// The outcome of a commit of reads only, after its check.
 fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
-    core.stats.counters.transactions_committed.add(1);
+    core.health.stats.counters.transactions_committed.add(1);
     let checked_to = write.commitment.as_ref().map(|commitment| commitment.checked_to());
     checked_to.unwrap_or_else(|| core.snapshots.visible())
 }

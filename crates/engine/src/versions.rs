@@ -1,6 +1,5 @@
 //! What a keyspace is made of at one moment: tables by level under memtables, the manifest that says so, edits.
 
-pub(crate) mod damage;
 pub(crate) mod edit;
 pub(crate) mod heat;
 pub(crate) mod keyspace;

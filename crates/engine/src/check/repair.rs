@@ -35,12 +35,12 @@ mod rebuild;
 mod report;
 mod tables;
 
+use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::check::verify::{check_identity, differences};
 use crate::opening::membership::{Access, Given, Joined, given, join};
 use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove};
-use crate::versions::damage::{Damage, damage_of, is_known};
 use crate::versions::manifest;
 use crate::versions::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result};

@@ -20,6 +20,7 @@
 //! that cannot be listed, or holds no store, is an error, and so is a file that the caller has no right to read.
 
 use crate::base::batch::Record;
+use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::open_tables_max;
 use crate::opening::membership::{Access, Given, given, join};
@@ -28,7 +29,6 @@ use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
-use crate::versions::damage::{Damage, damage_of, is_known};
 use crate::versions::manifest;
 use crate::versions::version::{TableFile, TableMeta, TableSource};
 use crate::{Error, Result};

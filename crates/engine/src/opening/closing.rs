@@ -56,13 +56,13 @@ impl Open {
         }
         core.wait_for_replayed();
         core.wait_for_level0();
-        if !core.begin_closing() {
+        if !core.health.begin_closing() {
             return Ok(());
         }
-        core.wake_all();
+        core.health.wake_all();
         core.transactions.close();
         core.readers.close();
-        core.wait_for_guests();
+        core.health.wait_for_guests();
         if let Some(background) = &self.background {
             background.join(core);
         }
@@ -72,9 +72,9 @@ impl Open {
         core.bury();
         // Even after a failure: what can be made durable is.
         let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
-        let closed = core.failure().map_or(closed, Err);
+        let closed = core.health.failure().map_or(closed, Err);
         let closed = if core.log.is_some() { closed.and_then(|()| core.note_closed()) } else { closed };
-        core.wake_all();
+        core.health.wake_all();
         if closed.is_ok() {
             core.tidy_at_the_end();
         }
@@ -92,8 +92,8 @@ impl Open {
         let open = Arc::clone(self);
         let job = Box::new(move || drop(open.close()));
         if self.core.env.executor.spawn("situ-close", job).is_err() {
-            self.core.begin_closing();
-            self.core.wake_all();
+            self.core.health.begin_closing();
+            self.core.health.wake_all();
             self.core.transactions.locks.close();
             std::mem::forget(std::mem::take(&mut *lock(&self.locks)));
         }

@@ -491,9 +491,9 @@ impl Ground<'_> {
             ..self.parts(registry)
         };
         let core = Arc::new(Core::new(parts));
-        core.source.damaged.belong_to(&core);
+        core.source.damaged.tell_to(&core.health);
         if let Some(error) = copy_failure {
-            core.note_job_failure("copy manifest", error.into());
+            core.health.note_job_failure("copy manifest", error.into());
         }
         if carried.is_some() && core.note_carried()? {
             return Ok(Built { core, manifest_number, old_logs: all_logs, unused_logs: Vec::new() });

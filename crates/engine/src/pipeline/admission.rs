@@ -356,14 +356,14 @@ impl Core {
                     Ok(ready) => ready,
                 };
                 if !ready && !self.log_area_stops.swap(true, Ordering::Relaxed) {
-                    self.stats.counters.write_stops.add(1);
+                    self.health.stats.counters.write_stops.add(1);
                 }
                 Ok(ready)
             }
             Obstacle::LogBufferFull => {
                 let log = self.writable()?;
                 if let Err(error) = log.commit(log.appended(), Durability::Buffered.into()) {
-                    self.fail(error);
+                    self.health.fail(error);
                 }
                 Ok(true)
             }
@@ -444,12 +444,12 @@ impl Core {
         // Other writers wait for this one, instead of being refused.
         let _releasing = Releasing::begin(self);
         self.bury();
-        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         if self.needs_less_log_than_noted()
             && let Err(error) = self.note_log_numbers()
         {
             // The disk may have no room for the note.
-            self.note_job_failure("recycle log", error);
+            self.health.note_job_failure("recycle log", error);
         }
         self.release_logs();
         Ok(())
@@ -545,7 +545,7 @@ impl Core {
     fn refuse_waiting(&self, error: &Error) {
         let left = {
             let mut room = lock(&self.waiting_room.room);
-            room.closed |= self.is_closing();
+            room.closed |= self.health.is_closing();
             room.bytes = 0;
             let left = take(&mut room.writes);
             self.waiting_room.count.store(0, Ordering::SeqCst);
@@ -562,6 +562,6 @@ impl Core {
         if let Some(commitment) = &left.write.commitment {
             commitment.release();
         }
-        self.wake(left.verdict.take_waker());
+        self.health.wake(left.verdict.take_waker());
     }
 }

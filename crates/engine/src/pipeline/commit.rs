@@ -293,7 +293,7 @@ impl Core {
         let result = self.wait_for(&request);
         request.release();
         if let Some(started) = started {
-            self.stats.write.record(self.env.clock.now().saturating_sub(started));
+            self.health.stats.write.record(self.env.clock.now().saturating_sub(started));
         }
         result.map(|()| request.last())
     }
@@ -343,7 +343,7 @@ impl Core {
 
     /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
     fn conclude(&self, request: &Request, logged: situ_storage::Result<()>) {
-        let failed = logged.map_err(|error| self.fail(error)).is_err();
+        let failed = logged.map_err(|error| self.health.fail(error)).is_err();
         if request.claim() {
             if failed { self.refuse(request) } else { self.apply(request) }
         }
@@ -355,14 +355,14 @@ impl Core {
         match catch_unwind(AssertUnwindSafe(|| insert(request))) {
             Ok(()) => request.stage.store(APPLIED, Ordering::Release),
             Err(panic) => {
-                self.fail_by_panic("write", &*panic);
+                self.health.fail_by_panic("write", &*panic);
                 self.refuse(request);
             }
         }
     }
 
     fn refuse(&self, request: &Request) {
-        let _ = request.error.set(self.failure().unwrap_or(Error::Closed));
+        let _ = request.error.set(self.health.failure().unwrap_or(Error::Closed));
         request.stage.store(FAILED, Ordering::Release);
     }
 
@@ -504,7 +504,7 @@ impl Core {
         for request in done.to_wake {
             // Taken out first: what is woken may poll, and must not find the lock held.
             let waker = lock(&request.waker).take();
-            self.wake(waker);
+            self.health.wake(waker);
         }
     }
 
@@ -531,7 +531,7 @@ impl Core {
                 self.snapshots.advance(request.last());
                 request.stage.store(PUBLISHED, Ordering::Release);
                 commit.checks.published(&request, &mut done.dropped);
-                let counters = &self.stats.counters;
+                let counters = &self.health.stats.counters;
                 counters.writes.add(1);
                 counters.operations_written.add(request.batch.len() as u64);
                 counters.bytes_written.add(request.batch.bytes() as u64);
@@ -569,7 +569,7 @@ impl Core {
             if self.snapshots.visible() >= sequence {
                 return Ok(());
             }
-            if let Some(error) = self.failure() {
+            if let Some(error) = self.health.failure() {
                 return Err(error);
             }
             self.published.wait(seen, None);

@@ -143,7 +143,7 @@ impl ReadyFuture {
     }
 
     fn is_over(&self) -> bool {
-        !self.core.is_busy() || self.core.is_closing() || self.core.failure().is_some()
+        !self.core.is_busy() || self.core.health.is_closing() || self.core.health.failure().is_some()
     }
 }
 

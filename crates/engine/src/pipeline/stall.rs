@@ -142,8 +142,8 @@ impl Stall {
 
     /// Accounts for time a writer was held back.
     pub(crate) fn stopped(&self, core: &Core, duration: Duration) {
-        core.stats.counters.stall_ns.add(duration.as_nanos() as u64);
-        core.stats.stall.record(duration);
+        core.health.stats.counters.stall_ns.add(duration.as_nanos() as u64);
+        core.health.stats.stall.record(duration);
     }
 
     /// A flush of `bytes` to a disk begins.
@@ -198,7 +198,7 @@ impl Stall {
         let price = rate.map_or(0, |rate| ((1e12 / rate) as u64).max(1));
         let before = self.ns_per_byte_x1000.swap(price, Ordering::Relaxed);
         if (before == 0) != (price == 0) {
-            core.tell(|| StoreEvent::Slowed {
+            core.health.tell(|| StoreEvent::Slowed {
                 bytes_per_s: rate.unwrap_or(0.0) as u64,
                 reason: format!(
                     "memtables at {:.0}%, tables at {:.0}% of what is tolerated",
@@ -229,8 +229,8 @@ impl Core {
             _ => return,
         };
         if !keyspace.stopped.swap(true, Ordering::SeqCst) {
-            self.stats.counters.write_stops.add(1);
-            self.tell(|| StoreEvent::WritersStopped { keyspace: keyspace.name.clone(), reason });
+            self.health.stats.counters.write_stops.add(1);
+            self.health.tell(|| StoreEvent::WritersStopped { keyspace: keyspace.name.clone(), reason });
         }
         // There may be room since the obstacle was found, and whoever made it may have looked before it was noted.
         self.note_room_in(keyspace);
@@ -246,7 +246,7 @@ impl Core {
             && keyspace.has_room(self.memtables_max(keyspace))
             && keyspace.stopped.swap(false, Ordering::SeqCst)
         {
-            self.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
+            self.health.tell(|| StoreEvent::WritersResumed { keyspace: keyspace.name.clone() });
         }
     }
 }

@@ -292,7 +292,7 @@ impl Core {
 
     fn note_spill(&self, placing: &Placing, level: usize, reason: &str) {
         placing.tables_spilled.fetch_add(1, Ordering::Relaxed);
-        self.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
+        self.health.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
     }
 
     /// A table could not be begun, or written, on the fast disk.
@@ -303,7 +303,7 @@ impl Core {
         }
         placing.write_failures.fetch_add(1, Ordering::Relaxed);
         placing.new_failures.fetch_add(1, Ordering::Relaxed);
-        self.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
+        self.health.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
     }
 
     /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
@@ -322,14 +322,18 @@ impl Core {
         };
         let (result, host) = once(host);
         match (result, host.fast_failure()) {
-            (Err(error), Some(_)) if !self.is_closing() && self.failure().is_none() && is_of_a_disk(&error) => {
+            (Err(error), Some(_))
+                if !self.health.is_closing() && self.health.failure().is_none() && is_of_a_disk(&error) =>
+            {
                 once(host.on_capacity()).0
             }
-            (Err(error), None) if error.is_no_space() && !self.is_closing() && self.failure().is_none() => {
+            (Err(error), None)
+                if error.is_no_space() && !self.health.is_closing() && self.health.failure().is_none() =>
+            {
                 let placing = self.placing.as_ref().filter(|placing| !placing.is_draining() && !placing.is_drained());
                 let Some(placing) = placing else { return Err(error) };
                 let reason = error.to_string();
-                self.tell(|| StoreEvent::HomeFull { reason });
+                self.health.tell(|| StoreEvent::HomeFull { reason });
                 once(host.on_any_disk(placing)).0
             }
             (result, _) => result,
@@ -385,10 +389,10 @@ impl Core {
         // Whoever has the manifest is the only one that replaces small files.
         let noted = self.take_manifest().and_then(|_baton| placing.disks.note_decisions(&placing.decisions()));
         if let Err(error) = noted {
-            self.note_job_failure("note placement", error);
+            self.health.note_job_failure("note placement", error);
         }
         let (before, after, reason) = (change.before, change.after, change.reason);
-        self.tell(|| StoreEvent::PlacementChanged { before, after, reason });
+        self.health.tell(|| StoreEvent::PlacementChanged { before, after, reason });
     }
 
     /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
@@ -403,7 +407,7 @@ impl Core {
                 is_new
             };
             if is_new {
-                self.tell(|| StoreEvent::FastDiskDegraded { trouble });
+                self.health.tell(|| StoreEvent::FastDiskDegraded { trouble });
             }
         }
     }

@@ -160,7 +160,7 @@ impl Commitment {
     }
 
     fn conflict(&self, row: &CheckedRow) -> Error {
-        self.core.stats.counters.transaction_conflicts.add(1);
+        self.core.health.stats.counters.transaction_conflicts.add(1);
         Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
     }
 

@@ -54,7 +54,7 @@ pub(super) fn keyspace_name(core: &Core, id: u32) -> String {
 }
 
 fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
-    core.stats.counters.deadlocks.add(1);
+    core.health.stats.counters.deadlocks.add(1);
     Error::Deadlock { cycle: circle.into_iter().map(|edge| LockWait::new(core, edge)).collect() }
 }
 
@@ -117,7 +117,7 @@ impl Wanted {
             Acquired::Taken(holder) => return Err(self.timed_out(core, holder)),
             Acquired::Queued(waiter) => waiter,
         };
-        core.stats.counters.lock_waits.add(1);
+        core.health.stats.counters.lock_waits.add(1);
         let until = core.env.clock.now() + Duration::from_millis(self.timeout_ms);
         let verdict = loop {
             let seen = event.generation();
@@ -145,7 +145,7 @@ impl Wanted {
     }
 
     fn timed_out(&self, core: &Core, waits_for: Owner) -> Error {
-        core.stats.counters.lock_timeouts.add(1);
+        core.health.stats.counters.lock_timeouts.add(1);
         let edge = Edge { owner: self.owner, row: self.row.clone(), waits_for };
         Error::LockTimeout { wait: Box::new(LockWait::new(core, edge)), waited_ms: self.timeout_ms }
     }
@@ -160,7 +160,7 @@ impl Wanted {
             Acquired::Deadlock(circle) => return Err(deadlock(core, circle)),
             Acquired::Taken(holder) => return Err(self.timed_out(core, holder)),
             Acquired::Queued(waiter) => {
-                core.stats.counters.lock_waits.add(1);
+                core.health.stats.counters.lock_waits.add(1);
                 Some(Wait { waiter, due: None })
             }
         };

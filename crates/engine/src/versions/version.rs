@@ -12,9 +12,9 @@
 //! thread that does so: an idle store does not keep what nobody reads any more.
 
 use crate::Error;
+use crate::base::damage::DamagedFiles;
 use crate::base::options::LEVELS;
 use crate::disks::set::{CAPACITY, Disks};
-use crate::versions::damage::DamagedFiles;
 use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, Slot, TableReader};
 use arc_swap::Guard;
@@ -134,7 +134,7 @@ pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) graveyard: Graveyard,
-    pub(crate) damaged: DamagedFiles,
+    pub(crate) damaged: Arc<DamagedFiles>,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
     /// How many tables may be open; see `open_tables.rs`.
@@ -153,7 +153,7 @@ impl TableSource {
             volume,
             cache,
             graveyard: Graveyard::default(),
-            damaged: DamagedFiles::default(),
+            damaged: Arc::default(),
             disks: None,
             open_max,
             descriptors: Descriptors::new(open_max, env.executor.event()),

@@ -41,8 +41,8 @@ impl Background {
     pub(crate) fn start(core: &Arc<Core>) -> Result<Background> {
         let background = Background { threads: Mutex::new(Vec::new()) };
         background.start_all(core).inspect_err(|_| {
-            core.begin_closing();
-            core.wake_all();
+            core.health.begin_closing();
+            core.health.wake_all();
             background.join(core);
             // As in closing: the thread of a compaction is a little longer there than the compaction.
             core.scheduler.close();
@@ -80,7 +80,7 @@ impl Background {
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads {
             if let Err(panic) = thread.join() {
-                core.note_job_failure("background thread", Error::Invalid(panic));
+                core.health.note_job_failure("background thread", Error::Invalid(panic));
             }
         }
     }
@@ -120,13 +120,13 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
     let Duty { job, turn, trouble, idle_for, ends_pause } = *duty;
     let event = &core.work;
     let mut pause_ms = 0;
-    while !core.is_closing() {
+    while !core.health.is_closing() {
         let seen = event.generation();
-        if core.failure().is_some() {
+        if core.health.failure().is_some() {
             // Deletes nothing then, but closes what nobody reads any more.
             core.bury();
             // Asked after the generation: what tells of closing may have come before it.
-            if !core.is_closing() {
+            if !core.health.is_closing() {
                 event.wait(seen, None);
             }
             continue;
@@ -136,10 +136,10 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
                 if pause_ms > 0 {
                     trouble(&mut lock(&core.troubles)).error = None;
                     core.progress.notify();
-                    core.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
+                    core.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                 }
                 pause_ms = 0;
-                if !worked && !core.is_closing() {
+                if !worked && !core.health.is_closing() {
                     event.wait(seen, idle_for(core));
                 }
             }
@@ -151,7 +151,7 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
                     trouble.error = Some(error.clone());
                     trouble.pausing += 1;
                 }
-                core.note_job_failure(job, error);
+                core.health.note_job_failure(job, error);
                 core.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(core, pause_ms, ends_pause);
@@ -165,7 +165,7 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
 /// told so, instead of waiting for a thread that has ended.
 fn guarded<T>(core: &Core, job: &str, turn: impl FnOnce() -> Result<T>, after_panic: T) -> Result<T> {
     catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
-        core.fail_by_panic(job, &*panic);
+        core.health.fail_by_panic(job, &*panic);
         Ok(after_panic)
     })
 }
@@ -177,7 +177,7 @@ fn carry_writes<const NUMBER: usize>(core: &Arc<Core>) {
     loop {
         let seen = event.generation();
         // Asked before: a write that was admitted before the store began to close is in the queue by then.
-        let closing = core.is_closing();
+        let closing = core.health.is_closing();
         core.loggers.begin_turn();
         while guarded(core, "log", || Ok(core.carry_futures()), false).unwrap_or(false)
             && (NUMBER == 0 || core.loggers.another_pays())
@@ -194,7 +194,7 @@ fn carry_writes<const NUMBER: usize>(core: &Arc<Core>) {
 fn admit_writes(core: &Arc<Core>) {
     loop {
         // Asked before: the turn that follows then closes the room.
-        let closing = core.is_closing();
+        let closing = core.health.is_closing();
         // A panic has been noted as the store's failure, and the next turn answers with it.
         let waits = guarded(core, "admission", || Ok(core.admit_first()), None).unwrap_or(None);
         if closing {
@@ -202,7 +202,7 @@ fn admit_writes(core: &Arc<Core>) {
         }
         // Closing may have begun, and told so, between the two: then what was seen is too new to wait for.
         if let Some((seen, timeout)) = waits
-            && !core.is_closing()
+            && !core.health.is_closing()
         {
             core.progress.wait(seen, timeout);
         }
@@ -215,7 +215,7 @@ fn pause(core: &Core, ms: u64, ends: fn(&Core) -> bool) {
     loop {
         let seen = core.work.generation();
         let left = until.saturating_sub(core.env.clock.now());
-        if left.is_zero() || core.is_closing() || ends(core) {
+        if left.is_zero() || core.health.is_closing() || ends(core) {
             return;
         }
         core.work.wait(seen, Some(left));

@@ -185,7 +185,7 @@ impl Core {
     /// Runs a claimed job. If it `may_rest`, a failure of its own is told here and is no error.
     fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job, may_rest: bool) -> Result<()> {
         let started = self.env.clock.now();
-        self.tell(|| StoreEvent::CompactionBegun {
+        self.health.tell(|| StoreEvent::CompactionBegun {
             keyspace: keyspace.name.clone(),
             from_level: job.level(),
             to_level: job.output_level,
@@ -197,7 +197,7 @@ impl Core {
         let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
         // A failed store calls its merges off as a closing one does.
         let result = result.map_err(|error| match error {
-            Error::Closed => self.failure().unwrap_or(Error::Closed),
+            Error::Closed => self.health.failure().unwrap_or(Error::Closed),
             other => other,
         });
         let postponed = match &result {
@@ -208,7 +208,7 @@ impl Core {
             }
         };
         if result.is_ok() && self.forget_postponed(keyspace, job) {
-            self.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
+            self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }
         let duration = self.env.clock.now().saturating_sub(started);
         self.progress.notify();
@@ -219,14 +219,14 @@ impl Core {
         }
         let stats = match (result, postponed) {
             (Err(error), Some(event)) => {
-                self.stats.counters.compactions_postponed.add(1);
-                self.note_job_failure("compact", error);
-                self.tell(|| event);
+                self.health.stats.counters.compactions_postponed.add(1);
+                self.health.note_job_failure("compact", error);
+                self.health.tell(|| event);
                 return Ok(());
             }
             (result, _) => result?,
         };
-        let counters = &self.stats.counters;
+        let counters = &self.health.stats.counters;
         if job.is_move {
             counters.trivial_moves.add(job.files().count() as u64);
         } else {
@@ -234,13 +234,13 @@ impl Core {
             counters.compaction_bytes_read.add(stats.bytes_read);
             counters.compaction_bytes_written.add(stats.bytes_written);
             counters.compaction_entries_dropped.add(stats.dropped());
-            self.stats.compaction.record(duration);
+            self.health.stats.compaction.record(duration);
         }
         if job.level() == 0 && job.output_level != 0 && !job.is_move {
             let from_level0 = job.inputs[0].1.iter().map(|f| f.meta.bytes).sum();
             self.stall.drained(from_level0, duration);
         }
-        self.tell(|| StoreEvent::Compacted {
+        self.health.tell(|| StoreEvent::Compacted {
             keyspace: keyspace.name.clone(),
             from_level: job.level(),
             to_level: job.output_level,
@@ -404,7 +404,7 @@ impl Core {
         begin: Option<&[u8]>,
         end: Option<&[u8]>,
     ) -> Result<()> {
-        let _guest = self.enter()?;
+        let _guest = self.health.enter()?;
         // Level 0 is about to be emptied: that it is full must not keep it from being.
         self.flush(keyspace, Level0::Ignored)?;
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
@@ -427,7 +427,7 @@ impl Core {
             && let Err(error) = self.shorten_log(log)
         {
             // The compaction is done, and the log goes on in the file that it has.
-            self.note_job_failure("shorten log", error);
+            self.health.note_job_failure("shorten log", error);
         }
         self.release_logs();
         Ok(log.drop_spares()?)
@@ -445,7 +445,7 @@ impl Core {
         }
         self.note_log_numbers()?;
         // The last page of the file before would be written with the next records, and must be before it can go.
-        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         Ok(())
     }
 

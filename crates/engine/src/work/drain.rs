@@ -66,7 +66,7 @@ impl Core {
     /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
         let log = self.writable()?;
-        let _guest = self.enter()?;
+        let _guest = self.health.enter()?;
         let Some(placing) = self.placing.as_ref().filter(|placing| !placing.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
         };
@@ -108,7 +108,7 @@ impl Core {
             let _baton = self.take_manifest()?;
             disks.let_go_of_fast().map_err(|unfinished| {
                 if unfinished.in_doubt {
-                    self.fail(unfinished.error.clone());
+                    self.health.fail(unfinished.error.clone());
                 }
                 Error::from(unfinished)
             })?;
@@ -172,7 +172,7 @@ impl Core {
         }
         self.note_log_numbers()?;
         // The last page of a file before would be written with the next records, and must be before it can go.
-        log.write_out().inspect_err(|error| self.fail(error.clone()))?;
+        log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         self.try_release_logs().map_err(not_removed)
     }
 

@@ -171,7 +171,7 @@ impl TaskHost for Host {
     }
 
     fn cancelled(&self) -> bool {
-        self.core.is_closing() || self.core.failure().is_some()
+        self.core.health.is_closing() || self.core.health.failure().is_some()
     }
 }
 
@@ -301,7 +301,7 @@ impl Core {
         let disk = self.next_flush_goes_to(slot.bytes());
         let _under_way = FlushUnderWay::begin(self, slot.bytes(), disk);
         let started = self.env.clock.now();
-        self.tell(|| StoreEvent::FlushBegun {
+        self.health.tell(|| StoreEvent::FlushBegun {
             keyspace: keyspace.name.clone(),
             entries: slot.memtable.entries() as u64,
             bytes: slot.bytes(),
@@ -311,7 +311,7 @@ impl Core {
             && let Some(log) = &self.log
             && let Err(error) = log.sync()
         {
-            self.fail(error.clone());
+            self.health.fail(error.clone());
             return Err(error.into());
         }
         let write = |host: &Arc<Host>| {
@@ -332,11 +332,11 @@ impl Core {
             disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
         };
         self.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
-        self.stats.counters.flushes.add(1);
-        self.stats.counters.flush_bytes_written.add(bytes);
-        self.stats.flush.record(duration);
+        self.health.stats.counters.flushes.add(1);
+        self.health.stats.counters.flush_bytes_written.add(bytes);
+        self.health.stats.flush.record(duration);
         self.tell_created(keyspace, 0, &tables);
-        self.tell(|| StoreEvent::Flushed {
+        self.health.tell(|| StoreEvent::Flushed {
             keyspace: keyspace.name.clone(),
             table: tables.first().map(|t| t.number),
             bytes,
@@ -350,7 +350,7 @@ impl Core {
 
     pub(crate) fn tell_created(&self, keyspace: &KeyspaceCore, level: usize, tables: &[OutputTable]) {
         for table in tables {
-            self.tell(|| StoreEvent::TableCreated {
+            self.health.tell(|| StoreEvent::TableCreated {
                 keyspace: keyspace.name.clone(),
                 table: table.number,
                 level,
@@ -419,7 +419,7 @@ impl Core {
     pub(crate) fn broken_version(&self, keyspace: &KeyspaceCore, text: String) -> Error {
         let what = format!("version of keyspace {:?}", keyspace.name);
         let error = situ_storage::Error::corruption("the version in memory", 0, what, "an edit that fits", text);
-        self.fail(error.clone());
+        self.health.fail(error.clone());
         error.into()
     }
 

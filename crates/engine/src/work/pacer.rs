@@ -34,7 +34,7 @@ impl Pacer {
     pub(crate) fn pace(&self, core: &Core, bytes: u64) {
         let bound = core.options.compaction_bytes_per_s_max;
         let mut left = if bound == 0 { 0 } else { bytes };
-        while left > 0 && !core.is_closing() {
+        while left > 0 && !core.health.is_closing() {
             let piece = left.min(PIECE_BYTES_MAX);
             self.pace_piece(core, piece, bound);
             left -= piece;
@@ -48,7 +48,7 @@ impl Pacer {
         let cost = (bytes as f64 * 1e9 / rate) as u64;
         let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
         let mut left = due.saturating_sub(now);
-        while left > 0 && !core.is_closing() {
+        while left > 0 && !core.health.is_closing() {
             let nap = left.min(SLEEP_MS_MAX * 1_000_000);
             core.env.clock.sleep(Duration::from_nanos(nap));
             left -= nap;

@@ -79,7 +79,7 @@ impl Core {
         drop(claimed);
         // What a failed compaction holds of the original would keep it on its disk.
         if matches!(copied, Ok(true)) && self.forget_postponed(keyspace, &job) {
-            self.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
+            self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }
         self.progress.notify();
         self.work.notify();
@@ -122,7 +122,7 @@ impl Core {
         let mut piece = vec![0; PIECE_BYTES.min(file.meta.bytes as usize)];
         let mut at = 0;
         while at < file.meta.bytes {
-            if self.is_closing() {
+            if self.health.is_closing() {
                 return Err(Error::Closed.into());
             }
             let bytes = (file.meta.bytes - at).min(piece.len() as u64);
@@ -133,7 +133,7 @@ impl Core {
             at += bytes;
         }
         writer.finish().map_err(NotCopied::in_writing)?;
-        self.stats.counters.relocation_bytes_written.add(file.meta.bytes);
+        self.health.stats.counters.relocation_bytes_written.add(file.meta.bytes);
         Ok(true)
     }
 }

@@ -1,6 +1,6 @@
 //! What a repair did, or would do, and what is lost.
 
-use crate::versions::damage::Damage;
+use crate::base::damage::Damage;
 use situ_compaction::KeySpan;
 use situ_storage::FileName;
 use std::fmt;

@@ -69,7 +69,7 @@ fn writers_share_the_budget_and_no_wait_is_long() {
         let took = (core.env.clock.now() - started).as_secs_f64();
         let due = 4.0 * 1000.0 * 4096.0 / rate as f64;
         assert!((0.9..1.1).contains(&(took / due)), "{took} s for what is due in {due} s");
-        assert!(core.stats.counters.stall_ns.get() > 0);
+        assert!(core.health.stats.counters.stall_ns.get() > 0);
         // Without debt nobody waits.
         core.stall.set_debt(core, &Debt::default());
         let before = core.env.clock.now();
@@ -135,6 +135,6 @@ fn a_stop_that_is_noted_late_does_not_stick() {
             core.note_stop(&obstacle);
             assert!(!keyspace.stopped.load(Ordering::SeqCst), "writers are said to wait for room that there is");
         }
-        assert_eq!(core.stats.counters.write_stops.get(), 2);
+        assert_eq!(core.health.stats.counters.write_stops.get(), 2);
     });
 }

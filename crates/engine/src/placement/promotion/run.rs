@@ -101,12 +101,12 @@ impl Core {
         match copied {
             // It was no duty: the table stays where it is, and a later round may choose it again.
             Err(NotCopied { error: Error::Storage(error), in_writing })
-                if self.failure().is_none() && !self.is_closing() =>
+                if self.health.failure().is_none() && !self.health.is_closing() =>
             {
                 match wanted.disk {
                     FAST if in_writing => self.note_fast_failure(wanted.level, &error),
-                    FAST => self.note_job_failure("copy table to the fast disk", error.into()),
-                    _ => self.note_job_failure("send table home", error.into()),
+                    FAST => self.health.note_job_failure("copy table to the fast disk", error.into()),
+                    _ => self.health.note_job_failure("send table home", error.into()),
                 }
                 Ok(true)
             }
@@ -126,7 +126,7 @@ impl Core {
         }
         let counter = if *disk == FAST { &placing.tables_promoted } else { &placing.tables_demoted };
         counter.fetch_add(1, Ordering::Relaxed);
-        self.tell(|| StoreEvent::TableRelocated {
+        self.health.tell(|| StoreEvent::TableRelocated {
             keyspace: keyspace.name.clone(),
             table: file.meta.number,
             level: *level,

@@ -78,7 +78,7 @@ impl Core {
                 let _ = disks.remove(temporary);
                 return copied;
             }
-            self.tell(|| StoreEvent::DamagedFileMoved { file: to.to_string() });
+            self.health.tell(|| StoreEvent::DamagedFileMoved { file: to.to_string() });
         }
         disks.sync_names()?;
         disks.remove(name)?;
@@ -101,7 +101,7 @@ impl Original<'_> {
         let (mut at, bytes) = (0, self.reader.bytes());
         let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
         while at < bytes {
-            if self.core.is_closing() {
+            if self.core.health.is_closing() {
                 return Err(Error::Closed);
             }
             let piece = &mut piece[..(bytes - at).min(PIECE_BYTES) as usize];

@@ -13,9 +13,9 @@
 //! process that writes beside it.
 
 use crate::Error;
+use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use situ_storage::Corruption;
 use situ_storage::{Error as StorageError, FileName};
 use std::collections::BTreeMap;
@@ -50,24 +50,24 @@ const FILES_MAX: usize = 256;
 #[derive(Default)]
 pub(crate) struct DamagedFiles {
     /// Whom to tell; none while the store is being opened, and if it is open read-only.
-    store: OnceLock<Weak<Core>>,
+    health: OnceLock<Weak<Health>>,
     /// By the file's name, the first damage that was met in it.
     files: Mutex<BTreeMap<String, Damage>>,
 }
 
 impl DamagedFiles {
-    /// From now on damage is noted, with `store`.
-    pub(crate) fn belong_to(&self, store: &Arc<Core>) {
+    /// From now on damage is noted.
+    pub(crate) fn tell_to(&self, health: &Arc<Health>) {
         // The first one stays; there is no other.
-        let _ = self.store.set(Arc::downgrade(store));
+        let _ = self.health.set(Arc::downgrade(health));
     }
 
     /// Notes `error`, if damaged data is its cause.
     #[cold]
     pub(crate) fn note(&self, error: &Error) {
         let Error::Storage(StorageError::Corruption(damage)) = error else { return };
-        let Some(core) = self.store.get().and_then(Weak::upgrade) else { return };
-        core.stats.counters.damage_met.add(1);
+        let Some(health) = self.health.get().and_then(Weak::upgrade) else { return };
+        health.stats.counters.damage_met.add(1);
         let is_first = {
             let mut files = lock(&self.files);
             let is_first = files.len() < FILES_MAX && !files.contains_key(&damage.file);
@@ -77,7 +77,7 @@ impl DamagedFiles {
             is_first
         };
         if is_first {
-            core.tell(|| StoreEvent::DamageFound {
+            health.tell(|| StoreEvent::DamageFound {
                 file: damage.file.clone(),
                 offset: damage.offset,
                 error: error.clone(),

@@ -1,0 +1,170 @@
+//! Whether a store works: its failure, its end, and who is told of both.
+//!
+//! A store that does not know what is on its disks any more has *failed*: it takes no more writes until it is opened again. A store
+//! that *closes* takes no more calls. Both wake every thread that waits for something of the store.
+//!
+//! **Guests.** Callers' threads that change versions or delete files are guests. Closing waits for them.
+
+use crate::base::damage::DamagedFiles;
+use crate::base::listener::{Listener, StoreEvent};
+use crate::base::stats::Stats;
+use crate::base::sync::{lock, panic_text, wake};
+use crate::{Error, Result};
+use situ_device::Event;
+use situ_storage::{Error as StorageError, Volume};
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+use std::task::Waker;
+
+/// Wakes what waits in some room.
+type WakeRoom = Box<dyn Fn() + Send + Sync>;
+
+/// See the module's documentation.
+pub(crate) struct Health {
+    pub(crate) stats: Stats,
+    listener: Option<Arc<dyn Listener>>,
+    volume: Arc<dyn Volume>,
+    damaged: Arc<DamagedFiles>,
+    failure: OnceLock<StorageError>,
+    closing: AtomicBool,
+    guests: Mutex<usize>,
+    /// Notified when a guest leaves.
+    progress: Arc<dyn Event>,
+    rooms: OnceLock<Vec<WakeRoom>>,
+}
+
+impl Health {
+    pub(crate) fn new(
+        listener: Option<Arc<dyn Listener>>,
+        volume: Arc<dyn Volume>,
+        damaged: Arc<DamagedFiles>,
+        progress: Arc<dyn Event>,
+    ) -> Arc<Health> {
+        Arc::new(Health {
+            stats: Stats::default(),
+            listener,
+            volume,
+            damaged,
+            failure: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            guests: Mutex::new(0),
+            progress,
+            rooms: OnceLock::new(),
+        })
+    }
+
+    /// Says how to wake what waits in the rooms of the store; once.
+    pub(crate) fn wakes(&self, rooms: Vec<WakeRoom>) {
+        let is_first = self.rooms.set(rooms).is_ok();
+        assert!(is_first, "the rooms of a store are named once");
+    }
+
+    pub(crate) fn tell(&self, event: impl FnOnce() -> StoreEvent) {
+        if let Some(listener) = &self.listener {
+            let event = event();
+            // The program's bug must not end a thread of the store.
+            if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
+                self.stats.counters.listener_panics.add(1);
+            }
+        }
+    }
+
+    /// Wakes a task that waits for a write; with no lock held.
+    pub(crate) fn wake(&self, waker: Option<Waker>) {
+        if waker.is_some_and(|waker| !wake(waker)) {
+            self.stats.counters.waker_panics.add(1);
+        }
+    }
+
+    /// Makes the store read-only because `cause` leaves it unknown what is on disk.
+    pub(crate) fn fail(&self, cause: StorageError) {
+        if self.failure.set(cause.clone()).is_ok() {
+            self.tell(|| StoreEvent::Failed { error: Error::Storage(cause) });
+        }
+        self.wake_all();
+    }
+
+    /// Makes the store read-only if one of its disks takes no changes any more until it is opened again: all that is to be written
+    /// there would fail for ever, and nobody would know why the store does not recover.
+    pub(crate) fn fail_if_a_disk_has(&self) {
+        if let Some(cause) = self.volume.failure() {
+            self.fail(cause);
+        }
+    }
+
+    /// Makes the store read-only because a thread panicked at `job`, which leaves the store's memory in doubt.
+    pub(crate) fn fail_by_panic(&self, job: &str, panic: &(dyn Any + Send)) {
+        self.fail(StorageError::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(panic))));
+    }
+
+    /// Counts and tells a failure of work that is tried again.
+    pub(crate) fn note_job_failure(&self, job: &str, error: Error) {
+        self.stats.counters.job_failures.add(1);
+        self.damaged.note(&error);
+        self.tell(|| StoreEvent::JobFailed { job: job.to_owned(), error });
+        self.fail_if_a_disk_has();
+    }
+
+    pub(crate) fn failure(&self) -> Option<Error> {
+        self.failure.get().map(|cause| Error::Failed { cause: Box::new(cause.clone()) })
+    }
+
+    pub(crate) fn wake_all(&self) {
+        self.rooms.get().into_iter().flatten().for_each(|wake| wake());
+    }
+
+    pub(crate) fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// True for the one caller that has to do the closing.
+    pub(crate) fn begin_closing(&self) -> bool {
+        !self.closing.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether calls are taken at all.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.is_closing() { Err(Error::Closed) } else { Ok(()) }
+    }
+
+    /// Whether the store takes changes, if it was opened for them.
+    #[inline]
+    pub(crate) fn check_sound(&self) -> Result<()> {
+        self.check_open()?;
+        self.failure().map_or(Ok(()), Err)
+    }
+
+    /// Lets a caller's thread do what only the store's own threads do otherwise: change versions, delete files. Closing
+    /// waits until the result is dropped.
+    pub(crate) fn enter(&self) -> Result<Guest<'_>> {
+        let mut guests = lock(&self.guests);
+        self.check_open()?;
+        *guests += 1;
+        Ok(Guest { health: self })
+    }
+
+    /// Waits until no caller's thread is inside; none enters any more once the store is closing.
+    pub(crate) fn wait_for_guests(&self) {
+        loop {
+            let seen = self.progress.generation();
+            if *lock(&self.guests) == 0 {
+                return;
+            }
+            self.progress.wait(seen, None);
+        }
+    }
+}
+
+/// A caller's thread inside the store; see [`Health::enter`].
+pub(crate) struct Guest<'a> {
+    health: &'a Health,
+}
+
+impl Drop for Guest<'_> {
+    fn drop(&mut self) {
+        *lock(&self.health.guests) -= 1;
+        self.health.progress.notify();
+    }
+}
