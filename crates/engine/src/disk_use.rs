@@ -38,11 +38,11 @@ impl Store {
     /// A disk cannot be listed.
     pub fn disk_use(&self) -> Result<DiskUse> {
         let core = self.core();
-        Ok(match &core.source.disks {
+        Ok(match &core.versions.source.disks {
             Some(disks) => {
                 DiskUse { capacity_bytes: bytes_on(&disks.capacity.volume)?, fast_bytes: bytes_on(&disks.fast.volume)? }
             }
-            None => DiskUse { capacity_bytes: bytes_on(&*core.volume)?, fast_bytes: 0 },
+            None => DiskUse { capacity_bytes: bytes_on(&*core.versions.volume)?, fast_bytes: 0 },
         })
     }
 }

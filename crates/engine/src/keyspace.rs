@@ -127,8 +127,8 @@ impl Keyspace {
         self.check()?;
         let view = self.inner.view.load();
         let sequence = match &options.snapshot {
-            None => self.core.snapshots.visible(),
-            Some(snapshot) if snapshot.belongs_to(&self.core.snapshots) => snapshot.sequence(),
+            None => self.core.versions.snapshots.visible(),
+            Some(snapshot) if snapshot.belongs_to(&self.core.versions.snapshots) => snapshot.sequence(),
             Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
         };
         Ok((view, sequence))
@@ -348,8 +348,8 @@ impl Keyspace {
         options: ReadOptions,
         table_options: TableReadOptions,
     ) -> Result<Cursor> {
-        let (sources, tombstones) =
-            iterator_sources(&view, table_options).inspect_err(|error| self.core.source.damaged.note(error))?;
+        let (sources, tombstones) = iterator_sources(&view, table_options)
+            .inspect_err(|error| self.core.versions.source.damaged.note(error))?;
         self.core.health.stats.counters.iterators.add(1);
         Ok(Cursor::new(view, sources, tombstones, sequence, options))
     }
@@ -413,7 +413,7 @@ impl Keyspace {
                 bytes += meta.bytes;
             } else {
                 let share = file.share_bytes(begin, end).map_err(Error::from);
-                bytes += share.inspect_err(|error| self.core.source.damaged.note(error))?;
+                bytes += share.inspect_err(|error| self.core.versions.source.damaged.note(error))?;
             }
         }
         Ok(bytes)

@@ -136,7 +136,7 @@ impl StoreBuilder {
     fn open_given(self, given: &Given) -> Result<Store> {
         let opened = open(given, self.env, self.options, &self.keyspaces, self.read_only)?;
         let core = opened.core;
-        let default = lock(&core.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
+        let default = lock(&core.versions.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
         let background = if self.read_only { None } else { Some(Background::start(&core)?) };
         let default = Keyspace { core: Arc::clone(&core), inner: default };
@@ -330,14 +330,14 @@ impl Store {
     /// [`Error::NoSuchKeyspace`].
     pub fn existing_keyspace(&self, name: &str) -> Result<Keyspace> {
         self.core().health.check_open()?;
-        let found = lock(&self.core().registry).by_name(name).cloned();
+        let found = lock(&self.core().versions.registry).by_name(name).cloned();
         let inner = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
         Ok(Keyspace { core: Arc::clone(self.core()), inner })
     }
 
     /// The names of all keyspaces, oldest first.
     pub fn keyspace_names(&self) -> Vec<String> {
-        self.core().keyspaces().iter().map(|k| k.name.clone()).collect()
+        self.core().versions.keyspaces().iter().map(|k| k.name.clone()).collect()
     }
 
     /// Creates a keyspace while the store is in use, and refuses one that exists. It is durable on return.
@@ -353,10 +353,10 @@ impl Store {
         let core = self.core();
         core.writable()?;
         let _guest = core.health.enter()?;
-        let mut baton = core.take_manifest()?;
+        let mut editor = core.versions.edit()?;
         let id = {
             // Another thread may have created the keyspace before this one got the manifest.
-            let registry = lock(&core.registry);
+            let registry = lock(&core.versions.registry);
             match (registry.by_name(name), existing) {
                 (None, _) => registry.next_id,
                 (Some(found), Existing::Use) => {
@@ -377,9 +377,9 @@ impl Store {
             log_numbers: vec![(id, log_number)],
             ..Edit::default()
         };
-        baton.apply(edit, || {
+        editor.apply(edit, || {
             lock(&core.commit).add_keyspace(&inner);
-            let mut registry = lock(&core.registry);
+            let mut registry = lock(&core.versions.registry);
             registry.next_id = id + 1;
             registry.by_id.insert(id, Arc::clone(&inner));
         })?;
@@ -395,8 +395,8 @@ impl Store {
         let core = self.core();
         core.writable()?;
         let _guest = core.health.enter()?;
-        let mut baton = core.take_manifest()?;
-        let found = lock(&core.registry).by_name(name).cloned();
+        let mut editor = core.versions.edit()?;
+        let found = lock(&core.versions.registry).by_name(name).cloned();
         let keyspace = found.ok_or_else(|| Error::NoSuchKeyspace { name: name.to_owned() })?;
         if keyspace.id == DEFAULT_KEYSPACE_ID {
             return Err(Error::Invalid("the keyspace \"default\" always exists; delete its keys instead".to_owned()));
@@ -404,10 +404,10 @@ impl Store {
         // What was copied out of the keyspace before must not be lost with the log's tail when the keyspace is gone.
         self.sync()?;
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
-        baton.apply(edit, || {
+        editor.apply(edit, || {
             keyspace.dropped.store(true, Ordering::Release);
             lock(&core.commit).remove_keyspace(keyspace.id);
-            lock(&core.registry).by_id.remove(&keyspace.id);
+            lock(&core.versions.registry).by_id.remove(&keyspace.id);
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
             let empty = crate::versions::view::View {
@@ -517,7 +517,7 @@ impl Store {
     /// The store is closed.
     pub fn snapshot(&self) -> Result<Snapshot> {
         self.core().health.check_open()?;
-        Ok(Snapshot::take(&self.core().snapshots))
+        Ok(Snapshot::take(&self.core().versions.snapshots))
     }
 
     /// Makes every write acknowledged so far durable.
@@ -539,7 +539,7 @@ impl Store {
     /// See there.
     pub fn flush(&self) -> Result<()> {
         self.core().health.check_open()?;
-        self.core().keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace, Level0::Heeded))
+        self.core().versions.keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace, Level0::Heeded))
     }
 
     /// Waits until background work has nothing left to do.
@@ -569,7 +569,7 @@ impl Store {
     /// The first thing that does not hold; the volume cannot be listed.
     pub fn check(&self) -> Result<()> {
         self.core().health.check_open()?;
-        self.core().check().inspect_err(|error| self.core().source.damaged.note(error))
+        self.core().versions.check().inspect_err(|error| self.core().versions.source.damaged.note(error))
     }
 
     /// Counters and latencies since the store was opened.
@@ -580,14 +580,14 @@ impl Store {
     /// What the store uses and how it is.
     pub fn properties(&self) -> StoreProperties {
         let core = self.core();
-        let cache = &core.source.cache;
-        let views = core.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
+        let cache = &core.versions.source.cache;
+        let views = core.versions.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
         let stats = cache.stats();
         let log = core.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
         let (writes_waiting, waiting_bytes) = core.waiting_room.waiting();
-        let (tables_open, table_descriptors) = core.source.open();
+        let (tables_open, table_descriptors) = core.versions.source.open();
         StoreProperties {
-            location: core.volume.location(),
+            location: core.versions.volume.location(),
             keyspaces: views.len(),
             memtable_bytes: views.iter().map(|v| v.memtable_bytes()).sum(),
             cache_bytes: stats.block_bytes + stats.pinned_bytes,
@@ -601,22 +601,22 @@ impl Store {
             log_bytes: log.file_bytes,
             log_pages_written: log.pages_written,
             log_syncs: log.syncs + log.durable_writes,
-            last_sequence: core.snapshots.visible(),
-            snapshots: core.snapshots.count(),
+            last_sequence: core.versions.snapshots.visible(),
+            snapshots: core.versions.snapshots.count(),
             transactions: core.transactions.live(),
             locks: core.transactions.locks.count(),
             write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
-            damaged_files: core.source.damaged.list(),
+            damaged_files: core.versions.source.damaged.list(),
             failure: core.health.failure(),
             background_failure: core.trouble(),
-            lossy_repair_unix_ms: core.lossy_repair,
-            mended: lock(&core.mended).iter().map(ToString::to_string).collect(),
+            lossy_repair_unix_ms: core.versions.lossy_repair,
+            mended: lock(&core.versions.mended).iter().map(ToString::to_string).collect(),
             compactions_paused: core.compactions_are_paused(),
             requests_outstanding: core.outstanding.count(),
             writes_waiting,
             waiting_bytes,
             options: core.options.named(),
-            space: core.volume.space(),
+            space: core.versions.volume.space(),
             placement: core.placement_properties(),
         }
     }
@@ -624,7 +624,7 @@ impl Store {
 
 impl fmt::Debug for Store {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Store({})", self.core().volume.location())
+        write!(f, "Store({})", self.core().versions.volume.location())
     }
 }
 

@@ -207,7 +207,7 @@ impl Transaction {
     /// under [`Isolation::ReadCommitted`].
     pub fn snapshot(&self) -> Option<&Snapshot> {
         (self.options.isolation == Isolation::Snapshot)
-            .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.snapshots)))
+            .then(|| self.moment.get_or_init(|| Snapshot::take(&self.core.versions.snapshots)))
     }
 
     /// Whether there is nothing to commit.
@@ -526,7 +526,7 @@ impl Transaction {
         };
         let since = match self.snapshot().map(Snapshot::sequence) {
             Some(since) => {
-                let visible = self.core.snapshots.visible();
+                let visible = self.core.versions.snapshots.visible();
                 let view = keyspace.inner.view.load();
                 if self.is_pessimistic()
                     && since < visible
@@ -547,7 +547,7 @@ impl Transaction {
     }
 
     fn keyspace(&self, id: u32) -> Result<Keyspace> {
-        let found = crate::base::sync::lock(&self.core.registry).by_id.get(&id).cloned();
+        let found = crate::base::sync::lock(&self.core.versions.registry).by_id.get(&id).cloned();
         let inner = found.ok_or_else(|| Error::KeyspaceDropped { name: format!("number {id}") })?;
         Ok(Keyspace { core: Arc::clone(&self.core), inner })
     }
@@ -675,7 +675,7 @@ impl Transaction {
 fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
     core.health.stats.counters.transactions_committed.add(1);
     let checked_to = write.commitment.as_ref().map(|commitment| commitment.checked_to());
-    checked_to.unwrap_or_else(|| core.snapshots.visible())
+    checked_to.unwrap_or_else(|| core.versions.snapshots.visible())
 }
 
 fn no_savepoint() -> Error {

@@ -580,7 +580,7 @@ impl Repair {
             before_manifest: &|| Ok(self.yard.name()?),
         };
         let Built { core, manifest_number, .. } = ground.build()?;
-        self.set_aside(|| core.new_number())?;
+        self.set_aside(|| core.versions.new_number())?;
         for file in &self.files {
             let old = match file.name {
                 FileName::Manifest(number) | FileName::ManifestCopy(number) => number != manifest_number,

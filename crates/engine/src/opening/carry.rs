@@ -22,7 +22,7 @@
 //! memory, and whoever closed the store has said that the log ends there.
 
 use crate::base::batch::WriteBatch;
-use crate::core::Registry;
+use crate::versions::store::Registry;
 use crate::versions::view::Slot;
 use crate::{Error, Result};
 use situ_log::{Durability, Log};

@@ -69,7 +69,7 @@ impl Open {
         // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
         // the store.
         core.scheduler.close();
-        core.bury();
+        core.versions.delete_obsolete();
         // Even after a failure: what can be made durable is.
         let closed = core.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         let closed = core.health.failure().map_or(closed, Err);

@@ -13,7 +13,7 @@
 
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
-use crate::core::{Core, Parts, Registry};
+use crate::core::{Core, Parts};
 use crate::disks::locks::Locks;
 use crate::disks::set::FAST;
 use crate::opening::membership::{Access, Given, join};
@@ -21,6 +21,7 @@ use crate::opening::replay::{Keep, Replay, Replayed};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
+use crate::versions::store::Registry;
 use crate::versions::version::{Added, TableSource, Version};
 use crate::{Error, Result};
 use situ_device::Env;
@@ -232,7 +233,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
         Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
     if read_only {
         let core = ground.read_only()?;
-        core.note_mended(damages);
+        core.versions.note_mended(damages);
         core.hold_tables(mode == Mode::Read { all: true })?;
         return Ok(Opened { core, locks });
     }
@@ -245,7 +246,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
     // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
-    core.note_mended(damages);
+    core.versions.note_mended(damages);
     let is_old = |name: &FileName| match name {
         FileName::Manifest(number) | FileName::ManifestCopy(number) => *number != manifest_number,
         _ => false,
@@ -266,7 +267,7 @@ impl Core {
     /// Opens every table, so that a writer which deletes it later does not take it away from this reader. Damage is told
     /// when somebody reads what is damaged. If there are more than may be open, none is: it could not be kept.
     fn hold_tables(&self, all: bool) -> Result<()> {
-        let versions: Vec<_> = self.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
+        let versions: Vec<_> = self.versions.keyspaces().iter().map(|k| Arc::clone(&k.view.load().version)).collect();
         let files = || versions.iter().flat_map(|version| version.files());
         if files().count() > self.options.open_tables_max {
             return Ok(());
@@ -418,7 +419,7 @@ impl Ground<'_> {
     fn read_only(self) -> Result<Arc<Core>> {
         let core = Arc::new(Core::new(self.parts(self.registry())));
         let replayed = self.replay(&core, Keep::All)?;
-        core.snapshots.advance(replayed.last_sequence);
+        core.versions.snapshots.advance(replayed.last_sequence);
         Ok(core)
     }
 
@@ -432,8 +433,8 @@ impl Ground<'_> {
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
 
-        let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.registry));
-        let log_number = scratch.new_number();
+        let registry = std::mem::take(&mut *crate::base::sync::lock(&scratch.versions.registry));
+        let log_number = scratch.versions.new_number();
         let file_bytes = log_file_bytes(&registry);
         // One spare: more would be room that is nearly always unused.
         let mut log_options = LogOptions { file_bytes, spare_files_max: 1, ..LogOptions::default() };
@@ -455,8 +456,8 @@ impl Ground<'_> {
         let is_unused = |number: &u64| *number >= oldest && unused.contains(number);
         let unused_logs = self.logs.iter().rev().copied().filter(is_unused).collect();
         let all_logs = self.logs.clone();
-        let manifest_number = scratch.new_number();
-        let next_file = scratch.new_number();
+        let manifest_number = scratch.versions.new_number();
+        let next_file = scratch.versions.new_number();
         let mut snapshot = Edit {
             next_file: Some(next_file),
             last_sequence: Some(last_sequence),
@@ -472,7 +473,7 @@ impl Ground<'_> {
                 snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
             }
         }
-        scratch.name_tables()?;
+        scratch.versions.name_tables()?;
         (self.before_manifest)()?;
         let mut manifest = Manifest::create(&self.volume, manifest_number, &snapshot)?;
         let copy_failure = manifest.take_copy_failure();
@@ -491,7 +492,7 @@ impl Ground<'_> {
             ..self.parts(registry)
         };
         let core = Arc::new(Core::new(parts));
-        core.source.damaged.tell_to(&core.health);
+        core.versions.source.damaged.tell_to(&core.health);
         if let Some(error) = copy_failure {
             core.health.note_job_failure("copy manifest", error.into());
         }

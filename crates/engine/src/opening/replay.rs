@@ -103,12 +103,12 @@ impl<'a> Replay<'a> {
         mode: RecoveryMode,
         keep: Keep,
     ) -> Result<Replayed> {
-        let targets = core.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
+        let targets = core.versions.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
         let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false };
         let repairs = mode == RecoveryMode::Repair;
         let mut failure: Option<Error> = None;
         let mut first = None;
-        let outcome = recover(&core.volume, logs, mode, &mut |position, bytes| {
+        let outcome = recover(&core.versions.volume, logs, mode, &mut |position, bytes| {
             let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));
             // Records ascend, so that no entry comes twice.
             let record = match decoded.and_then(|record| follows(replay.last, record, position)) {
@@ -258,7 +258,7 @@ impl<'a> Replay<'a> {
 
 /// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
 fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
-    let source: &Arc<TableSource> = &core.source;
+    let source: &Arc<TableSource> = &core.versions.source;
     let write = |host: &Arc<Host>| core.write_slot(keyspace, slot, host);
     let written = core.with_spill(Host::new(core, false, slot.bytes()), write, Vec::as_slice)?;
     let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();

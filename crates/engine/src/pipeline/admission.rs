@@ -443,7 +443,7 @@ impl Core {
     fn remove_what_nobody_needs(&self, log: &Log) -> Result<()> {
         // Other writers wait for this one, instead of being refused.
         let _releasing = Releasing::begin(self);
-        self.bury();
+        self.versions.delete_obsolete();
         log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         if self.needs_less_log_than_noted()
             && let Err(error) = self.note_log_numbers()
@@ -458,11 +458,11 @@ impl Core {
     /// False if what memtables have, and this write, would then perhaps find no room for its table; or if nobody knows what room
     /// there is, as under a quota.
     pub(crate) fn goes_on_in_a_short_log(&self, bytes: u64) -> Result<bool> {
-        let space = self.volume.space();
+        let space = self.versions.volume.space();
         let free = space.logical_total.saturating_sub(space.logical_used);
         let in_memory =
             |keyspace: &Arc<KeyspaceCore>| keyspace.view.load().slots().map(|slot| slot.bytes()).sum::<u64>();
-        let unflushed: u64 = self.keyspaces().iter().map(in_memory).sum();
+        let unflushed: u64 = self.versions.keyspaces().iter().map(in_memory).sum();
         let file = LogOptions::default().first_file_bytes.max(bytes);
         let is_limited = free >= self.writable()?.file_bytes_for(bytes);
         if is_limited || free < file.saturating_add(bytes).saturating_add(unflushed) || self.check_flushes().is_err() {

@@ -528,7 +528,7 @@ impl Core {
                 let _ = request.error.set(error.clone());
                 request.stage.store(FAILED, Ordering::Release);
             } else {
-                self.snapshots.advance(request.last());
+                self.versions.snapshots.advance(request.last());
                 request.stage.store(PUBLISHED, Ordering::Release);
                 commit.checks.published(&request, &mut done.dropped);
                 let counters = &self.health.stats.counters;
@@ -566,7 +566,7 @@ impl Core {
     pub(crate) fn wait_visible(&self, sequence: u64) -> Result<()> {
         loop {
             let seen = self.published.generation();
-            if self.snapshots.visible() >= sequence {
+            if self.versions.snapshots.visible() >= sequence {
                 return Ok(());
             }
             if let Some(error) = self.health.failure() {

@@ -60,7 +60,7 @@ impl Core {
     /// Whether the oldest log file is held back by a memtable that is going to be flushed, and not by one that is written to.
     fn a_flush_frees_log(&self) -> bool {
         let (mut sealed, mut active) = (u64::MAX, u64::MAX);
-        for keyspace in self.keyspaces() {
+        for keyspace in self.versions.keyspaces() {
             let view = keyspace.view.load();
             let oldest = view.sealed.iter().filter_map(|slot| slot.first_log()).min();
             sealed = sealed.min(oldest.unwrap_or(u64::MAX));
@@ -79,7 +79,7 @@ impl Core {
     /// As [`log_area_bytes`](Core::log_area_bytes), with files of so many bytes.
     pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
         let room = self.placing.as_ref()?.disks.log_room()?;
-        let largest = self.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
+        let largest = self.versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
         usable(room.logical_total, file, largest)
     }
 }

@@ -238,7 +238,7 @@ impl Core {
 
     /// Tells of the keyspaces that have room again.
     pub(crate) fn note_room(&self) {
-        self.keyspaces().iter().for_each(|keyspace| self.note_room_in(keyspace));
+        self.versions.keyspaces().iter().for_each(|keyspace| self.note_room_in(keyspace));
     }
 
     fn note_room_in(&self, keyspace: &KeyspaceCore) {

@@ -281,7 +281,7 @@ impl Core {
                 on_fast,
             }
         };
-        room_for_flushes(self.keyspaces().iter().map(level0), placing.disks.fast.volume.space().logical_total)
+        room_for_flushes(self.versions.keyspaces().iter().map(level0), placing.disks.fast.volume.space().logical_total)
     }
 
     /// Where a flush of so many bytes would put its table now.
@@ -351,7 +351,7 @@ impl Core {
         self.tell_troubles(placing);
         let (fast, capacity) = (placing.disks.fast.meter().totals(), placing.disks.capacity.meter().totals());
         let space = placing.disks.fast.volume.space();
-        let levels = levels_of(self.keyspaces().iter());
+        let levels = levels_of(self.versions.keyspaces().iter());
         let failures = placing.new_failures.swap(0, Ordering::AcqRel);
         let unix_s = self.env.clock.unix().as_secs();
         let change = {
@@ -387,7 +387,7 @@ impl Core {
         let Some(change) = change else { return };
         placing.pointer.store(change.after, Ordering::Release);
         // Whoever has the manifest is the only one that replaces small files.
-        let noted = self.take_manifest().and_then(|_baton| placing.disks.note_decisions(&placing.decisions()));
+        let noted = self.versions.edit().and_then(|_editor| placing.disks.note_decisions(&placing.decisions()));
         if let Err(error) = noted {
             self.health.note_job_failure("note placement", error);
         }
@@ -439,7 +439,7 @@ impl Core {
             is_draining: placing.is_draining(),
             decisions: placing.decisions(),
             decisions_made,
-            fast_table_bytes: levels_of(self.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
+            fast_table_bytes: levels_of(self.versions.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
             fast_bytes_read: fast.bytes_read,
             fast_bytes_written: fast.bytes_written,
             capacity_bytes_read: capacity.bytes_read,

@@ -147,7 +147,7 @@ impl Commitment {
         snapshots: Vec<Snapshot>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
-        lock(&core.commit).checks.begin(core.snapshots.visible());
+        lock(&core.commit).checks.begin(core.versions.snapshots.visible());
         let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
         Arc::new(Commitment {
             core: Arc::clone(core),
@@ -169,7 +169,7 @@ impl Commitment {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
             let _commit = lock(&self.core.commit);
-            self.core.snapshots.visible()
+            self.core.versions.snapshots.visible()
         };
         let checked_to = self.checked_to();
         for keyspace in &self.keyspaces {
@@ -180,7 +180,7 @@ impl Commitment {
                     continue;
                 }
                 let changed = changed(&view, &row.key, since, visible, read_tables);
-                match changed.inspect_err(|error| self.core.source.damaged.note(error))? {
+                match changed.inspect_err(|error| self.core.versions.source.damaged.note(error))? {
                     Some(false) => {}
                     Some(true) => return Err(self.conflict(row)),
                     None => return Ok(false),

@@ -50,7 +50,7 @@ impl fmt::Display for LockWait {
 
 /// The name of a keyspace, for messages.
 pub(super) fn keyspace_name(core: &Core, id: u32) -> String {
-    lock(&core.registry).by_id.get(&id).map_or_else(|| format!("number {id}, dropped"), |k| k.name.clone())
+    lock(&core.versions.registry).by_id.get(&id).map_or_else(|| format!("number {id}, dropped"), |k| k.name.clone())
 }
 
 fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {

@@ -99,7 +99,7 @@ impl Tracked {
         core: &Arc<Core>,
         keyspaces: &BTreeMap<u32, Keyspace>,
     ) -> Result<Result<u64, Row>> {
-        let visible = core.snapshots.visible();
+        let visible = core.versions.snapshots.visible();
         if let Some(newest) = self.snapshots.last().map(Snapshot::sequence)
             && newest >= visible
         {
@@ -110,7 +110,7 @@ impl Tracked {
         {
             return Ok(Err(changed));
         }
-        let snapshot = Snapshot::take(&core.snapshots);
+        let snapshot = Snapshot::take(&core.versions.snapshots);
         let since = snapshot.sequence();
         self.snapshots.push(snapshot);
         Ok(Ok(since))
@@ -119,7 +119,7 @@ impl Tracked {
     /// Finds all rows unchanged, and needs one snapshot for them from then on. If it would have to read tables for that it
     /// leaves all as it is.
     fn move_to_present(&mut self, core: &Arc<Core>, keyspaces: &BTreeMap<u32, Keyspace>) -> Result<Option<Row>> {
-        let snapshot = Snapshot::take(&core.snapshots);
+        let snapshot = Snapshot::take(&core.versions.snapshots);
         let to = snapshot.sequence();
         for (id, rows) in &self.rows {
             let Some(keyspace) = keyspaces.get(id) else { continue };

@@ -1,6 +1,6 @@
 //! The manifest file: frames of edits, one writer at a time (`docs/formats/manifest.md`).
 //!
-//! Whoever changes the state of the store holds the one [`Manifest`] (the store hands it out like a baton), appends
+//! Whoever changes the state of the store holds the one [`Manifest`] (with the version editor), appends
 //! an edit, syncs it, and only then installs the new version. A manifest that has grown to several times the size of
 //! its snapshot is replaced: a new file with a snapshot edit is written and synced, then `CURRENT` is switched:
 //!

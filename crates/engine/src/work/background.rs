@@ -124,7 +124,7 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
         let seen = event.generation();
         if core.health.failure().is_some() {
             // Deletes nothing then, but closes what nobody reads any more.
-            core.bury();
+            core.versions.delete_obsolete();
             // Asked after the generation: what tells of closing may have come before it.
             if !core.health.is_closing() {
                 event.wait(seen, None);
@@ -225,7 +225,7 @@ fn pause(core: &Core, ms: u64, ends: fn(&Core) -> bool) {
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
     core.judge_placement();
-    core.bury();
+    core.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {
         true => {
@@ -243,7 +243,7 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
         return prepare_log_in_little_room(core, error).inspect_err(|_| lock(&core.troubles).only_log_fails = true);
     }
     core.limit_log()?;
-    Ok(core.volume.tidy())
+    Ok(core.versions.volume.tidy())
 }
 
 /// A turn in which no log file of the ordinary length could be made ready, for the reason `error`, and no memtable is to be flushed.
@@ -280,7 +280,7 @@ impl Core {
     /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
     fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
         let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
-        self.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
+        self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
     }
 
     /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable that holds back the
@@ -308,11 +308,11 @@ impl Core {
             let troubles = lock(&self.troubles);
             troubles.flush.error.clone().or_else(|| troubles.compaction.error.clone())
         };
-        failing.or_else(|| self.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
+        failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))
     }
 
     /// Whether a manual compaction holds others back.
     pub(crate) fn compactions_are_paused(&self) -> bool {
-        self.keyspaces().iter().any(|keyspace| keyspace.compactions_paused.load(Ordering::Acquire) > 0)
+        self.versions.keyspaces().iter().any(|keyspace| keyspace.compactions_paused.load(Ordering::Acquire) > 0)
     }
 }

@@ -150,15 +150,15 @@ impl Core {
     }
 
     fn oldest_snapshot(&self) -> u64 {
-        let first = self.snapshots.oldest();
-        first.unwrap_or_else(|| self.snapshots.visible())
+        let first = self.versions.snapshots.oldest();
+        first.unwrap_or_else(|| self.versions.snapshots.visible())
     }
 
     fn pick(&self) -> Option<(Arc<KeyspaceCore>, Job)> {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
         let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
-        for keyspace in self.keyspaces() {
+        for keyspace in self.versions.keyspaces() {
             // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
             self.end_rests(&keyspace, false);
             if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
@@ -215,7 +215,7 @@ impl Core {
         self.work.notify();
         // Others are noted as background jobs.
         if let (Err(error), false) = (&result, may_rest) {
-            self.source.damaged.note(error);
+            self.versions.source.damaged.note(error);
         }
         let stats = match (result, postponed) {
             (Err(error), Some(event)) => {
@@ -261,7 +261,7 @@ impl Core {
     fn merge(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
         let merge = |host: &Arc<Host>| {
             let merged = self.merge_tasks(keyspace, job, host)?;
-            let added = |(level, table)| Added { level, meta: describe(table, &self.source) };
+            let added = |(level, table)| Added { level, meta: describe(table, &self.versions.source) };
             self.install_job(keyspace, job, merged.by_level().map(added).collect())?;
             Ok(merged)
         };
@@ -340,7 +340,7 @@ impl Core {
         let options = &keyspace.options;
         MergeRules {
             range,
-            snapshots: self.snapshots.sequences(),
+            snapshots: self.versions.snapshots.sequences(),
             below: spans_below(&version, Some((job, output_level))),
             grandparents: grandparents
                 .iter()
@@ -360,20 +360,20 @@ impl Core {
     }
 
     pub(crate) fn install_job(&self, keyspace: &Arc<KeyspaceCore>, job: &Job, added: Vec<Added>) -> Result<()> {
-        let mut baton = self.take_manifest()?;
+        let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
         let new: Vec<u64> = if job.is_move { Vec::new() } else { added.iter().map(|a| a.meta.number).collect() };
         let removed: Vec<Removed> = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
-        let version = keyspace.view.load().version.apply(&removed, &added, &self.source);
+        let version = keyspace.view.load().version.apply(&removed, &added, &self.versions.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
         let edit = Edit {
             removed: removed.iter().map(|r| (keyspace.id, *r)).collect(),
             added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
             ..Edit::default()
         };
-        baton.apply(edit, || {
+        editor.apply(edit, || {
             keyspace.view.rcu(|view| {
                 let mut view = (**view).clone();
                 view.version = Arc::clone(&version);
@@ -383,7 +383,7 @@ impl Core {
                 job.files().for_each(|(_, f)| f.retire());
             }
         })?;
-        drop(baton);
+        drop(editor);
         if job.level() == 0 {
             keyspace.owes_level0.store(false, Ordering::Release);
         }
@@ -414,7 +414,7 @@ impl Core {
         self.work.notify();
         claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job, false)))?;
         // Whoever compacts wants room back.
-        self.bury();
+        self.versions.delete_obsolete();
         self.trim_log()
     }
 
@@ -451,7 +451,7 @@ impl Core {
 
     /// Whether all memtables are empty.
     fn is_flushed(&self) -> bool {
-        self.keyspaces().iter().all(|keyspace| {
+        self.versions.keyspaces().iter().all(|keyspace| {
             let view = keyspace.view.load();
             view.sealed.is_empty() && view.active.is_empty()
         })
@@ -498,7 +498,7 @@ impl Core {
             let seen = self.progress.generation();
             self.writable()?;
             if !self.has_work() {
-                return self.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
+                return self.versions.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {
                 return Err(error);
@@ -513,7 +513,7 @@ impl Core {
     fn has_work(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
-        self.keyspaces().iter().any(|keyspace| {
+        self.versions.keyspaces().iter().any(|keyspace| {
             let view = keyspace.view.load();
             let running = lock(&keyspace.running).clone();
             !running.is_empty()
@@ -546,7 +546,7 @@ impl Core {
     fn owes_level0(&self) -> bool {
         let _scheduling = lock(&self.scheduling);
         let oldest = self.oldest_snapshot();
-        let keyspaces = self.keyspaces();
+        let keyspaces = self.versions.keyspaces();
         let jobs: usize = keyspaces.iter().map(|keyspace| lock(&keyspace.running).len()).sum();
         keyspaces.iter().filter(|keyspace| keyspace.owes_level0.load(Ordering::Acquire)).any(|keyspace| {
             let version = Arc::clone(&keyspace.view.load().version);
@@ -564,7 +564,7 @@ impl Core {
     pub(crate) fn update_debt(&self) {
         let (mut debt, mut all_memory) = (Debt::default(), 0);
         let fit = self.memtables_that_fit();
-        for keyspace in self.keyspaces() {
+        for keyspace in self.versions.keyspaces() {
             let view = keyspace.view.load();
             let options = &keyspace.options;
             let memory: u64 = view.slots().map(|slot| slot.bytes()).sum();

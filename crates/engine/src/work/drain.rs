@@ -90,7 +90,7 @@ impl Core {
             }
             let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, &mut unreadable)?;
             // A file that cannot be removed would be tried again without end.
-            self.try_bury().and_then(|()| self.try_release_logs()).map_err(not_removed)?;
+            self.versions.try_delete_obsolete().and_then(|()| self.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
             disks.fast.volume.sync_names()?;
@@ -105,7 +105,7 @@ impl Core {
         // Files that came back after a crash, without MEMBER, would be nobody's.
         disks.sync_names()?;
         {
-            let _baton = self.take_manifest()?;
+            let _editor = self.versions.edit()?;
             disks.let_go_of_fast().map_err(|unfinished| {
                 if unfinished.in_doubt {
                     self.health.fail(unfinished.error.clone());
@@ -126,7 +126,7 @@ impl Core {
     /// What a drain brings home would leave less room there than the store needs to go on.
     fn check_room_at_home(&self, disks: &Disks) -> Result<()> {
         let space = disks.capacity.volume.space();
-        let kept = KEPT_LOG_FILES.saturating_mul(log_file_bytes(&lock(&self.registry)));
+        let kept = KEPT_LOG_FILES.saturating_mul(log_file_bytes(&lock(&self.versions.registry)));
         let free = space.logical_total.saturating_sub(space.logical_used);
         let stays = |name: FileName| matches!(name, FileName::Table(_) | FileName::Damaged(_));
         let coming: u64 = disks.list_fast()?.iter().filter(|file| stays(file.name)).map(|file| file.bytes).sum();
@@ -164,7 +164,7 @@ impl Core {
             drop(commit);
             self.writable()?;
         }
-        for keyspace in self.keyspaces() {
+        for keyspace in self.versions.keyspaces() {
             match self.flush(&keyspace, Level0::Ignored) {
                 Err(Error::KeyspaceDropped { .. }) => {}
                 flushed => flushed?,
@@ -185,7 +185,7 @@ impl Core {
             let files: Vec<(usize, Arc<TableFile>)> = files.map(|(level, file)| (level, Arc::clone(file))).collect();
             (keyspace, files)
         };
-        let found: Vec<_> = self.keyspaces().into_iter().map(on_fast).collect();
+        let found: Vec<_> = self.versions.keyspaces().into_iter().map(on_fast).collect();
         for (keyspace, files) in found {
             for (level, file) in files {
                 self.writable()?;

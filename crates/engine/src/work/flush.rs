@@ -70,7 +70,7 @@ impl Host {
             hot: false,
             where_to: WhereTo::Placed,
             fast_failure: Arc::default(),
-            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.source.cache)))),
+            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.versions.source.cache)))),
         }
     }
 
@@ -103,14 +103,14 @@ impl Host {
     }
 
     fn number(&self) -> u64 {
-        let number = self.core.new_number();
+        let number = self.core.versions.new_number();
         lock(&self.begun).push(number);
         number
     }
 
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
-        let disks = self.core.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
+        let disks = self.core.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
         let placing = self.core.placing.as_ref().filter(|placing| !placing.is_draining());
         let stays = || placing.is_some_and(|placing| self.target_bytes < placing.free_bytes());
         let goes = if self.where_to == WhereTo::AnyRoom {
@@ -141,8 +141,8 @@ impl Host {
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             if !kept.contains(&number) {
-                self.core.source.graveyard.bury(number);
-                self.core.never_name(number);
+                self.core.versions.source.graveyard.bury(number);
+                self.core.versions.never_name(number);
             }
         }
         if let Some(warming) = &self.warming {
@@ -157,7 +157,7 @@ impl TaskHost for Host {
             return Ok(begun);
         }
         let number = self.number();
-        Ok((number, self.core.volume.create(self.core.name_to_begin(number), self.target_bytes)?))
+        Ok((number, self.core.versions.volume.create(self.core.versions.name_to_begin(number), self.target_bytes)?))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -290,7 +290,9 @@ impl Core {
             let slot = k.view.load().sealed.last().cloned()?;
             Some((slot.first_log().unwrap_or(0), Arc::clone(k), slot))
         };
-        let Some((_, keyspace, slot)) = self.keyspaces().iter().filter_map(oldest).min_by_key(|(log, ..)| *log) else {
+        let Some((_, keyspace, slot)) =
+            self.versions.keyspaces().iter().filter_map(oldest).min_by_key(|(log, ..)| *log)
+        else {
             return Ok(false);
         };
         self.flush_slot(&keyspace, &slot)?;
@@ -307,7 +309,7 @@ impl Core {
             bytes: slot.bytes(),
         });
         self.wait_visible(slot.last_sequence())?;
-        if self.keyspaces().len() > 1
+        if self.versions.keyspaces().len() > 1
             && let Some(log) = &self.log
             && let Err(error) = log.sync()
         {
@@ -328,7 +330,7 @@ impl Core {
         let duration = self.env.clock.now().saturating_sub(started);
         let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
         let went_to = |table: &OutputTable| {
-            let disks = self.source.disks.as_ref();
+            let disks = self.versions.source.disks.as_ref();
             disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
         };
         self.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
@@ -369,7 +371,7 @@ impl Core {
         let unix = self.env.clock.unix();
         let rules = MergeRules {
             range: KeyRange::all(),
-            snapshots: self.snapshots.sequences(),
+            snapshots: self.versions.snapshots.sequences(),
             below: crate::work::compact::spans_below(&version, None),
             grandparents: Vec::new(),
             output_level: 0,
@@ -388,20 +390,20 @@ impl Core {
     }
 
     fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>, tables: &[OutputTable]) -> Result<()> {
-        let mut baton = self.take_manifest()?;
+        let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
         let added: Vec<Added> =
-            tables.iter().map(|table| Added { level: 0, meta: describe(table, &self.source) }).collect();
-        let version = keyspace.view.load().version.apply(&[], &added, &self.source);
+            tables.iter().map(|table| Added { level: 0, meta: describe(table, &self.versions.source) }).collect();
+        let version = keyspace.view.load().version.apply(&[], &added, &self.versions.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
-        let edit = Edit {
-            added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
-            log_numbers: baton.log_numbers_without(keyspace, slot),
-            ..Edit::default()
+        let log_numbers = {
+            let commit = lock(&self.commit);
+            editor.log_numbers_without(commit.log_number, keyspace, slot)
         };
-        baton.apply(edit, || {
+        let added = added.into_iter().map(|a| (keyspace.id, a)).collect();
+        editor.apply(Edit { added, log_numbers, ..Edit::default() }, || {
             keyspace.view.rcu(|view| {
                 let mut view = (**view).clone();
                 view.sealed.retain(|other| !Arc::ptr_eq(other, slot));

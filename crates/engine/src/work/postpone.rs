@@ -96,7 +96,7 @@ impl Core {
     /// How long until the next job may be picked again.
     pub(crate) fn next_rest_ends_in(&self) -> Option<Duration> {
         let until = |k: &Arc<KeyspaceCore>| lock(&k.postponed).iter().filter(|p| p.rests).map(|p| p.until).min();
-        let next = self.keyspaces().iter().filter_map(until).min()?;
+        let next = self.versions.keyspaces().iter().filter_map(until).min()?;
         Some(next.saturating_sub(self.env.clock.now()))
     }
 
@@ -116,7 +116,7 @@ impl Core {
         if version.levels[0].files.iter().any(runs) {
             return None;
         }
-        let others_run = || self.keyspaces().iter().map(|other| lock(&other.running).len()).sum::<usize>();
+        let others_run = || self.versions.keyspaces().iter().map(|other| lock(&other.running).len()).sum::<usize>();
         let thread_is_free = || trouble.pausing + others_run() < self.options.compaction_threads;
         if picker.may_shrink_level0() && (trouble.error.is_none() || thread_is_free()) {
             return None;

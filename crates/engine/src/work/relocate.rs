@@ -61,10 +61,10 @@ impl Core {
         disk: u32,
         reason: &str,
     ) -> Result<bool, NotCopied> {
-        let Some(disks) = &self.source.disks else { return Ok(false) };
+        let Some(disks) = &self.versions.source.disks else { return Ok(false) };
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
         let claimed = Claimed { core: self, keyspace, job: &job };
-        let number = self.new_number();
+        let number = self.versions.new_number();
         let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
             if !is_there {
                 return Ok(false);
@@ -74,7 +74,7 @@ impl Core {
             Ok(true)
         });
         if copied.is_err() {
-            self.source.graveyard.bury(number);
+            self.versions.source.graveyard.bury(number);
         }
         drop(claimed);
         // What a failed compaction holds of the original would keep it on its disk.
@@ -115,7 +115,7 @@ impl Core {
     /// False if the disk takes no new files.
     fn copy_table(&self, disks: &Disks, file: &TableFile, disk: u32, number: u64) -> Result<bool, NotCopied> {
         let name = FileName::Table(file.meta.number);
-        let reader = TableReader::open(&self.volume, name, &self.source.descriptors)?;
+        let reader = TableReader::open(&self.versions.volume, name, &self.versions.source.descriptors)?;
         let Some(mut writer) = disks.create_table(disk, number, file.meta.bytes).map_err(NotCopied::in_writing)? else {
             return Ok(false);
         };

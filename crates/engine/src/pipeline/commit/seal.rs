@@ -92,7 +92,7 @@ impl Core {
     /// The part of [`memtables_max`](Core::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
-        let ordinary = || log_file_bytes(&lock(&self.registry));
+        let ordinary = || log_file_bytes(&lock(&self.versions.registry));
         let file = self.log.as_ref().map_or_else(ordinary, |log| log.file_bytes_for(0));
         let files = self.log_area_in_files_of(file).map(|area| area / file);
         files.map_or(usize::MAX, |files| usize::try_from(files).unwrap_or(usize::MAX))

@@ -42,7 +42,7 @@ fn whoever_empties_the_room_looks_for_waiters() {
         core.stall.set_debt(core, &Debt { memory: 1.0, ..Debt::default() });
         core.stall.charge(core, 1 << 20);
         let mut batch = WriteBatch::new();
-        let keyspace = Arc::clone(&core.keyspaces()[0]);
+        let keyspace = Arc::clone(&core.versions.keyspaces()[0]);
         batch.push(KeyKind::Put, keyspace.id, b"key", Some(b"value")).unwrap();
         let admission = core.admit_async(batch.into(), Durability::Synced).unwrap();
         assert!(matches!(admission, Admission::Waits(_)));

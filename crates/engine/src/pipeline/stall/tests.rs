@@ -127,7 +127,7 @@ fn a_single_huge_write_waits_no_longer_than_others() {
 #[test]
 fn a_stop_that_is_noted_late_does_not_stick() {
     with_core(|core, _| {
-        let keyspace = core.keyspaces().remove(0);
+        let keyspace = core.versions.keyspaces().remove(0);
         for obstacle in [
             Obstacle::MemtablesFull { keyspace: Arc::clone(&keyspace) },
             Obstacle::Level0Full { keyspace: Arc::clone(&keyspace) },

@@ -52,7 +52,7 @@ impl Core {
         };
         let pointer = placing.pointer();
         let (mut candidates, mut places) = (Vec::new(), Vec::new());
-        for keyspace in self.keyspaces() {
+        for keyspace in self.versions.keyspaces() {
             let version = Arc::clone(&keyspace.view.load().version);
             for (level, file) in version.files() {
                 file.heat.look(elapsed);

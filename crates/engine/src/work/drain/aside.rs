@@ -61,12 +61,12 @@ impl Core {
         let original = Original { core: self, reader: &*disks.fast.volume.open(name)? };
         let to = match disks.capacity.volume.open(name) {
             Ok(copy) if original.is_like(&*copy)? => None,
-            Ok(_) => Some(FileName::Damaged(self.new_number())),
+            Ok(_) => Some(FileName::Damaged(self.versions.new_number())),
             Err(StorageError::NotFound { .. }) => Some(name),
             Err(error) => return Err(error.into()),
         };
         if let Some(to) = to {
-            let temporary = FileName::Temporary(self.new_number());
+            let temporary = FileName::Temporary(self.versions.new_number());
             let copied = original.copy(disks, temporary).and_then(|whole| {
                 if whole.is_ok() {
                     disks.rename(temporary, to)?;

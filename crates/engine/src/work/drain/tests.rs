@@ -66,12 +66,12 @@ fn a_disk_on_which_a_file_is_about_to_begin_is_not_drained() {
             let store = world.open();
             store.put(b"key", b"value").unwrap();
             let core = Arc::clone(store.core());
-            let disks = Arc::clone(core.source.disks.as_ref().unwrap());
+            let disks = Arc::clone(core.versions.source.disks.as_ref().unwrap());
             world.fast.set_faults(slow(operation, kind));
             let beginner = world.executor.env().executor.spawn(
                 "beginner",
                 Box::new({
-                    let (disks, number) = (Arc::clone(&disks), core.new_number());
+                    let (disks, number) = (Arc::clone(&disks), core.versions.new_number());
                     move || {
                         if kind == FileKind::Table {
                             disks.create_table(FAST, number, 100).unwrap().unwrap().finish().unwrap();
@@ -107,7 +107,7 @@ fn a_disk_with_files_of_the_store_is_not_added_again() {
         let store = world.open();
         store.put(b"key", b"value").unwrap();
         store.flush().unwrap();
-        store.core().source.disks.as_ref().unwrap().let_go_of_fast().unwrap();
+        store.core().versions.source.disks.as_ref().unwrap().let_go_of_fast().unwrap();
         store.close().unwrap();
         let before = world.fast.list().unwrap();
         let builder = StoreBuilder::new(Options::default()).env(world.executor.env());

@@ -40,10 +40,10 @@ fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Core
     options.keyspace.level0_tables = 2;
     options.compaction_threads = 2;
     let core = open(&Given::alone(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
-    let keyspace = core.keyspaces().remove(0);
+    let keyspace = core.versions.keyspaces().remove(0);
     let added: Vec<_> =
         tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
-    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.source).unwrap());
+    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.versions.source).unwrap());
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.version = Arc::clone(&version);
@@ -136,7 +136,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         let version = Arc::clone(&keyspace.view.load().version);
         let removed: Vec<_> =
             version.files().map(|(level, file)| Removed { level, number: file.meta.number }).collect();
-        let version = Arc::new(version.apply(&removed, &[], &core.source).unwrap());
+        let version = Arc::new(version.apply(&removed, &[], &core.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
         drop(Claimed { core: &core, keyspace: &keyspace, job: &job });
         core.progress.notify();

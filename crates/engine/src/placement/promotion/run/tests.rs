@@ -20,7 +20,7 @@ fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_faile
             let store = builder().open_volumes(Arc::new(disks[0].clone()), Some(fast)).unwrap();
             let core = store.core();
             let placing = core.placing.as_ref().unwrap();
-            let keyspace = core.keyspaces().remove(0);
+            let keyspace = core.versions.keyspaces().remove(0);
             let version = Arc::clone(&keyspace.view.load().version);
             let (level, file) = version.files().next().unwrap();
             let wanted = Wanted { keyspace: Arc::clone(&keyspace), level, file: Arc::clone(file), disk: FAST };

@@ -1,0 +1,114 @@
+//! The right to change versions.
+//!
+//! An edit is written to the manifest, and then it is true. If the disk has no room for it, nobody knows whether a crash would find it:
+//! its tables are *doubtful* until a new manifest settles the matter.
+
+use crate::base::sync::lock;
+use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::manifest::Manifest;
+use crate::versions::store::Versions;
+use crate::versions::view::Slot;
+use crate::{Error, Result};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// The right to change versions; given back on drop.
+pub(crate) struct VersionEditor<'a> {
+    pub(crate) versions: &'a Versions,
+    /// Some until the editor is dropped.
+    pub(crate) manifest: Option<Manifest>,
+}
+
+impl VersionEditor<'_> {
+    /// Makes an edit durable and then true: the edit is completed with numbers, appended and synced; then `install` makes
+    /// the change visible in memory. On an error nothing is installed. If the disk was full the edit can be tried again;
+    /// after any other error the store is read-only.
+    pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
+        let versions = self.versions;
+        if let Some(error) = versions.health.failure() {
+            return Err(error);
+        }
+        if !lock(&versions.doubtful).is_empty() {
+            // A new manifest without the doubtful edit settles the matter: its tables were never there.
+            self.replace()?;
+            let settled = std::mem::take(&mut *lock(&versions.doubtful));
+            settled.into_iter().for_each(|number| versions.source.graveyard.bury(number));
+        }
+        edit.next_file = Some(versions.next_file.load(Ordering::Relaxed));
+        edit.last_sequence = Some(versions.snapshots.visible());
+        let manifest = self.manifest.as_mut().expect("held until drop");
+        if let Err(error) = manifest.append(&edit) {
+            if error.is_no_space() {
+                // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it
+                // marks the doubt even if the edit adds none.
+                let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
+                let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
+                lock(&versions.doubtful).extend(added.chain([0]));
+            } else {
+                versions.health.fail(error.clone());
+            }
+            return Err(error.into());
+        }
+        if let Some(error) = manifest.take_copy_failure() {
+            versions.health.note_job_failure("copy manifest", error.into());
+        }
+        for (id, number) in &edit.log_numbers {
+            if let Some(keyspace) = lock(&versions.registry).by_id.get(id) {
+                keyspace.log_number.store(*number, Ordering::Relaxed);
+            }
+        }
+        install();
+        if manifest.is_long()
+            && let Err(error) = self.replace()
+        {
+            versions.health.note_job_failure("rewrite manifest", error);
+        }
+        Ok(())
+    }
+
+    /// Puts a new manifest in force that describes the present state. If it could not be written the old one stays; if the
+    /// switch to it failed nobody knows which of the two a crash would leave, so the store takes no more writes.
+    fn replace(&mut self) -> Result<()> {
+        let versions = self.versions;
+        let snapshot = versions.snapshot_edit();
+        let manifest = self.manifest.as_mut().expect("held until drop");
+        manifest.replace(versions.new_number(), &snapshot).map_err(|unfinished| {
+            if unfinished.in_doubt {
+                versions.health.fail(unfinished.error.clone());
+            }
+            Error::from(unfinished)
+        })?;
+        if let Some(error) = manifest.take_copy_failure() {
+            versions.health.note_job_failure("copy manifest", error.into());
+        }
+        Ok(())
+    }
+
+    /// The log numbers to put into an edit that makes the contents of some memtables durable in tables, given how the
+    /// view of keyspace `flushed` will look then. `current` as in [`log_numbers`](Versions::log_numbers).
+    pub(crate) fn log_numbers_without(
+        &self,
+        current: u64,
+        flushed: &KeyspaceCore,
+        slot: &Arc<Slot>,
+    ) -> Vec<(u32, u64)> {
+        let versions = self.versions;
+        let view = flushed.view.load();
+        let left = view.slots().filter(|other| !Arc::ptr_eq(other, slot)).filter_map(|s| s.first_log()).min();
+        let mut numbers = versions.log_numbers(current);
+        for (id, number) in &mut numbers {
+            if *id == flushed.id {
+                *number = left.unwrap_or(current);
+            }
+        }
+        numbers
+    }
+}
+
+impl Drop for VersionEditor<'_> {
+    fn drop(&mut self) {
+        *lock(&self.versions.manifest) = self.manifest.take();
+        self.versions.editor_returned.notify();
+    }
+}

@@ -1,0 +1,192 @@
+//! The versions of a whole store: its keyspaces, the numbers of its files, the manifest, snapshots.
+//!
+//! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change versions is no
+//! lock: the thread that has the [`VersionEditor`](crate::versions::editor::VersionEditor) may block on the disk, and gives the
+//! right back.
+//!
+//! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under the commit lock) and installing
+//! a version (with the editor) may meet, and neither loses the other's change.
+
+use crate::base::health::Health;
+use crate::base::listener::StoreEvent;
+use crate::base::sync::lock;
+use crate::versions::edit::Edit;
+use crate::versions::editor::VersionEditor;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::manifest::Manifest;
+use crate::versions::snapshot::Snapshots;
+use crate::versions::version::{Added, TableSource};
+use crate::{Error, Result};
+use situ_device::Event;
+use situ_storage::{Error as StorageError, FileName, Volume};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// The keyspaces there are.
+#[derive(Default)]
+pub(crate) struct Registry {
+    pub(crate) by_id: BTreeMap<u32, Arc<KeyspaceCore>>,
+    pub(crate) next_id: u32,
+}
+
+impl Registry {
+    pub(crate) fn by_name(&self, name: &str) -> Option<&Arc<KeyspaceCore>> {
+        self.by_id.values().find(|k| k.name == name)
+    }
+}
+
+/// See the module's documentation.
+pub(crate) struct Versions {
+    pub(crate) health: Arc<Health>,
+    /// False if the store is open read-only.
+    pub(crate) is_writable: bool,
+    pub(crate) volume: Arc<dyn Volume>,
+    pub(crate) source: Arc<TableSource>,
+    pub(crate) registry: Mutex<Registry>,
+    pub(crate) next_file: AtomicU64,
+    pub(crate) snapshots: Arc<Snapshots>,
+    /// None while an editor has it.
+    pub(crate) manifest: Mutex<Option<Manifest>>,
+    pub(crate) editor_returned: Arc<dyn Event>,
+    /// What was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) mended: Mutex<Vec<StorageError>>,
+    /// When a repair has lost something last, in milliseconds since 1970.
+    pub(crate) lossy_repair: Option<u64>,
+    /// There was a fast disk before the store was opened.
+    pub(crate) had_fast_disk: bool,
+    /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
+    pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
+    /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
+    /// edit could not be written for want of room.
+    pub(crate) doubtful: Mutex<Vec<u64>>,
+}
+
+impl Versions {
+    /// A file number nobody else has.
+    pub(crate) fn new_number(&self) -> u64 {
+        self.next_file.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Live keyspaces.
+    pub(crate) fn keyspaces(&self) -> Vec<Arc<KeyspaceCore>> {
+        lock(&self.registry).by_id.values().cloned().collect()
+    }
+
+    /// Waits for the right to change versions, which one thread at a time has.
+    pub(crate) fn edit(&self) -> Result<VersionEditor<'_>> {
+        loop {
+            let seen = self.editor_returned.generation();
+            if let Some(manifest) = lock(&self.manifest).take() {
+                return Ok(VersionEditor { versions: self, manifest: Some(manifest) });
+            }
+            if !self.is_writable {
+                return Err(Error::ReadOnly);
+            }
+            self.editor_returned.wait(seen, None);
+        }
+    }
+
+    /// The oldest log file that something in memory still needs, by keyspace. `current` is the log file that takes
+    /// records; the caller holds the commit lock, so that no new write slips in between.
+    pub(crate) fn log_numbers(&self, current: u64) -> Vec<(u32, u64)> {
+        let registry = lock(&self.registry);
+        let number = |k: &KeyspaceCore| k.view.load().first_log().unwrap_or(current);
+        registry.by_id.values().map(|k| (k.id, number(k))).collect()
+    }
+
+    /// An edit that describes the whole present state.
+    pub(crate) fn snapshot_edit(&self) -> Edit {
+        let registry = lock(&self.registry);
+        let mut edit = Edit {
+            next_file: Some(self.next_file.load(Ordering::Relaxed)),
+            last_sequence: Some(self.snapshots.visible()),
+            next_keyspace: Some(registry.next_id),
+            lossy_repair: self.lossy_repair,
+            fast_disk: self.had_fast_disk || self.source.disks.is_some(),
+            ..Edit::default()
+        };
+        for keyspace in registry.by_id.values() {
+            edit.created.push((keyspace.id, keyspace.name.clone()));
+            edit.log_numbers.push((keyspace.id, keyspace.log_number.load(Ordering::Relaxed)));
+            for (level, file) in keyspace.view.load().version.files() {
+                edit.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
+            }
+        }
+        edit
+    }
+
+    /// See [`Store::check`](crate::Store::check).
+    pub(crate) fn check(&self) -> Result<()> {
+        let wrong = |file: String, what: String, expected: String, found: String| -> Error {
+            StorageError::corruption(file, 0, what, expected, found).into()
+        };
+        // The views keep their tables from being deleted until they have been looked for.
+        let views: Vec<_> = self.keyspaces().into_iter().map(|k| (k.view.load_full(), k)).collect();
+        let visible = self.snapshots.visible();
+        let lengths: HashMap<FileName, u64> = self.volume.list()?.iter().map(|f| (f.name, f.bytes)).collect();
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        for (view, keyspace) in &views {
+            let what = format!("version of keyspace {:?}", keyspace.name);
+            let broken =
+                |text: String| wrong("the version in memory".to_owned(), what.clone(), "a sound one".to_owned(), text);
+            view.version.check().map_err(broken)?;
+            for (_, file) in view.version.files() {
+                let (meta, name) = (&file.meta, FileName::Table(file.meta.number));
+                let found = lengths.get(&name).copied();
+                if found != Some(meta.bytes) {
+                    let expected = format!("{} bytes", meta.bytes);
+                    return Err(wrong(name.to_string(), "file".to_owned(), expected, format!("{found:?}")));
+                }
+                if meta.number >= next_file || meta.largest_sequence > visible {
+                    let expected = format!("a number below {next_file} and sequence numbers up to {visible}");
+                    return Err(wrong(name.to_string(), "numbers".to_owned(), expected, format!("{meta:?}")));
+                }
+            }
+            let first_log = view.first_log().map(FileName::Log).filter(|log| !lengths.contains_key(log));
+            if let Some(log) = first_log
+                && Arc::ptr_eq(view, &keyspace.view.load_full())
+            {
+                let expected = format!("a log file that keyspace {:?} depends on", keyspace.name);
+                return Err(wrong(log.to_string(), "file".to_owned(), expected, "no such file".to_owned()));
+            }
+        }
+        Ok(())
+    }
+
+    /// The name under which a table begins.
+    pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
+        match &self.unnamed {
+            Some(unnamed) => {
+                lock(unnamed).insert(number);
+                FileName::Temporary(number)
+            }
+            None => FileName::Table(number),
+        }
+    }
+
+    /// Of a table that is given up.
+    pub(crate) fn never_name(&self, number: u64) {
+        if self.unnamed.as_ref().is_some_and(|unnamed| lock(unnamed).remove(&number)) {
+            // What stays is removed by the next opening or repair.
+            let _ = self.volume.remove(FileName::Temporary(number));
+        }
+    }
+
+    /// Gives the tables of a repair their own names. Only after [`sync_names`](situ_storage::Volume::sync_names) they keep them.
+    pub(crate) fn name_tables(&self) -> Result<()> {
+        let Some(unnamed) = &self.unnamed else { return Ok(()) };
+        for number in std::mem::take(&mut *lock(unnamed)) {
+            self.volume.rename(FileName::Temporary(number), FileName::Table(number))?;
+        }
+        Ok(())
+    }
+
+    /// Tells what was damaged when the store was opened, and made good from elsewhere.
+    pub(crate) fn note_mended(&self, damages: Vec<StorageError>) {
+        for damage in &damages {
+            self.health.tell(|| StoreEvent::ManifestMended { damage: damage.clone().into() });
+        }
+        *lock(&self.mended) = damages;
+    }
+}
