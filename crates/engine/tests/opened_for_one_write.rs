@@ -356,33 +356,38 @@ fn promise_1_3_4_two_crashes_of_two_disks_while_the_log_is_carried_over_lose_not
 fn promise_4_an_opening_removes_nothing_because_of_an_edit_that_is_not_durable() {
     let edit = Rule::new(Fault::NoSpace).on(&[Operation::Sync]).files(&[FileKind::Manifest]).from(1);
     let name = Rule::new(Fault::Io).on(&[Operation::SyncNames]);
+    // Whether the log has nothing when the store is closed, so that the next manifest needs none of it.
+    let causes = [(&edit, false), (&name, false), (&name, true)];
     for_each_seed(40, 4, |seed| {
-        for (cause, value_bytes) in [(&edit, 100), (&name, 100), (&name, 4000)] {
+        for (places, (cause, flushes)) in causes.iter().flat_map(|cause| [(1, *cause), (2, *cause)]) {
             let executor = SimExecutor::new(seed);
             executor.run(|| {
                 let env = executor.env();
-                let built = SimVolume::new(&env, FaultPlan::none(), seed);
-                let store = open(&env, &built, small()).unwrap();
+                let fresh = |place: &&str| SimVolume::named(&env, place, FaultPlan::none(), seed);
+                let built: Vec<SimVolume> = PLACES[..places].iter().map(fresh).collect();
+                let store = open_on(&env, &built).unwrap();
                 let mut model = Model::new();
                 for n in 0..5 {
-                    store.put(key_number(n), vec![n as u8; value_bytes]).unwrap();
-                    model.insert(key_number(n), vec![n as u8; value_bytes]);
+                    store.put(key_number(n), vec![n as u8; 100]).unwrap();
+                    model.insert(key_number(n), vec![n as u8; 100]);
+                }
+                if flushes {
+                    store.flush().unwrap();
                 }
                 store.close().unwrap();
+                let files = files_of(&built);
+                let opened_and_closed = |volumes: &[SimVolume]| open_on(&env, volumes).and_then(|store| store.close());
                 for change in 0..16 {
-                    let volume = built.crash_keep_all().on(&env);
-                    volume.set_faults(FaultPlan::none().with(cause.clone()));
-                    if let Ok(store) = open(&env, &volume, small()) {
-                        let _ = store.close();
-                    }
-                    volume.set_faults(FaultPlan::none());
-                    volume.crash_at(volume.changes() + change);
-                    if let Ok(store) = open(&env, &volume, small()) {
-                        let _ = store.close();
-                    }
+                    let volumes: Vec<SimVolume> = PLACES[..places].iter().map(fresh).collect();
+                    put_files(&volumes, &files);
+                    volumes.iter().skip(1).for_each(|volume| volume.share_power(&volumes[0]));
+                    volumes[0].set_faults(FaultPlan::none().with(cause.clone()));
+                    let _ = opened_and_closed(&volumes);
+                    volumes[0].set_faults(FaultPlan::none());
+                    volumes[0].crash_at(volumes[0].changes() + change);
+                    let _ = opened_and_closed(&volumes);
                     for image in 0..4 {
-                        let crashed = volume.crash(seed + image).on(&env);
-                        let store = open(&env, &crashed, small()).unwrap();
+                        let store = open_on(&env, &after_crash(&env, &volumes, seed + image)).unwrap();
                         compare(store.default_keyspace(), &model, None, "after a kill and a power failure");
                         store.close().unwrap();
                     }

@@ -308,7 +308,9 @@ impl Reader<'_> {
     /// before it: if that is ended, this one was whole.
     fn was_being_made(&self, scan: &Scan, previous: Option<u64>) -> bool {
         let is_expected = previous.is_some() && self.goes_on_behind.map(|(ended, _)| ended) == previous;
-        scan.pages_present == 0 && scan.first_damage.is_none() && !scan.wholly_durable && !is_expected
+        // A crash may leave anything where nothing was written yet.
+        let is_renamed = scan.first_damage.as_ref().is_some_and(|(_, damage)| damage.is_of_a_later_file());
+        scan.pages_present == 0 && !is_renamed && !scan.wholly_durable && !is_expected
     }
 
     /// A file without any sound page: never used, unless it is claimed to be durable or a page in it is damaged.

@@ -67,7 +67,8 @@ impl Side {
     fn new(volume: Arc<dyn Volume>, env: &Env) -> Side {
         Side {
             volume: Metered::new(volume, Meter::new(env)),
-            changes: AtomicU64::new(0),
+            // What whoever had the disk before has renamed or removed may not be durable.
+            changes: AtomicU64::new(1),
             syncing: Mutex::default(),
             synced: env.executor.event(),
         }

@@ -71,7 +71,7 @@ impl Manifest {
         let written = Manifest::write(&**volume, FileName::Manifest(number), &begin).and_then(|writer| {
             let copy = Manifest::write(&**volume, FileName::ManifestCopy(number), &begin);
             if copy.is_err() {
-                // Durably, before there is a manifest in force with it: a crash would bring it back without a header, as if rotten.
+                // Durably, before its manifest is in force: a crash would bring it back without a header, as if rotten.
                 let _ = volume.remove(FileName::ManifestCopy(number)).and_then(|()| volume.sync_names());
             }
             let mut current = volume.create(next, 0)?;
@@ -340,8 +340,8 @@ mod tests {
         }
     }
 
-    /// Once, the failed copy was removed after the switch. A crash then brought it back without its header, and `verify` called it
-    /// rotten.
+    /// Once, the failed copy was removed after the switch. A crash then brought it back without its header, and `verify` called
+    /// it rotten.
     #[test]
     fn a_copy_that_was_given_up_at_its_beginning_does_not_come_back() {
         use situ_device::Env;

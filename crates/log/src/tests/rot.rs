@@ -299,14 +299,15 @@ fn a_file_that_was_being_made_is_passed_over_before_others_too() {
     let (shadow, records) = sound(false);
     let contents = shadow.contents();
     let last = *log_files(&contents).last().unwrap();
-    for pages in 0..4 {
+    // Where nothing was written yet, a crash may leave anything.
+    for (pages, filling) in (0..4).map(|pages| (pages, 0)).chain((1..4).map(|pages| (pages, 0xa5))) {
         let mut image = contents.clone();
-        image.insert(FileName::Log(last + 1), vec![0; pages * PAGE_BYTES]);
+        image.insert(FileName::Log(last + 1), vec![filling; pages * PAGE_BYTES]);
         let behind = Shadow::of(image.clone());
         let log = begin(&behind, last + 2);
         let (report, found) = read_all(&behind, RecoveryMode::Strict).unwrap();
         assert_eq!(bodies(found), records);
-        assert_eq!(report.unused, [last + 1, last + 2]);
+        assert!(report.unused.ends_with(&[last + 2]) && (filling != 0 || report.unused == [last + 1, last + 2]));
         let lsn = log.append(&[b"behind"]).unwrap();
         log.commit(lsn, Durability::Synced).unwrap();
         let found = bodies(read_all(&behind, RecoveryMode::Strict).unwrap().1);
