@@ -5,6 +5,7 @@ pub(crate) mod damage;
 pub(crate) mod error;
 pub(crate) mod health;
 pub(crate) mod listener;
+pub(crate) mod lock_wait;
 pub(crate) mod options;
 pub(crate) mod range;
 pub(crate) mod stats;

@@ -7,6 +7,7 @@
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
 //! a version (holding the manifest) may meet, and neither loses the other's change.
 
+use crate::api::transaction::Transactions;
 use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
@@ -19,7 +20,6 @@ use crate::pipeline::outstanding::Outstanding;
 use crate::pipeline::stall::Stall;
 use crate::placement::run::Placing;
 use crate::read::future::Readers;
-use crate::transaction::Transactions;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;

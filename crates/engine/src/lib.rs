@@ -16,29 +16,36 @@
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
+mod api;
 mod base;
 mod check;
 mod core;
-mod disk_use;
 mod disks;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
-mod keyspace;
 pub mod memtable;
 mod opening;
 mod pipeline;
 mod placement;
 mod read;
-mod store;
-mod transaction;
 mod versions;
 mod work;
 
+pub use api::async_read::{ScanEntry, ScanOptions, ScanPage};
+pub use api::disk_use::DiskUse;
+pub use api::iter::Iter;
+pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
+pub use api::store::{Store, StoreBuilder, StoreProperties};
+pub use api::transaction::{
+    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, Transaction, TransactionCursor, TransactionIter,
+    TransactionKind, TransactionOptions,
+};
 pub use base::batch::WriteBatch;
 pub use base::damage::Damage;
 pub use base::error::{Error, Result};
 pub use base::listener::{Listener, StoreEvent};
+pub use base::lock_wait::LockWait;
 #[doc(hidden)]
 pub use base::options::Ablation;
 pub use base::options::{
@@ -51,23 +58,15 @@ pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
 pub use check::verify::{DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
-pub use disk_use::DiskUse;
 pub use disks::decision::PlacementDecision;
-pub use keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use opening::membership::files_of;
+pub use pipeline::future::WriteFuture;
 pub use pipeline::outstanding::ReadyFuture;
 pub use placement::rules::PlacementRule;
 pub use placement::run::PlacementProperties;
-pub use read::async_read::{ScanEntry, ScanOptions, ScanPage};
 pub use read::cursor::Cursor;
-pub use read::future::{ReadFuture, WriteFuture};
-pub use read::iter::Iter;
+pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
-pub use store::{Store, StoreBuilder, StoreProperties};
-pub use transaction::{
-    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, LockWait, Transaction, TransactionCursor,
-    TransactionIter, TransactionKind, TransactionOptions,
-};
 pub use versions::snapshot::Snapshot;

@@ -1,9 +1,7 @@
 //! From a view to an answer: gets, cursors, iterators, reads of futures.
 
-pub(crate) mod async_read;
 pub(crate) mod cursor;
 pub(crate) mod future;
 pub(crate) mod get;
-pub(crate) mod iter;
 pub(crate) mod merge;
 pub(crate) mod options;

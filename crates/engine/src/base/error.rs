@@ -1,5 +1,6 @@
 //! What a store can answer instead of doing what was asked.
 
+use crate::base::lock_wait::LockWait;
 use situ_storage as storage;
 use situ_storage::Error as StorageError;
 use std::fmt;
@@ -59,7 +60,7 @@ pub enum Error {
     /// be rolled back.
     LockTimeout {
         /// Which transaction waited for which.
-        wait: Box<crate::LockWait>,
+        wait: Box<LockWait>,
         /// How long.
         waited_ms: u64,
     },
@@ -67,7 +68,7 @@ pub enum Error {
     /// they go on, and run it again.
     Deadlock {
         /// Who waits for whom, from this transaction round to it again.
-        cycle: Vec<crate::LockWait>,
+        cycle: Vec<LockWait>,
     },
     /// A transaction would take more memory than it may.
     TransactionTooLarge {

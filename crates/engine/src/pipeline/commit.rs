@@ -30,12 +30,12 @@
 mod seal;
 
 pub(crate) use self::seal::Level0;
+use crate::api::transaction::{CheckFailed, Checks, Commitment, Unchecked};
 use crate::base::batch::{Operation, Touched, WriteBatch};
 use crate::base::options::Durability;
 use crate::base::stats::sampled;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::transaction::{CheckFailed, Checks, Commitment, Unchecked};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::Slot;
 use crate::{Error, Result};

@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::StoreBuilder;
+use crate::api::store::StoreBuilder;
 use crate::{Options, Store};
 
 /// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had

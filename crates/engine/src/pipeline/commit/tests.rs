@@ -1,6 +1,6 @@
 use super::*;
+use crate::api::store::{Store, StoreBuilder};
 use crate::base::options::{Ablation, Options};
-use crate::store::{Store, StoreBuilder};
 use situ_device::{Env, Event, Executor, JobHandle};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
 use std::io;

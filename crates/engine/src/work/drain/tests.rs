@@ -1,5 +1,5 @@
 use super::*;
-use crate::store::StoreBuilder;
+use crate::api::store::StoreBuilder;
 use crate::work::flush::Host;
 use crate::{Options, RepairOptions, Store, repair_volumes};
 use situ_compaction::TaskHost;

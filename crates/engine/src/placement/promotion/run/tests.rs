@@ -1,6 +1,6 @@
 use super::*;
 use crate::Options;
-use crate::store::StoreBuilder;
+use crate::api::store::StoreBuilder;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
 
 /// A table at home that could not be read counted as a failure of the fast disk, to which it was to be copied, and turned

@@ -12,7 +12,7 @@
 //! a run.
 
 use super::{Transaction, TransactionOptions};
-use crate::store::Store;
+use crate::api::store::Store;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 use std::time::Duration;

@@ -3,10 +3,11 @@
 use super::Transaction;
 use super::held::Pending;
 use crate::Result;
+use crate::api::keyspace::Keyspace;
 use crate::base::value::Value;
-use crate::keyspace::Keyspace;
 use crate::pipeline::admission::Admission;
-use crate::read::future::{ReadFuture, WriteFuture};
+use crate::pipeline::future::WriteFuture;
+use crate::read::future::ReadFuture;
 use situ_table::SequenceNumber;
 use std::fmt;
 use std::future::Future;

@@ -4,9 +4,9 @@
 //! an iterator shows the transaction as it was when it was opened.
 
 use crate::Result;
+use crate::api::keyspace::Keyspace;
 use crate::base::batch::WriteBatch;
 use crate::base::value::Value;
-use crate::keyspace::Keyspace;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -130,8 +130,8 @@ mod tests {
     use super::super::locks::{Acquired, Row, Verdict};
     use super::super::options::{LockMode, TransactionOptions};
     use super::*;
+    use crate::api::store::StoreBuilder;
     use crate::base::options::Options;
-    use crate::store::StoreBuilder;
     use situ_device::{Executor, ThreadExecutor};
     use situ_sim::{FaultPlan, SimVolume};
     use std::io;

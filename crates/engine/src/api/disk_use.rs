@@ -1,7 +1,7 @@
 //! What a store takes on its disks, counted as `du` does: whole pages of everything that has a name.
 
 use crate::Result;
-use crate::store::Store;
+use crate::api::store::Store;
 use situ_storage::{PAGE_BYTES, Volume};
 
 /// What the files of a store take, in bytes.

@@ -3,14 +3,15 @@
 
 use super::Store;
 use crate::Result;
+use crate::api::async_read::{ScanOptions, ScanPage};
+use crate::api::iter::Iter;
+use crate::api::keyspace::Keyspace;
 use crate::base::options::{Durability, SizeOptions};
 use crate::base::range::KeyRange;
 use crate::base::value::{Key, Value};
-use crate::keyspace::Keyspace;
-use crate::read::async_read::{ScanOptions, ScanPage};
+use crate::pipeline::future::WriteFuture;
 use crate::read::cursor::Cursor;
-use crate::read::future::{ReadFuture, WriteFuture};
-use crate::read::iter::Iter;
+use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
 
 /// Methods of [`Store`] that call the [`Keyspace`]'s method of the same name.
@@ -89,8 +90,7 @@ mod tests {
 
     #[test]
     fn a_store_has_what_its_default_keyspace_has() {
-        let sources =
-            [include_str!("../keyspace.rs"), include_str!("../read/iter.rs"), include_str!("../read/async_read.rs")];
+        let sources = [include_str!("../keyspace.rs"), include_str!("../iter.rs"), include_str!("../async_read.rs")];
         let of_keyspace: BTreeSet<&str> = sources.iter().flat_map(|source| methods(source)).collect();
         let of_store: BTreeSet<&str> = NAMES.iter().chain(&OF_A_KEYSPACE_ALONE).copied().collect();
         assert_eq!(of_store, of_keyspace);

@@ -3,12 +3,12 @@
 
 use super::super::check::{CheckFailed, CheckedRow, Commitment};
 use super::super::held::HeldLocks;
+use crate::api::store::{Store, StoreBuilder};
+use crate::api::transaction::{LockMode, TransactionOptions};
 use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, Options};
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::store::{Store, StoreBuilder};
-use crate::transaction::{LockMode, TransactionOptions};
 use crate::{Error, Result, WriteFuture};
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};

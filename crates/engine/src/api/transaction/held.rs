@@ -5,46 +5,22 @@ use super::alarm::Due;
 use super::deadlock::Edge;
 use super::locks::{Acquired, Owner, Row, Verdict, Waiter};
 use super::options::LockMode;
+use crate::base::lock_wait::LockWait;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::{Error, Result};
 use situ_device::Event;
-use std::fmt;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-/// A transaction that waits for another one; part of
-/// [`Error::Deadlock`](crate::Error::Deadlock) and [`Error::LockTimeout`](crate::Error::LockTimeout).
-#[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
-pub struct LockWait {
-    /// The transaction that waits, by its [number](crate::Transaction::number).
-    pub transaction: u64,
-    /// The keyspace of the key that it wants to lock.
-    pub keyspace: String,
-    /// That key.
-    pub key: Vec<u8>,
-    /// The transaction that has locked the key, or waits before it.
-    pub waits_for: u64,
-}
-
-impl LockWait {
-    fn new(core: &Core, edge: Edge) -> LockWait {
-        LockWait {
-            transaction: edge.owner,
-            keyspace: keyspace_name(core, edge.row.keyspace),
-            key: edge.row.key.to_vec(),
-            waits_for: edge.waits_for,
-        }
-    }
-}
-
-impl fmt::Display for LockWait {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let LockWait { transaction, keyspace, key, waits_for } = self;
-        let key = key.escape_ascii();
-        write!(f, "transaction {transaction} waits for transaction {waits_for} to unlock \"{key}\" of {keyspace:?}")
+/// An edge of the graph of waits, in words for people.
+fn lock_wait(core: &Core, edge: Edge) -> LockWait {
+    LockWait {
+        transaction: edge.owner,
+        keyspace: keyspace_name(core, edge.row.keyspace),
+        key: edge.row.key.to_vec(),
+        waits_for: edge.waits_for,
     }
 }
 
@@ -55,7 +31,7 @@ pub(super) fn keyspace_name(core: &Core, id: u32) -> String {
 
 fn deadlock(core: &Core, circle: Vec<Edge>) -> Error {
     core.health.stats.counters.deadlocks.add(1);
-    Error::Deadlock { cycle: circle.into_iter().map(|edge| LockWait::new(core, edge)).collect() }
+    Error::Deadlock { cycle: circle.into_iter().map(|edge| lock_wait(core, edge)).collect() }
 }
 
 /// Locks that are given back when it is dropped, which may be long after the transaction was: those of a commit on its way
@@ -147,7 +123,7 @@ impl Wanted {
     fn timed_out(&self, core: &Core, waits_for: Owner) -> Error {
         core.health.stats.counters.lock_timeouts.add(1);
         let edge = Edge { owner: self.owner, row: self.row.clone(), waits_for };
-        Error::LockTimeout { wait: Box::new(LockWait::new(core, edge)), waited_ms: self.timeout_ms }
+        Error::LockTimeout { wait: Box::new(lock_wait(core, edge)), waited_ms: self.timeout_ms }
     }
 
     /// Begins to wait without a thread.

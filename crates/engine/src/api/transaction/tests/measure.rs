@@ -1,8 +1,8 @@
 //! Measurements, not claims: `cargo test -p situ-engine --release transaction_costs -- --ignored --nocapture`. What is shown is
 //! processor time of the calling thread, so that other work on the machine counts little.
 
-use crate::store::Store;
-use crate::transaction::{LockMode, TransactionOptions};
+use crate::api::store::Store;
+use crate::api::transaction::{LockMode, TransactionOptions};
 use rustix::time::{ClockId, clock_gettime};
 
 const ROUNDS: u64 = 200_000;

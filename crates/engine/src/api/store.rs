@@ -2,6 +2,8 @@
 
 mod default_keyspace;
 
+use crate::api::keyspace::Keyspace;
+use crate::api::transaction::{Transaction, TransactionOptions};
 use crate::base::batch::WriteBatch;
 use crate::base::damage::Damage;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
@@ -9,15 +11,13 @@ use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::base::stats::Statistics;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::keyspace::Keyspace;
 use crate::opening::closing::Open;
 use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::commit::Level0;
+use crate::pipeline::future::WriteFuture;
 use crate::pipeline::outstanding::ReadyFuture;
 use crate::placement::run::PlacementProperties;
-use crate::read::future::WriteFuture;
-use crate::transaction::{Transaction, TransactionOptions};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::snapshot::Snapshot;

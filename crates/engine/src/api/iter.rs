@@ -13,9 +13,9 @@
 //! beginning*: nearly every iterator goes one way, and a cursor holds blocks.
 
 use crate::Result;
+use crate::api::keyspace::Keyspace;
 use crate::base::range::KeyRange;
 use crate::base::value::{Key, Value};
-use crate::keyspace::Keyspace;
 use crate::read::cursor::Cursor;
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
@@ -36,7 +36,7 @@ pub(crate) trait Walk {
 /// Makes [`Walk`] of a cursor's own methods of the same names.
 macro_rules! walk_by_own_methods {
     ($cursor:ty) => {
-        impl $crate::read::iter::Walk for $cursor {
+        impl $crate::api::iter::Walk for $cursor {
             fn seek_to_first(&mut self) -> $crate::Result<()> {
                 <$cursor>::seek_to_first(self)
             }

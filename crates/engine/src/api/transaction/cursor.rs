@@ -7,8 +7,8 @@
 
 use super::writes::{Own, OwnMap};
 use crate::Result;
+use crate::api::iter::walk_by_own_methods;
 use crate::read::cursor::Cursor;
-use crate::read::iter::walk_by_own_methods;
 use std::fmt;
 use std::ops::Bound;
 use std::sync::Arc;

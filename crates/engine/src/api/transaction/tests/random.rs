@@ -1,11 +1,11 @@
 //! Random transactions of several threads over a few keys in the simulator: each run's history is checked.
 
 use super::history::{DELETED, Key, Level, Recorded, Step, Tick, Version, check};
+use crate::api::store::{Store, StoreBuilder};
+use crate::api::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, KeyspaceOptions, Options};
 use crate::read::options::ReadOptions;
-use crate::store::{Store, StoreBuilder};
-use crate::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::{Error, Keyspace, Result, Value};
 use situ_device::Env;
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed, wait};

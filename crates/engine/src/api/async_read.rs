@@ -10,9 +10,9 @@
 //! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
 //! of the store repeats, and a system call for each file that the page cache does not hold.
 
+use crate::api::keyspace::{Keyspace, in_key_order};
 use crate::base::options::setters;
 use crate::base::value::Value;
-use crate::keyspace::{Keyspace, in_key_order};
 use crate::read::cursor::Cursor;
 use crate::read::future::ReadFuture;
 use crate::read::get::Lookup;

@@ -25,9 +25,9 @@
 //! (`admission.rs`).
 
 use super::held::{HeldLocks, keyspace_name};
+use crate::api::keyspace::Keyspace;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::keyspace::Keyspace;
 use crate::pipeline::commit::{Commit, Request};
 use crate::versions::snapshot::Snapshot;
 use crate::versions::version::TableFile;

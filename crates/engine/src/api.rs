@@ -1,0 +1,8 @@
+//! What a program uses: stores, keyspaces, transactions, iterators.
+
+pub(crate) mod async_read;
+pub(crate) mod disk_use;
+pub(crate) mod iter;
+pub(crate) mod keyspace;
+pub(crate) mod store;
+pub(crate) mod transaction;
