@@ -63,7 +63,7 @@ pub(crate) struct Core {
     pub(crate) id: StoreId,
     pub(crate) health: Arc<Health>,
     pub(crate) env: Env,
-    pub(crate) versions: Versions,
+    pub(crate) versions: Arc<Versions>,
     pub(crate) options: Options,
     /// None if the store is open read-only.
     pub(crate) log: Option<Arc<Log>>,
@@ -140,14 +140,12 @@ impl Core {
         let (work, progress, published, editor_returned) = (event(), event(), event(), event());
         let listener = options.listener.clone();
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
-        let place = |disks| Placing::new(disks, &options, env.clock.now(), &work, registry.by_id.values());
-        let placing = source.disks.as_ref().map(place);
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.graveyard.ring(Arc::clone(&work));
         let loggers = Arc::new(Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }));
         let outstanding = Arc::new(Outstanding::new(options.requests_outstanding_max));
         let commit = Commit::new(last_sequence + 1, log_number, registry.by_id.values());
-        let versions = Versions {
+        let versions = Arc::new(Versions {
             health: Arc::clone(&health),
             is_writable: log.is_some(),
             volume,
@@ -162,7 +160,9 @@ impl Core {
             had_fast_disk,
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
-        };
+        });
+        let disks = versions.source.disks.as_ref();
+        let placing = disks.map(|disks| Placing::new(&env, &versions, disks, &options, &work));
         let events = [&work, &progress, &published, &editor_returned].map(Arc::clone);
         let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
         health.wakes(vec![

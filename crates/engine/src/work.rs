@@ -7,5 +7,7 @@ pub(crate) mod flush;
 pub(crate) mod pacer;
 pub(crate) mod picker;
 pub(crate) mod postpone;
+pub(crate) mod promote;
 pub(crate) mod relocate;
+pub(crate) mod task_host;
 pub(crate) mod throttle;

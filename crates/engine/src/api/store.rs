@@ -617,7 +617,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
-            placement: core.placement_properties(),
+            placement: core.placing.as_ref().and_then(|placing| placing.properties()),
         }
     }
 }

@@ -22,6 +22,7 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
 use crate::versions::store::Registry;
+use crate::versions::store::log_file_bytes;
 use crate::versions::version::{Added, TableSource, Version};
 use crate::{Error, Result};
 use situ_device::Env;
@@ -501,13 +502,6 @@ impl Ground<'_> {
         }
         Ok(Built { core, manifest_number, old_logs, unused_logs })
     }
-}
-
-/// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the
-/// log's pages under one percent more. A file that was full just before its memtable would cost a second one, for the rest.
-pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {
-    let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
-    (largest + largest / 64).clamp(64 << 10, 260 << 20)
 }
 
 /// The log files that may hold something that is in no table, ascending.

@@ -20,7 +20,7 @@ use crate::opening::open::State;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, TableSource};
 use crate::versions::view::{Slot, View};
-use crate::work::flush::{Host, describe};
+use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES};
 use std::collections::BTreeMap;

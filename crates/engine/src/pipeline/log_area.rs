@@ -31,6 +31,24 @@ impl Debt {
     }
 }
 
+/// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log file.
+pub(crate) struct Releasing<'a>(&'a Core);
+
+impl<'a> Releasing<'a> {
+    pub(crate) fn begin(core: &'a Core) -> Releasing<'a> {
+        core.flushes_releasing.fetch_add(1, Ordering::SeqCst);
+        Releasing(core)
+    }
+}
+
+impl Drop for Releasing<'_> {
+    fn drop(&mut self) {
+        self.0.flushes_releasing.fetch_sub(1, Ordering::SeqCst);
+        // Whoever waits for this one must not wait for another.
+        self.0.progress.notify();
+    }
+}
+
 impl Core {
     /// Whether a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {

@@ -22,6 +22,7 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::core::Core;
+use crate::disks::set::CAPACITY;
 use crate::disks::set::FAST;
 use crate::pipeline::commit::Obstacle;
 use crate::versions::keyspace::KeyspaceCore;
@@ -168,7 +169,8 @@ impl Stall {
     /// The budget in bytes a second for what memory there is left.
     fn allowed_by_memory(&self, core: &Core, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
-        let disk = flushing.map_or(core.next_flush_goes_to(0), |flushing| flushing.disk);
+        let next = || core.placing.as_ref().map_or(CAPACITY, |placing| placing.next_flush_goes_to(0));
+        let disk = flushing.map_or_else(next, |flushing| flushing.disk);
         // Of a disk that was not flushed to yet, as much is expected as of the other one.
         let rates = [disk, 1 - disk].map(|disk| self.flushes_to(disk).load(Ordering::Relaxed) as f64);
         let rate = if rates[0] > 0.0 { rates[0] } else { rates[1] };

@@ -6,23 +6,23 @@
 //!
 //! Beside the pointer there is the room at the moment: a table for which the fast disk has none goes to the capacity disk
 //! without an error. So does the work of a job whose table could not be written to the fast disk for another reason; it
-//! is done again from the beginning ([`Core::with_spill`]), as is the work of a job for which the capacity disk has no room:
+//! is done again from the beginning (`Core::with_spill`), as is the work of a job for which the capacity disk has no room:
 //! on whichever disk has some.
 //!
 //! **Threads.** The pointer is an atomic; the judge has a lock, not held across I/O.
 
+use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::{LEVELS, Options};
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::decision::PlacementDecision;
 use crate::disks::meter::Totals;
 use crate::disks::set::{CAPACITY, Disks, FAST};
 use crate::placement::promotion::run::Promoting;
 use crate::placement::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
 use crate::versions::keyspace::KeyspaceCore;
-use crate::work::flush::Host;
-use crate::{Error, Result};
+use crate::versions::store::Versions;
+use situ_device::Env;
 use situ_device::Event;
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::VecDeque;
@@ -110,6 +110,11 @@ struct Judging {
 
 /// The placement of a store with two disks.
 pub(crate) struct Placing {
+    pub(crate) env: Env,
+    pub(crate) health: Arc<Health>,
+    pub(crate) versions: Arc<Versions>,
+    /// Notified when there is a table to copy.
+    pub(crate) work: Arc<dyn Event>,
     pub(crate) disks: Arc<Disks>,
     pointer: AtomicUsize,
     /// The pointer stays where it is, and nothing is promoted.
@@ -153,18 +158,19 @@ fn levels_of<'a>(keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> [Lev
 }
 
 impl Placing {
-    pub(crate) fn new<'a>(
+    pub(crate) fn new(
+        env: &Env,
+        versions: &Arc<Versions>,
         disks: &Arc<Disks>,
         options: &Options,
-        now: Duration,
-        bell: &Arc<dyn Event>,
-        keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>> + Clone,
+        work: &Arc<dyn Event>,
     ) -> Placing {
+        let (now, keyspaces) = (env.clock.now(), versions.keyspaces());
         let separate = disks.fast.volume.log_room().is_some();
-        let memtable = keyspaces.clone().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
+        let memtable = keyspaces.iter().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
         // A file in use, the next one, a spare: they come first.
         let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
-        [&disks.fast, &disks.capacity].into_iter().for_each(|side| side.meter().set_bell(bell));
+        [&disks.fast, &disks.capacity].into_iter().for_each(|side| side.meter().set_bell(work));
         let seen = Seen { at: now, fast: disks.fast.meter().totals(), capacity: disks.capacity.meter().totals() };
         let thresholds = options.fast_disk_bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
         let space = disks.fast.volume.space();
@@ -172,13 +178,17 @@ impl Placing {
             total: space.logical_total,
             free: space.logical_total.saturating_sub(space.logical_used),
             reserve,
-            levels: levels_of(keyspaces),
+            levels: levels_of(keyspaces.iter()),
             ..Sample::default()
         };
         let mut judge = Judge::new(thresholds, &first);
         let pinned = options.ablation.pinned_level;
         judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
         Placing {
+            env: env.clone(),
+            health: Arc::clone(&versions.health),
+            versions: Arc::clone(versions),
+            work: Arc::clone(work),
             pinned: pinned.is_some(),
             disks: Arc::clone(disks),
             pointer: AtomicUsize::new(judge.pointer),
@@ -254,23 +264,24 @@ impl Placing {
     }
 }
 
-impl Core {
+impl Placing {
     /// The disk for a new table of `level` of at most about `bytes`.
     pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
-        let Some(placing) = &self.placing else { return CAPACITY };
-        if level >= placing.pointer() {
+        if level >= self.pointer() {
             return CAPACITY;
         }
-        if placing.has_room(bytes + self.room_kept_for_flushes(level)) {
+        if self.has_room(bytes + self.room_kept_for_flushes(level)) {
             return FAST;
         }
-        self.note_spill(placing, level, "there is no room for it on the fast disk beside the next flushes");
+        self.note_spill(level, "there is no room for it on the fast disk beside the next flushes");
         CAPACITY
     }
 
     /// Bytes of the fast disk that tables of `level` leave free ([`room_for_flushes`]); none, if they are those of flushes.
     fn room_kept_for_flushes(&self, level: usize) -> u64 {
-        let Some(placing) = self.placing.as_ref().filter(|_| level > 0) else { return 0 };
+        if level == 0 {
+            return 0;
+        }
         let level0 = |keyspace: &Arc<KeyspaceCore>| {
             let view = keyspace.view.load();
             let files = &view.version.levels[0].files;
@@ -281,81 +292,47 @@ impl Core {
                 on_fast,
             }
         };
-        room_for_flushes(self.versions.keyspaces().iter().map(level0), placing.disks.fast.volume.space().logical_total)
+        room_for_flushes(self.versions.keyspaces().iter().map(level0), self.disks.fast.volume.space().logical_total)
     }
 
     /// Where a flush of so many bytes would put its table now.
     pub(crate) fn next_flush_goes_to(&self, bytes: u64) -> u32 {
-        let goes_to_fast = |placing: &Placing| placing.pointer() > 0 && placing.has_room(bytes);
-        if self.placing.as_ref().is_some_and(goes_to_fast) { FAST } else { CAPACITY }
+        if self.pointer() > 0 && self.has_room(bytes) { FAST } else { CAPACITY }
     }
 
-    fn note_spill(&self, placing: &Placing, level: usize, reason: &str) {
-        placing.tables_spilled.fetch_add(1, Ordering::Relaxed);
+    fn note_spill(&self, level: usize, reason: &str) {
+        self.tables_spilled.fetch_add(1, Ordering::Relaxed);
         self.health.tell(|| StoreEvent::TableSpilled { level, reason: reason.to_owned() });
     }
 
     /// A table could not be begun, or written, on the fast disk.
     pub(crate) fn note_fast_failure(&self, level: usize, error: &StorageError) {
-        let Some(placing) = &self.placing else { return };
         if error.is_no_space() {
-            return self.note_spill(placing, level, &error.to_string());
+            return self.note_spill(level, &error.to_string());
         }
-        placing.write_failures.fetch_add(1, Ordering::Relaxed);
-        placing.new_failures.fetch_add(1, Ordering::Relaxed);
+        self.write_failures.fetch_add(1, Ordering::Relaxed);
+        self.new_failures.fetch_add(1, Ordering::Relaxed);
         self.health.tell(|| StoreEvent::TableSpilled { level, reason: error.to_string() });
     }
 
-    /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
-    /// once more wherever there is room. What a run has written and did not return is removed.
-    pub(crate) fn with_spill<T>(
-        self: &Arc<Self>,
-        host: Host,
-        run: impl Fn(&Arc<Host>) -> Result<T>,
-        tables: impl Fn(&T) -> &[situ_compaction::OutputTable],
-    ) -> Result<T> {
-        let once = |host: Host| {
-            let host = Arc::new(host);
-            let result = run(&host);
-            host.clean_up(result.as_ref().map(&tables).unwrap_or_default());
-            (result, host)
-        };
-        let (result, host) = once(host);
-        match (result, host.fast_failure()) {
-            (Err(error), Some(_))
-                if !self.health.is_closing() && self.health.failure().is_none() && is_of_a_disk(&error) =>
-            {
-                once(host.on_capacity()).0
-            }
-            (Err(error), None)
-                if error.is_no_space() && !self.health.is_closing() && self.health.failure().is_none() =>
-            {
-                let placing = self.placing.as_ref().filter(|placing| !placing.is_draining() && !placing.is_drained());
-                let Some(placing) = placing else { return Err(error) };
-                let reason = error.to_string();
-                self.health.tell(|| StoreEvent::HomeFull { reason });
-                once(host.on_any_disk(placing)).0
-            }
-            (result, _) => result,
-        }
-    }
-
     /// Takes a sample if it is time for one, and moves the pointer if it says so. Called by the flusher.
-    pub(crate) fn judge_placement(&self) {
-        let Some(placing) = self.placing.as_ref().filter(|placing| placing.judges()) else { return };
-        let now = self.env.clock.now();
-        let elapsed = now.saturating_sub(lock(&placing.judging).seen.at);
-        if elapsed < SAMPLE_EVERY || !placing.is_used() {
+    pub(crate) fn judge(&self) {
+        if !self.judges() {
             return;
         }
-        self.tell_troubles(placing);
-        let (fast, capacity) = (placing.disks.fast.meter().totals(), placing.disks.capacity.meter().totals());
-        let space = placing.disks.fast.volume.space();
+        let now = self.env.clock.now();
+        let elapsed = now.saturating_sub(lock(&self.judging).seen.at);
+        if elapsed < SAMPLE_EVERY || !self.is_used() {
+            return;
+        }
+        self.tell_troubles();
+        let (fast, capacity) = (self.disks.fast.meter().totals(), self.disks.capacity.meter().totals());
+        let space = self.disks.fast.volume.space();
         let levels = levels_of(self.versions.keyspaces().iter());
-        let failures = placing.new_failures.swap(0, Ordering::AcqRel);
+        let failures = self.new_failures.swap(0, Ordering::AcqRel);
         let unix_s = self.env.clock.unix().as_secs();
         let change = {
-            let mut judging = lock(&placing.judging);
+            let mut judging = lock(&self.judging);
             let seen = std::mem::replace(&mut judging.seen, Seen { at: now, fast, capacity });
             if elapsed > SAMPLE_MAX && failures == 0 {
                 // The store was idle: what it does now is measured from here.
@@ -368,7 +345,7 @@ impl Core {
                 capacity: load(&seen.capacity, &capacity, elapsed),
                 total: space.logical_total,
                 free: space.logical_total.saturating_sub(space.logical_used),
-                reserve: placing.reserve,
+                reserve: self.reserve,
                 levels,
                 failures,
             };
@@ -383,11 +360,11 @@ impl Core {
             }
             change
         };
-        self.choose_promotions(placing);
+        self.choose_promotions();
         let Some(change) = change else { return };
-        placing.pointer.store(change.after, Ordering::Release);
+        self.pointer.store(change.after, Ordering::Release);
         // Whoever has the manifest is the only one that replaces small files.
-        let noted = self.versions.edit().and_then(|_editor| placing.disks.note_decisions(&placing.decisions()));
+        let noted = self.versions.edit().and_then(|_editor| self.disks.note_decisions(&self.decisions()));
         if let Err(error) = noted {
             self.health.note_job_failure("note placement", error);
         }
@@ -396,10 +373,10 @@ impl Core {
     }
 
     /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
-    fn tell_troubles(&self, placing: &Placing) {
-        for trouble in placing.disks.fast.volume.troubles() {
+    fn tell_troubles(&self) {
+        for trouble in self.disks.fast.volume.troubles() {
             let is_new = {
-                let mut told = lock(&placing.troubles_told);
+                let mut told = lock(&self.troubles_told);
                 let is_new = told.len() < TROUBLES_MAX && !told.contains(&trouble);
                 if is_new {
                     told.push(trouble.clone());
@@ -414,30 +391,35 @@ impl Core {
 
     /// How long until the next sample; `None` while there is nothing to measure.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
-        let placing = self.placing.as_ref().filter(|placing| placing.judges())?;
-        if !placing.is_used() {
+        if !self.judges() {
+            return None;
+        }
+        if !self.is_used() {
             // The first operation from here on rings; what came before it is seen by the second look.
-            [&placing.disks.fast, &placing.disks.capacity].into_iter().for_each(|side| side.meter().sleep());
-            if !placing.is_used() {
+            [&self.disks.fast, &self.disks.capacity].into_iter().for_each(|side| side.meter().sleep());
+            if !self.is_used() {
                 return None;
             }
         }
-        let due = lock(&placing.judging).seen.at + SAMPLE_EVERY;
+        let due = lock(&self.judging).seen.at + SAMPLE_EVERY;
         Some(due.saturating_sub(self.env.clock.now()))
     }
 
-    pub(crate) fn placement_properties(&self) -> Option<PlacementProperties> {
-        let placing = self.placing.as_ref().filter(|placing| !placing.is_drained())?;
-        let disks = &placing.disks;
+    /// None once the fast disk is drained.
+    pub(crate) fn properties(&self) -> Option<PlacementProperties> {
+        if self.is_drained() {
+            return None;
+        }
+        let disks = &self.disks;
         let (fast, capacity) = (disks.fast.meter().totals(), disks.capacity.meter().totals());
-        let decisions_made = lock(&placing.judging).made;
+        let decisions_made = lock(&self.judging).made;
         Some(PlacementProperties {
             fast_location: disks.fast.volume.location(),
             fast_space: disks.fast.volume.space(),
             fast_geometry: disks.fast.volume.geometry(),
-            pointer: placing.pointer(),
-            is_draining: placing.is_draining(),
-            decisions: placing.decisions(),
+            pointer: self.pointer(),
+            is_draining: self.is_draining(),
+            decisions: self.decisions(),
             decisions_made,
             fast_table_bytes: levels_of(self.versions.keyspaces().iter()).iter().map(|level| level.on_fast).sum(),
             fast_bytes_read: fast.bytes_read,
@@ -448,11 +430,11 @@ impl Core {
             capacity_busy: capacity.busy,
             fast_reads: fast.reads,
             capacity_reads: capacity.reads,
-            tables_spilled: placing.tables_spilled.load(Ordering::Relaxed),
+            tables_spilled: self.tables_spilled.load(Ordering::Relaxed),
             log_files_spilled: disks.log_files_spilled.load(Ordering::Relaxed),
-            tables_promoted: placing.tables_promoted.load(Ordering::Relaxed),
-            tables_demoted: placing.tables_demoted.load(Ordering::Relaxed),
-            fast_write_failures: placing.write_failures.load(Ordering::Relaxed),
+            tables_promoted: self.tables_promoted.load(Ordering::Relaxed),
+            tables_demoted: self.tables_demoted.load(Ordering::Relaxed),
+            fast_write_failures: self.write_failures.load(Ordering::Relaxed),
             fast_troubles: disks.fast.volume.troubles(),
             fast_cache_bytes_max: disks.fast_cache_bytes.load(Ordering::Relaxed),
         })
@@ -472,14 +454,6 @@ struct Level0 {
 fn room_for_flushes(keyspaces: impl Iterator<Item = Level0>, total: u64) -> u64 {
     let wanted = |level0: Level0| (level0.memtable_bytes.saturating_mul(level0.tables)).saturating_sub(level0.on_fast);
     keyspaces.map(wanted).fold(0, u64::saturating_add).min(total / 8)
-}
-
-/// Whether a job failed by what a disk answered.
-fn is_of_a_disk(error: &Error) -> bool {
-    matches!(
-        error,
-        Error::Storage(StorageError::Io { .. } | StorageError::NoSpace { .. } | StorageError::NotFound { .. })
-    )
 }
 
 #[cfg(test)]

@@ -36,6 +36,13 @@ impl Registry {
     }
 }
 
+/// Log files are a little longer than the memtable they serve: its records need about as much room as its nodes, and the
+/// log's pages under one percent more. A file that was full just before its memtable would cost a second one, for the rest.
+pub(crate) fn log_file_bytes(registry: &Registry) -> u64 {
+    let largest = registry.by_id.values().map(|k| k.options.memtable_bytes).max().unwrap_or(64 << 20);
+    (largest + largest / 64).clamp(64 << 10, 260 << 20)
+}
+
 /// See the module's documentation.
 pub(crate) struct Versions {
     pub(crate) health: Arc<Health>,

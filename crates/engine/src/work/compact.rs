@@ -22,9 +22,9 @@ use crate::placement::promotion::run::inherit_heat;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
-use crate::work::flush::{Host, describe, task_error};
 use crate::work::picker::{Job, Picker};
 use crate::work::postpone::is_of_the_job;
+use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
 use situ_compaction::{
     FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput,

@@ -15,10 +15,10 @@
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::disks::set::{CAPACITY, Disks, FAST};
-use crate::opening::open::log_file_bytes;
 use crate::pipeline::commit::Level0;
 use crate::placement::run::Placing;
 use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::store::log_file_bytes;
 use crate::versions::version::TableFile;
 use crate::{Error, Result};
 use aside::Unreadable;

@@ -14,240 +14,22 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::disks::set::{CAPACITY, FAST};
+use crate::disks::set::CAPACITY;
 use crate::pipeline::commit::Level0;
-use crate::placement::run::Placing;
+use crate::pipeline::log_area::Releasing;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableMeta, TableSource};
+use crate::versions::version::Added;
 use crate::versions::view::Slot;
+use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
-use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, TaskError, TaskHost, merge_sources};
-use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
+use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
+use situ_storage::{FileName, Writer};
+use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
-use situ_table::{Cursor, Warming};
-use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Where the tables of a merge go.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum WhereTo {
-    /// By their level, and by what is read.
-    Placed,
-    /// To the capacity disk, whatever their level: the fast one has refused.
-    Home,
-    /// Wherever there is room, to the fast disk first: the capacity disk is full.
-    AnyRoom,
-}
-
-/// Tables are not cut shorter than this to fit into what room there is.
-const SHORT_TABLE_BYTES: u64 = 1 << 20;
-
-/// What a running merge asks of the store, and the files it has begun.
-pub(crate) struct Host {
-    core: Arc<Core>,
-    begun: Mutex<Vec<u64>>,
-    paced: bool,
-    target_bytes: u64,
-    /// The output belongs on the fast disk, whatever its level.
-    hot: bool,
-    where_to: WhereTo,
-    /// Why the fast disk refused to take what was to be written to it.
-    fast_failure: Arc<Mutex<Option<StorageError>>>,
-    /// A flush has nothing that was in the cache.
-    warming: Option<Arc<Warming>>,
-}
-
-impl Host {
-    pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
-        Host {
-            core: Arc::clone(core),
-            begun: Mutex::new(Vec::new()),
-            paced,
-            target_bytes,
-            hot: false,
-            where_to: WhereTo::Placed,
-            fast_failure: Arc::default(),
-            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.versions.source.cache)))),
-        }
-    }
-
-    /// For work on tables that are read often.
-    pub(crate) fn hot(self, hot: bool) -> Host {
-        Host { hot, ..self }
-    }
-
-    /// For the same work, once more and all on the capacity disk.
-    pub(crate) fn on_capacity(&self) -> Host {
-        Host { where_to: WhereTo::Home, ..Host::new(&self.core, self.paced, self.target_bytes) }
-    }
-
-    /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
-    /// makes one.
-    pub(crate) fn on_any_disk(&self, placing: &Placing) -> Host {
-        let short = (placing.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
-        let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
-        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.core, self.paced, target_bytes) }
-    }
-
-    /// What a table of this work is to have at most.
-    pub(crate) fn target_bytes(&self) -> u64 {
-        self.target_bytes
-    }
-
-    /// Why the fast disk could not take a table that had been begun on it.
-    pub(crate) fn fast_failure(&self) -> Option<StorageError> {
-        lock(&self.fast_failure).clone()
-    }
-
-    fn number(&self) -> u64 {
-        let number = self.core.versions.new_number();
-        lock(&self.begun).push(number);
-        number
-    }
-
-    /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
-    fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
-        let disks = self.core.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
-        let placing = self.core.placing.as_ref().filter(|placing| !placing.is_draining());
-        let stays = || placing.is_some_and(|placing| self.target_bytes < placing.free_bytes());
-        let goes = if self.where_to == WhereTo::AnyRoom {
-            placing.is_some_and(|placing| self.target_bytes < placing.any_room_bytes())
-        } else {
-            self.core.disk_for(level, self.target_bytes) == FAST || (self.hot && stays())
-        };
-        if !goes {
-            return None;
-        }
-        let number = self.number();
-        match disks.create_table(FAST, number, self.target_bytes) {
-            Ok(None) => None,
-            Ok(Some(inner)) => {
-                let watched =
-                    Watched { inner, core: Arc::clone(&self.core), level, failure: Arc::clone(&self.fast_failure) };
-                Some((number, Box::new(watched)))
-            }
-            Err(error) => {
-                self.core.note_fast_failure(level, &error);
-                None
-            }
-        }
-    }
-
-    /// Removes the files of a merge that was given up, or those that are not among `kept`.
-    pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
-        let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
-        for number in lock(&self.begun).drain(..) {
-            if !kept.contains(&number) {
-                self.core.versions.source.graveyard.bury(number);
-                self.core.versions.never_name(number);
-            }
-        }
-        if let Some(warming) = &self.warming {
-            warming.forget_tables(|number| kept.contains(&number));
-        }
-    }
-}
-
-impl TaskHost for Host {
-    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        if let Some(begun) = self.begin_on_fast(level as usize) {
-            return Ok(begun);
-        }
-        let number = self.number();
-        Ok((number, self.core.versions.volume.create(self.core.versions.name_to_begin(number), self.target_bytes)?))
-    }
-
-    fn warming(&self) -> Option<Arc<Warming>> {
-        self.warming.clone()
-    }
-
-    fn pace(&self, bytes: u64) {
-        if self.paced {
-            self.core.pacer.pace(&self.core, bytes);
-        }
-    }
-
-    fn cancelled(&self) -> bool {
-        self.core.health.is_closing() || self.core.health.failure().is_some()
-    }
-}
-
-/// A table on its way to the fast disk: notes why that failed.
-struct Watched {
-    inner: Box<dyn Writer>,
-    core: Arc<Core>,
-    level: usize,
-    failure: Arc<Mutex<Option<StorageError>>>,
-}
-
-fn watch<T>(
-    core: &Core,
-    level: usize,
-    noted: &Mutex<Option<StorageError>>,
-    result: StorageResult<T>,
-) -> StorageResult<T> {
-    result.inspect_err(|error| {
-        core.note_fast_failure(level, error);
-        *lock(noted) = Some(error.clone());
-    })
-}
-
-impl Writer for Watched {
-    fn append(&mut self, bytes: &[u8]) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.append(bytes))
-    }
-
-    fn written(&self) -> u64 {
-        self.inner.written()
-    }
-
-    fn sync(&mut self) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.sync())
-    }
-
-    fn flush(&mut self) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.flush())
-    }
-
-    fn finish(self: Box<Self>) -> StorageResult<()> {
-        let Watched { inner, core, level, failure } = *self;
-        watch(&core, level, &failure, inner.finish())
-    }
-}
-
-/// A merge's failure as the engine tells it.
-pub(crate) fn task_error(error: TaskError) -> Error {
-    match error {
-        TaskError::Cancelled => Error::Closed,
-        TaskError::Storage(error) => Error::Storage(error),
-        other => Error::Storage(situ_storage::Error::Io {
-            op: "compact",
-            path: "tables".to_owned(),
-            source: Arc::new(std::io::Error::other(other.to_string())),
-        }),
-    }
-}
-
-/// What the manifest is to know of a table that a merge has written.
-pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
-    let properties = &table.summary.properties;
-    TableMeta {
-        number: table.number,
-        volume: source.disk_of(table.number),
-        bytes: table.summary.bytes,
-        smallest_sequence: properties.smallest_sequence,
-        largest_sequence: properties.largest_sequence,
-        entries: properties.entries,
-        deletions: properties.deletions,
-        range_deletions: properties.range_deletions,
-        raw_bytes: properties.raw_key_bytes + properties.raw_value_bytes,
-        created_unix_s: properties.created_unix_s,
-        span: table.span.clone(),
-    }
-}
 
 /// A flush that back-pressure reckons with.
 struct FlushUnderWay<'a>(&'a Core);
@@ -262,24 +44,6 @@ impl<'a> FlushUnderWay<'a> {
 impl Drop for FlushUnderWay<'_> {
     fn drop(&mut self) {
         self.0.stall.flush_ends();
-    }
-}
-
-/// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log file.
-pub(crate) struct Releasing<'a>(&'a Core);
-
-impl<'a> Releasing<'a> {
-    pub(crate) fn begin(core: &'a Core) -> Releasing<'a> {
-        core.flushes_releasing.fetch_add(1, Ordering::SeqCst);
-        Releasing(core)
-    }
-}
-
-impl Drop for Releasing<'_> {
-    fn drop(&mut self) {
-        self.0.flushes_releasing.fetch_sub(1, Ordering::SeqCst);
-        // Whoever waits for this one must not wait for another.
-        self.0.progress.notify();
     }
 }
 
@@ -300,7 +64,7 @@ impl Core {
     }
 
     fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
-        let disk = self.next_flush_goes_to(slot.bytes());
+        let disk = self.placing.as_ref().map_or(CAPACITY, |placing| placing.next_flush_goes_to(slot.bytes()));
         let _under_way = FlushUnderWay::begin(self, slot.bytes(), disk);
         let started = self.env.clock.now();
         self.health.tell(|| StoreEvent::FlushBegun {

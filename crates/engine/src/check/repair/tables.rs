@@ -4,7 +4,7 @@ use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
-use crate::work::flush::describe;
+use crate::work::task_host::describe;
 use crate::{Error, Result};
 use situ_compaction::{
     KeyRange, KeySpan, Merge, MergeRules, Named, OutputRules, OutputTable, Source, TaskHost, merge_sources,
@@ -189,7 +189,8 @@ impl Yard {
             now_unix: Duration::from_secs(unix.as_secs()),
         };
         let once = Once { merge: Merge::new(sources, 0), last: Vec::new() };
-        let output = merge_sources(vec![once], &tombstones, 0, &rules, self).map_err(crate::work::flush::task_error)?;
+        let output =
+            merge_sources(vec![once], &tombstones, 0, &rules, self).map_err(crate::work::task_host::task_error)?;
         output.tables.iter().for_each(|table| self.keep(table.number));
         Ok(output.tables.iter().map(|table| Added { level, meta: describe(table, &self.source) }).collect())
     }

@@ -1,6 +1,6 @@
 use super::*;
 use crate::api::store::StoreBuilder;
-use crate::work::flush::Host;
+use crate::work::task_host::Host;
 use crate::{Options, RepairOptions, Store, repair_volumes};
 use situ_compaction::TaskHost;
 use situ_device::Env;

@@ -2,6 +2,7 @@ use super::*;
 use crate::Options;
 use crate::api::store::StoreBuilder;
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rule, SimExecutor, SimVolume};
+use std::sync::Arc;
 
 /// A table at home that could not be read counted as a failure of the fast disk, to which it was to be copied, and turned
 /// placement away from a sound disk.

@@ -1,0 +1,86 @@
+//! Promotion at work: copies the tables that `placement/promotion/run.rs` has chosen.
+//!
+//! A compaction thread that finds nothing else to do copies one table at a time. What does not fit any more when its turn comes is
+//! left out: the next round chooses anew.
+
+use crate::base::listener::StoreEvent;
+use crate::base::sync::lock;
+use crate::core::Core;
+use crate::disks::set::FAST;
+use crate::placement::promotion::rules::is_hot;
+use crate::placement::promotion::run::Wanted;
+use crate::placement::run::Placing;
+use crate::work::picker::Job;
+use crate::work::relocate::NotCopied;
+use crate::{Error, Result};
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// Copies a table that was chosen; false if there is none, or another thread is at it.
+    pub(crate) fn promote_one(&self) -> Result<bool> {
+        let Some(placing) = &self.placing else { return Ok(false) };
+        let wanted = {
+            let mut promoting = lock(&placing.promoting);
+            if promoting.runs {
+                return Ok(false);
+            }
+            let wanted = promoting.wanted.pop_front();
+            promoting.runs = wanted.is_some();
+            wanted
+        };
+        let Some(wanted) = wanted else { return Ok(false) };
+        let copied = self.promote(placing, &wanted);
+        lock(&placing.promoting).runs = false;
+        match copied {
+            // It was no duty: the table stays where it is, and a later round may choose it again.
+            Err(NotCopied { error: Error::Storage(error), in_writing })
+                if self.health.failure().is_none() && !self.health.is_closing() =>
+            {
+                match wanted.disk {
+                    FAST if in_writing => placing.note_fast_failure(wanted.level, &error),
+                    FAST => self.health.note_job_failure("copy table to the fast disk", error.into()),
+                    _ => self.health.note_job_failure("send table home", error.into()),
+                }
+                Ok(true)
+            }
+            copied => copied.map(|()| true).map_err(|not| not.error),
+        }
+    }
+
+    fn promote(&self, placing: &Placing, wanted: &Wanted) -> Result<(), NotCopied> {
+        let Wanted { keyspace, level, file, disk } = wanted;
+        if placing.is_draining() || (*disk == FAST && !placing.room().takes(file.meta.bytes)) {
+            return Ok(());
+        }
+        let reads = file.heat.per_s();
+        let reason = format!("{reads:.1} reads a second of {} bytes", file.meta.bytes);
+        if !self.relocate(keyspace, *level, file, *disk, &reason)? {
+            return Ok(());
+        }
+        let counter = if *disk == FAST { &placing.tables_promoted } else { &placing.tables_demoted };
+        counter.fetch_add(1, Ordering::Relaxed);
+        self.health.tell(|| StoreEvent::TableRelocated {
+            keyspace: keyspace.name.clone(),
+            table: file.meta.number,
+            level: *level,
+            to_fast_disk: *disk == FAST,
+            reason,
+        });
+        Ok(())
+    }
+
+    /// Whether the outputs of a job belong on the fast disk for what is read of its inputs.
+    pub(crate) fn is_hot_job(&self, job: &Job) -> bool {
+        let Some(placing) = &self.placing else { return false };
+        let bytes: u64 = job.files().map(|(_, file)| file.meta.bytes).sum();
+        let reads: f64 = job.files().map(|(_, file)| file.heat.per_s()).sum();
+        // Those that lie there make place for the outputs, but only afterwards: what there is no room for until then goes
+        // home, table by table.
+        let on_fast = job.files().filter(|(_, file)| file.meta.volume == FAST).map(|(_, file)| file.meta.bytes).sum();
+        let fits = placing.room().takes_more(bytes.saturating_sub(on_fast));
+        !placing.is_draining() && placing.pointer() > 0 && is_hot(reads, bytes) && fits
+    }
+}
+
+#[cfg(test)]
+mod tests;
