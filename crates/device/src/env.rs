@@ -60,7 +60,7 @@ pub trait Executor: Send + Sync {
     fn yield_point(&self) {}
 
     /// Lets threads that are ready run before the calling one goes on. A hint: returns at once if there are none.
-    fn give_way(&self) {
+    fn yield_once(&self) {
         self.yield_point();
     }
 
@@ -132,7 +132,7 @@ impl Executor for ThreadExecutor {
         Arc::new(ThreadEvent::default())
     }
 
-    fn give_way(&self) {
+    fn yield_once(&self) {
         std::thread::yield_now();
     }
 

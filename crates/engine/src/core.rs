@@ -1,11 +1,8 @@
-//! What all parts of an open store share: the registry of keyspaces, numbers, the manifest, the state of health.
+//! An open store: its rooms, wired together.
 //!
-//! **Locks, in the order in which they may be taken together.** The waiting room's (`admission.rs`), `commit` (sequence
-//! numbers and the queue of requests, see `commit.rs`), `registry`. None is held across anything that blocks. The manifest is not a lock but a
-//! baton: whoever changes versions takes it, may block on the disk while holding it, and hands it on.
-//!
-//! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under `commit`) and installing
-//! a version (holding the manifest) may meet, and neither loses the other's change.
+//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`admission.rs`), `commit` (sequence
+//! numbers and the queue of requests, see `commit.rs`), the registry's (`versions/store.rs`). None is held across anything that
+//! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::api::transaction::Transactions;
 use crate::base::health::Health;
@@ -14,11 +11,11 @@ use crate::base::store_id::StoreId;
 use crate::base::sync::lock;
 use crate::pipeline::admission::WaitingRoom;
 use crate::pipeline::commit::Commit;
-use crate::pipeline::group_commit::Gathering;
+use crate::pipeline::group_commit::GroupCommit;
 use crate::pipeline::loggers::{LOGGERS_MAX, Loggers};
 use crate::pipeline::outstanding::Outstanding;
 use crate::pipeline::stall::Stall;
-use crate::placement::run::Placing;
+use crate::placement::run::Placement;
 use crate::read::future::Readers;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
@@ -26,9 +23,9 @@ use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::work::pacer::Pacer;
-use crate::work::throttle::Courtesy;
+use crate::work::throttle::CompactionThrottle;
 use crate::{Error, Result};
 use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::{Env, Event};
@@ -88,9 +85,9 @@ pub(crate) struct Core {
     pub(crate) outstanding: Arc<Outstanding>,
     pub(crate) pacer: Pacer,
     /// How many threads compactions may use beside a log that writers wait for.
-    pub(crate) courtesy: Courtesy,
+    pub(crate) throttle: CompactionThrottle,
     /// Synced writers that wait for the log.
-    pub(crate) gathering: Gathering,
+    pub(crate) group_commit: GroupCommit,
     /// Held while jobs are picked, never while they run.
     pub(crate) scheduling: Mutex<()>,
     /// Gives tasks to units.
@@ -106,7 +103,7 @@ pub(crate) struct Core {
     pub(crate) log_area_stops: AtomicBool,
     pub(crate) readers: Readers,
     /// Where new tables go, if there are two disks.
-    pub(crate) placing: Option<Placing>,
+    pub(crate) placement: Option<Placement>,
     pub(crate) transactions: Arc<Transactions>,
     /// The failures of background jobs that are being tried again.
     pub(crate) troubles: Mutex<Troubles>,
@@ -141,7 +138,7 @@ impl Core {
         let listener = options.listener.clone();
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
-        source.graveyard.ring(Arc::clone(&work));
+        source.obsolete.ring(Arc::clone(&work));
         let loggers = Arc::new(Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }));
         let outstanding = Arc::new(Outstanding::new(options.requests_outstanding_max));
         let commit = Commit::new(last_sequence + 1, log_number, registry.by_id.values());
@@ -162,7 +159,7 @@ impl Core {
             doubtful: Mutex::default(),
         });
         let disks = versions.source.disks.as_ref();
-        let placing = disks.map(|disks| Placing::new(&env, &versions, disks, &options, &work));
+        let placement = disks.map(|disks| Placement::new(&env, &versions, disks, &options, &work));
         let events = [&work, &progress, &published, &editor_returned].map(Arc::clone);
         let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
         health.wakes(vec![
@@ -185,8 +182,8 @@ impl Core {
             waiting_room: WaitingRoom::default(),
             outstanding,
             pacer: Pacer::default(),
-            courtesy: Courtesy::default(),
-            gathering: Gathering::new(env.executor.cores()),
+            throttle: CompactionThrottle::default(),
+            group_commit: GroupCommit::new(env.executor.cores()),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
             next_task: AtomicU64::new(1),
@@ -195,7 +192,7 @@ impl Core {
             flushes_releasing: AtomicUsize::new(0),
             log_area_stops: AtomicBool::new(false),
             readers: Readers::new(id, &env),
-            placing,
+            placement,
             transactions: Arc::new(Transactions::new(id, &env, options.transaction_locks_max)),
             troubles: Mutex::default(),
             env,
@@ -276,7 +273,7 @@ impl Core {
     }
 
     /// Whether the memtable holds something that was replayed.
-    pub(crate) fn is_replayed(&self, slot: &Slot) -> bool {
+    pub(crate) fn is_replayed(&self, slot: &MemtableSlot) -> bool {
         slot.first_log().is_some_and(|log| log < self.first_log)
     }
 

@@ -6,7 +6,7 @@
 //! for them to be put right first.
 
 use crate::base::batch::Record;
-use crate::opening::open::State;
+use crate::opening::open::StoreState;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
@@ -213,7 +213,7 @@ pub fn manifest_file(data: &[u8]) {
     assert!(readable.starts_with(&edits), "a whole edit is not found when damaged ones are skipped");
     assert!(end <= bytes.len());
     let source = Arc::new(TableSource::new(Arc::new(volume()), BlockCache::new(0), &Env::system(), 100));
-    if let Ok(state) = State::replay(edits.clone(), &source) {
+    if let Ok(state) = StoreState::replay(edits.clone(), &source) {
         state.keyspaces.values().for_each(|k| k.version.check().expect("a version that was checked"));
     }
     let volume = volume();

@@ -355,7 +355,7 @@ impl Keyspace {
     }
 
     /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many
-    /// tables as [it may have](KeyspaceOptions::level0_tables_max).
+    /// tables as [it may have](crate::KeyspaceOptions::level0_tables_max).
     ///
     /// # Errors
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
@@ -492,7 +492,7 @@ pub struct KeyspaceProperties {
     pub name: String,
     /// Memtables, the active one included.
     pub memtables: usize,
-    /// How many there may be now: [`memtables_max`](KeyspaceOptions::memtables_max) of the options, or fewer where the log has an area of a
+    /// How many there may be now: [`memtables_max`](crate::KeyspaceOptions::memtables_max) of the options, or fewer where the log has an area of a
     /// disk without a file system to itself and that has no room for the log of so many. Writers wait for a flush when there are as
     /// many. Of a store that is open read-only: of a writer with the same options.
     pub memtables_max: usize,
@@ -515,7 +515,7 @@ pub struct KeyspaceProperties {
     pub compactions_postponed: usize,
     /// Whether writes wait for room in memory or in level 0.
     pub writers_stopped: bool,
-    /// The options in force, by name, in their bounds; see [`KeyspaceOptions`].
+    /// The options in force, by name, in their bounds; see [`KeyspaceOptions`](crate::KeyspaceOptions).
     pub options: Vec<(&'static str, String)>,
 }
 

@@ -411,7 +411,7 @@ impl Store {
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
             let empty = crate::versions::view::View {
-                active: crate::versions::view::Slot::new(0, 0),
+                active: crate::versions::view::MemtableSlot::new(0, 0),
                 sealed: Vec::new(),
                 version: Arc::new(Version::empty()),
             };
@@ -617,7 +617,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
-            placement: core.placing.as_ref().and_then(|placing| placing.properties()),
+            placement: core.placement.as_ref().and_then(|placement| placement.properties()),
         }
     }
 }

@@ -40,7 +40,7 @@ use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::check::verify::{check_identity, differences};
 use crate::opening::membership::{Access, Given, Joined, given, join};
-use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, State, needed_logs, remove};
+use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, remove};
 use crate::versions::manifest;
 use crate::versions::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result};
@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tables::{Place, Yard};
+use tables::{Salvager, TablePlace};
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
@@ -136,7 +136,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     }
     let store_options = options.options.bounded();
     let source = joined.source(store_options.cache_bytes, env, store_options.open_tables_max);
-    let yard = Yard {
+    let salvager = Salvager {
         volume: Arc::clone(volume),
         env: env.clone(),
         source,
@@ -148,7 +148,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     let mut repair = Repair {
         volume: Arc::clone(volume),
         files,
-        yard,
+        salvager,
         report: RepairReport { dry_run: options.dry_run, ..RepairReport::default() },
         aside: BTreeSet::new(),
         without_fast_disk,
@@ -169,7 +169,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
 /// What the rest of the repair begins with.
 enum Basis {
     /// A manifest describes it.
-    Manifest(State),
+    Manifest(StoreState),
     /// Names, keyspaces that were dropped, tables that were replaced: as far as damaged manifests can be read.
     Fragments(Fragments),
 }
@@ -178,7 +178,7 @@ enum Basis {
 struct Ranked {
     number: u64,
     missing: usize,
-    state: State,
+    state: StoreState,
     /// What is damaged in the manifest or in its copy, and whole in the other one.
     mended: Vec<StorageError>,
     /// Why the copy could not be read.
@@ -193,8 +193,8 @@ impl Ranked {
 }
 
 /// The state to build on.
-struct Plan {
-    state: State,
+struct RepairPlan {
+    state: StoreState,
     logs: Vec<u64>,
     /// All these logs can be set aside rather than removed.
     keep_logs: bool,
@@ -203,7 +203,7 @@ struct Plan {
 struct Repair {
     volume: Arc<dyn Volume>,
     files: Vec<FileMeta>,
-    yard: Yard,
+    salvager: Salvager,
     report: RepairReport,
     /// Files to set aside at the end.
     aside: BTreeSet<FileName>,
@@ -369,7 +369,8 @@ impl Repair {
         };
         let found = manifest::read_damaged(&*self.volume, number)?;
         let (whole, torn) = (found.whole_bytes, found.whole_bytes < found.bytes);
-        let state = State::replay(found.edits, &self.yard.source).map_err(|text| wrong(0, "edits", "a state", text))?;
+        let state = StoreState::replay(found.edits, &self.salvager.source)
+            .map_err(|text| wrong(0, "edits", "a state", text))?;
         let missing = state.missing_files(&self.files);
         // Files that are missing while others are too many: the manifest may have lost its last edits.
         let in_force = state.tables();
@@ -388,7 +389,7 @@ impl Repair {
     }
 
     /// Tells what an unfit manifest names and is not there as lost; and where the log is missing then, of which `logs` are found.
-    fn tell_missing(&mut self, unfit: &State, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
+    fn tell_missing(&mut self, unfit: &StoreState, names: &BTreeMap<u32, String>, logs: &[u64]) -> Result<MissingLogs> {
         let mut gone = MissingLogs::default();
         for missing in unfit.missing_files(&self.files) {
             if let FileName::Log(number) = missing.name {
@@ -419,16 +420,16 @@ impl Repair {
     }
 
     /// Steps 1 to 4 for tables and logs.
-    fn survey(&mut self, basis: Basis) -> Result<Plan> {
+    fn survey(&mut self, basis: Basis) -> Result<RepairPlan> {
         let (mut state, known) = match basis {
             Basis::Manifest(state) => (state, None),
             Basis::Fragments(fragments) => {
-                let state = State {
+                let state = StoreState {
                     next_keyspace: fragments.next_keyspace,
                     last_sequence: fragments.last_sequence,
                     lossy_repair: fragments.lossy_repair,
                     fast_disk: fragments.fast_disk,
-                    ..State::default()
+                    ..StoreState::default()
                 };
                 (state, Some(fragments))
             }
@@ -441,7 +442,7 @@ impl Repair {
             self.damage(missing.name, error)?;
         }
         state.pass_numbers_of(&self.files);
-        self.yard.next_file.store(state.next_file, Ordering::Relaxed);
+        self.salvager.next_file.store(state.next_file, Ordering::Relaxed);
         let logs = needed_logs(&state, self.files.iter().map(|f| f.name));
         if let Some(Fragments { unfit: Some(unfit), names, .. }) = &known {
             let missing = self.tell_missing(unfit, names, &logs)?;
@@ -453,16 +454,16 @@ impl Repair {
             None => self.tables(&mut state)?,
             Some(fragments) => self.rebuild(&mut state, &fragments, &log)?,
         }
-        state.next_file = self.yard.next_file.load(Ordering::Relaxed);
+        state.next_file = self.salvager.next_file.load(Ordering::Relaxed);
         self.report.keyspaces = state.keyspaces.values().map(|k| k.name.clone()).collect();
         let keep_logs = !self.report.lost_writes.is_empty();
         if keep_logs {
             self.aside.extend(logs.iter().map(|number| FileName::Log(*number)));
         }
-        Ok(Plan { state, logs, keep_logs })
+        Ok(RepairPlan { state, logs, keep_logs })
     }
 
-    fn logs(&mut self, state: &State, logs: &[u64], gone: MissingLogs) -> Result<LogSurvey> {
+    fn logs(&mut self, state: &StoreState, logs: &[u64], gone: MissingLogs) -> Result<LogSurvey> {
         let mut survey = logs::survey(&self.volume, logs, state.closed, gone)?;
         self.report.log_records = survey.records;
         for (file, error) in std::mem::take(&mut survey.damages) {
@@ -476,7 +477,7 @@ impl Repair {
     }
 
     /// Step 3: the tables of a state that is known.
-    fn tables(&mut self, state: &mut State) -> Result<()> {
+    fn tables(&mut self, state: &mut StoreState) -> Result<()> {
         let mut changes: BTreeMap<u32, (Vec<Removed>, Vec<Added>)> = BTreeMap::new();
         for (id, keyspace) in &state.keyspaces {
             for (level, file) in keyspace.version.files() {
@@ -505,15 +506,15 @@ impl Repair {
                 }
                 self.damage(name, error)?;
                 self.aside.insert(name);
-                if self.yard.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
+                if self.salvager.properties(meta.number)?.is_some_and(|found| !meta.differences(&found).is_empty()) {
                     // Another table lies in its place: what it holds is not what was here.
                     self.report.tables_lost += 1;
                     let lost = LostRange::of(&keyspace.name, meta.number, LossKind::Entries, Some(&meta.span));
                     self.report.lost_ranges.push(lost);
                     continue;
                 }
-                let place = Place { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
-                let mut remains = self.yard.salvage(meta.number, &place)?;
+                let place = TablePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
+                let mut remains = self.salvager.salvage(meta.number, &place)?;
                 remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
                 self.report.lost_ranges.append(&mut remains.lost);
                 self.count(remains.usable);
@@ -525,7 +526,7 @@ impl Repair {
         }
         for (id, (removed, added)) in changes {
             if let Some(keyspace) = state.keyspaces.get_mut(&id) {
-                let version = keyspace.version.apply(&removed, &added, &self.yard.source);
+                let version = keyspace.version.apply(&removed, &added, &self.salvager.source);
                 keyspace.version = version.map_err(|text| {
                     StorageError::corruption(&keyspace.name, 0, "repaired version", "one that fits", text)
                 })?;
@@ -552,8 +553,8 @@ impl Repair {
     }
 
     /// Steps 5 and 6.
-    fn finish(&mut self, plan: Plan, env: &Env, mut options: Options) -> Result<()> {
-        let Plan { mut state, logs, keep_logs } = plan;
+    fn finish(&mut self, plan: RepairPlan, env: &Env, mut options: Options) -> Result<()> {
+        let RepairPlan { mut state, logs, keep_logs } = plan;
         let default = || KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
         state.keyspaces.entry(DEFAULT_KEYSPACE_ID).or_insert_with(default);
         state.next_keyspace = state.next_keyspace.max(DEFAULT_KEYSPACE_ID + 1);
@@ -573,11 +574,11 @@ impl Repair {
             env: env.clone(),
             options,
             keyspaces: &keyspaces,
-            source: Arc::clone(&self.yard.source),
+            source: Arc::clone(&self.salvager.source),
             state,
             logs: logs.clone(),
             mode: RecoveryMode::Repair,
-            before_manifest: &|| Ok(self.yard.name()?),
+            before_manifest: &|| Ok(self.salvager.name()?),
         };
         let Built { core, manifest_number, .. } = ground.build()?;
         self.set_aside(|| core.versions.new_number())?;

@@ -24,7 +24,7 @@ use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::open_tables_max;
 use crate::opening::membership::{Access, Given, given, join};
-use crate::opening::open::{IDENTITY, KeyspaceState, State, needed_logs};
+use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
 use crate::read::options::ReadOptions;
@@ -282,7 +282,7 @@ impl Verifier<'_> {
     }
 
     /// Steps 1; `None` if there is no state to go on with.
-    fn manifest(&mut self) -> Option<State> {
+    fn manifest(&mut self) -> Option<StoreState> {
         let number = match manifest::current(&**self.volume) {
             Ok(Some(number)) => number,
             Ok(None) => {
@@ -326,7 +326,7 @@ impl Verifier<'_> {
                 .warnings
                 .push(format!("{path} ends with {tail} bytes from {at} that are no edit, as after a crash"));
         }
-        match State::replay(found.edits, &self.source) {
+        match StoreState::replay(found.edits, &self.source) {
             Ok(state) => Some(state),
             Err(text) => {
                 self.wrong(name, "edits", "a state", text);
@@ -336,7 +336,7 @@ impl Verifier<'_> {
     }
 
     /// Step 2.
-    fn listing(&mut self, state: &State) {
+    fn listing(&mut self, state: &StoreState) {
         for missing in state.missing_files(&self.files) {
             self.fail(missing.name, missing.error(&**self.volume));
         }
@@ -363,7 +363,7 @@ impl Verifier<'_> {
     }
 
     /// Step 3, for one keyspace; the numbers of tables that are not sound.
-    fn tables(&mut self, state: &State, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
+    fn tables(&mut self, state: &StoreState, id: u32, keyspace: &KeyspaceState) -> HashSet<u64> {
         let mut unsound = HashSet::new();
         for (_, file) in keyspace.version.files() {
             let name = FileName::Table(file.meta.number);
@@ -390,7 +390,7 @@ impl Verifier<'_> {
         unsound
     }
 
-    fn table(&mut self, state: &State, id: u32, file: &TableFile) -> situ_storage::Result<()> {
+    fn table(&mut self, state: &StoreState, id: u32, file: &TableFile) -> situ_storage::Result<()> {
         let name = FileName::Table(file.meta.number);
         let table = file.table()?;
         table.verify(&mut |bytes| self.tell(name, bytes))?;
@@ -471,7 +471,7 @@ impl Verifier<'_> {
     }
 
     /// Step 4.
-    fn logs(&mut self, state: &State) {
+    fn logs(&mut self, state: &StoreState) {
         let logs = needed_logs(state, self.files.iter().map(|f| f.name));
         let lengths: HashMap<FileName, u64> = self.files.iter().map(|f| (f.name, f.bytes)).collect();
         let (mut last, mut file, mut first) = (0, 0, None);
@@ -526,7 +526,7 @@ impl Verifier<'_> {
 
 /// Where a sound table and the manifest do not agree: what, what the manifest says, what the table says.
 pub(crate) fn differences(
-    state: &State,
+    state: &StoreState,
     id: u32,
     meta: &TableMeta,
     table: &Table,

@@ -229,7 +229,7 @@ pub(crate) fn samples() -> Vec<String> {
 
 /// What opening has to do so that both disks know of each other.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum MemberVerdict {
     /// The store has one disk.
     Alone,
     /// Both are known to each other.
@@ -244,11 +244,11 @@ pub(crate) enum Verdict {
 ///
 /// # Errors
 /// The disk is another store's, or not the one that this store has.
-pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Member>, &str)>) -> Result<Verdict> {
+pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Member>, &str)>) -> Result<MemberVerdict> {
     let Some((member, at)) = fast else {
         return Ok(match home {
-            Some(home @ Home { fast: Fast::Used(_), .. }) => Verdict::Missing(home),
-            _ => Verdict::Alone,
+            Some(home @ Home { fast: Fast::Used(_), .. }) => MemberVerdict::Missing(home),
+            _ => MemberVerdict::Alone,
         });
     };
     let refuse = |text: String| Err(Error::Disks(text));
@@ -288,8 +288,8 @@ pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Memb
              have one at a time.{}",
             has_another(&home, at_home)
         )),
-        (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(Verdict::Member(home)),
-        (home, member) => Ok(Verdict::Add {
+        (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(MemberVerdict::Member(home)),
+        (home, member) => Ok(MemberVerdict::Add {
             store: home.map_or_else(Id::random, |home| home.store),
             // Nothing of the store lies on a disk that is being added: a leftover of an addition, or of a drain.
             disk: member.map_or_else(Id::random, |member| member.disk),

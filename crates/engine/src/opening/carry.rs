@@ -23,7 +23,7 @@
 
 use crate::base::batch::WriteBatch;
 use crate::versions::store::Registry;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::{Durability, Log};
 use situ_storage::Error as StorageError;
@@ -54,7 +54,7 @@ impl Carried {
     /// What the memtables of keyspaces hold; `None` if there is nothing, or too much. `memtable_bytes` is the size that the
     /// smallest memtable of the store may have, `since` and `last` the first and the last sequence number of what was replayed.
     pub(crate) fn of<'a>(
-        slots: impl Iterator<Item = (u32, &'a Arc<Slot>)>,
+        slots: impl Iterator<Item = (u32, &'a Arc<MemtableSlot>)>,
         memtable_bytes: u64,
         since: u64,
         last: u64,

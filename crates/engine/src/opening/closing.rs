@@ -103,8 +103,8 @@ impl Open {
 impl Core {
     /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
     fn tidy_at_the_end(&self) {
-        let (Some(_), Some(placing)) = (&self.log, &self.placing) else { return };
-        let fast = &placing.disks.fast.volume;
+        let (Some(_), Some(placement)) = (&self.log, &self.placement) else { return };
+        let fast = &placement.disks.fast.volume;
         let until = self.env.clock.now() + TIDYING_MAX;
         // Room is free when the removal is durable.
         if fast.sync_names().is_ok() {

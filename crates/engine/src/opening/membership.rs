@@ -12,7 +12,7 @@
 //!    made the store's, the place of a known one is noted if it has moved.
 
 use crate::disks::locks::Locks;
-use crate::disks::members::{Fast, Home, Id, Member, Verdict, add, judge, last_seen, still_names};
+use crate::disks::members::{Fast, Home, Id, Member, MemberVerdict, add, judge, last_seen, still_names};
 use crate::disks::path_text::{line_of, path_of};
 use crate::disks::set::Disks;
 use crate::versions::version::TableSource;
@@ -238,7 +238,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             )));
         }
         return match judge(known?, &capacity.location(), None)? {
-            Verdict::Missing(home) => Err(missing::named(given, env, &home)),
+            MemberVerdict::Missing(home) => Err(missing::named(given, env, &home)),
             _ if access.repairs() => {
                 missing::look_for_unnamed(given, env)?;
                 Ok(Joined::alone(capacity, locks))
@@ -275,12 +275,12 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let known = read_or(known, access, &mut damages, instead)?;
     let verdict = judge(known.clone(), &capacity.location(), Some((said, at)))?;
     if access.writes() {
-        if let Verdict::Member(home) = &verdict {
+        if let MemberVerdict::Member(home) = &verdict {
             copies::refuse(given.place.as_deref(), home, at)?;
         }
         locks.take(&**fast)?;
     }
-    if let (Verdict::Add { .. }, Access::Write) = (&verdict, access) {
+    if let (MemberVerdict::Add { .. }, Access::Write) = (&verdict, access) {
         if let Some(member) = said {
             copies::refuse_addition(given.place.as_deref(), known.as_ref(), member, at)?;
         }
@@ -288,7 +288,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
         refuse_files(&**fast, at, &capacity.location(), said)?;
     }
     let disks = Disks::new(Arc::clone(capacity), Arc::clone(fast), env);
-    if let (Some(damage), Verdict::Member(Home { fast: Fast::Used(disk), .. })) = (damages.last(), &verdict) {
+    if let (Some(damage), MemberVerdict::Member(Home { fast: Fast::Used(disk), .. })) = (damages.last(), &verdict) {
         let (on, name) = if rotten_member { (fast, FileName::Member) } else { (capacity, FileName::Disks) };
         if !still_names(&**on, name, *disk) {
             let known = disks.as_ref().map_err(ToString::to_string);
@@ -300,7 +300,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
     let disks = disks?;
     disks.fast_cache_bytes.store(*cache_bytes, Ordering::Relaxed);
     let pending = match verdict {
-        Verdict::Member(home) => {
+        MemberVerdict::Member(home) => {
             disks.set_home(home.clone());
             let place = given.place.clone().or_else(|| home.place.clone());
             let moved = home.at.as_ref() != Some(at) || home.place != place;
@@ -308,7 +308,7 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             (moved || !damages.is_empty())
                 .then_some(Pending::Write(Home { at: Some(at.clone()), place, ..home }, member))
         }
-        Verdict::Add { .. } if access != Access::Write => {
+        MemberVerdict::Add { .. } if access != Access::Write => {
             let home = capacity.location();
             let text = if damages.is_empty() {
                 format!("{at} is not the fast disk of the store in {home}, which has none")
@@ -321,10 +321,10 @@ pub(crate) fn join(given: &Given, env: &Env, access: Access) -> Result<Joined> {
             };
             return Err(Error::Disks(text));
         }
-        Verdict::Add { store, disk } => {
+        MemberVerdict::Add { store, disk } => {
             Some(Pending::Add { member: Member { store, disk }, at: at.clone(), place: given.place.clone() })
         }
-        Verdict::Alone | Verdict::Missing(_) => None,
+        MemberVerdict::Alone | MemberVerdict::Missing(_) => None,
     };
     let volume = Arc::clone(&disks) as Arc<dyn Volume>;
     Ok(Joined { volume, disks: Some(disks), locks, pending, given_up: None, gives_up_log: false, damages })

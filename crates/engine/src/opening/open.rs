@@ -40,7 +40,7 @@ pub(crate) type KeyspaceChoices = HashMap<String, KeyspaceOptions>;
 
 /// The state that a manifest's edits add up to.
 #[derive(Default)]
-pub(crate) struct State {
+pub(crate) struct StoreState {
     pub(crate) next_file: u64,
     pub(crate) last_sequence: u64,
     pub(crate) next_keyspace: u32,
@@ -59,10 +59,10 @@ pub(crate) struct KeyspaceState {
     pub(crate) log_number: u64,
 }
 
-impl State {
+impl StoreState {
     /// Applies edits in order; the error says in words which one does not fit.
-    pub(crate) fn replay(edits: Vec<Edit>, source: &Arc<TableSource>) -> Result<State, String> {
-        let mut state = State::default();
+    pub(crate) fn replay(edits: Vec<Edit>, source: &Arc<TableSource>) -> Result<StoreState, String> {
+        let mut state = StoreState::default();
         for (at, edit) in edits.into_iter().enumerate() {
             state.apply(edit, source).map_err(|text| format!("edit {at} does not fit: {text}"))?;
         }
@@ -199,7 +199,7 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
             // A copy that this user may not read is not damaged.
             let unread = found.copy_unread.filter(|error| !error.is_permission_denied());
             damages = found.damages.into_iter().chain(unread).collect();
-            State::replay(found.edits, &source).map_err(|text| {
+            StoreState::replay(found.edits, &source).map_err(|text| {
                 let name = FileName::Manifest(number);
                 Error::Storage(StorageError::corruption(name, 0, "edits", "a state", text))
             })?
@@ -310,7 +310,7 @@ impl Missing {
     }
 }
 
-impl State {
+impl StoreState {
     /// What is not there of the tables and the log files that are needed.
     pub(crate) fn missing_files(&self, files: &[FileMeta]) -> Vec<Missing> {
         let lengths: HashMap<FileName, u64> = files.iter().map(|f| (f.name, f.bytes)).collect();
@@ -363,7 +363,7 @@ pub(crate) struct Ground<'a> {
     pub(crate) options: Options,
     pub(crate) keyspaces: &'a KeyspaceChoices,
     pub(crate) source: Arc<TableSource>,
-    pub(crate) state: State,
+    pub(crate) state: StoreState,
     /// To be replayed.
     pub(crate) logs: Vec<u64>,
     /// In repair, damaged records are left out.
@@ -505,7 +505,7 @@ impl Ground<'_> {
 }
 
 /// The log files that may hold something that is in no table, ascending.
-pub(crate) fn needed_logs(state: &State, files: impl Iterator<Item = FileName>) -> Vec<u64> {
+pub(crate) fn needed_logs(state: &StoreState, files: impl Iterator<Item = FileName>) -> Vec<u64> {
     let oldest = state.keyspaces.values().map(|k| k.log_number).min().unwrap_or(0);
     let mut logs: Vec<u64> = files
         .filter_map(|name| match name {
@@ -528,11 +528,11 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
 
 /// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
 /// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is somebody's data.
-fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<State> {
+fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;
     let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_)));
-    let logs = needed_logs(&State::default(), files.iter().map(|f| f.name));
+    let logs = needed_logs(&StoreState::default(), files.iter().map(|f| f.name));
     let mut records = 0;
     if !logs.is_empty() && !tables {
         recover(volume, &logs, RecoveryMode::Strict, &mut |_, _| {
@@ -554,7 +554,7 @@ fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Re
     }
     volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
     let default = KeyspaceState { name: DEFAULT_KEYSPACE.to_owned(), version: Version::empty(), log_number: 0 };
-    Ok(State {
+    Ok(StoreState {
         next_file: 1,
         last_sequence: 0,
         next_keyspace: DEFAULT_KEYSPACE_ID + 1,

@@ -16,10 +16,10 @@ use crate::Result;
 use crate::base::batch::Record;
 use crate::core::Core;
 use crate::opening::carry::Carried;
-use crate::opening::open::State;
+use crate::opening::open::StoreState;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, TableSource};
-use crate::versions::view::{Slot, View};
+use crate::versions::view::{MemtableSlot, View};
 use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES};
@@ -43,9 +43,9 @@ struct Target {
     keyspace: Arc<KeyspaceCore>,
     /// Log files before this one are not needed for it.
     log_number: u64,
-    active: Arc<Slot>,
+    active: Arc<MemtableSlot>,
     /// Newest first.
-    sealed: Vec<Arc<Slot>>,
+    sealed: Vec<Arc<MemtableSlot>>,
 }
 
 impl Target {
@@ -55,8 +55,8 @@ impl Target {
         Target { keyspace, log_number, active, sealed: Vec::new() }
     }
 
-    fn fresh(&self) -> Arc<Slot> {
-        Slot::new(self.active.memtable.entries() as u64, self.keyspace.options.memtable_bytes)
+    fn fresh(&self) -> Arc<MemtableSlot> {
+        MemtableSlot::new(self.active.memtable.entries() as u64, self.keyspace.options.memtable_bytes)
     }
 
     fn seal(&mut self) {
@@ -99,7 +99,7 @@ impl<'a> Replay<'a> {
     pub(crate) fn run(
         core: &'a Arc<Core>,
         logs: &[u64],
-        state: &State,
+        state: &StoreState,
         mode: RecoveryMode,
         keep: Keep,
     ) -> Result<Replayed> {
@@ -257,7 +257,7 @@ impl<'a> Replay<'a> {
 }
 
 /// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
-fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
+fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
     let source: &Arc<TableSource> = &core.versions.source;
     let write = |host: &Arc<Host>| core.write_slot(keyspace, slot, host);
     let written = core.with_spill(Host::new(core, false, slot.bytes()), write, Vec::as_slice)?;

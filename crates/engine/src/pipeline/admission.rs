@@ -55,8 +55,10 @@ pub(crate) const WAITING_BYTES_MAX: u64 = 64 << 20;
 
 /// What a write in the room takes beside what its batch holds: its entry in a map whose nodes may be half empty, what it
 /// shares with its future, and the allocator's part in three allocations.
-const WAITING_OVERHEAD_BYTES: u64 =
-    (2 * (size_of::<u64>() + size_of::<Waiting>()) + size_of::<Verdict>() + SHARED_BYTES + 3 * ALLOCATION_BYTES) as u64;
+const WAITING_OVERHEAD_BYTES: u64 = (2 * (size_of::<u64>() + size_of::<Waiting>())
+    + size_of::<AdmissionOutcome>()
+    + SHARED_BYTES
+    + 3 * ALLOCATION_BYTES) as u64;
 /// The counters before what an `Arc` holds.
 const SHARED_BYTES: usize = 2 * size_of::<usize>();
 /// What an allocation takes beside what was asked for, about.
@@ -64,12 +66,12 @@ const ALLOCATION_BYTES: usize = 16;
 
 /// What becomes of a write in the room: a request, or why there is none.
 #[derive(Default)]
-pub(crate) struct Verdict {
+pub(crate) struct AdmissionOutcome {
     outcome: OnceLock<Result<Arc<Request>>>,
     waker: Mutex<Option<Waker>>,
 }
 
-impl Verdict {
+impl AdmissionOutcome {
     pub(crate) fn get(&self) -> Option<&Result<Arc<Request>>> {
         self.outcome.get()
     }
@@ -94,7 +96,7 @@ struct Waiting {
     since: Duration,
     /// When its budget is due; chosen when it is the first.
     due: Option<Duration>,
-    verdict: Arc<Verdict>,
+    verdict: Arc<AdmissionOutcome>,
     outstanding: Arc<Outstanding>,
 }
 
@@ -120,7 +122,7 @@ impl Drop for Waiting {
 }
 
 #[derive(Default)]
-struct Room {
+struct WaitingWrites {
     /// By ticket: the order of the calls.
     writes: BTreeMap<u64, Waiting>,
     bytes: u64,
@@ -129,7 +131,7 @@ struct Room {
     closed: bool,
 }
 
-impl Room {
+impl WaitingWrites {
     fn remove(&mut self, ticket: u64) -> Option<Waiting> {
         let waiting = self.writes.remove(&ticket)?;
         self.bytes -= waiting.charged_bytes;
@@ -140,7 +142,7 @@ impl Room {
 /// Where asynchronous writes wait to begin.
 #[derive(Default)]
 pub(crate) struct WaitingRoom {
-    room: Mutex<Room>,
+    room: Mutex<WaitingWrites>,
     /// How many are inside; written under the lock.
     count: AtomicUsize,
     /// Blocking writes that wait for those inside.
@@ -172,7 +174,7 @@ pub(crate) enum Admission {
     /// There was nothing to write.
     Empty,
     Begun(Arc<Request>),
-    Waits(Arc<Verdict>),
+    Waits(Arc<AdmissionOutcome>),
 }
 
 /// A commit that finds so often that more was published during its check than is kept takes its turn with the asynchronous
@@ -197,7 +199,7 @@ impl Core {
         let mut forgotten = 0;
         loop {
             let seen = self.progress.generation();
-            let obstacle = match self.try_begin(write, Caller::Thread, durability) {
+            let obstacle = match self.try_prologue(write, Caller::Thread, durability) {
                 Ok(request) => return Ok(request),
                 Err((returned, obstacle)) => {
                     write = returned;
@@ -211,7 +213,7 @@ impl Core {
                 }
             }
             self.note_stop(&obstacle);
-            if !self.clear_way(obstacle)? {
+            if !self.remove_obstacle(obstacle)? {
                 let started = self.env.clock.now();
                 self.progress.wait(seen, None);
                 self.stall.stopped(self, self.env.clock.now().saturating_sub(started));
@@ -253,9 +255,9 @@ impl Core {
             let charged = self.stall.charge(self, write.batch.bytes() as u64);
             if charged.is_zero() {
                 loop {
-                    match self.try_begin(write, Caller::Future, durability) {
+                    match self.try_prologue(write, Caller::Future, durability) {
                         Ok(request) => {
-                            self.set_going(&request);
+                            self.log_and_apply_async(&request);
                             return Ok(Admission::Begun(request));
                         }
                         Err((_, Obstacle::Refused(error))) => return Err(*error),
@@ -283,9 +285,9 @@ impl Core {
         durability: Durability,
         charged_bytes: u64,
         delay: Option<Duration>,
-    ) -> Result<Arc<Verdict>> {
+    ) -> Result<Arc<AdmissionOutcome>> {
         let since = self.env.clock.now();
-        let verdict = Arc::new(Verdict::default());
+        let verdict = Arc::new(AdmissionOutcome::default());
         let first = {
             let mut room = lock(&self.waiting_room.room);
             if room.closed {
@@ -340,7 +342,7 @@ impl Core {
 
     /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
     /// store's progress; an error if it never will begin.
-    pub(crate) fn clear_way(&self, obstacle: Obstacle) -> Result<bool> {
+    pub(crate) fn remove_obstacle(&self, obstacle: Obstacle) -> Result<bool> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),
             Obstacle::Unchecked(unchecked) => unchecked.look().map(|()| true),
@@ -393,7 +395,7 @@ impl Core {
 
     /// The disk has no room for a log file of the ordinary length, which is what `error` says: a flush may give some back that is
     /// due, or for which a memtable can be sealed; or a short file is enough. True and false as
-    /// [`clear_way`](Core::clear_way) says. `file` is the log's file of before.
+    /// [`remove_obstacle`](Core::remove_obstacle) says. `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
         let log = self.writable()?;
         // Others come to the end of a file at the same time.
@@ -493,7 +495,7 @@ impl Core {
             let (begun, news) = {
                 let mut commit = lock(&self.commit);
                 let begun = self.begin(&mut commit, write, Caller::Future, durability);
-                (begun, commit.take_news())
+                (begun, commit.take_work())
             };
             let attempt = match begun {
                 Ok(request) => {
@@ -510,14 +512,14 @@ impl Core {
             };
             (attempt, news)
         };
-        self.pass_on(news);
+        self.tell_background(news);
         self.room_left();
         if let Err((_, obstacle)) = &attempt {
             self.note_stop(obstacle);
         }
         match attempt {
             Ok((request, left)) => {
-                self.set_going(&request);
+                self.log_and_apply_async(&request);
                 if self.waiting_room.followers.load(Ordering::SeqCst) > 0 {
                     self.progress.notify();
                 }
@@ -526,7 +528,7 @@ impl Core {
                     self.wake_decided(left);
                 }
             }
-            Err((ticket, obstacle)) => match self.clear_way(obstacle) {
+            Err((ticket, obstacle)) => match self.remove_obstacle(obstacle) {
                 Ok(true) => {}
                 Ok(false) => return Some((seen, None)),
                 Err(error) => {

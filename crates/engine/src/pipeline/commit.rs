@@ -37,7 +37,7 @@ use crate::base::stats::sampled;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::{AppendError, Log, Lsn};
 use situ_table::MAX_SEQUENCE;
@@ -96,7 +96,7 @@ pub(crate) struct Request {
     batch: WriteBatch,
     commitment: Option<Arc<Commitment>>,
     first: u64,
-    targets: Touched<Arc<Slot>>,
+    targets: Touched<Arc<MemtableSlot>>,
     lsn: Lsn,
     stage: AtomicU8,
     caller: Caller,
@@ -248,7 +248,7 @@ impl Commit {
     }
 
     /// Whether there is new work for the background; asked once.
-    pub(crate) fn take_news(&mut self) -> bool {
+    pub(crate) fn take_work(&mut self) -> bool {
         std::mem::take(&mut self.news)
     }
 
@@ -287,9 +287,9 @@ impl Core {
     /// A blocking write of something; returns its last sequence number.
     pub(crate) fn write_numbered(&self, write: Write, durability: Durability) -> Result<u64> {
         let started = sampled().then(|| self.env.clock.now());
-        let _inside = (durability == Durability::Synced).then(|| self.gathering.enter());
+        let _inside = (durability == Durability::Synced).then(|| self.group_commit.enter());
         let request = self.admit(write, durability)?;
-        self.carry_on(&request);
+        self.log_and_apply(&request);
         let result = self.wait_for(&request);
         request.release();
         if let Some(started) = started {
@@ -300,7 +300,7 @@ impl Core {
 
     /// Log and epilogue for the request of a future, as far as they need no waiting; a logger does the rest. A
     /// buffered one is mostly published on return, where the log has the page cache before it.
-    pub(crate) fn set_going(&self, request: &Arc<Request>) {
+    pub(crate) fn log_and_apply_async(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
         if request.durability == Durability::Synced {
             self.loggers.call();
@@ -309,11 +309,11 @@ impl Core {
         loop {
             match log.advance_cached() {
                 Err(error) => {
-                    self.conclude(request, Err(error));
+                    self.epilogue(request, Err(error));
                     break;
                 }
                 Ok(_) if request.is_logged(log) => {
-                    self.conclude(request, Ok(()));
+                    self.epilogue(request, Ok(()));
                     break;
                 }
                 Ok(true) => {}
@@ -326,23 +326,23 @@ impl Core {
     }
 
     /// Log and epilogue for one request, on this thread.
-    fn carry_on(&self, request: &Arc<Request>) {
+    fn log_and_apply(&self, request: &Arc<Request>) {
         let Some(log) = &self.log else { return };
         let is_synced = request.durability == Durability::Synced;
-        let is_done = is_synced && self.gathering.give_way(&self.env) && request.is_logged(log);
+        let is_done = is_synced && self.group_commit.yield_once(&self.env) && request.is_logged(log);
         // What another thread has done meanwhile says nothing of the disk.
         let started = (is_synced && !is_done).then(|| self.env.clock.now());
         let logged = log.commit(request.lsn, request.durability.into());
         if let Some(started) = started {
             let now = self.env.clock.now();
-            self.courtesy.sample(now.saturating_sub(started), now);
+            self.throttle.sample(now.saturating_sub(started), now);
         }
-        self.conclude(request, logged);
+        self.epilogue(request, logged);
         self.publish();
     }
 
     /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
-    fn conclude(&self, request: &Request, logged: situ_storage::Result<()>) {
+    fn epilogue(&self, request: &Request, logged: situ_storage::Result<()>) {
         let failed = logged.map_err(|error| self.health.fail(error)).is_err();
         if request.claim() {
             if failed { self.refuse(request) } else { self.apply(request) }
@@ -367,7 +367,7 @@ impl Core {
     }
 
     /// Begins a request, and passes on what became known on the way.
-    pub(crate) fn try_begin(
+    pub(crate) fn try_prologue(
         &self,
         write: Write,
         caller: Caller,
@@ -376,14 +376,14 @@ impl Core {
         let (begun, news) = {
             let mut commit = lock(&self.commit);
             let begun = self.begin(&mut commit, write, caller, durability);
-            (begun, commit.take_news())
+            (begun, commit.take_work())
         };
-        self.pass_on(news);
+        self.tell_background(news);
         begun
     }
 
     /// Tells the background of new work, if there is `news`; with no lock held.
-    pub(crate) fn pass_on(&self, news: bool) {
+    pub(crate) fn tell_background(&self, news: bool) {
         if news {
             self.update_debt();
             self.work.notify();
@@ -427,7 +427,7 @@ impl Core {
         }
     }
 
-    fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(Touched<Arc<Slot>>, Lsn), Obstacle> {
+    fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(Touched<Arc<MemtableSlot>>, Lsn), Obstacle> {
         let log = self.writable().map_err(Obstacle::refused)?;
         if commit.next_sequence + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
@@ -605,12 +605,12 @@ impl Core {
         let took = started.map(|started| {
             let now = self.env.clock.now();
             let took = now.saturating_sub(started);
-            self.courtesy.sample(took, now);
+            self.throttle.sample(took, now);
             took
         });
         self.loggers.give_back(taken, took);
         for request in &waiting {
-            self.conclude(request, logged.clone());
+            self.epilogue(request, logged.clone());
         }
         self.publish();
         true

@@ -7,7 +7,7 @@
 //! first writes for all, and whoever comes back later finds it done.
 //!
 //! 1. Synced writers that wait are counted while they are [inside](Inside).
-//! 2. With more than [`WRITERS_A_CORE`] for each processor, a writer [gives way](Gathering::give_way) before it writes.
+//! 2. With more than [`WRITERS_A_CORE`] for each processor, a writer [gives way](GroupCommit::yield_once) before it writes.
 //! 3. A processor may have other things to do. A writer that got it back after more than [`LATE`] gave way to a computation,
 //!    which keeps it for milliseconds. While that happens on one processor of several, the others make up for it; where it
 //!    happens on all, writers get next to nothing. So there is a credit: whoever comes back in time earns 1, who comes back
@@ -38,7 +38,7 @@ const REST: u32 = 32;
 #[derive(Debug)]
 // Each writer changes it: in cache lines of its own.
 #[repr(align(128))]
-pub(crate) struct Gathering {
+pub(crate) struct GroupCommit {
     writers_max: usize,
     inside: AtomicUsize,
     credit: AtomicI64,
@@ -47,18 +47,18 @@ pub(crate) struct Gathering {
 
 /// A synced writer, until this is dropped.
 pub(crate) struct Inside<'a> {
-    gathering: &'a Gathering,
+    group_commit: &'a GroupCommit,
 }
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.gathering.inside.fetch_sub(1, Ordering::Relaxed);
+        self.group_commit.inside.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl Gathering {
-    pub(crate) fn new(cores: usize) -> Gathering {
-        Gathering {
+impl GroupCommit {
+    pub(crate) fn new(cores: usize) -> GroupCommit {
+        GroupCommit {
             writers_max: cores * WRITERS_A_CORE,
             inside: AtomicUsize::new(0),
             credit: AtomicI64::new(0),
@@ -69,11 +69,11 @@ impl Gathering {
     /// One more writer has come.
     pub(crate) fn enter(&self) -> Inside<'_> {
         self.inside.fetch_add(1, Ordering::Relaxed);
-        Inside { gathering: self }
+        Inside { group_commit: self }
     }
 
     /// Gives way to other writers if there are so many that it pays. True if it did.
-    pub(crate) fn give_way(&self, env: &Env) -> bool {
+    pub(crate) fn yield_once(&self, env: &Env) -> bool {
         if self.inside.load(Ordering::Relaxed) <= self.writers_max {
             return false;
         }
@@ -81,7 +81,7 @@ impl Gathering {
         if (began.as_nanos() as u64) < self.rest_until_ns.load(Ordering::Relaxed) {
             return false;
         }
-        env.executor.give_way();
+        env.executor.yield_once();
         let now = env.clock.now();
         let took = now.saturating_sub(began);
         if took <= LATE {
@@ -134,7 +134,7 @@ mod tests {
             Env::system().executor.event()
         }
 
-        fn give_way(&self) {
+        fn yield_once(&self) {
             self.gave_way.fetch_add(1, Ordering::Relaxed);
             self.now_us.fetch_add(self.busy_us.load(Ordering::Relaxed), Ordering::Relaxed);
         }
@@ -148,24 +148,24 @@ mod tests {
     #[test]
     fn few_writers_do_not_give_way() {
         let (machine, env) = machine(50);
-        let gathering = Gathering::new(2);
-        let mut inside: Vec<_> = (0..4).map(|_| gathering.enter()).collect();
-        assert!(!gathering.give_way(&env));
-        inside.push(gathering.enter());
-        assert!(gathering.give_way(&env));
+        let group_commit = GroupCommit::new(2);
+        let mut inside: Vec<_> = (0..4).map(|_| group_commit.enter()).collect();
+        assert!(!group_commit.yield_once(&env));
+        inside.push(group_commit.enter());
+        assert!(group_commit.yield_once(&env));
         inside.clear();
-        assert!(!gathering.give_way(&env));
+        assert!(!group_commit.yield_once(&env));
         assert_eq!(machine.gave_way.load(Ordering::Relaxed), 1);
     }
 
     #[test]
     fn a_busy_machine_costs_little() {
         let (machine, env) = machine(3000);
-        let gathering = Gathering::new(1);
-        let _inside: Vec<_> = (0..16).map(|_| gathering.enter()).collect();
+        let group_commit = GroupCommit::new(1);
+        let _inside: Vec<_> = (0..16).map(|_| group_commit.enter()).collect();
         // A write takes 10 us; ten seconds of them.
         while machine.now() < Duration::from_secs(10) {
-            gathering.give_way(&env);
+            group_commit.yield_once(&env);
             machine.now_us.fetch_add(10, Ordering::Relaxed);
         }
         let lost_us = machine.gave_way.load(Ordering::Relaxed) as u64 * 3000;
@@ -175,30 +175,30 @@ mod tests {
     #[test]
     fn one_busy_processor_of_several_does_not_end_it() {
         let (machine, env) = machine(50);
-        let gathering = Gathering::new(1);
-        let _inside: Vec<_> = (0..16).map(|_| gathering.enter()).collect();
-        (0..200).for_each(|_| assert!(gathering.give_way(&env)));
+        let group_commit = GroupCommit::new(1);
+        let _inside: Vec<_> = (0..16).map(|_| group_commit.enter()).collect();
+        (0..200).for_each(|_| assert!(group_commit.yield_once(&env)));
         // Eight that wait for the same processor come back late, every few milliseconds.
         for _ in 0..1000 {
             machine.busy_us.store(3000, Ordering::Relaxed);
-            (0..8).for_each(|_| assert!(gathering.give_way(&env)));
+            (0..8).for_each(|_| assert!(group_commit.yield_once(&env)));
             machine.busy_us.store(50, Ordering::Relaxed);
-            (0..300).for_each(|_| assert!(gathering.give_way(&env)));
+            (0..300).for_each(|_| assert!(group_commit.yield_once(&env)));
         }
         machine.busy_us.store(3000, Ordering::Relaxed);
-        let late = (0..1000).take_while(|_| gathering.give_way(&env)).count();
+        let late = (0..1000).take_while(|_| group_commit.yield_once(&env)).count();
         assert!(late <= (CREDIT_MAX / LATE_COST) as usize + 1, "{late} gave way to others");
     }
 
     #[test]
     fn after_a_rest_they_gather_again() {
         let (machine, env) = machine(3000);
-        let gathering = Gathering::new(1);
-        let _inside: Vec<_> = (0..16).map(|_| gathering.enter()).collect();
-        assert!(gathering.give_way(&env));
+        let group_commit = GroupCommit::new(1);
+        let _inside: Vec<_> = (0..16).map(|_| group_commit.enter()).collect();
+        assert!(group_commit.yield_once(&env));
         machine.busy_us.store(50, Ordering::Relaxed);
-        assert!(!gathering.give_way(&env));
+        assert!(!group_commit.yield_once(&env));
         machine.now_us.fetch_add(3000 * u64::from(REST), Ordering::Relaxed);
-        assert!((0..1000).all(|_| gathering.give_way(&env)));
+        assert!((0..1000).all(|_| group_commit.yield_once(&env)));
     }
 }

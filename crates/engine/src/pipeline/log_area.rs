@@ -52,14 +52,14 @@ impl Drop for Releasing<'_> {
 impl Core {
     /// Whether a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
-        let room = self.placing.as_ref().and_then(|placing| placing.disks.log_room());
+        let room = self.placement.as_ref().and_then(|placement| placement.disks.log_room());
         let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
         let wanted = log.file_bytes_for(bytes);
         // A file for a huge record would wait for room that ordinary ones take as soon as it is there.
         let is_ordinary = wanted == log.file_bytes_for(0) && self.log_area_bytes(log).is_some();
         let is_full = room.logical_used + wanted > room.logical_total;
         let on_fast = |number| {
-            let disks = self.placing.as_ref().map(|placing| &placing.disks);
+            let disks = self.placement.as_ref().map(|placement| &placement.disks);
             disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
         };
         is_ordinary
@@ -96,7 +96,7 @@ impl Core {
 
     /// As [`log_area_bytes`](Core::log_area_bytes), with files of so many bytes.
     pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
-        let room = self.placing.as_ref()?.disks.log_room()?;
+        let room = self.placement.as_ref()?.disks.log_room()?;
         let largest = self.versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
         usable(room.logical_total, file, largest)
     }

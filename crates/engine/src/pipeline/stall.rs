@@ -169,7 +169,7 @@ impl Stall {
     /// The budget in bytes a second for what memory there is left.
     fn allowed_by_memory(&self, core: &Core, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
-        let next = || core.placing.as_ref().map_or(CAPACITY, |placing| placing.next_flush_goes_to(0));
+        let next = || core.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(0));
         let disk = flushing.map_or_else(next, |flushing| flushing.disk);
         // Of a disk that was not flushed to yet, as much is expected as of the other one.
         let rates = [disk, 1 - disk].map(|disk| self.flushes_to(disk).load(Ordering::Relaxed) as f64);

@@ -109,7 +109,7 @@ struct Judging {
 }
 
 /// The placement of a store with two disks.
-pub(crate) struct Placing {
+pub(crate) struct Placement {
     pub(crate) env: Env,
     pub(crate) health: Arc<Health>,
     pub(crate) versions: Arc<Versions>,
@@ -157,14 +157,14 @@ fn levels_of<'a>(keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> [Lev
     levels
 }
 
-impl Placing {
+impl Placement {
     pub(crate) fn new(
         env: &Env,
         versions: &Arc<Versions>,
         disks: &Arc<Disks>,
         options: &Options,
         work: &Arc<dyn Event>,
-    ) -> Placing {
+    ) -> Placement {
         let (now, keyspaces) = (env.clock.now(), versions.keyspaces());
         let separate = disks.fast.volume.log_room().is_some();
         let memtable = keyspaces.iter().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
@@ -184,7 +184,7 @@ impl Placing {
         let mut judge = Judge::new(thresholds, &first);
         let pinned = options.ablation.pinned_level;
         judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
-        Placing {
+        Placement {
             env: env.clone(),
             health: Arc::clone(&versions.health),
             versions: Arc::clone(versions),
@@ -229,7 +229,7 @@ impl Placing {
         space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
     }
 
-    /// As [`free_bytes`](Placing::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
+    /// As [`free_bytes`](Placement::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
     pub(crate) fn any_room_bytes(&self) -> u64 {
         let space = self.disks.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used)
@@ -264,7 +264,7 @@ impl Placing {
     }
 }
 
-impl Placing {
+impl Placement {
     /// The disk for a new table of `level` of at most about `bytes`.
     pub(crate) fn disk_for(&self, level: usize, bytes: u64) -> u32 {
         if level >= self.pointer() {

@@ -8,7 +8,7 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::store::Versions;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -33,7 +33,7 @@ impl VersionEditor<'_> {
             // A new manifest without the doubtful edit settles the matter: its tables were never there.
             self.replace()?;
             let settled = std::mem::take(&mut *lock(&versions.doubtful));
-            settled.into_iter().for_each(|number| versions.source.graveyard.bury(number));
+            settled.into_iter().for_each(|number| versions.source.obsolete.add(number));
         }
         edit.next_file = Some(versions.next_file.load(Ordering::Relaxed));
         edit.last_sequence = Some(versions.snapshots.visible());
@@ -91,7 +91,7 @@ impl VersionEditor<'_> {
         &self,
         current: u64,
         flushed: &KeyspaceCore,
-        slot: &Arc<Slot>,
+        slot: &Arc<MemtableSlot>,
     ) -> Vec<(u32, u64)> {
         let versions = self.versions;
         let view = flushed.view.load();

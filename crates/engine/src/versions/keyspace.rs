@@ -3,7 +3,7 @@
 use crate::base::options::KeyspaceOptions;
 use crate::versions::running::{Postponed, Span};
 use crate::versions::version::Version;
-use crate::versions::view::{Slot, View};
+use crate::versions::view::{MemtableSlot, View};
 use arc_swap::ArcSwap;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
@@ -32,7 +32,7 @@ pub(crate) struct KeyspaceCore {
 impl KeyspaceCore {
     pub(crate) fn new(id: u32, name: String, options: KeyspaceOptions, version: Version, log: u64) -> Arc<Self> {
         let options = options.bounded();
-        let active = Slot::new(u64::from(id), options.memtable_bytes);
+        let active = MemtableSlot::new(u64::from(id), options.memtable_bytes);
         let view = View { active, sealed: Vec::new(), version: Arc::new(version) };
         Arc::new(KeyspaceCore {
             id,
@@ -51,7 +51,7 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// Whether there may be one more memtable, where there may be as many as [`Core::memtables_max`] says.
+    /// Whether there may be one more memtable, where there may be as many as `Core::memtables_max` says.
     pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
         view.sealed.len() + 1 < memtables_max
     }

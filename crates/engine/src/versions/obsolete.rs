@@ -23,7 +23,7 @@ impl Versions {
     /// As [`delete_obsolete`](Versions::delete_obsolete), for those who cannot do without: the first failure is theirs.
     pub(crate) fn try_delete_obsolete(&self) -> Result<()> {
         let mut first_failure = None;
-        for number in self.source.graveyard.take() {
+        for number in self.source.obsolete.take() {
             // Asked after the number was taken: whose job failed the store has put it there later.
             if self.health.failure().is_some() {
                 return Ok(());
@@ -39,7 +39,7 @@ impl Versions {
                 Err(StorageError::NotFound { .. }) => {}
                 // One disk that fails does not keep files on the other.
                 Err(error) => {
-                    self.source.graveyard.bury(number);
+                    self.source.obsolete.add(number);
                     first_failure.get_or_insert(error);
                 }
             }

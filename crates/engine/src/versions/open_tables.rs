@@ -37,18 +37,18 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 const EMPTY_SLOTS_MIN: usize = 64;
 
 /// A place for something that can be taken away from its users.
-pub(crate) struct Slot<T> {
+pub(crate) struct TableSlot<T> {
     value: ArcSwapOption<T>,
     used: AtomicBool,
 }
 
-impl<T> Default for Slot<T> {
-    fn default() -> Slot<T> {
-        Slot { value: ArcSwapOption::empty(), used: AtomicBool::new(false) }
+impl<T> Default for TableSlot<T> {
+    fn default() -> TableSlot<T> {
+        TableSlot { value: ArcSwapOption::empty(), used: AtomicBool::new(false) }
     }
 }
 
-impl<T> Slot<T> {
+impl<T> TableSlot<T> {
     /// What is in it, which stays usable as long as the guard is kept.
     #[inline]
     pub(crate) fn get(&self) -> Guard<Option<Arc<T>>> {
@@ -76,7 +76,7 @@ impl<T> Slot<T> {
 
 /// Slots in the order in which the hand meets them.
 struct Ring<T> {
-    slots: VecDeque<Arc<Slot<T>>>,
+    slots: VecDeque<Arc<TableSlot<T>>>,
     /// How many of them are not empty.
     full: usize,
 }
@@ -87,7 +87,7 @@ impl<T> Ring<T> {
     }
 
     /// Notes a slot that has been filled.
-    fn add(&mut self, slot: &Arc<Slot<T>>) {
+    fn add(&mut self, slot: &Arc<TableSlot<T>>) {
         if self.slots.len() >= EMPTY_SLOTS_MIN + 2 * self.full {
             self.slots.retain(|slot| !slot.is_empty());
         }
@@ -96,7 +96,7 @@ impl<T> Ring<T> {
     }
 
     /// Fills a slot, unless it is full; then, returns what is in it. Neither value is dropped here, as the lock is held.
-    fn fill(&mut self, slot: &Arc<Slot<T>>, value: &Arc<T>) -> Option<Arc<T>> {
+    fn fill(&mut self, slot: &Arc<TableSlot<T>>, value: &Arc<T>) -> Option<Arc<T>> {
         let theirs = slot.fill(value);
         if theirs.is_none() {
             self.add(slot);
@@ -122,7 +122,7 @@ impl<T> Ring<T> {
     }
 
     /// Empties a slot whose owner goes.
-    fn remove(&mut self, slot: &Slot<T>) -> Option<Arc<T>> {
+    fn remove(&mut self, slot: &TableSlot<T>) -> Option<Arc<T>> {
         let value = slot.take()?;
         self.full -= 1;
         Some(value)
@@ -144,7 +144,7 @@ impl<T> Shelf<T> {
     }
 
     /// Keeps `value` in `slot`, unless there is another one already, which is then returned. At most `max` are kept.
-    pub(crate) fn keep(&self, slot: &Arc<Slot<T>>, value: Arc<T>, max: usize) -> Arc<T> {
+    pub(crate) fn keep(&self, slot: &Arc<TableSlot<T>>, value: Arc<T>, max: usize) -> Arc<T> {
         // Dropped without the lock.
         let mut evicted = Vec::new();
         let theirs = {
@@ -159,7 +159,7 @@ impl<T> Shelf<T> {
     }
 
     /// Gives up what is kept in `slot`.
-    pub(crate) fn remove(&self, slot: &Slot<T>) -> Option<Arc<T>> {
+    pub(crate) fn remove(&self, slot: &TableSlot<T>) -> Option<Arc<T>> {
         lock(&self.ring).remove(slot)
     }
 
@@ -171,12 +171,12 @@ impl<T> Shelf<T> {
 /// The descriptors of tables.
 pub(crate) struct Descriptors {
     max: usize,
-    state: Mutex<State>,
+    state: Mutex<ShelfState>,
     /// Notified when a permit is given back, or a descriptor could be taken away, that somebody waits for.
     returned: Arc<dyn Event>,
 }
 
-struct State {
+struct ShelfState {
     ring: Ring<Descriptor>,
     permits: usize,
     waiting: usize,
@@ -208,7 +208,7 @@ impl Drop for Permit {
 
 impl Descriptors {
     pub(crate) fn new(max: usize, returned: Arc<dyn Event>) -> Arc<Descriptors> {
-        let state = State { ring: Ring::new(), permits: 0, waiting: 0 };
+        let state = ShelfState { ring: Ring::new(), permits: 0, waiting: 0 };
         Arc::new(Descriptors { max: max.max(1), state: Mutex::new(state), returned })
     }
 
@@ -251,7 +251,7 @@ pub(crate) struct TableReader {
     path: String,
     bytes: u64,
     descriptors: Arc<Descriptors>,
-    slot: Arc<Slot<Descriptor>>,
+    slot: Arc<TableSlot<Descriptor>>,
 }
 
 impl TableReader {

@@ -1,7 +1,7 @@
 //! The versions of a whole store: its keyspaces, the numbers of its files, the manifest, snapshots.
 //!
 //! **Locks.** The registry's lock and that of the manifest are held across nothing that blocks. The right to change versions is no
-//! lock: the thread that has the [`VersionEditor`](crate::versions::editor::VersionEditor) may block on the disk, and gives the
+//! lock: the thread that has the [`VersionEditor`] may block on the disk, and gives the
 //! right back.
 //!
 //! **Views.** Each keyspace's view is replaced by compare-and-swap: sealing a memtable (under the commit lock) and installing

@@ -16,7 +16,7 @@ use crate::base::damage::DamagedFiles;
 use crate::base::options::LEVELS;
 use crate::disks::set::{CAPACITY, Disks};
 use crate::versions::heat::{Heat, Heated};
-use crate::versions::open_tables::{Descriptors, Shelf, Slot, TableReader};
+use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
 use arc_swap::Guard;
 use situ_compaction::{InputTable, KeySpan};
 use situ_device::{Env, Event};
@@ -73,7 +73,7 @@ impl TableMeta {
 
 /// Files nobody needs any more, waiting to be deleted by a thread that may block.
 #[derive(Default)]
-pub(crate) struct Graveyard {
+pub(crate) struct ObsoleteTables {
     dead: Mutex<Dead>,
 }
 
@@ -89,7 +89,7 @@ struct Dead {
     rung: bool,
 }
 
-impl Graveyard {
+impl ObsoleteTables {
     fn dead(&self) -> MutexGuard<'_, Dead> {
         self.dead.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -100,7 +100,7 @@ impl Graveyard {
     }
 
     /// Puts a file on the list without ringing: whoever deletes files is told by other means, or tries again later.
-    pub(crate) fn bury(&self, number: u64) {
+    pub(crate) fn add(&self, number: u64) {
         self.dead().numbers.push(number);
     }
 
@@ -133,7 +133,7 @@ impl Graveyard {
 pub(crate) struct TableSource {
     pub(crate) volume: Arc<dyn Volume>,
     pub(crate) cache: Arc<BlockCache>,
-    pub(crate) graveyard: Graveyard,
+    pub(crate) obsolete: ObsoleteTables,
     pub(crate) damaged: Arc<DamagedFiles>,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
@@ -152,7 +152,7 @@ impl TableSource {
         TableSource {
             volume,
             cache,
-            graveyard: Graveyard::default(),
+            obsolete: ObsoleteTables::default(),
             damaged: Arc::default(),
             disks: None,
             open_max,
@@ -186,7 +186,7 @@ pub(crate) struct TableFile {
     /// Set if it was opened while there were few tables: it stays open then.
     resident: OnceLock<Arc<Table>>,
     /// On the shelf, otherwise.
-    slot: Arc<Slot<Table>>,
+    slot: Arc<TableSlot<Table>>,
     /// Reads of it, if there are two disks.
     pub(crate) heat: Arc<Heat>,
     obsolete: AtomicBool,
@@ -298,7 +298,7 @@ impl Drop for TableFile {
         source.residents.fetch_sub(usize::from(resident.is_some()), Ordering::Relaxed);
         let table = source.shelf.remove(&self.slot).or(resident);
         if self.obsolete.load(Ordering::Acquire) {
-            source.graveyard.receive(self.meta.number, table);
+            source.obsolete.receive(self.meta.number, table);
         }
     }
 }
@@ -534,8 +534,8 @@ pub(crate) mod tests {
         assert!(Arc::ptr_eq(&one.levels[1].files[0], &two.levels[2].files[0]));
         two.levels[2].files[0].retire();
         drop(two);
-        assert_eq!(source.graveyard.take(), []);
+        assert_eq!(source.obsolete.take(), []);
         drop(one);
-        assert_eq!(source.graveyard.take(), [2]);
+        assert_eq!(source.obsolete.take(), [2]);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const NO_LOG: u64 = u64::MAX;
 
 /// A memtable and what the write path knows about it.
-pub(crate) struct Slot {
+pub(crate) struct MemtableSlot {
     pub(crate) memtable: Arc<Memtable>,
     /// The log file with the first record that went into the memtable.
     first_log: AtomicU64,
@@ -22,10 +22,10 @@ pub(crate) struct Slot {
     last_sequence: AtomicU64,
 }
 
-impl Slot {
+impl MemtableSlot {
     /// An empty memtable that will grow to `memtable_bytes`.
-    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<Slot> {
-        Arc::new(Slot {
+    pub(crate) fn new(seed: u64, memtable_bytes: u64) -> Arc<MemtableSlot> {
+        Arc::new(MemtableSlot {
             memtable: Memtable::new(seed, seed, memtable_bytes),
             first_log: AtomicU64::new(NO_LOG),
             reserved_bytes: AtomicU64::new(0),
@@ -73,9 +73,9 @@ impl Slot {
     }
 }
 
-impl fmt::Debug for Slot {
+impl fmt::Debug for MemtableSlot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Slot({} bytes)", self.bytes())
+        write!(f, "MemtableSlot({} bytes)", self.bytes())
     }
 }
 
@@ -83,15 +83,15 @@ impl fmt::Debug for Slot {
 #[derive(Debug, Clone)]
 pub(crate) struct View {
     /// Takes new writes.
-    pub(crate) active: Arc<Slot>,
+    pub(crate) active: Arc<MemtableSlot>,
     /// Full, waiting to be flushed; newest first.
-    pub(crate) sealed: Vec<Arc<Slot>>,
+    pub(crate) sealed: Vec<Arc<MemtableSlot>>,
     pub(crate) version: Arc<Version>,
 }
 
 impl View {
     /// All memtables, newest first.
-    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<Slot>> {
+    pub(crate) fn slots(&self) -> impl Iterator<Item = &Arc<MemtableSlot>> {
         std::iter::once(&self.active).chain(&self.sealed)
     }
 

@@ -102,7 +102,7 @@ const FLUSH: Duty = Duty {
     job: "flush",
     turn: flush_turn,
     trouble: |troubles| &mut troubles.flush,
-    idle_for: |core| core.placing.as_ref().and_then(|placing| placing.next_sample_in()),
+    idle_for: |core| core.placement.as_ref().and_then(|placement| placement.next_sample_in()),
     // The flush gives back the room that the failure was about.
     ends_pause: |core| lock(&core.troubles).only_log_fails && core.a_flush_is_due_that_frees_log(),
 };
@@ -224,7 +224,7 @@ fn pause(core: &Core, ms: u64, ends: fn(&Core) -> bool) {
 
 fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.update_debt();
-    core.placing.iter().for_each(|placing| placing.judge());
+    core.placement.iter().for_each(|placement| placement.judge());
     core.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {

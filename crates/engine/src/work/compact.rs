@@ -142,7 +142,7 @@ impl Core {
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
         let now = self.env.clock.now();
         // Whoever has the turn picks again when its job ends, and wakes the others.
-        let Some(_turn) = self.courtesy.begin(self.options.compaction_threads, now) else { return Ok(false) };
+        let Some(_turn) = self.throttle.begin(self.options.compaction_threads, now) else { return Ok(false) };
         // Tables that are read often go up when there is nothing to compact.
         let Some((keyspace, job)) = self.pick() else { return self.promote_one() };
         self.run_job(&keyspace, &job, true)?;
@@ -276,7 +276,7 @@ impl Core {
     fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<Merged> {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace)?;
-        let threads = self.courtesy.threads(self.options.compaction_threads, self.env.clock.now());
+        let threads = self.throttle.threads(self.options.compaction_threads, self.env.clock.now());
         let mut ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
         let through = job.through.as_ref();
         if let Some(through) = through {
@@ -582,7 +582,7 @@ impl Core {
         self.note_room();
         self.stall.set_debt(self, &debt);
         self.pacer.set_debt(debt.tables);
-        self.courtesy.set_debt(debt.tables.max(debt.memory - 0.5));
+        self.throttle.set_debt(debt.tables.max(debt.memory - 0.5));
     }
 }
 

@@ -16,7 +16,7 @@ use crate::base::sync::lock;
 use crate::core::Core;
 use crate::disks::set::{CAPACITY, Disks, FAST};
 use crate::pipeline::commit::Level0;
-use crate::placement::run::Placing;
+use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
 use crate::versions::version::TableFile;
@@ -36,15 +36,15 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 const KEPT_LOG_FILES: u64 = 3;
 
 /// Nothing new on the fast disk while this lives.
-struct Closed<'a>(&'a Placing);
+struct Closed<'a>(&'a Placement);
 
 impl<'a> Closed<'a> {
-    fn begin(placing: &'a Placing) -> Result<Closed<'a>> {
-        if placing.draining.swap(true, Ordering::AcqRel) {
+    fn begin(placement: &'a Placement) -> Result<Closed<'a>> {
+        if placement.draining.swap(true, Ordering::AcqRel) {
             return Err(Error::Invalid("the fast disk is being drained already".to_owned()));
         }
-        placing.disks.close_fast(true);
-        Ok(Closed(placing))
+        placement.disks.close_fast(true);
+        Ok(Closed(placement))
     }
 }
 
@@ -67,12 +67,12 @@ impl Core {
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
         let log = self.writable()?;
         let _guest = self.health.enter()?;
-        let Some(placing) = self.placing.as_ref().filter(|placing| !placing.is_drained()) else {
+        let Some(placement) = self.placement.as_ref().filter(|placement| !placement.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
         };
-        let disks = &placing.disks;
+        let disks = &placement.disks;
         self.check_room_at_home(disks)?;
-        let closed = Closed::begin(placing)?;
+        let closed = Closed::begin(placement)?;
         self.log_goes_home(log, disks)?;
         let mut unreadable = Unreadable::default();
         loop {
@@ -114,7 +114,7 @@ impl Core {
             })?;
         }
         // Nothing begins there any more, and nobody asks for it.
-        placing.drained.store(true, Ordering::Release);
+        placement.drained.store(true, Ordering::Release);
         std::mem::forget(closed);
         match disks.fast.volume.remove(FileName::Member) {
             Ok(()) | Err(StorageError::NotFound { .. }) => Ok(disks.fast.volume.sync_names()?),

@@ -20,11 +20,11 @@ use crate::pipeline::log_area::Releasing;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Added;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
 use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
-use situ_storage::{FileName, Writer};
+use situ_storage::FileName;
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
 use std::sync::Arc;
@@ -63,8 +63,8 @@ impl Core {
         Ok(true)
     }
 
-    fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>) -> Result<()> {
-        let disk = self.placing.as_ref().map_or(CAPACITY, |placing| placing.next_flush_goes_to(slot.bytes()));
+    fn flush_slot(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
+        let disk = self.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(slot.bytes()));
         let _under_way = FlushUnderWay::begin(self, slot.bytes(), disk);
         let started = self.env.clock.now();
         self.health.tell(|| StoreEvent::FlushBegun {
@@ -127,7 +127,12 @@ impl Core {
     }
 
     /// The memtable's contents as at most one table. Also used at recovery.
-    pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &Slot, host: &Host) -> Result<Vec<OutputTable>> {
+    pub(crate) fn write_slot(
+        &self,
+        keyspace: &KeyspaceCore,
+        slot: &MemtableSlot,
+        host: &Host,
+    ) -> Result<Vec<OutputTable>> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
         let tombstones: Vec<Arc<RangeTombstone>> = slot.memtable.range_tombstones().iter().cloned().collect();
@@ -153,7 +158,12 @@ impl Core {
         Ok(output.tables)
     }
 
-    fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Slot>, tables: &[OutputTable]) -> Result<()> {
+    fn install_flush(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        slot: &Arc<MemtableSlot>,
+        tables: &[OutputTable],
+    ) -> Result<()> {
         let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });

@@ -9,7 +9,7 @@ use crate::core::Core;
 use crate::disks::set::FAST;
 use crate::placement::promotion::rules::is_hot;
 use crate::placement::promotion::run::Wanted;
-use crate::placement::run::Placing;
+use crate::placement::run::Placement;
 use crate::work::picker::Job;
 use crate::work::relocate::NotCopied;
 use crate::{Error, Result};
@@ -18,9 +18,9 @@ use std::sync::atomic::Ordering;
 impl Core {
     /// Copies a table that was chosen; false if there is none, or another thread is at it.
     pub(crate) fn promote_one(&self) -> Result<bool> {
-        let Some(placing) = &self.placing else { return Ok(false) };
+        let Some(placement) = &self.placement else { return Ok(false) };
         let wanted = {
-            let mut promoting = lock(&placing.promoting);
+            let mut promoting = lock(&placement.promoting);
             if promoting.runs {
                 return Ok(false);
             }
@@ -29,15 +29,15 @@ impl Core {
             wanted
         };
         let Some(wanted) = wanted else { return Ok(false) };
-        let copied = self.promote(placing, &wanted);
-        lock(&placing.promoting).runs = false;
+        let copied = self.promote(placement, &wanted);
+        lock(&placement.promoting).runs = false;
         match copied {
             // It was no duty: the table stays where it is, and a later round may choose it again.
             Err(NotCopied { error: Error::Storage(error), in_writing })
                 if self.health.failure().is_none() && !self.health.is_closing() =>
             {
                 match wanted.disk {
-                    FAST if in_writing => placing.note_fast_failure(wanted.level, &error),
+                    FAST if in_writing => placement.note_fast_failure(wanted.level, &error),
                     FAST => self.health.note_job_failure("copy table to the fast disk", error.into()),
                     _ => self.health.note_job_failure("send table home", error.into()),
                 }
@@ -47,9 +47,9 @@ impl Core {
         }
     }
 
-    fn promote(&self, placing: &Placing, wanted: &Wanted) -> Result<(), NotCopied> {
+    fn promote(&self, placement: &Placement, wanted: &Wanted) -> Result<(), NotCopied> {
         let Wanted { keyspace, level, file, disk } = wanted;
-        if placing.is_draining() || (*disk == FAST && !placing.room().takes(file.meta.bytes)) {
+        if placement.is_draining() || (*disk == FAST && !placement.room().takes(file.meta.bytes)) {
             return Ok(());
         }
         let reads = file.heat.per_s();
@@ -57,7 +57,7 @@ impl Core {
         if !self.relocate(keyspace, *level, file, *disk, &reason)? {
             return Ok(());
         }
-        let counter = if *disk == FAST { &placing.tables_promoted } else { &placing.tables_demoted };
+        let counter = if *disk == FAST { &placement.tables_promoted } else { &placement.tables_demoted };
         counter.fetch_add(1, Ordering::Relaxed);
         self.health.tell(|| StoreEvent::TableRelocated {
             keyspace: keyspace.name.clone(),
@@ -71,14 +71,14 @@ impl Core {
 
     /// Whether the outputs of a job belong on the fast disk for what is read of its inputs.
     pub(crate) fn is_hot_job(&self, job: &Job) -> bool {
-        let Some(placing) = &self.placing else { return false };
+        let Some(placement) = &self.placement else { return false };
         let bytes: u64 = job.files().map(|(_, file)| file.meta.bytes).sum();
         let reads: f64 = job.files().map(|(_, file)| file.heat.per_s()).sum();
         // Those that lie there make place for the outputs, but only afterwards: what there is no room for until then goes
         // home, table by table.
         let on_fast = job.files().filter(|(_, file)| file.meta.volume == FAST).map(|(_, file)| file.meta.bytes).sum();
-        let fits = placing.room().takes_more(bytes.saturating_sub(on_fast));
-        !placing.is_draining() && placing.pointer() > 0 && is_hot(reads, bytes) && fits
+        let fits = placement.room().takes_more(bytes.saturating_sub(on_fast));
+        !placement.is_draining() && placement.pointer() > 0 && is_hot(reads, bytes) && fits
     }
 }
 

@@ -74,7 +74,7 @@ impl Core {
             Ok(true)
         });
         if copied.is_err() {
-            self.versions.source.graveyard.bury(number);
+            self.versions.source.obsolete.add(number);
         }
         drop(claimed);
         // What a failed compaction holds of the original would keep it on its disk.

@@ -9,7 +9,7 @@ use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::disks::set::FAST;
-use crate::placement::run::Placing;
+use crate::placement::run::Placement;
 use crate::versions::version::{TableMeta, TableSource};
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TaskError, TaskHost};
@@ -73,8 +73,8 @@ impl Host {
 
     /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
     /// makes one.
-    pub(crate) fn on_any_disk(&self, placing: &Placing) -> Host {
-        let short = (placing.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
+    pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
+        let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
         Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.core, self.paced, target_bytes) }
     }
@@ -98,12 +98,12 @@ impl Host {
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
         let disks = self.core.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
-        let placing = self.core.placing.as_ref().filter(|placing| !placing.is_draining());
-        let stays = || placing.is_some_and(|placing| self.target_bytes < placing.free_bytes());
+        let placement = self.core.placement.as_ref().filter(|placement| !placement.is_draining());
+        let stays = || placement.is_some_and(|placement| self.target_bytes < placement.free_bytes());
         let goes = if self.where_to == WhereTo::AnyRoom {
-            placing.is_some_and(|placing| self.target_bytes < placing.any_room_bytes())
+            placement.is_some_and(|placement| self.target_bytes < placement.any_room_bytes())
         } else {
-            let is_placed = self.core.placing.as_ref().is_some_and(|p| p.disk_for(level, self.target_bytes) == FAST);
+            let is_placed = self.core.placement.as_ref().is_some_and(|p| p.disk_for(level, self.target_bytes) == FAST);
             is_placed || (self.hot && stays())
         };
         if !goes {
@@ -118,7 +118,7 @@ impl Host {
                 Some((number, Box::new(watched)))
             }
             Err(error) => {
-                self.core.placing.iter().for_each(|placing| placing.note_fast_failure(level, &error));
+                self.core.placement.iter().for_each(|placement| placement.note_fast_failure(level, &error));
                 None
             }
         }
@@ -129,7 +129,7 @@ impl Host {
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             if !kept.contains(&number) {
-                self.core.versions.source.graveyard.bury(number);
+                self.core.versions.source.obsolete.add(number);
                 self.core.versions.never_name(number);
             }
         }
@@ -178,7 +178,7 @@ fn watch<T>(
     result: StorageResult<T>,
 ) -> StorageResult<T> {
     result.inspect_err(|error| {
-        core.placing.iter().for_each(|placing| placing.note_fast_failure(level, error));
+        core.placement.iter().for_each(|placement| placement.note_fast_failure(level, error));
         *lock(noted) = Some(error.clone());
     })
 }
@@ -262,11 +262,12 @@ impl Core {
             (Err(error), None)
                 if error.is_no_space() && !self.health.is_closing() && self.health.failure().is_none() =>
             {
-                let placing = self.placing.as_ref().filter(|placing| !placing.is_draining() && !placing.is_drained());
-                let Some(placing) = placing else { return Err(error) };
+                let placement =
+                    self.placement.as_ref().filter(|placement| !placement.is_draining() && !placement.is_drained());
+                let Some(placement) = placement else { return Err(error) };
                 let reason = error.to_string();
                 self.health.tell(|| StoreEvent::HomeFull { reason });
-                once(host.on_any_disk(placing)).0
+                once(host.on_any_disk(placement)).0
             }
             (result, _) => result,
         }

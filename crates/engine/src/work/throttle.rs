@@ -23,14 +23,14 @@ use std::time::Duration;
 const SLOWER_BY: u64 = 3;
 /// Less than this is no disturbance, whatever the factor.
 const SLOWER_BY_NS_MIN: u64 = 100_000;
-/// A log that nobody has waited for in this time needs no courtesy.
+/// A log that nobody has waited for in this time needs no throttle.
 const RECENT: Duration = Duration::from_millis(200);
 /// From this share of tolerated debt on, compactions come first: well before writers are slowed.
 const DEBT_MAX: f64 = 0.3;
 
 /// What is known of the log's latency, and who compacts.
 #[derive(Debug, Default)]
-pub(crate) struct Courtesy {
+pub(crate) struct CompactionThrottle {
     now_ns: AtomicU64,
     calm_ns: AtomicU64,
     last_sample_ns: AtomicU64,
@@ -41,16 +41,16 @@ pub(crate) struct Courtesy {
 
 /// A thread that may compact, until this is dropped.
 pub(crate) struct Turn<'a> {
-    courtesy: &'a Courtesy,
+    throttle: &'a CompactionThrottle,
 }
 
 impl Drop for Turn<'_> {
     fn drop(&mut self) {
-        self.courtesy.compacting.fetch_sub(1, Ordering::AcqRel);
+        self.throttle.compacting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
-impl Courtesy {
+impl CompactionThrottle {
     /// A synced write has waited `took` for the log; `at` by the store's clock.
     pub(crate) fn sample(&self, took: Duration, at: Duration) {
         let sample = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX).max(1);
@@ -93,7 +93,7 @@ impl Courtesy {
         let begun = self
             .compacting
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < allowed).then_some(count + 1));
-        begun.ok().map(|_| Turn { courtesy: self })
+        begun.ok().map(|_| Turn { throttle: self })
     }
 }
 

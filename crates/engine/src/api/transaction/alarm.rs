@@ -127,7 +127,7 @@ impl Alarm {
 
 #[cfg(test)]
 mod tests {
-    use super::super::locks::{Acquired, Row, Verdict};
+    use super::super::locks::{Acquired, LockOutcome, Row};
     use super::super::options::{LockMode, TransactionOptions};
     use super::*;
     use crate::api::store::StoreBuilder;
@@ -179,7 +179,7 @@ mod tests {
         };
         *lock(&executor.0) = Some(Box::new(meanwhile));
         assert!(alarm.set(&env, &locks, &one, never).is_err());
-        assert!(matches!(other.verdict(), Some(Verdict::Failed(_))));
+        assert!(matches!(other.verdict(), Some(LockOutcome::Failed(_))));
         // Its caller was told; the wait is the caller's to end.
         assert!(one.verdict().is_none());
         alarm.set(&env, &locks, &third, env.clock.now()).unwrap();

@@ -3,7 +3,7 @@
 use super::Transactions;
 use super::alarm::Due;
 use super::deadlock::Edge;
-use super::locks::{Acquired, Owner, Row, Verdict, Waiter};
+use super::locks::{Acquired, LockOutcome, Owner, Row, Waiter};
 use super::options::LockMode;
 use crate::base::lock_wait::LockWait;
 use crate::base::sync::lock;
@@ -111,12 +111,12 @@ impl Wanted {
         self.judge(core, &waiter, verdict)
     }
 
-    fn judge(&self, core: &Core, waiter: &Waiter, verdict: Verdict) -> Result<()> {
+    fn judge(&self, core: &Core, waiter: &Waiter, verdict: LockOutcome) -> Result<()> {
         match verdict {
-            Verdict::Granted => Ok(()),
-            Verdict::Closed => Err(Error::Closed),
-            Verdict::Failed(error) => Err(error),
-            Verdict::GivenUp => Err(self.timed_out(core, waiter.waited_for())),
+            LockOutcome::Granted => Ok(()),
+            LockOutcome::Closed => Err(Error::Closed),
+            LockOutcome::Failed(error) => Err(error),
+            LockOutcome::GivenUp => Err(self.timed_out(core, waiter.waited_for())),
         }
     }
 
@@ -177,7 +177,7 @@ impl Pending {
         Poll::Ready(outcome)
     }
 
-    fn end_wait(&mut self) -> Option<Verdict> {
+    fn end_wait(&mut self) -> Option<LockOutcome> {
         let transactions = &self.core.transactions;
         let wait = self.wait.take()?;
         transactions.locks.give_up(&wait.waiter);
@@ -191,7 +191,7 @@ impl Drop for Pending {
     fn drop(&mut self) {
         let waited = self.wait.is_some();
         let verdict = self.end_wait();
-        let has = !waited || matches!(verdict, Some(Verdict::Granted));
+        let has = !waited || matches!(verdict, Some(LockOutcome::Granted));
         // Of an upgrade the transaction keeps what it had, and a little more.
         if has && !self.taken && !self.wanted.holds {
             self.core.transactions.locks.release(&self.wanted.row, self.wanted.owner);

@@ -45,7 +45,7 @@ pub(crate) struct Row {
 
 /// How waiting ended.
 #[derive(Debug, Clone)]
-pub(crate) enum Verdict {
+pub(crate) enum LockOutcome {
     Granted,
     /// The time was over, or nobody waits any more.
     GivenUp,
@@ -69,19 +69,19 @@ pub(crate) struct Waiter {
 
 #[derive(Default)]
 struct WaiterState {
-    verdict: Option<Verdict>,
+    verdict: Option<LockOutcome>,
     /// Who was in the way when it was given up.
     waited_for: Owner,
     waker: Option<Waker>,
 }
 
 impl Waiter {
-    pub(super) fn verdict(&self) -> Option<Verdict> {
+    pub(super) fn verdict(&self) -> Option<LockOutcome> {
         lock(&self.state).verdict.clone()
     }
 
     /// Leaves word whom to wake, and tells the verdict if there is one already.
-    pub(super) fn verdict_or_wake(&self, waker: &Waker) -> Option<Verdict> {
+    pub(super) fn verdict_or_wake(&self, waker: &Waker) -> Option<LockOutcome> {
         let mut state = lock(&self.state);
         if state.verdict.is_none() {
             state.waker = Some(waker.clone());
@@ -94,7 +94,7 @@ impl Waiter {
         lock(&self.state).waited_for
     }
 
-    fn decide(&self, verdict: Verdict) {
+    fn decide(&self, verdict: LockOutcome) {
         lock(&self.state).verdict.get_or_insert(verdict);
     }
 
@@ -169,7 +169,7 @@ impl LockedRow {
                 return;
             }
             self.holders.add(front.owner, front.mode);
-            front.decide(Verdict::Granted);
+            front.decide(LockOutcome::Granted);
             granted.extend(self.waiters.pop_front());
         }
     }
@@ -345,15 +345,15 @@ impl LockTable {
 
     /// Ends a wait that is not decided yet; true if it was this call that ended it.
     pub(crate) fn give_up(&self, waiter: &Waiter) -> bool {
-        self.end_wait(waiter, Verdict::GivenUp)
+        self.end_wait(waiter, LockOutcome::GivenUp)
     }
 
     /// As [`give_up`](LockTable::give_up), for a reason that the waiter's transaction is told.
     pub(crate) fn fail(&self, waiter: &Waiter, error: Error) -> bool {
-        self.end_wait(waiter, Verdict::Failed(error))
+        self.end_wait(waiter, LockOutcome::Failed(error))
     }
 
-    fn end_wait(&self, waiter: &Waiter, verdict: Verdict) -> bool {
+    fn end_wait(&self, waiter: &Waiter, verdict: LockOutcome) -> bool {
         let mut granted = Vec::new();
         {
             let mut shard = self.shard(&waiter.row);
@@ -420,7 +420,7 @@ impl LockTable {
                 left.extend(locked.waiters.drain(..));
             }
             for waiter in &left {
-                waiter.decide(Verdict::Closed);
+                waiter.decide(LockOutcome::Closed);
                 if !waiter.upgrade {
                     self.count.fetch_sub(1, Ordering::Relaxed);
                 }

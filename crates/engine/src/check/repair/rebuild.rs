@@ -9,12 +9,12 @@
 //! **Invariant.** The spans of what is merged and of what stays are disjoint.
 
 use super::report::{LossKind, LostName, LostRange, LostWrites};
-use super::tables::{Place, meta_of};
+use super::tables::{TablePlace, meta_of};
 use super::{LogSurvey, Repair};
 use crate::Result;
 use crate::base::options::LEVELS;
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
-use crate::opening::open::{KeyspaceState, State};
+use crate::opening::open::{KeyspaceState, StoreState};
 use crate::versions::version::{Added, TableMeta, Version};
 use situ_compaction::KeySpan;
 use situ_storage::{Error as StorageError, FileName};
@@ -31,7 +31,7 @@ pub(super) struct Fragments {
     pub(super) fast_disk: bool,
     /// What a manifest says that does not fit the files. What it names and is not there may have been replaced by what it does
     /// not name, or be lost.
-    pub(super) unfit: Option<State>,
+    pub(super) unfit: Option<StoreState>,
 }
 
 impl Fragments {
@@ -78,7 +78,7 @@ struct Candidate {
 
 impl Repair {
     /// Step 4.
-    pub(super) fn rebuild(&mut self, state: &mut State, known: &Fragments, log: &LogSurvey) -> Result<()> {
+    pub(super) fn rebuild(&mut self, state: &mut StoreState, known: &Fragments, log: &LogSurvey) -> Result<()> {
         let mut names = known.names.clone();
         let candidates = self.candidates(known, &mut names)?;
         let mut found: Vec<(u32, TableMeta)> = Vec::new();
@@ -161,8 +161,8 @@ impl Repair {
                 continue;
             }
             let (judged, properties) = match self.open_table(number) {
-                Ok(table) => (Ok(meta_of(number, &table, &self.yard.source)), Some(table.properties().clone())),
-                Err(error) => (Err(error), self.yard.properties(number)?),
+                Ok(table) => (Ok(meta_of(number, &table, &self.salvager.source)), Some(table.properties().clone())),
+                Err(error) => (Err(error), self.salvager.properties(number)?),
             };
             let keyspace = properties.as_ref().map(|properties| properties.keyspace_id);
             let keyspace = keyspace.or(known.described(number).map(|(id, _)| id));
@@ -199,7 +199,7 @@ impl Repair {
     }
 
     /// Makes the deepest level of a keyspace of the tables that are found, and of what is rescued of others.
-    fn rebuild_keyspace(&mut self, state: &mut State, id: u32, name: String, metas: Vec<TableMeta>) -> Result<()> {
+    fn rebuild_keyspace(&mut self, state: &mut StoreState, id: u32, name: String, metas: Vec<TableMeta>) -> Result<()> {
         let newest = metas.iter().map(|meta| meta.largest_sequence).max().unwrap_or(0);
         state.last_sequence = state.last_sequence.max(newest);
         let originals: HashSet<u64> = self.tables_found().into_iter().collect();
@@ -208,14 +208,14 @@ impl Repair {
             if let [alone] = &group[..] {
                 self.aside.remove(&FileName::Table(alone.number));
                 added.push(Added { level: LEVELS - 1, meta: alone.clone() });
-            } else if !self.yard.dry_run {
+            } else if !self.salvager.dry_run {
                 let numbers: Vec<u64> = group.iter().map(|meta| meta.number).collect();
-                added.extend(self.yard.merge(id, &name, group)?);
+                added.extend(self.salvager.merge(id, &name, group)?);
                 let temporary = numbers.into_iter().filter(|number| !originals.contains(number));
-                temporary.into_iter().try_for_each(|number| self.yard.discard(number))?;
+                temporary.into_iter().try_for_each(|number| self.salvager.discard(number))?;
             }
         }
-        let version = Version::empty().apply(&[], &added, &self.yard.source);
+        let version = Version::empty().apply(&[], &added, &self.salvager.source);
         let version =
             version.map_err(|text| StorageError::corruption(&name, 0, "rebuilt version", "one that fits", text))?;
         state.keyspaces.insert(id, KeyspaceState { name, version, log_number: 0 });
@@ -243,7 +243,7 @@ impl Repair {
 
     /// What is left of a damaged table that is in no manifest that fits; `span`: what one that does not says of it.
     fn rescue(&mut self, number: u64, id: u32, keyspace: &str, span: Option<&KeySpan>) -> Result<Option<TableMeta>> {
-        let remains = self.yard.salvage(number, &Place { keyspace, id, level: 0, span })?;
+        let remains = self.salvager.salvage(number, &TablePlace { keyspace, id, level: 0, span })?;
         self.report.lost_ranges.extend(remains.lost);
         self.count(remains.usable);
         for error in remains.damages {

@@ -23,7 +23,7 @@ use std::time::Duration;
 const READ_BYTES: usize = 64 << 10;
 
 /// Where new tables go.
-pub(super) struct Yard {
+pub(super) struct Salvager {
     pub(super) volume: Arc<dyn Volume>,
     pub(super) env: Env,
     pub(super) source: Arc<TableSource>,
@@ -47,7 +47,7 @@ pub(super) struct Remains {
 }
 
 /// Where a damaged table belongs.
-pub(super) struct Place<'a> {
+pub(super) struct TablePlace<'a> {
     pub(super) keyspace: &'a str,
     pub(super) id: u32,
     pub(super) level: usize,
@@ -73,8 +73,8 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
     Some(describe(&OutputTable { number, summary, span }, source))
 }
 
-impl Yard {
-    /// Begins a table under a name that no later repair takes for a table, until [`name`](Yard::name) gives it its own: one that is
+impl Salvager {
+    /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its own: one that is
     /// left by a repair that was stopped would be taken for a table that the manifest has lost, or for a keyspace that never was.
     fn create(&self, bound: u64) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
         let number = self.next_file.fetch_add(1, Ordering::Relaxed);
@@ -104,7 +104,7 @@ impl Yard {
     }
 
     /// Rewrites what is sound of table `number`.
-    pub(super) fn salvage(&self, number: u64, place: &Place<'_>) -> Result<Remains> {
+    pub(super) fn salvage(&self, number: u64, place: &TablePlace<'_>) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();
         let mut writing: Option<(u64, TableWriter)> = None;
@@ -202,7 +202,7 @@ impl Yard {
     }
 }
 
-impl TaskHost for Yard {
+impl TaskHost for Salvager {
     fn new_table(&self, _level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
         self.create(self.options.table_bytes)
     }

@@ -14,7 +14,7 @@
 use super::{Given, Joined};
 use crate::disks::members::{Fast, Home, last_seen};
 use crate::disks::set::FAST;
-use crate::opening::open::{State, needed_logs};
+use crate::opening::open::{StoreState, needed_logs};
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use crate::{Error, Result};
@@ -40,11 +40,11 @@ pub(super) fn named(given: &Given, env: &Env, home: &Home) -> Error {
 }
 
 /// What the manifest in force at home says; `None` if there is none.
-fn in_force(given: &Given, env: &Env) -> Result<Option<State>> {
+fn in_force(given: &Given, env: &Env) -> Result<Option<StoreState>> {
     let volume = &given.capacity;
     let Some(number) = manifest::current(&**volume)? else { return Ok(None) };
     let source = Arc::new(TableSource::new(Arc::clone(volume), BlockCache::new(0), env, 16));
-    State::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
+    StoreState::replay(manifest::read_damaged(&**volume, number)?.edits, &source).map_err(Error::Invalid).map(Some)
 }
 
 /// What the manifest says to be on the fast disk, in a sentence or two.
@@ -91,7 +91,7 @@ fn no_such_file(place: &str, name: FileName, expected: &str) -> Corruption {
 }
 
 /// Whether the store needs a file that is not at home.
-pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &State) -> situ_storage::Result<bool> {
+pub(super) fn home_lacks_a_file(home: &dyn Volume, state: &StoreState) -> situ_storage::Result<bool> {
     Ok(!state.missing_files(&home.list()?).is_empty())
 }
 
@@ -128,7 +128,7 @@ fn remembered_on_fast(home: &dyn Volume, files: &[FileMeta]) -> Option<FileName>
 impl Joined {
     /// # Errors
     /// As [`refuse_unnamed`], of a store that has one disk as far as it was found.
-    pub(crate) fn refuse_unnamed(&self, given: &Given, state: &State, files: &[FileMeta]) -> Result<()> {
+    pub(crate) fn refuse_unnamed(&self, given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
         if self.disks.is_none() { refuse_unnamed(given, state, files) } else { Ok(()) }
     }
 }
@@ -144,7 +144,7 @@ enum Lost {
 /// # Errors
 /// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs: what is missing is, or may be, on a fast
 /// disk.
-fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()> {
+fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
     let known = Home::read(&*given.capacity)?;
     if known.as_ref().is_some_and(|home| home.fast != Fast::None) {
         return Ok(());
@@ -168,7 +168,7 @@ fn refuse_unnamed(given: &Given, state: &State, files: &[FileMeta]) -> Result<()
 
 /// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that would
 /// have noted the disk in it.
-fn may_have_fast_disk(home: &dyn Volume, state: &State, files: &[FileMeta]) -> Result<bool> {
+fn may_have_fast_disk(home: &dyn Volume, state: &StoreState, files: &[FileMeta]) -> Result<bool> {
     let Some(number) = manifest::current(home)? else { return Ok(true) };
     let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));
     Ok(state.fast_disk || !notes_disks)

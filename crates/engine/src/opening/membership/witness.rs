@@ -19,7 +19,7 @@
 use super::missing::home_lacks_a_file;
 use crate::base::batch::Record;
 use crate::disks::set::{Disks, FAST};
-use crate::opening::open::{State, needed_logs};
+use crate::opening::open::{StoreState, needed_logs};
 use crate::opening::replay::check_closed;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
@@ -42,7 +42,7 @@ pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> 
     let (edits, is_whole) = edits_known(home)?;
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
     let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);
-    let state = State::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
+    let state = StoreState::replay(edits, &Arc::new(source.with_disks(Some(Arc::clone(disks)))))?;
     if !was_named && !home_lacks_a_file(home, &state).map_err(text)? {
         return Err(
             "the store is complete without this disk: the home has all that the store needs, and no file DISKS"
@@ -93,7 +93,7 @@ fn edits_known(home: &dyn Volume) -> Result<(Vec<Edit>, bool), String> {
 }
 
 /// Whether the sequence numbers of the log fit those of the manifest.
-fn log_goes_on(volume: &Arc<dyn Volume>, logs: &[u64], state: &State) -> Result<(), String> {
+fn log_goes_on(volume: &Arc<dyn Volume>, logs: &[u64], state: &StoreState) -> Result<(), String> {
     let mut numbers: Option<(u64, u64)> = None;
     let report = recover(volume, logs, RecoveryMode::Repair, &mut |_, bytes| {
         if let Ok(record) = Record::decode(bytes) {

@@ -9,7 +9,7 @@ use crate::base::sync::lock;
 use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
-use crate::versions::view::Slot;
+use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::AppendError;
 use std::sync::Arc;
@@ -70,7 +70,7 @@ impl Core {
         }
         self.rotate_locked(commit)?;
         let last = commit.last_sequence();
-        let fresh = Slot::new(commit.next_sequence, keyspace.options.memtable_bytes);
+        let fresh = MemtableSlot::new(commit.next_sequence, keyspace.options.memtable_bytes);
         keyspace.view.rcu(|view| {
             let mut view = (**view).clone();
             view.active.seal(last);
@@ -106,7 +106,7 @@ impl Core {
             match self.try_seal(keyspace, level0)? {
                 None => return Ok(()),
                 Some(obstacle) => {
-                    if !self.clear_way(obstacle)? {
+                    if !self.remove_obstacle(obstacle)? {
                         self.progress.wait(seen, None);
                     }
                 }
@@ -124,7 +124,7 @@ impl Core {
                 Ok(()) => return Ok(None),
                 Err(Obstacle::Refused(error)) => return Err(*error),
                 Err(Obstacle::NoLogFile { bytes, file }) => {
-                    if !self.clear_way(Obstacle::NoLogFile { bytes, file })? {
+                    if !self.remove_obstacle(Obstacle::NoLogFile { bytes, file })? {
                         return Ok(Some(Obstacle::NoLogFile { bytes, file }));
                     }
                 }

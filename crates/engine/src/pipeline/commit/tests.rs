@@ -134,7 +134,7 @@ impl Executor for Crowded {
         self.system.executor.event()
     }
 
-    fn give_way(&self) {
+    fn yield_once(&self) {
         self.together.wait();
     }
 

@@ -56,14 +56,14 @@ pub(crate) struct Candidate {
     pub(crate) belongs_on_fast: bool,
 }
 
-/// Room on the fast disk for tables.
+/// FreeRoom on the fast disk for tables.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Room {
+pub(crate) struct FreeRoom {
     pub(crate) total: u64,
     pub(crate) free: u64,
 }
 
-impl Room {
+impl FreeRoom {
     /// Whether so much more leaves enough; nothing more always does.
     pub(crate) fn takes_more(&self, bytes: u64) -> bool {
         bytes == 0 || self.takes(bytes)
@@ -93,7 +93,7 @@ pub(crate) fn is_hot(reads_per_s: f64, bytes: u64) -> bool {
 }
 
 /// The moves of one round, in order.
-pub(crate) fn choose(tables: &[Candidate], mut room: Room) -> Vec<Move> {
+pub(crate) fn choose(tables: &[Candidate], mut room: FreeRoom) -> Vec<Move> {
     let by_density = |a: &usize, b: &usize| density(&tables[*a]).partial_cmp(&density(&tables[*b])).unwrap_or(Equal);
     let sorted = |wanted: fn(&Candidate) -> bool| {
         let mut places: Vec<usize> = (0..tables.len()).filter(|at| wanted(&tables[*at])).collect();
@@ -148,8 +148,8 @@ mod tests {
         Candidate { bytes: mib * MIB, reads_per_s, on_fast, belongs_on_fast }
     }
 
-    fn room(total: u64, free: u64) -> Room {
-        Room { total: total * MIB, free: free * MIB }
+    fn room(total: u64, free: u64) -> FreeRoom {
+        FreeRoom { total: total * MIB, free: free * MIB }
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
             let mut free = rng.below(total) * MIB;
             for round in 0.. {
                 assert!(round < 200, "it never rests");
-                let moves = choose(&tables, Room { total: total * MIB, free });
+                let moves = choose(&tables, FreeRoom { total: total * MIB, free });
                 if moves.is_empty() {
                     break;
                 }

@@ -5,8 +5,8 @@
 
 use crate::base::sync::lock;
 use crate::disks::set::{CAPACITY, FAST};
-use crate::placement::promotion::rules::{Candidate, EVERY_S, Move, Room, choose};
-use crate::placement::run::Placing;
+use crate::placement::promotion::rules::{Candidate, EVERY_S, FreeRoom, Move, choose};
+use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::TableFile;
 use situ_storage::Volume;
@@ -31,7 +31,7 @@ pub(crate) struct Promoting {
     pub(crate) runs: bool,
 }
 
-impl Placing {
+impl Placement {
     /// Chooses tables to copy, if it is time. Called by the flusher after each sample.
     pub(crate) fn choose_promotions(&self) {
         let now = self.env.clock.now();
@@ -78,10 +78,10 @@ impl Placing {
     }
 }
 
-impl Placing {
-    /// Room on the fast disk, without what is kept for the log.
-    pub(crate) fn room(&self) -> Room {
-        Room { total: self.disks.fast.volume.space().logical_total, free: self.free_bytes() }
+impl Placement {
+    /// FreeRoom on the fast disk, without what is kept for the log.
+    pub(crate) fn room(&self) -> FreeRoom {
+        FreeRoom { total: self.disks.fast.volume.space().logical_total, free: self.free_bytes() }
     }
 }
 

@@ -4,14 +4,14 @@ use situ_storage::{FileMeta, Lock, PageFile, Writer};
 use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
-fn kept(slots: &[Arc<Slot<u32>>]) -> Vec<usize> {
+fn kept(slots: &[Arc<TableSlot<u32>>]) -> Vec<usize> {
     (0..slots.len()).filter(|at| !slots[*at].is_empty()).collect()
 }
 
 #[test]
 fn a_shelf_keeps_what_was_used_of_late() {
     let shelf = Shelf::new();
-    let slots: Vec<Arc<Slot<u32>>> = (0..6).map(|_| Arc::default()).collect();
+    let slots: Vec<Arc<TableSlot<u32>>> = (0..6).map(|_| Arc::default()).collect();
     for (value, slot) in (0..).zip(&slots[..3]) {
         assert_eq!(*shelf.keep(slot, Arc::new(value), 3), value);
     }

@@ -158,7 +158,7 @@ const TREE: [Sketch; 7] = [
 
 /// What a write is told that finds level 0 full: `None` if it is to wait.
 fn answer(core: &Core, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
-    match core.clear_way(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
+    match core.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
         Ok(may_try) => {
             assert!(!may_try);
             None
