@@ -10,9 +10,10 @@
 use crate::error::TaskError;
 use crate::run::run;
 use crate::unit::{Assignment, Finished, Limits, Load, Refused, Unit};
+use situ_device::lock;
 use situ_device::{Clock, Env, JobHandle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Speed is measured over about this many bytes; what is older fades.
@@ -50,10 +51,6 @@ struct State {
 struct Running {
     attempt: u64,
     input_bytes: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl CpuUnit {

@@ -21,12 +21,13 @@ use crate::check::check_output;
 use crate::error::{Result, TaskError};
 use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Refused, Unit};
+use situ_device::lock;
 use situ_device::{Env, Event};
 use situ_storage::{Error, Writer};
 use situ_table::Warming;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long to wait for units that let us down.
@@ -123,10 +124,6 @@ struct AttemptHost {
     inner: Arc<dyn TaskHost>,
     given_up: AtomicBool,
     numbers: Mutex<Vec<u64>>,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl TaskHost for AttemptHost {

@@ -3,6 +3,7 @@
 //! [`Env`] is the bundle that a store is opened with. The real one is [`Env::system`]; the simulator hands in its own,
 //! where one thread runs at a time and a seed decides which.
 
+use crate::sync::lock;
 use std::fmt;
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
@@ -145,7 +146,7 @@ struct ThreadJob(Mutex<Option<std::thread::JoinHandle<()>>>);
 
 impl JobHandle for ThreadJob {
     fn join(&self) -> Result<(), String> {
-        let handle = self.0.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let handle = lock(&self.0).take();
         match handle.map(std::thread::JoinHandle::join) {
             None | Some(Ok(())) => Ok(()),
             Some(Err(payload)) => Err(payload
@@ -175,7 +176,7 @@ impl Event for ThreadEvent {
         // The sleeper announces itself before it looks at the generation, and the notifier changes the generation
         // before it looks for sleepers: whichever comes second sees the other.
         self.sleepers.fetch_add(1, Ordering::SeqCst);
-        let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut guard = lock(&self.lock);
         let deadline = timeout.map(|t| Instant::now() + t);
         let mut changed = self.generation() != seen;
         while !changed {
@@ -200,7 +201,7 @@ impl Event for ThreadEvent {
         self.generation.fetch_add(1, Ordering::SeqCst);
         if self.sleepers.load(Ordering::SeqCst) > 0 {
             // Taking the lock orders this notification after the sleeper's last look at the generation.
-            drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
+            drop(lock(&self.lock));
             self.wake.notify_all();
         }
     }

@@ -27,6 +27,7 @@ mod open;
 #[path = "../tests/common/skipped.rs"]
 mod skipped;
 mod spin;
+mod sync;
 mod target;
 mod uring;
 
@@ -36,3 +37,4 @@ pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecuto
 pub use file::FileDevice;
 pub use lock::Flocked;
 pub use open::{Backend, OpenOptions, open};
+pub use sync::lock;

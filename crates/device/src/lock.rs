@@ -10,6 +10,7 @@
 mod loops;
 
 use crate::DeviceLock;
+use crate::sync;
 use crate::target::{Kind, Target};
 use rustix::fs::{FileType, FlockOperation, OFlags, Stat, flock, fstat};
 use rustix::io::Errno;
@@ -17,7 +18,7 @@ use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 use std::time::{Duration, Instant};
 
 /// How long another holder of a block device's `flock` is waited for: device managers take it for moments while they
@@ -30,7 +31,7 @@ static HELD: Mutex<Vec<(u64, u64)>> = Mutex::new(Vec::new());
 
 fn held() -> MutexGuard<'static, Vec<(u64, u64)>> {
     // Nothing can panic while it is locked.
-    HELD.lock().unwrap_or_else(PoisonError::into_inner)
+    sync::lock(&HELD)
 }
 
 /// A file of which this process has taken the `flock`; given back on drop.

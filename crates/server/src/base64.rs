@@ -1,48 +1,21 @@
 //! Base64 for binary keys in meta commands (flag `b`): the standard alphabet, padded, nothing else.
 
-const ALPHABET: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+use base64::Engine as _;
+use base64::alphabet::STANDARD;
+use base64::engine::{GeneralPurpose, GeneralPurposeConfig};
 
-fn sextet(byte: u8) -> Option<u32> {
-    Some(u32::from(match byte {
-        b'A'..=b'Z' => byte - b'A',
-        b'a'..=b'z' => byte - b'a' + 26,
-        b'0'..=b'9' => byte - b'0' + 52,
-        b'+' => 62,
-        b'/' => 63,
-        _ => return None,
-    }))
-}
+/// As memcached, the server takes text whose last letter has bits that belong to no byte.
+const BASE64: GeneralPurpose =
+    GeneralPurpose::new(&STANDARD, GeneralPurposeConfig::new().with_decode_allow_trailing_bits(true));
 
 /// The bytes that `text` stands for, or `None` if it is empty or not padded base64.
 pub(crate) fn decode(text: &[u8]) -> Option<Vec<u8>> {
-    if text.is_empty() || !text.len().is_multiple_of(4) {
-        return None;
-    }
-    let padding = text.iter().rev().take(2).take_while(|byte| **byte == b'=').count();
-    let mut bytes = Vec::with_capacity(text.len() / 4 * 3);
-    for quad in text[..text.len() - padding].chunks(4) {
-        let mut bits = 0;
-        for byte in quad {
-            bits = bits << 6 | sextet(*byte)?;
-        }
-        bits <<= 6 * (4 - quad.len());
-        let [_, a, b, c] = bits.to_be_bytes();
-        bytes.extend_from_slice(&[a, b, c][..quad.len() - 1]);
-    }
-    Some(bytes)
+    BASE64.decode(text).ok().filter(|bytes| !bytes.is_empty())
 }
 
 /// Appends the base64 form of `bytes`.
 pub(crate) fn push_encoded(out: &mut Vec<u8>, bytes: &[u8]) {
-    for triple in bytes.chunks(3) {
-        let mut bits = [0u8; 4];
-        bits[1..=triple.len()].copy_from_slice(triple);
-        let bits = u32::from_be_bytes(bits);
-        for index in 0..4 {
-            let sextet = (bits >> (18 - 6 * index)) & 63;
-            out.push(if index <= triple.len() { ALPHABET[sextet as usize] } else { b'=' });
-        }
-    }
+    out.extend_from_slice(BASE64.encode(bytes).as_bytes());
 }
 
 #[cfg(test)]
@@ -56,6 +29,7 @@ mod tests {
             assert_eq!(decode(text), None, "{text:?}");
         }
         assert_eq!(decode(b"Zm8="), Some(b"fo".to_vec()));
+        assert_eq!(decode(b"Zm9="), Some(b"fo".to_vec()), "bits that belong to no byte");
     }
 
     proptest! {

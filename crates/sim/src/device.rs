@@ -23,12 +23,13 @@ use crate::fate::{Fate, Power, Verdict};
 use crate::fault::{Fault, FaultPlan, FaultState, Operation};
 use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash};
+use situ_device::lock;
 use situ_device::{Buffer, Completion, Device, DeviceLock, Env, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// A simulated block device. Clones are the same device; it is a [`Device`] itself.
@@ -210,7 +211,7 @@ impl fmt::Debug for SimDevice {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn record(&self, operation: Operation, place: &Range<u64>, content: u64, failure: Option<&io::Error>) {

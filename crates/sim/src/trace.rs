@@ -3,11 +3,12 @@
 use crate::executor::current_thread;
 use crate::fault::Operation;
 use situ_device::Env;
+use situ_device::lock;
 use situ_storage::FileName;
 use std::collections::VecDeque;
 use std::fmt;
 use std::ops::Range;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// This many entries are kept.
@@ -75,7 +76,7 @@ pub(crate) fn hash_bytes(bytes: &[u8]) -> u64 {
 
 impl Trace {
     fn ring(&self) -> MutexGuard<'_, Ring> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0)
     }
 
     /// The number of operations recorded since the start.

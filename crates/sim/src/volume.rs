@@ -26,10 +26,11 @@ use crate::{Rng, crash, damage};
 use damage::{crash_error, flip_one, io_error};
 use handles::{Handle, SimPageFile, SimReader, SimWriter};
 use situ_device::Env;
+use situ_device::lock;
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::fmt;
 use std::io;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The size that a volume without a limit says it has.
 const UNLIMITED_BYTES: u64 = 1 << 40;
@@ -216,7 +217,7 @@ impl fmt::Debug for SimVolume {
 
 impl Shared {
     fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     fn path(&self, file: Option<FileName>) -> String {

@@ -25,13 +25,14 @@ use rustix::fs::{
     fstatvfs, openat, renameat, statat, unlinkat,
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
+use situ_device::lock;
 use situ_device::{Buffer, Flocked, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Appended bytes collect up to this many before they are handed to the system.
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
@@ -491,7 +492,7 @@ impl DirectoryPageFile {
         if end <= self.untouched_from.load(Ordering::Acquire) {
             return Ok(());
         }
-        let _filling = self.filling.lock().unwrap_or_else(PoisonError::into_inner);
+        let _filling = lock(&self.filling);
         if end <= self.untouched_from.load(Ordering::Acquire) {
             return Ok(());
         }

@@ -8,8 +8,9 @@
 //! **Threads.** A lock for each length, held for a push or a pop.
 
 use super::LONG_BYTES;
+use crate::sync::lock;
 use std::ptr::NonNull;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 /// Bytes that are kept of each length.
 const KEPT_BYTES_MAX: usize = 4 << 20;
@@ -37,7 +38,7 @@ fn kept(bytes: usize) -> Option<&'static Mutex<Vec<Mapping>>> {
 impl Mapping {
     /// Memory of `bytes`, a multiple of the page size and not zero, and whether it is zeroed. `None` if the system has none.
     pub(super) fn take(bytes: usize) -> Option<(Mapping, bool)> {
-        let again = kept(bytes).and_then(|kept| kept.lock().unwrap_or_else(PoisonError::into_inner).pop());
+        let again = kept(bytes).and_then(|kept| lock(kept).pop());
         match again {
             Some(mapping) => Some((mapping, false)),
             None => system::map(bytes).map(|start| (Mapping { start, bytes }, true)),
@@ -46,7 +47,7 @@ impl Mapping {
 
     pub(super) fn give_back(self) {
         let Some(kept) = kept(self.bytes) else { return };
-        let mut kept = kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(kept);
         if (kept.len() + 1) * self.bytes <= KEPT_BYTES_MAX {
             kept.push(self);
         } else {

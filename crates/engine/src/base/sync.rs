@@ -1,14 +1,9 @@
 //! Locks and wakers that survive somebody else's panic.
 
+pub(crate) use situ_device::lock;
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
-
-/// Locks a mutex whose data stays consistent even if a holder panicked.
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 /// Wakes whoever waits for a future, with no lock held. False if the waker panicked: the program's bug must not end a
 /// thread of the store.

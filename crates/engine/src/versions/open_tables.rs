@@ -26,12 +26,13 @@
 //!
 //! **Rejected:** least recently used to the letter. It would need a lock, or a shared counter, at each use.
 
+use crate::base::sync::lock;
 use arc_swap::{ArcSwapOption, Guard};
 use situ_device::Event;
 use situ_storage::{Error, FileName, Reader, Result, Volume};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 
 /// Slots of what was closed otherwise are cleared away when there are so many, and twice as many as others.
 const EMPTY_SLOTS_MIN: usize = 64;
@@ -127,10 +128,6 @@ impl<T> Ring<T> {
         self.full -= 1;
         Some(value)
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// Things kept for the next user, up to a bound.

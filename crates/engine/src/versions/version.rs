@@ -14,6 +14,7 @@
 use crate::Error;
 use crate::base::damage::DamagedFiles;
 use crate::base::options::LEVELS;
+use crate::base::sync::lock;
 use crate::disks::set::{CAPACITY, Disks};
 use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
@@ -26,7 +27,7 @@ use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions,
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 /// What the manifest knows of a table.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -91,7 +92,7 @@ struct Dead {
 
 impl ObsoleteTables {
     fn dead(&self) -> MutexGuard<'_, Dead> {
-        self.dead.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.dead)
     }
 
     /// From now on, rings `bell` when the last holder of a file has let go.

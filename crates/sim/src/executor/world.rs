@@ -4,6 +4,7 @@
 //! until it is chosen again; the algorithm is that of the [executor](super).
 
 use crate::{Rng, Trace};
+use situ_device::lock;
 use std::any::Any;
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -102,7 +103,7 @@ pub(super) struct JobOutcome {
 
 impl JobOutcome {
     pub(super) fn error(&self) -> MutexGuard<'_, Option<String>> {
-        self.error.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.error)
     }
 
     pub(super) fn unobserved_panic(&self) -> Option<String> {
@@ -263,7 +264,7 @@ impl World {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// The calling thread's number, if it is one of this world's.

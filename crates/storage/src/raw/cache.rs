@@ -21,10 +21,11 @@
 
 use super::transfer::SMALL_PIECE_BYTES;
 use situ_device::Buffer;
+use situ_device::lock;
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 /// The length of a unit; the last one of a file is shorter.
 pub(super) const UNIT_BYTES: usize = SMALL_PIECE_BYTES;
@@ -103,7 +104,7 @@ impl Cache {
     fn part(&self, key: Key) -> MutexGuard<'_, Part> {
         let hash = (key.0 ^ key.1.rotate_left(32)).wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let part = &self.parts[(hash >> 32) as usize % self.parts.len()];
-        part.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(part)
     }
 
     pub(super) fn get(&self, file: u64, unit: u64) -> Option<Arc<Buffer>> {
@@ -151,7 +152,7 @@ impl Cache {
             ..CacheUse::default()
         };
         for part in &self.parts {
-            let part = part.lock().unwrap_or_else(PoisonError::into_inner);
+            let part = lock(part);
             usage.bytes += part.bytes as u64;
             usage.units += part.units.len() as u64;
         }

@@ -6,6 +6,7 @@
 use super::cache::{Cache, UNIT_BYTES};
 use super::room::{Extent, Room};
 use crate::FileName;
+use situ_device::lock;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// What may change about a file. Its lock is taken under the volume's, and never the other way round.
@@ -40,7 +41,7 @@ impl File {
     }
 
     pub(super) fn meta(&self) -> MutexGuard<'_, Meta> {
-        self.meta.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.meta)
     }
 }
 

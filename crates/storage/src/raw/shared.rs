@@ -9,11 +9,12 @@ use super::prepare::load;
 use super::room::{Extent, Room, pages_of};
 use super::transfer::{Transfers, places};
 use crate::{Error, FileName, Result};
+use situ_device::lock;
 use situ_device::{Buffer, Event, Op};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicU32;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 /// The device is told of about so many free pages at once.
 const DISCARD_BATCH_PAGES: u64 = (64 << 20) / PAGE;
@@ -211,7 +212,7 @@ impl Shared {
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     pub(super) fn path(&self, name: FileName) -> String {
@@ -274,7 +275,7 @@ impl Shared {
     }
 
     fn flushes(&self) -> MutexGuard<'_, Flushes> {
-        self.flushes.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.flushes)
     }
 
     /// Begins a file under a name that is free.

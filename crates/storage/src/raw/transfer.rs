@@ -21,10 +21,11 @@
 use super::layout::PAGE;
 use super::room::Extent;
 use crate::{Error, Result};
+use situ_device::lock;
 use situ_device::{Buffer, Completion, Device, Env, Event, Geometry, Op, PAGE_BYTES, Queue};
 use std::io;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 /// Queues of one pool.
@@ -173,7 +174,7 @@ impl Pool {
     }
 
     fn lock(&self) -> MutexGuard<'_, PoolState> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.state)
     }
 
     /// Opens the queue that a pool is never without.
