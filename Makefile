@@ -13,12 +13,19 @@ RUST := $(shell sed -n 's/^rust-version = "\(.*\)"/\1/p' Cargo.toml)
 SITU := cargo run --quiet --release --locked -p situ-cli --
 LOCKED_APART := crates/compare fuzz
 
-.PHONY: help run build test arrows test-import cargo packages form locks fuzz simulate bench loom miri
+# What `make quick` leaves to `make test`: what takes seconds a test, most of it simulated crashes and faults at every step.
+QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes:: postponed:: placement:: opened_for_one_write:: \
+  open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
+QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
+
+.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
 	@echo 'make test      everything that has to pass: format, lints, documentation, all tests'
 	@echo 'make arrows    the rooms of the code and their imports; fails if one runs up'
+	@echo 'make quick     under three minutes where all is built: format, lints, unit tests, and a part of the other tests. It leaves out:'
+	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
@@ -77,6 +84,7 @@ locks: cargo
 	    esac; exit 1; }; \
 	done
 
+# Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 test: packages form locks
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
@@ -85,7 +93,8 @@ test: packages form locks
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory loom 2>&1 | tee "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked 2>&1 | tee -a "$$log" || code=$$?; \
+	cargo test --workspace --no-fail-fast --locked -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
+	cargo test --workspace --no-fail-fast --locked --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
 	  END { for (i = 1; i <= count; i++) print skipped[i]; \
@@ -96,6 +105,13 @@ test: packages form locks
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 
+quick: form
+	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets --locked -- -D warnings
+	cargo test --workspace --no-fail-fast --locked --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
+	cargo test --workspace --no-fail-fast --locked --test all -- $(QUICK_LEAVES:%=--skip %)
+
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is
 # compiled once.
 test-import: form
@@ -103,7 +119,8 @@ test-import: form
 	  echo "a C++ compiler ($${CXX:-c++}) is missing: it builds RocksDB, which also takes libclang."; \
 	  echo "  Debian, Ubuntu: sudo apt-get install g++ libclang-dev      Fedora: sudo dnf install gcc-c++ clang-devel"; exit 1; }
 	cargo clippy --release --locked -p situ-cli --all-targets --features rocksdb -- -D warnings
-	cargo test --release --locked -p situ-cli --features rocksdb --lib --test import_rocksdb
+	cargo test --release --locked -p situ-cli --features rocksdb --lib
+	cargo test --release --locked -p situ-cli --features rocksdb --test all import_rocksdb::
 
 # Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part.
 loom: cargo
@@ -117,7 +134,7 @@ miri: cargo
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked \
-	  -p situ-engine -p situ-log -p situ-compaction -p situ-sim --no-fail-fast
+	  -p situ-engine -p situ-log -p situ-compaction -p situ-sim --no-fail-fast -- --skip alone::
 
 fuzz: cargo
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }

@@ -1,8 +1,6 @@
 //! Block devices for tests: compressed memory (zram) and loop devices, made and taken away again. Both need root; who is
 //! not gets none, and the test says that it was skipped.
 
-#![allow(dead_code, reason = "each test uses a part")]
-
 mod skipped;
 
 pub(crate) use skipped::skipped;

@@ -145,13 +145,14 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
             }
             Err(Error::Closed | Error::KeyspaceDropped { .. }) => {}
             Err(error) => {
+                // First: a caller that sees the trouble finds the damage noted, and the listener told.
+                core.health.note_job_failure(job, error.clone());
                 {
                     let mut troubles = lock(&core.troubles);
                     let trouble = trouble(&mut troubles);
-                    trouble.error = Some(error.clone());
+                    trouble.error = Some(error);
                     trouble.pausing += 1;
                 }
-                core.health.note_job_failure(job, error);
                 core.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(core, pause_ms, ends_pause);

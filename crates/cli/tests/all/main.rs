@@ -1,0 +1,19 @@
+//! The program `situ`, run as a user runs it: one program of tests, so that one is linked. A module is a subject.
+
+mod common;
+#[path = "../../../device/tests/common/skipped.rs"]
+mod skipped;
+
+mod damage; // stores that are damaged: `verify`, `repair`, `load`
+mod damage_served; // damage that `serve` meets is in its log, once
+mod disk; // `disk format`, `disk show`, `disk check`
+mod entries; // `get`, `put`, `delete`, `scan`, `compact`, and how the program fails
+mod import; // `import` in a program without RocksDB
+mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
+mod inspect; // `inspect` of sound and of damaged stores; `bench`
+mod measure; // `serve` beside memcached, measured; ignored
+mod placement; // decisions of placement as a user meets them
+mod readme; // the session in the README is one that happened
+mod serve; // promise 1 for `serve`; signals and conflicts
+mod testbed; // the two disks that `scripts/testbed.sh` makes
+mod transfer; // `load` and `dump`

@@ -1,0 +1,227 @@
+//! `serve`: what was acknowledged outlives SIGKILL, signals are obeyed, conflicts are explained.
+
+use crate::common::{Serving, program, situ};
+use rustix::process::Signal;
+use std::collections::HashMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+#[test]
+fn promise_1_what_was_acknowledged_outlives_sigkill() {
+    for options in [&[][..], &["--sync"]] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut acknowledged: HashMap<String, u64> = HashMap::new();
+        for round in 0..3 {
+            let mut serving = Serving::start(directory.path(), options);
+            let writers: Vec<_> = (0..4)
+                .map(|writer| {
+                    let mut connection = serving.connect();
+                    std::thread::spawn(move || {
+                        let mut acknowledged = HashMap::new();
+                        for n in 0.. {
+                            let value = round * 1_000_000 + n;
+                            let set = format!("set key{writer}-{} 0 0 10\r\n{value:010}\r\n", n % 500);
+                            let mut answer = String::new();
+                            if connection.get_mut().write_all(set.as_bytes()).is_err()
+                                || connection.read_line(&mut answer).unwrap_or(0) == 0
+                            {
+                                // The set in flight may be there or not; the one before it must.
+                                return (writer, n % 500, value, acknowledged);
+                            }
+                            assert_eq!(answer, "STORED\r\n");
+                            acknowledged.insert(format!("key{writer}-{}", n % 500), value);
+                        }
+                        unreachable!("the server was killed")
+                    })
+                })
+                .collect();
+            std::thread::sleep(Duration::from_millis(300));
+            serving.signal(Signal::KILL);
+            serving.wait();
+            let mut in_flight = HashMap::new();
+            for writer in writers {
+                let (writer, key, value, theirs) = writer.join().unwrap();
+                acknowledged.extend(theirs);
+                in_flight.insert(format!("key{writer}-{key}"), value);
+            }
+            assert!(acknowledged.len() > 4, "too little was written to show anything");
+            let serving = Serving::start(directory.path(), options);
+            let mut connection = serving.connect();
+            for (key, value) in &mut acknowledged {
+                connection.get_mut().write_all(format!("get {key}\r\n").as_bytes()).unwrap();
+                let mut answer = [(); 3].map(|()| String::new());
+                connection.read_line(&mut answer[0]).unwrap();
+                assert_ne!(answer[0], "END\r\n", "{key} is gone");
+                for line in &mut answer[1..] {
+                    connection.read_line(line).unwrap();
+                }
+                let found: u64 = answer[1].trim().parse().unwrap();
+                assert!(found == *value || in_flight.get(key) == Some(&found), "{key}: {found} for {value}");
+                *value = found;
+            }
+        }
+    }
+}
+
+#[test]
+fn sigterm_finishes_and_closes_and_sighup_opens_the_log_file_anew() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut serving = Serving::start(at, &["--log-file", "situ.log", "--unix-socket", "s.sock", "my data"]);
+    assert_eq!(serving.ask("set a 0 0 1\r\nx\r\nget a\r\nquit\r\n"), "STORED\r\nVALUE a 0 1\r\nx\r\nEND\r\n");
+    let mut local = UnixStream::connect(at.join("s.sock")).unwrap();
+    local.write_all(b"get a\r\nquit\r\n").unwrap();
+    let mut answer = String::new();
+    local.read_to_string(&mut answer).unwrap();
+    assert_eq!(answer, "VALUE a 0 1\r\nx\r\nEND\r\n");
+    let mut http = TcpStream::connect(serving.http).unwrap();
+    http.write_all(b"GET /healthz HTTP/1.0\r\n\r\n").unwrap();
+    answer.clear();
+    http.read_to_string(&mut answer).unwrap();
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+
+    fs::rename(at.join("situ.log"), at.join("situ.log.1")).unwrap();
+    serving.signal(Signal::HUP);
+    for _ in 0..1000 {
+        if fs::read_to_string(at.join("situ.log")).is_ok_and(|text| text.contains("anew")) {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.wait(), Some(0));
+    assert!(fs::read_to_string(at.join("situ.log.1")).unwrap().contains("serving"));
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    assert!(log.contains("log file opened anew") && log.contains("stopped; everything is durable"), "{log}");
+    assert!(!at.join("s.sock").exists());
+    assert_eq!(situ(at, &["get", "-d", "my data", "-k", "items", "a"]).done().text(), "x\n");
+    let mut serving = Serving::start(at, &["--data", "my data"]);
+    serving.signal(Signal::INT);
+    assert_eq!(serving.wait(), Some(0));
+}
+
+/// The banner said `situ inspect`, which no shell found after `make run`.
+#[test]
+fn the_banner_names_commands_that_work_elsewhere() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut command = program(at);
+    command.args(["serve", "it's here", "--listen", "127.0.0.1:0", "--no-http"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let banner: Vec<String> = BufReader::new(child.stdout.take().unwrap())
+        .lines()
+        .map(Result::unwrap)
+        .take_while(|line| !line.starts_with("Ctrl-C"))
+        .collect();
+    let inspect = banner.iter().find(|line| line.contains(" inspect ")).unwrap_or_else(|| panic!("{banner:?}"));
+    let output = Command::new("/bin/sh").args(["-c", inspect]).current_dir("/").env("PATH", "").output().unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+    assert!(output.status.success(), "{inspect}: {output:?}");
+}
+
+/// The server knew that it would take fewer connections than were asked for, and nobody was told.
+#[test]
+fn what_is_not_as_asked_is_in_the_log() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let mut command = Command::new("/bin/sh");
+    let serve = "ulimit -n 200 && exec \"$0\" serve --log-file situ.log --listen 127.0.0.1:0 --no-http \
+                 --max-connections 5000";
+    command.args(["-c", serve, env!("CARGO_BIN_EXE_situ")]).current_dir(at);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    // The banner is written after the log.
+    BufReader::new(child.stdout.as_mut().unwrap()).read_line(&mut String::new()).unwrap();
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    child.wait().unwrap();
+    assert!(log.contains("warning: at most ") && log.contains("connections instead of 5000"), "{log}");
+}
+
+#[test]
+fn conflicts_are_explained() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let busy = situ(at, &["serve", "--listen", &address, "--no-http"]);
+    assert_eq!(busy.code, 1);
+    let says = format!("situ: cannot start the server: another process serves {address}");
+    assert!(busy.stderr.contains(&says) && busy.stderr.contains("say --listen 127.0.0.1:"), "{}", busy.stderr);
+    let busy = situ(at, &["serve", "--listen", "127.0.0.1:0", "--http", &address]);
+    assert!(busy.code == 1 && busy.stderr.contains("say --http 127.0.0.1:"), "{}", busy.stderr);
+
+    let _serving = Serving::start(at, &[]);
+    let locked = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http"]);
+    assert_eq!(locked.code, 1);
+    assert!(locked.stderr.contains("another process has the store open"), "{}", locked.stderr);
+    assert_eq!(situ(at, &["serve", "--listen", "nonsense"]).code, 2);
+    assert_eq!(situ(at, &["serve", "--memory", "12 parsecs"]).code, 2);
+}
+
+/// Options that make no sense were refused after the store had been made, in the names that the library has for them.
+#[test]
+fn options_that_make_no_sense_are_refused_by_their_names() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for (option, value, why) in [
+        ("--max-value", "10G", "1022M is the most"),
+        ("--max-value", "0", "1022M is the most"),
+        ("--max-connections", "0", "0 is not in 1.."),
+        ("--threads", "100000", "100000 is not in 1..=1024"),
+        ("--threads", "0", "0 is not in 1..=1024"),
+        ("--memory", "1K", "from 1M to 16T"),
+        ("--memory", "0", "from 1M to 16T"),
+        ("--memory", "100T", "from 1M to 16T"),
+        ("--listen", "localhost", "a colon, and a port"),
+        ("--listen", "localhost:65536", "port from 0 to 65535"),
+        ("--listen", ":11211", "a colon, and a port"),
+        ("--listen", "::1:11211", "[::1]:11211"),
+        ("--listen", "http://localhost:80", "a colon, and a port"),
+    ] {
+        let refused = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http", option, value]);
+        assert_eq!(refused.code, 2, "{option} {value}");
+        assert!(refused.stderr.contains(option) && refused.stderr.contains(why), "{}", refused.stderr);
+    }
+    let refused = situ(at, &["serve", "--listen", "127.0.0.1:0", "--no-http", "--auth-file", "no-such-file"]);
+    assert_eq!(refused.code, 1);
+    assert!(refused.stderr.contains("cannot read the file of users no-such-file"), "{}", refused.stderr);
+    assert_eq!(fs::read_dir(at).unwrap().count(), 0);
+}
+
+#[test]
+fn users_and_a_refused_flush_are_options_and_names_are_listened_on() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    fs::write(at.join("users"), "alice:secret\n").unwrap();
+    let options = ["--auth-file", "users", "--disable-flush-all", "--listen", "localhost:0", "--log-file", "situ.log"];
+    let serving = Serving::start(at, &options);
+    let asked = "flush_all\r\nset a 0 0 12\r\nalice secret\r\nset b 0 0 1\r\nx\r\nflush_all\r\nget b\r\nquit\r\n";
+    let answer = "CLIENT_ERROR unauthenticated\r\nSTORED\r\nSTORED\r\nCLIENT_ERROR flush_all not allowed\r\n\
+                  VALUE b 0 1\r\nx\r\nEND\r\n";
+    assert_eq!(serving.ask(asked), answer);
+    let log = fs::read_to_string(at.join("situ.log")).unwrap();
+    assert!(log.contains("can read the passwords in users"), "{log}");
+    drop(serving);
+
+    let mut command = program(at);
+    command.args(["serve", "--json", "--listen", "localhost:0", "--no-http"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let listening: serde_json::Value = serde_json::from_str(&line).unwrap();
+    for address in listening["addresses"].as_array().unwrap() {
+        let mut stream = TcpStream::connect(address.as_str().unwrap()).unwrap();
+        stream.write_all(b"mn\r\nquit\r\n").unwrap();
+        let mut answer = String::new();
+        stream.read_to_string(&mut answer).unwrap();
+        assert_eq!(answer, "MN\r\n");
+    }
+    assert_ne!(listening["addresses"].as_array().unwrap().len(), 0);
+    rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
+    assert!(child.wait().unwrap().success());
+}

@@ -1,0 +1,129 @@
+//! Promise 4 for keyspaces: creating and dropping them is one edit each, so a crash or a full disk leaves a keyspace whole
+//! or absent, and a new one of an old name has nothing of the old one.
+
+use crate::common::*;
+use situ_device::Env;
+use situ_engine::{Durability, Error, Result, Store, StoreBuilder};
+use situ_sim::{CrashPoints, Fault, FaultPlan, FileKind, Rng, Rule, SimVolume, crash_everywhere, for_each_seed};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+type State = BTreeMap<String, Model>;
+
+/// What the store was told: every state that it went through; those from `durable` on may be found after a crash.
+struct Told {
+    states: Vec<State>,
+    durable: usize,
+}
+
+fn open(env: &Env, volume: &SimVolume, rng: &mut Rng) -> Result<Store> {
+    let mut options = small_options(rng);
+    options.keyspace.memtable_bytes = 4 << 10;
+    StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone()))
+}
+
+fn found(store: &Store) -> State {
+    let names = store.keyspace_names().into_iter().filter(|name| name != "default");
+    names.map(|name| (name.clone(), contents(&store.existing_keyspace(&name).unwrap(), None))).collect()
+}
+
+/// One step; the state after it. An error leaves it open whether the step happened.
+fn step(rng: &mut Rng, store: &Store, state: &State) -> (State, Result<()>) {
+    let name = NAMES[rng.index(NAMES.len())];
+    let mut after = state.clone();
+    let outcome = match (after.get_mut(name), rng.below(10)) {
+        (None, _) => {
+            after.insert(name.to_owned(), Model::new());
+            store.create_keyspace(name, small_options(rng).keyspace).map(drop)
+        }
+        (Some(_), 0..2) => {
+            after.remove(name);
+            store.drop_keyspace(name)
+        }
+        (Some(_), 2) => store.flush(),
+        (Some(model), _) => {
+            let (key, value) = (key(rng, 30), value(rng));
+            model.insert(key.clone(), value.clone());
+            store.existing_keyspace(name).and_then(|keyspace| keyspace.put_with(&key, &value, Durability::Synced))
+        }
+    };
+    (after, outcome)
+}
+
+#[test]
+fn promise_4_a_crash_leaves_keyspaces_whole_or_absent() {
+    for_each_seed(1, 10, |seed| {
+        let points = CrashPoints { points_max: 60, images_per_point: 2, faults: FaultPlan::none() };
+        crash_everywhere(
+            seed,
+            &points,
+            |env, volume| {
+                let mut rng = Rng::new(seed);
+                let mut told = Told { states: vec![State::new()], durable: 0 };
+                let Ok(store) = open(env, volume, &mut rng) else { return told };
+                for _ in 0..60 {
+                    let (after, outcome) = step(&mut rng, &store, &told.states[told.states.len() - 1]);
+                    told.states.push(after);
+                    if outcome.is_err() {
+                        break;
+                    }
+                    told.durable = told.states.len() - 1;
+                }
+                let _ = store.close();
+                told
+            },
+            |env, volume, told| {
+                let store = open(env, &volume, &mut Rng::new(seed)).unwrap();
+                let found = found(&store);
+                let matching: Vec<usize> = (0..told.states.len()).filter(|n| told.states[*n] == found).collect();
+                assert!(
+                    matching.iter().any(|n| *n >= told.durable),
+                    "found the state after {matching:?} of {} steps, {} of them durable",
+                    told.states.len() - 1,
+                    told.durable
+                );
+                store.close().unwrap();
+            },
+        );
+    });
+}
+
+/// A step that finds no room has not happened, and can be tried again.
+#[test]
+fn promise_7_keyspaces_on_a_full_disk() {
+    for_each_seed(100, 40, |seed| {
+        let executor = situ_sim::SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let mut rng = Rng::new(seed);
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let mut store = open(&env, &volume, &mut rng).unwrap();
+            let mut state = State::new();
+            for round in 0..4 {
+                let no_space = Rule::new(Fault::NoSpace).files(&[FileKind::Manifest, FileKind::Table]);
+                volume.set_faults(FaultPlan::none().with(no_space.chance(0.3)));
+                for _ in 0..40 {
+                    match step(&mut rng, &store, &state) {
+                        (after, Ok(())) => state = after,
+                        // A failed sync is no want of room, whatever the error says: the store is read-only then.
+                        (_, Err(Error::Failed { .. })) => break,
+                        (_, Err(error)) => assert!(error.is_no_space(), "{error:?}"),
+                    }
+                    assert_eq!(store.keyspace_names().len(), 1 + state.len());
+                }
+                volume.set_faults(FaultPlan::none());
+                let failed = store.properties().failure.is_some();
+                let closed = store.close();
+                assert!(closed.is_ok() || failed, "{closed:?}");
+                store = open(&env, &volume, &mut rng).unwrap();
+                if failed {
+                    state = found(&store);
+                }
+                assert_eq!(found(&store), state, "round {round}");
+            }
+            store.close().unwrap();
+        });
+    });
+}

@@ -1,0 +1,110 @@
+//! One to three loggers carry asynchronous writes: one as a rule, and more where a second write in flight pays. What is seen
+//! is the log's area of a fast disk without a file system: each logger has at most one of the short writes here in flight.
+
+use crate::common::raw::{JOURNAL, PAGE, formatted, volume};
+use crate::common::watched::{Seen, Watched};
+use situ_device::Env;
+use situ_engine::{Ablation, Durability, Options, Store, StoreBuilder};
+use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed, wait};
+use situ_storage::{RawOptions, RawVolume};
+use std::sync::Arc;
+use std::time::Duration;
+
+const LOG_PAGES: u64 = 400;
+/// As in `loggers.rs`.
+const LOGGERS_MAX: usize = 3;
+
+/// A store with its log on a fast disk that takes one to two times so long for an operation.
+fn with_log_on(seed: u64, latency: Duration, ablation: Ablation, test: impl FnOnce(&Env, &Store, &Watched) + Send) {
+    let sim = SimExecutor::new(seed);
+    let env = sim.env();
+    sim.run(|| {
+        let device = formatted(&env, FaultPlan::none().latency(latency..2 * latency), 2 * LOG_PAGES, LOG_PAGES);
+        // Behind the journal is the log's area, aligned.
+        let first = JOURNAL.end.next_multiple_of(16 * PAGE);
+        assert_eq!(volume(&env, &device).unwrap().report().log.bytes, LOG_PAGES * PAGE);
+        let watched = Watched::new(&device, first..first + LOG_PAGES * PAGE);
+        let fast =
+            RawVolume::open(Arc::new(watched.clone()), env.clone(), RawOptions { cache_bytes: 1 << 20 }).unwrap();
+        let home = SimVolume::new(&env, FaultPlan::none(), seed);
+        let mut options = Options::default();
+        // No flush and no other log file while the test looks.
+        options.keyspace.memtable_bytes = 512 << 10;
+        options.ablation = ablation;
+        let builder = StoreBuilder::new(options).env(env.clone());
+        let store = builder.open_volumes(Arc::new(home), Some(Arc::new(fast))).unwrap();
+        settle(&env, &watched);
+        test(&env, &store, &watched);
+        store.close().unwrap();
+    });
+}
+
+/// A thread that has just begun, or was needed until now, looks once whether there is something to do.
+fn settle(env: &Env, watched: &Watched) {
+    env.clock.sleep(Duration::from_millis(5));
+    watched.take();
+}
+
+/// Many synced writes under way, called one after the other with `pause` between them.
+fn many(env: &Env, store: &Store, watched: &Watched, pause: Duration) -> Seen {
+    let put = |n: u32| {
+        env.clock.sleep(pause);
+        store.put_async(n.to_be_bytes(), [n as u8; 100], Durability::Synced).unwrap()
+    };
+    let writes: Vec<_> = (0..400).map(put).collect();
+    writes.into_iter().for_each(|write| wait(env, write).unwrap());
+    watched.take()
+}
+
+/// One synced write at a time.
+fn few(env: &Env, store: &Store, watched: &Watched) -> Seen {
+    settle(env, watched);
+    for n in 0..50u32 {
+        wait(env, store.put_async(n.to_be_bytes(), b"value", Durability::Synced).unwrap()).unwrap();
+    }
+    watched.take()
+}
+
+/// With many writes under way on a disk that takes its time there are two or three loggers, each with a write in flight;
+/// with one at a time there is one, before and after.
+#[test]
+fn a_second_logger_works_where_it_pays() {
+    let mut most = 0;
+    for_each_seed(1, 10, |seed| {
+        with_log_on(seed, Duration::from_micros(200), Ablation::default(), |env, store, watched| {
+            for _ in 0..2 {
+                let seen = few(env, store, watched);
+                assert!(seen.writes >= 50 && seen.together == 1 && seen.threads.len() == 1, "little load: {seen:?}");
+                let seen = many(env, store, watched, Duration::from_micros(10));
+                assert!((2..=LOGGERS_MAX).contains(&seen.together), "much load: {seen:?}");
+                assert!((seen.together..=LOGGERS_MAX).contains(&seen.threads.len()), "much load: {seen:?}");
+                assert!(seen.writes < 200, "a write each is no group: {seen:?}");
+                most = most.max(seen.together);
+            }
+        });
+    });
+    assert_eq!(most, LOGGERS_MAX, "there are up to three");
+}
+
+/// A disk that is faster than two switches of threads is waited for by one.
+#[test]
+fn a_fast_disk_has_one_logger_however_much_is_to_do() {
+    for_each_seed(1, 10, |seed| {
+        with_log_on(seed, Duration::from_micros(5), Ablation::default(), |env, store, watched| {
+            let seen = many(env, store, watched, Duration::from_nanos(200));
+            assert!(seen.together == 1 && seen.threads.len() == 1, "{seen:?}");
+        });
+    });
+}
+
+/// What the ablation of the parallel log takes away.
+#[test]
+fn a_serial_log_has_one_logger_and_one_write_in_flight() {
+    for_each_seed(1, 10, |seed| {
+        let ablation = Ablation { serial_log: true, ..Ablation::default() };
+        with_log_on(seed, Duration::from_micros(200), ablation, |env, store, watched| {
+            let seen = many(env, store, watched, Duration::from_micros(10));
+            assert!(seen.together == 1 && seen.threads.len() == 1, "{seen:?}");
+        });
+    });
+}

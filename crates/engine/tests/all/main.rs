@@ -1,0 +1,58 @@
+//! The tests of `situ_engine` through its public interface: one program, so that one is linked. A module is a subject.
+
+mod alone;
+mod common;
+#[path = "../../../device/tests/common/skipped.rs"]
+mod skipped;
+
+mod admission; // asynchronous writes to a store that cannot take them now
+mod async_reads; // asynchronous reads and scans
+mod async_writes; // every future of a write is woken
+mod back_pressure; // promise 8: more writes than the store can digest
+mod behaviour; // the public interface beside plain reads and writes
+mod busy_writer; // opening read-only beside a writer that gives files up
+mod cache_bounds; // what the cache holds beside blocks
+mod change_of_disks_crash; // power failures while a store gets, changes or loses its fast disk
+mod closing; // stores that close or fail while much is under way
+mod copied_home; // a home that was copied, and names the fast disk of the original
+mod crash; // promises 1 to 4: a crash at every change of a disk
+mod damage; // promise 6: rot is found and named, and nobody reads wrong data
+mod damage_met; // damage that an open store meets
+mod draining; // drains that fail
+mod fast_disk_troubles; // a fast disk that is there and cannot be used as it is
+mod faults; // promise 7: failure is a value
+mod filters; // compaction filters that change their mind
+mod full_disk_writers; // writers together on a disk with just enough room
+mod full_home; // a full home beside a fast disk that is not
+mod iterators; // iterators against `BTreeMap::range`
+mod keyspaces; // promise 4: creating and dropping keyspaces
+mod kill; // promise 1 on a real disk: a process that is killed
+mod log_area; // the log on a fast disk without a file system
+mod loggers; // one to three loggers carry asynchronous writes
+mod lost_disks; // a home that has lost DISKS
+mod manifest_copy; // promise 6: the copy of the manifest
+mod metamorphic; // one stream of operations over many configurations
+mod model; // the engine against a `BTreeMap`
+mod open_tables; // the bound on open tables
+mod opened_for_one_write; // stores that are opened for one write, again and again
+mod opening; // what a store has in memory when it is opened
+mod placement; // placement on simulated disks, and the recorder of its traces
+mod postponed; // promises 7 and 8: compactions that cannot succeed
+mod promotion; // data that is often read finds its way to the fast disk
+mod random_faults; // promises 1, 3, 6, 7: seeded faults
+mod raw_disk; // promises 1, 3, 4: a fast disk without a file system that crashes
+mod readers; // opening read-only while another process writes
+mod reopened_random_faults; // promises 1, 4, 7: many short lives of one store, each with faults of its own
+mod spandb_holes; // the known holes of SpanDB
+mod threads; // promises 2 and 3 with real threads
+mod throttle; // compactions use one thread while writers wait for the log
+mod through; // compactions that go through the base level
+mod told_losses; // what a repair says of what is lost
+mod transact; // `Store::transact`: what is run again, and that it ends
+mod transaction_crash; // promise 3: transactions and crashes
+mod transaction_locks; // locks of transactions, in simulated time
+mod transaction_threads; // transactions with real threads
+mod transactions; // transactions, one claim at a time
+mod two_crash; // promises 1 to 4: two disks that crash together
+mod two_disks; // which disks belong together, and what lies where
+mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks

@@ -1,0 +1,18 @@
+//! The tests of `situ_server` through its public interface: one program, so that one is linked. A module is a subject.
+
+mod alone;
+mod memcached;
+#[path = "../memory/mod.rs"]
+mod memory;
+#[path = "../../../device/tests/common/skipped.rs"]
+mod skipped;
+
+mod back_pressure; // an engine that takes no more writes
+mod damage; // damage on disk that a server meets
+mod descriptors; // connections never take the descriptors of the store
+mod differential; // the same bytes to a real memcached
+mod durable; // what was acknowledged is there after a restart
+mod guards; // who is not let in, and what is not allowed
+mod meta_flags; // flags of later meta commands
+mod metrics; // the page of metrics as Prometheus reads it
+mod robustness; // floods, noise, truncated commands, hanging up

@@ -1,0 +1,3 @@
+//! The tests of `situ_sim` through its public interface: one program, so that one is linked. A module is a subject.
+
+mod mini_wal; // logs with a classic bug must fail for some seed
