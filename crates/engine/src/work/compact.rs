@@ -201,7 +201,12 @@ impl Core {
             other => other,
         });
         let postponed = match &result {
-            Err(error) if may_rest && is_of_the_job(error) => Some(claimed.postpone(error)),
+            Err(error) if may_rest && is_of_the_job(error) => {
+                // First: a caller that sees the postponed job finds the damage noted, and the listener told.
+                self.health.stats.counters.compactions_postponed.add(1);
+                self.health.note_job_failure("compact", error.clone());
+                Some(claimed.postpone(error))
+            }
             _ => {
                 drop(claimed);
                 None
@@ -218,9 +223,7 @@ impl Core {
             self.versions.source.damaged.note(error);
         }
         let stats = match (result, postponed) {
-            (Err(error), Some(event)) => {
-                self.health.stats.counters.compactions_postponed.add(1);
-                self.health.note_job_failure("compact", error);
+            (Err(_), Some(event)) => {
                 self.health.tell(|| event);
                 return Ok(());
             }
