@@ -105,7 +105,8 @@ test: packages form locks
 arrows: cargo
 	@cargo run --quiet --locked -p situ-arrows
 
-quick: form
+# Without documentation, loom, and what QUICK_LEAVES names.
+quick: form arrows
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
