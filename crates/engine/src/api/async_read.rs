@@ -184,7 +184,7 @@ impl Keyspace {
         }
         let (keyspace, view) = (self.clone(), Guard::into_inner(view));
         let (key, options) = (key.to_vec(), table_read_options(options));
-        let under_way = self.core.under_way();
+        let under_way = self.core.pipeline.under_way();
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             let found = Lookup::new(&key, sequence, options).run(&view)?;
@@ -226,7 +226,7 @@ impl Keyspace {
             return Ok(ReadFuture::ready(Ok(values)));
         }
         let (keyspace, view, options) = (self.clone(), Guard::into_inner(view), table_read_options(options));
-        let under_way = self.core.under_way();
+        let under_way = self.core.pipeline.under_way();
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             for (at, key) in left {
@@ -253,7 +253,7 @@ impl Keyspace {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
         }
         let (keyspace, options) = (self.clone(), options.clone());
-        let under_way = self.core.under_way();
+        let under_way = self.core.pipeline.under_way();
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);

@@ -173,7 +173,7 @@ impl Keyspace {
     /// As [`put`](Keyspace::put).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let batch = self.put_of(key.as_ref(), value.as_ref())?;
-        self.core.write(batch, durability)
+        self.core.pipeline.write(batch, durability)
     }
 
     /// Removes `key`; no error if it does not exist.
@@ -190,7 +190,7 @@ impl Keyspace {
     /// As [`put`](Keyspace::put).
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let batch = self.delete_of(key.as_ref())?;
-        self.core.write(batch, durability)
+        self.core.pipeline.write(batch, durability)
     }
 
     /// Removes all keys in `begin..end`, at the cost of one write.
@@ -212,7 +212,7 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<()> {
         let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
-        self.core.write(batch, durability)
+        self.core.pipeline.write(batch, durability)
     }
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
@@ -237,7 +237,7 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<WriteFuture> {
         let batch = self.put_of(key.as_ref(), value.as_ref())?;
-        WriteFuture::begin(&self.core, batch, durability)
+        WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
     /// Like [`delete`](Keyspace::delete), without blocking; see [`put_async`](Keyspace::put_async).
@@ -246,7 +246,7 @@ impl Keyspace {
     /// As [`put_async`](Keyspace::put_async).
     pub fn delete_async(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<WriteFuture> {
         let batch = self.delete_of(key.as_ref())?;
-        WriteFuture::begin(&self.core, batch, durability)
+        WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
     /// Like [`delete_range`](Keyspace::delete_range), without blocking; see [`put_async`](Keyspace::put_async). The
@@ -261,7 +261,7 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<WriteFuture> {
         let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
-        WriteFuture::begin(&self.core, batch, durability)
+        WriteFuture::begin(&self.core.pipeline, batch, durability)
     }
 
     /// The newest value of `key`.
@@ -431,7 +431,7 @@ impl Keyspace {
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
-            memtables_max: self.core.memtables_max(&self.inner),
+            memtables_max: self.core.pipeline.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
             tables: files().count(),

@@ -351,7 +351,7 @@ impl Store {
     fn create(&self, name: &str, options: KeyspaceOptions, existing: Existing) -> Result<Keyspace> {
         check_name(name)?;
         let core = self.core();
-        core.writable()?;
+        core.pipeline.writable()?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
@@ -369,7 +369,7 @@ impl Store {
                 }
             }
         };
-        let log_number = lock(&core.commit).log_number;
+        let log_number = lock(&core.pipeline.commit).log_number;
         let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number);
         let edit = Edit {
             next_keyspace: Some(id + 1),
@@ -378,7 +378,7 @@ impl Store {
             ..Edit::default()
         };
         editor.apply(edit, || {
-            lock(&core.commit).add_keyspace(&inner);
+            lock(&core.pipeline.commit).add_keyspace(&inner);
             let mut registry = lock(&core.versions.registry);
             registry.next_id = id + 1;
             registry.by_id.insert(id, Arc::clone(&inner));
@@ -393,7 +393,7 @@ impl Store {
     /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
-        core.writable()?;
+        core.pipeline.writable()?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let found = lock(&core.versions.registry).by_name(name).cloned();
@@ -406,7 +406,7 @@ impl Store {
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
         editor.apply(edit, || {
             keyspace.dropped.store(true, Ordering::Release);
-            lock(&core.commit).remove_keyspace(keyspace.id);
+            lock(&core.pipeline.commit).remove_keyspace(keyspace.id);
             lock(&core.versions.registry).by_id.remove(&keyspace.id);
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
@@ -417,9 +417,9 @@ impl Store {
             };
             keyspace.view.store(Arc::new(empty));
         })?;
-        core.release_logs();
-        core.work.notify();
-        core.progress.notify();
+        core.pipeline.release_logs();
+        core.pipeline.work.notify();
+        core.pipeline.progress.notify();
         Ok(())
     }
 
@@ -438,7 +438,7 @@ impl Store {
     /// As [`write`](Store::write).
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         batch.check_store(self.core().id)?;
-        self.core().write(batch, durability)
+        self.core().pipeline.write(batch, durability)
     }
 
     /// Like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
@@ -447,7 +447,7 @@ impl Store {
     /// As [`write`](Store::write); some at once, others from the future.
     pub fn write_async(&self, batch: WriteBatch, durability: Durability) -> Result<WriteFuture> {
         batch.check_store(self.core().id)?;
-        WriteFuture::begin(self.core(), batch, durability)
+        WriteFuture::begin(&self.core().pipeline, batch, durability)
     }
 
     /// Begins a transaction: reads and writes that take effect together, or not at all, and in the way of nobody else's.
@@ -477,7 +477,7 @@ impl Store {
     /// same, up to the bounds of memory that [`Keyspace::put_async`] names; but they only wait longer then. A caller that
     /// has many to make holds back until [`ready`](Store::ready). Costs two atomic loads.
     pub fn is_busy(&self) -> bool {
-        self.core().is_busy()
+        self.core().pipeline.is_busy()
     }
 
     /// Waits, without blocking, until the store is not [busy](Store::is_busy), or takes no requests any more.
@@ -508,7 +508,7 @@ impl Store {
     /// # store.close().unwrap();
     /// ```
     pub fn ready(&self) -> ReadyFuture {
-        ReadyFuture::of(self.core())
+        ReadyFuture::of(&self.core().pipeline)
     }
 
     /// The state of now, for later reads.
@@ -526,7 +526,7 @@ impl Store {
     /// The store takes no writes, or the sync failed; then it takes none from now on.
     pub fn sync(&self) -> Result<()> {
         let core = self.core();
-        let log = core.writable()?;
+        let log = core.pipeline.writable()?;
         log.sync().map_err(|error| {
             core.health.fail(error.clone());
             error.into()
@@ -583,8 +583,8 @@ impl Store {
         let cache = &core.versions.source.cache;
         let views = core.versions.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
         let stats = cache.stats();
-        let log = core.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
-        let (writes_waiting, waiting_bytes) = core.waiting_room.waiting();
+        let log = core.pipeline.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
+        let (writes_waiting, waiting_bytes) = core.pipeline.waiting_room.waiting();
         let (tables_open, table_descriptors) = core.versions.source.open();
         StoreProperties {
             location: core.versions.volume.location(),
@@ -605,14 +605,14 @@ impl Store {
             snapshots: core.versions.snapshots.count(),
             transactions: core.transactions.live(),
             locks: core.transactions.locks.count(),
-            write_limit_bytes_per_s: core.stall.limit_bytes_per_s(),
+            write_limit_bytes_per_s: core.pipeline.stall.limit_bytes_per_s(),
             damaged_files: core.versions.source.damaged.list(),
             failure: core.health.failure(),
             background_failure: core.trouble(),
             lossy_repair_unix_ms: core.versions.lossy_repair,
             mended: lock(&core.versions.mended).iter().map(ToString::to_string).collect(),
             compactions_paused: core.compactions_are_paused(),
-            requests_outstanding: core.outstanding.count(),
+            requests_outstanding: core.pipeline.outstanding.count(),
             writes_waiting,
             waiting_bytes,
             options: core.options.named(),

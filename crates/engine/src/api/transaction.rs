@@ -178,7 +178,7 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn begin(default: &Keyspace, options: TransactionOptions) -> Result<Transaction> {
         let core = &default.core;
-        core.writable()?;
+        core.pipeline.writable()?;
         let transactions = &core.transactions;
         let number = transactions.next_number.fetch_add(1, Ordering::Relaxed);
         Ok(Transaction {
@@ -620,7 +620,7 @@ impl Transaction {
         if write.batch.is_empty() {
             return Ok(nothing_to_write(&core, &write));
         }
-        core.write_numbered(write, durability)
+        core.pipeline.write_numbered(write, durability)
     }
 
     /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes place,
@@ -639,7 +639,7 @@ impl Transaction {
             return Ok(CommitFuture::done(nothing_to_write(&core, &write)));
         }
         if is_checked {
-            return WriteFuture::begin(&core, write, durability).map(CommitFuture::writing);
+            return WriteFuture::begin(&core.pipeline, write, durability).map(CommitFuture::writing);
         }
         // Tables have to be read first, on a thread of the store.
         let there = Arc::clone(&core);
@@ -650,14 +650,15 @@ impl Transaction {
             if write.batch.is_empty() {
                 return Ok(CommitState::Done(nothing_to_write(&there, &write)));
             }
-            WriteFuture::begin(&there, write, durability).map(|writing| CommitState::Writing(writing.into_admission()))
+            WriteFuture::begin(&there.pipeline, write, durability)
+                .map(|writing| CommitState::Writing(writing.into_admission()))
         })?;
         Ok(CommitFuture::checking(admission))
     }
 
     /// The batch, and what has to hold when it begins.
     fn into_write(self) -> Result<(Write, Durability)> {
-        self.core.writable()?;
+        self.core.pipeline.writable()?;
         let durability = self.options.durability.unwrap_or(self.core.options.durability);
         let (rows, mut snapshots) = self.tracked.into_rows();
         snapshots.extend(self.moment.into_inner());

@@ -594,10 +594,10 @@ impl Repair {
         }
         self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
         self.volume.sync_names()?;
-        if let Some(log) = &core.log {
+        if let Some(log) = &core.pipeline.log {
             log.close()?;
         }
-        core.note_closed()
+        core.pipeline.note_closed()
     }
 
     fn set_aside(&mut self, new_number: impl Fn() -> u64) -> Result<()> {

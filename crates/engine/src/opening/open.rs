@@ -418,7 +418,7 @@ impl Ground<'_> {
 
     /// Everything in memory, nothing written.
     fn read_only(self) -> Result<Arc<Core>> {
-        let core = Arc::new(Core::new(self.parts(self.registry())));
+        let core = Core::new(self.parts(self.registry()));
         let replayed = self.replay(&core, Keep::All)?;
         core.versions.snapshots.advance(replayed.last_sequence);
         Ok(core)
@@ -429,7 +429,7 @@ impl Ground<'_> {
         // A core without a log serves for the recovery: it can number files and write tables, but takes no writes.
         // A repair that is stopped must not leave tables that the next one takes for some which the manifest has lost.
         let names_tables_later = self.mode == RecoveryMode::Repair;
-        let scratch = Arc::new(Core::new(Parts { names_tables_later, ..self.parts(self.registry()) }));
+        let scratch = Core::new(Parts { names_tables_later, ..self.parts(self.registry()) });
         // What repair has left out must not be met again.
         let keep = if self.mode == RecoveryMode::Repair { Keep::Nothing } else { Keep::AsManyAsMayBe };
         let Replayed { mut last_sequence, unused, carried } = self.replay(&scratch, keep)?;
@@ -492,12 +492,12 @@ impl Ground<'_> {
             log_number,
             ..self.parts(registry)
         };
-        let core = Arc::new(Core::new(parts));
+        let core = Core::new(parts);
         core.versions.source.damaged.tell_to(&core.health);
         if let Some(error) = copy_failure {
             core.health.note_job_failure("copy manifest", error.into());
         }
-        if carried.is_some() && core.note_carried()? {
+        if carried.is_some() && core.pipeline.note_carried()? {
             return Ok(Built { core, manifest_number, old_logs: all_logs, unused_logs: Vec::new() });
         }
         Ok(Built { core, manifest_number, old_logs, unused_logs })

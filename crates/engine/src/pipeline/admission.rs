@@ -35,7 +35,7 @@
 
 use crate::base::options::Durability;
 use crate::base::sync::{lock, wake};
-use crate::core::Core;
+use crate::pipeline::Pipeline;
 use crate::pipeline::commit::{Caller, Obstacle, Request, Write};
 use crate::pipeline::log_area::Releasing;
 use crate::pipeline::outstanding::Outstanding;
@@ -190,7 +190,7 @@ impl Wake for Wakes {
     }
 }
 
-impl Core {
+impl Pipeline {
     /// The prologue of a blocking write.
     pub(crate) fn admit(&self, mut write: Write, durability: Durability) -> Result<Arc<Request>> {
         self.writable()?;
@@ -378,7 +378,7 @@ impl Core {
             }
             Obstacle::Level0Full { keyspace } => {
                 // The same while the compactions that would make room fail.
-                match self.why_level0_stays(&keyspace) {
+                match self.above().and_then(|above| above.why_level0_stays(&keyspace)) {
                     None => {
                         self.work.notify();
                         Ok(false)
@@ -395,7 +395,7 @@ impl Core {
 
     /// The disk has no room for a log file of the ordinary length, which is what `error` says: a flush may give some back that is
     /// due, or for which a memtable can be sealed; or a short file is enough. True and false as
-    /// [`remove_obstacle`](Core::remove_obstacle) says. `file` is the log's file of before.
+    /// [`remove_obstacle`](Pipeline::remove_obstacle) says. `file` is the log's file of before.
     fn make_room_for_log(&self, bytes: u64, file: u64, error: Error) -> Result<bool> {
         let log = self.writable()?;
         // Others come to the end of a file at the same time.

@@ -35,7 +35,7 @@ use crate::base::batch::{Operation, Touched, WriteBatch};
 use crate::base::options::Durability;
 use crate::base::stats::sampled;
 use crate::base::sync::lock;
-use crate::core::Core;
+use crate::pipeline::Pipeline;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
@@ -275,7 +275,7 @@ struct Done {
     dropped: Vec<Arc<Request>>,
 }
 
-impl Core {
+impl Pipeline {
     /// A blocking write.
     pub(crate) fn write(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         if batch.is_empty() {
@@ -335,7 +335,7 @@ impl Core {
         let logged = log.commit(request.lsn, request.durability.into());
         if let Some(started) = started {
             let now = self.env.clock.now();
-            self.throttle.sample(now.saturating_sub(started), now);
+            self.above().iter().for_each(|above| above.log_was_synced(now.saturating_sub(started), now));
         }
         self.epilogue(request, logged);
         self.publish();
@@ -385,7 +385,7 @@ impl Core {
     /// Tells the background of new work, if there is `news`; with no lock held.
     pub(crate) fn tell_background(&self, news: bool) {
         if news {
-            self.update_debt();
+            self.above().iter().for_each(|above| above.memory_changed());
             self.work.notify();
         }
     }
@@ -605,7 +605,7 @@ impl Core {
         let took = started.map(|started| {
             let now = self.env.clock.now();
             let took = now.saturating_sub(started);
-            self.throttle.sample(took, now);
+            self.above().iter().for_each(|above| above.log_was_synced(took, now));
             took
         });
         self.loggers.give_back(taken, took);

@@ -3,7 +3,7 @@
 
 use crate::Result;
 use crate::base::options::Durability;
-use crate::core::Core;
+use crate::pipeline::Pipeline;
 use crate::pipeline::admission::Admission;
 use crate::pipeline::commit::{Request, Write};
 use std::fmt;
@@ -22,12 +22,16 @@ pub struct WriteFuture {
 }
 
 impl WriteFuture {
-    pub(crate) fn begin(core: &Arc<Core>, write: impl Into<Write>, durability: Durability) -> Result<WriteFuture> {
+    pub(crate) fn begin(
+        pipeline: &Arc<Pipeline>,
+        write: impl Into<Write>,
+        durability: Durability,
+    ) -> Result<WriteFuture> {
         let write = write.into();
         if write.batch.is_empty() {
-            return core.writable().map(|_| WriteFuture { admission: Admission::Empty });
+            return pipeline.writable().map(|_| WriteFuture { admission: Admission::Empty });
         }
-        core.admit_async(write, durability).map(WriteFuture::of)
+        pipeline.admit_async(write, durability).map(WriteFuture::of)
     }
 
     pub(crate) fn of(admission: Admission) -> WriteFuture {

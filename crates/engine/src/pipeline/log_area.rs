@@ -4,8 +4,8 @@
 //! be (`commit/seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home
 //! from it only if no flush is due that gives some of it back.
 
-use crate::core::Core;
 use crate::disks::set::FAST;
+use crate::pipeline::Pipeline;
 use crate::pipeline::stall::Debt;
 use situ_log::Log;
 use situ_storage::FileName;
@@ -32,12 +32,12 @@ impl Debt {
 }
 
 /// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log file.
-pub(crate) struct Releasing<'a>(&'a Core);
+pub(crate) struct Releasing<'a>(&'a Pipeline);
 
 impl<'a> Releasing<'a> {
-    pub(crate) fn begin(core: &'a Core) -> Releasing<'a> {
-        core.flushes_releasing.fetch_add(1, Ordering::SeqCst);
-        Releasing(core)
+    pub(crate) fn begin(pipeline: &'a Pipeline) -> Releasing<'a> {
+        pipeline.flushes_releasing.fetch_add(1, Ordering::SeqCst);
+        Releasing(pipeline)
     }
 }
 
@@ -49,17 +49,17 @@ impl Drop for Releasing<'_> {
     }
 }
 
-impl Core {
+impl Pipeline {
     /// Whether a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
-        let room = self.placement.as_ref().and_then(|placement| placement.disks.log_room());
+        let room = self.versions.source.disks.as_ref().and_then(|disks| disks.log_room());
         let Some((room, log)) = room.zip(self.log.as_ref()) else { return false };
         let wanted = log.file_bytes_for(bytes);
         // A file for a huge record would wait for room that ordinary ones take as soon as it is there.
         let is_ordinary = wanted == log.file_bytes_for(0) && self.log_area_bytes(log).is_some();
         let is_full = room.logical_used + wanted > room.logical_total;
         let on_fast = |number| {
-            let disks = self.placement.as_ref().map(|placement| &placement.disks);
+            let disks = self.versions.source.disks.as_ref();
             disks.is_some_and(|disks| disks.disk_of(FileName::Spare(number)) == FAST)
         };
         is_ordinary
@@ -94,9 +94,9 @@ impl Core {
         self.log_area_in_files_of(log.file_bytes_for(0))
     }
 
-    /// As [`log_area_bytes`](Core::log_area_bytes), with files of so many bytes.
+    /// As [`log_area_bytes`](Pipeline::log_area_bytes), with files of so many bytes.
     pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
-        let room = self.placement.as_ref()?.disks.log_room()?;
+        let room = self.versions.source.disks.as_ref()?.log_room()?;
         let largest = self.versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;
         usable(room.logical_total, file, largest)
     }

@@ -12,7 +12,7 @@
 //! **Bounded.** A waiter that is dropped takes its waker with it.
 
 use crate::base::sync::{lock, wake};
-use crate::core::Core;
+use crate::pipeline::Pipeline;
 use std::collections::BTreeMap;
 use std::fmt;
 use std::future::Future;
@@ -110,7 +110,7 @@ impl Drop for UnderWay {
     }
 }
 
-impl Core {
+impl Pipeline {
     /// Counts a request until the result is dropped.
     pub(crate) fn under_way(&self) -> UnderWay {
         self.outstanding.begin();
@@ -132,18 +132,18 @@ impl Core {
 /// See [`Store::ready`](crate::Store::ready).
 #[must_use = "a future does nothing unless it is awaited"]
 pub struct ReadyFuture {
-    core: Arc<Core>,
+    pipeline: Arc<Pipeline>,
     /// Under which its waker lies, once it has left one.
     number: Option<u64>,
 }
 
 impl ReadyFuture {
-    pub(crate) fn of(core: &Arc<Core>) -> ReadyFuture {
-        ReadyFuture { core: Arc::clone(core), number: None }
+    pub(crate) fn of(pipeline: &Arc<Pipeline>) -> ReadyFuture {
+        ReadyFuture { pipeline: Arc::clone(pipeline), number: None }
     }
 
     fn is_over(&self) -> bool {
-        !self.core.is_busy() || self.core.health.is_closing() || self.core.health.failure().is_some()
+        !self.pipeline.is_busy() || self.pipeline.health.is_closing() || self.pipeline.health.failure().is_some()
     }
 }
 
@@ -155,7 +155,7 @@ impl Future for ReadyFuture {
             return Poll::Ready(());
         }
         let this = &mut *self;
-        this.core.outstanding.wake_with(&mut this.number, context.waker());
+        this.pipeline.outstanding.wake_with(&mut this.number, context.waker());
         // It may be over since, and whoever ended it may not have seen the waker.
         if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
     }
@@ -164,7 +164,7 @@ impl Future for ReadyFuture {
 impl Drop for ReadyFuture {
     fn drop(&mut self) {
         if let Some(number) = self.number {
-            self.core.outstanding.forget(number);
+            self.pipeline.outstanding.forget(number);
         }
     }
 }

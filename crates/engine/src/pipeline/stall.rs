@@ -10,7 +10,7 @@
 //! memory is left has to last for as long as the present one takes. That is what such a flush usually takes, and where it has
 //! taken longer already, as long again: then the room is used up ever more slowly, and never quite. While writers are slowed,
 //! all of this is looked at again every [`REFRESH_MS`]. Where the log has an area of a disk to itself
-//! ([`Core::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
+//! ([`Pipeline::log_area_bytes`]), what it holds there counts like memory: synced writes fill it faster.
 //!
 //! The budget is a virtual clock: each write moves it forward by its bytes' time and waits until it is due, never longer
 //! than [`DELAY_MS_MAX`] a time. A blocking write sleeps; an asynchronous one waits outside of any thread of its caller
@@ -21,9 +21,9 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::CAPACITY;
 use crate::disks::set::FAST;
+use crate::pipeline::Pipeline;
 use crate::pipeline::commit::Obstacle;
 use crate::versions::keyspace::KeyspaceCore;
 use std::sync::Mutex;
@@ -96,42 +96,42 @@ fn smooth(average: &AtomicU64, bytes: u64, duration: Duration) {
 impl Stall {
     /// Holds a blocking writer of `bytes` back as long as the budget asks for.
     #[inline]
-    pub(crate) fn admit(&self, core: &Core, bytes: u64) {
-        self.refresh(core);
-        let delay = self.charge(core, bytes);
+    pub(crate) fn admit(&self, pipeline: &Pipeline, bytes: u64) {
+        self.refresh(pipeline);
+        let delay = self.charge(pipeline, bytes);
         if !delay.is_zero() {
-            core.env.clock.sleep(delay);
-            self.stopped(core, delay);
+            pipeline.env.clock.sleep(delay);
+            self.stopped(pipeline, delay);
         }
     }
 
     /// Takes `bytes` out of the budget. Returns how long the writer is to wait: zero if nothing is to be gathered yet.
     #[inline]
-    pub(crate) fn charge(&self, core: &Core, bytes: u64) -> Duration {
+    pub(crate) fn charge(&self, pipeline: &Pipeline, bytes: u64) -> Duration {
         match self.ns_per_byte_x1000.load(Ordering::Relaxed) {
             0 => Duration::ZERO,
-            price => self.delay(core, bytes, price),
+            price => self.delay(pipeline, bytes, price),
         }
     }
 
     /// Measures the debt again if writers are slowed and nobody has measured for a while; for whoever is about to
     /// [`charge`](Stall::charge). With no lock held: a listener may be told.
     #[inline]
-    pub(crate) fn refresh(&self, core: &Core) {
+    pub(crate) fn refresh(&self, pipeline: &Pipeline) {
         if self.ns_per_byte_x1000.load(Ordering::Relaxed) == 0 {
             return;
         }
-        let now = core.env.clock.now().as_nanos() as u64;
+        let now = pipeline.env.clock.now().as_nanos() as u64;
         let due = self.refresh_ns.load(Ordering::Relaxed);
         let next = now + REFRESH_MS * 1_000_000;
         if now >= due && self.refresh_ns.compare_exchange(due, next, Ordering::Relaxed, Ordering::Relaxed).is_ok() {
-            core.update_debt();
+            pipeline.above().iter().for_each(|above| above.memory_changed());
         }
     }
 
     #[cold]
-    fn delay(&self, core: &Core, bytes: u64, price: u64) -> Duration {
-        let now = core.env.clock.now().as_nanos() as u64;
+    fn delay(&self, pipeline: &Pipeline, bytes: u64, price: u64) -> Duration {
+        let now = pipeline.env.clock.now().as_nanos() as u64;
         let cost = bytes.saturating_mul(price) / 1000;
         let delay_max = DELAY_MS_MAX * 1_000_000;
         // Time that nobody used is not saved up, and what is owed stays within what one write can wait for.
@@ -142,14 +142,14 @@ impl Stall {
     }
 
     /// Accounts for time a writer was held back.
-    pub(crate) fn stopped(&self, core: &Core, duration: Duration) {
-        core.health.stats.counters.stall_ns.add(duration.as_nanos() as u64);
-        core.health.stats.stall.record(duration);
+    pub(crate) fn stopped(&self, pipeline: &Pipeline, duration: Duration) {
+        pipeline.health.stats.counters.stall_ns.add(duration.as_nanos() as u64);
+        pipeline.health.stats.stall.record(duration);
     }
 
     /// A flush of `bytes` to a disk begins.
-    pub(crate) fn flush_begins(&self, core: &Core, bytes: u64, disk: u32) {
-        *lock(&self.flushing) = Some(Flushing { begun: core.env.clock.now(), bytes, disk });
+    pub(crate) fn flush_begins(&self, pipeline: &Pipeline, bytes: u64, disk: u32) {
+        *lock(&self.flushing) = Some(Flushing { begun: pipeline.env.clock.now(), bytes, disk });
     }
 
     /// The flush has ended, well or not.
@@ -167,16 +167,16 @@ impl Stall {
     }
 
     /// The budget in bytes a second for what memory there is left.
-    fn allowed_by_memory(&self, core: &Core, debt: &Debt) -> Option<f64> {
+    fn allowed_by_memory(&self, pipeline: &Pipeline, debt: &Debt) -> Option<f64> {
         let flushing = *lock(&self.flushing);
-        let next = || core.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(0));
+        let next = || pipeline.above().map_or(CAPACITY, |above| above.next_flush_goes_to());
         let disk = flushing.map_or_else(next, |flushing| flushing.disk);
         // Of a disk that was not flushed to yet, as much is expected as of the other one.
         let rates = [disk, 1 - disk].map(|disk| self.flushes_to(disk).load(Ordering::Relaxed) as f64);
         let rate = if rates[0] > 0.0 { rates[0] } else { rates[1] };
         let by_share = allowed(debt.memory, rate)?;
         let lasts = flushing.map(|Flushing { begun, bytes, .. }| {
-            let taken = core.env.clock.now().saturating_sub(begun).as_secs_f64();
+            let taken = pipeline.env.clock.now().saturating_sub(begun).as_secs_f64();
             debt.room as f64 / (bytes as f64 / rate - taken).max(taken).max(1e-3)
         });
         Some(lasts.map_or(by_share, |lasts| lasts.clamp(RATE_MIN_BYTES_PER_S, by_share.max(RATE_MIN_BYTES_PER_S))))
@@ -188,10 +188,10 @@ impl Stall {
     }
 
     /// Sets the budget for the present debt.
-    pub(crate) fn set_debt(&self, core: &Core, debt: &Debt) {
-        let now = core.env.clock.now().as_nanos() as u64;
+    pub(crate) fn set_debt(&self, pipeline: &Pipeline, debt: &Debt) {
+        let now = pipeline.env.clock.now().as_nanos() as u64;
         self.refresh_ns.store(now + REFRESH_MS * 1_000_000, Ordering::Relaxed);
-        let flush = self.allowed_by_memory(core, debt);
+        let flush = self.allowed_by_memory(pipeline, debt);
         let compaction = allowed(debt.tables, self.drained_bytes_per_s.load(Ordering::Relaxed) as f64);
         let rate = match (flush, compaction) {
             (Some(a), Some(b)) => Some(a.min(b)),
@@ -200,7 +200,7 @@ impl Stall {
         let price = rate.map_or(0, |rate| ((1e12 / rate) as u64).max(1));
         let before = self.ns_per_byte_x1000.swap(price, Ordering::Relaxed);
         if (before == 0) != (price == 0) {
-            core.health.tell(|| StoreEvent::Slowed {
+            pipeline.health.tell(|| StoreEvent::Slowed {
                 bytes_per_s: rate.unwrap_or(0.0) as u64,
                 reason: format!(
                     "memtables at {:.0}%, tables at {:.0}% of what is tolerated",
@@ -218,7 +218,7 @@ impl Stall {
     }
 }
 
-impl Core {
+impl Pipeline {
     /// A writer meets an obstacle that only the store's own work can clear away.
     pub(crate) fn note_stop(&self, obstacle: &Obstacle) {
         let (keyspace, reason) = match obstacle {

@@ -16,10 +16,10 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::{Core, Trouble, Troubles};
-use crate::pipeline::commit::{Level0, Obstacle};
+use crate::core::Core;
+use crate::pipeline::commit::Level0;
 use crate::pipeline::loggers::LOGGERS_MAX;
-use crate::versions::keyspace::KeyspaceCore;
+use crate::pipeline::troubles::{Trouble, Troubles};
 use crate::{Error, Result};
 use situ_device::JobHandle;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -104,7 +104,7 @@ const FLUSH: Duty = Duty {
     trouble: |troubles| &mut troubles.flush,
     idle_for: |core| core.placement.as_ref().and_then(|placement| placement.next_sample_in()),
     // The flush gives back the room that the failure was about.
-    ends_pause: |core| lock(&core.troubles).only_log_fails && core.a_flush_is_due_that_frees_log(),
+    ends_pause: |core| lock(&core.pipeline.troubles).only_log_fails && core.pipeline.a_flush_is_due_that_frees_log(),
 };
 
 const COMPACT: Duty = Duty {
@@ -118,7 +118,7 @@ const COMPACT: Duty = Duty {
 /// Does a duty as long as there is work, sleeps while there is none, and ends when the store closes.
 fn serve(core: &Arc<Core>, duty: &Duty) {
     let Duty { job, turn, trouble, idle_for, ends_pause } = *duty;
-    let event = &core.work;
+    let event = &core.pipeline.work;
     let mut pause_ms = 0;
     while !core.health.is_closing() {
         let seen = event.generation();
@@ -134,8 +134,8 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
         match guarded(core, job, || turn(core), false) {
             Ok(worked) => {
                 if pause_ms > 0 {
-                    trouble(&mut lock(&core.troubles)).error = None;
-                    core.progress.notify();
+                    trouble(&mut lock(&core.pipeline.troubles)).error = None;
+                    core.pipeline.progress.notify();
                     core.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                 }
                 pause_ms = 0;
@@ -148,15 +148,15 @@ fn serve(core: &Arc<Core>, duty: &Duty) {
                 // First: a caller that sees the trouble finds the damage noted, and the listener told.
                 core.health.note_job_failure(job, error.clone());
                 {
-                    let mut troubles = lock(&core.troubles);
+                    let mut troubles = lock(&core.pipeline.troubles);
                     let trouble = trouble(&mut troubles);
                     trouble.error = Some(error);
                     trouble.pausing += 1;
                 }
-                core.progress.notify();
+                core.pipeline.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(core, pause_ms, ends_pause);
-                trouble(&mut lock(&core.troubles)).pausing -= 1;
+                trouble(&mut lock(&core.pipeline.troubles)).pausing -= 1;
             }
         }
     }
@@ -174,16 +174,16 @@ fn guarded<T>(core: &Core, job: &str, turn: impl FnOnce() -> Result<T>, after_pa
 /// A logger. Unlike the others it goes on after a failure and ends only when nothing is left that it has to carry:
 /// whoever waits for an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
 fn carry_writes<const NUMBER: usize>(core: &Arc<Core>) {
-    let event = core.loggers.event(NUMBER);
+    let event = core.pipeline.loggers.event(NUMBER);
     loop {
         let seen = event.generation();
         // Asked before: a write that was admitted before the store began to close is in the queue by then.
         let closing = core.health.is_closing();
-        core.loggers.begin_turn();
-        while guarded(core, "log", || Ok(core.carry_futures()), false).unwrap_or(false)
-            && (NUMBER == 0 || core.loggers.another_pays())
+        core.pipeline.loggers.begin_turn();
+        while guarded(core, "log", || Ok(core.pipeline.carry_futures()), false).unwrap_or(false)
+            && (NUMBER == 0 || core.pipeline.loggers.another_pays())
         {}
-        core.loggers.end_turn();
+        core.pipeline.loggers.end_turn();
         if closing {
             return;
         }
@@ -197,7 +197,7 @@ fn admit_writes(core: &Arc<Core>) {
         // Asked before: the turn that follows then closes the room.
         let closing = core.health.is_closing();
         // A panic has been noted as the store's failure, and the next turn answers with it.
-        let waits = guarded(core, "admission", || Ok(core.admit_first()), None).unwrap_or(None);
+        let waits = guarded(core, "admission", || Ok(core.pipeline.admit_first()), None).unwrap_or(None);
         if closing {
             return;
         }
@@ -205,7 +205,7 @@ fn admit_writes(core: &Arc<Core>) {
         if let Some((seen, timeout)) = waits
             && !core.health.is_closing()
         {
-            core.progress.wait(seen, timeout);
+            core.pipeline.progress.wait(seen, timeout);
         }
     }
 }
@@ -214,12 +214,12 @@ fn admit_writes(core: &Arc<Core>) {
 fn pause(core: &Core, ms: u64, ends: fn(&Core) -> bool) {
     let until = core.env.clock.now() + Duration::from_millis(ms);
     loop {
-        let seen = core.work.generation();
+        let seen = core.pipeline.work.generation();
         let left = until.saturating_sub(core.env.clock.now());
         if left.is_zero() || core.health.is_closing() || ends(core) {
             return;
         }
-        core.work.wait(seen, Some(left));
+        core.pipeline.work.wait(seen, Some(left));
     }
 }
 
@@ -228,20 +228,21 @@ fn flush_turn(core: &Arc<Core>) -> Result<bool> {
     core.placement.iter().for_each(|placement| placement.judge());
     core.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
-    let prepared = match core.log_wanted.swap(false, Ordering::AcqRel) {
+    let prepared = match core.pipeline.log_wanted.swap(false, Ordering::AcqRel) {
         true => {
-            let prepared = core.prepare_log(0);
-            core.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
+            let prepared = core.pipeline.prepare_log(0);
+            core.pipeline.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
             prepared.map(drop)
         }
         false => Ok(()),
     };
-    let flushed = core.flush_one().inspect_err(|_| lock(&core.troubles).only_log_fails = false)?;
+    let flushed = core.flush_one().inspect_err(|_| lock(&core.pipeline.troubles).only_log_fails = false)?;
     if flushed {
         return Ok(true);
     }
     if let Err(error) = prepared {
-        return prepare_log_in_little_room(core, error).inspect_err(|_| lock(&core.troubles).only_log_fails = true);
+        return prepare_log_in_little_room(core, error)
+            .inspect_err(|_| lock(&core.pipeline.troubles).only_log_fails = true);
     }
     core.limit_log()?;
     Ok(core.versions.volume.tidy())
@@ -253,60 +254,35 @@ fn prepare_log_in_little_room(core: &Core, error: Error) -> Result<bool> {
         return Err(error);
     }
     // Before the file is there: a writer that rotates to it may want the next one.
-    core.log_wanted.store(false, Ordering::Release);
-    if matches!(core.goes_on_in_a_short_log(0), Ok(true)) {
+    core.pipeline.log_wanted.store(false, Ordering::Release);
+    if matches!(core.pipeline.goes_on_in_a_short_log(0), Ok(true)) {
         return Ok(true);
     }
-    core.log_wanted.store(true, Ordering::Release);
-    if core.seal_for_room()? { Ok(true) } else { Err(error) }
+    core.pipeline.log_wanted.store(true, Ordering::Release);
+    if core.pipeline.seal_for_room()? { Ok(true) } else { Err(error) }
 }
 
 impl Core {
     /// If log files take more room than they may, seals the memtable that holds back the oldest one.
     fn limit_log(&self) -> Result<()> {
-        let Some(log) = &self.log else { return Ok(()) };
-        let current = lock(&self.commit).log_number;
+        let Some(log) = &self.pipeline.log else { return Ok(()) };
+        let current = lock(&self.pipeline.commit).log_number;
         // An area of its own bounds it, too, well before it is full: what an idle memtable holds back, no flush of others frees.
-        let in_area = self.log_area_bytes(log).is_some_and(|area| log.held_bytes() > area / 4 * 3);
+        let in_area = self.pipeline.log_area_bytes(log).is_some_and(|area| log.held_bytes() > area / 4 * 3);
         if !in_area && log.metrics().file_bytes <= self.options.log_bytes_max {
             return Ok(());
         }
-        match self.holder_of_oldest_log() {
+        match self.pipeline.holder_of_oldest_log() {
             // The log's limit comes before that of level 0: the log is everybody's. If its memtables are all full, a flush is due anyway, and this is looked at again after it.
-            Some((log, keyspace)) if log < current => self.try_seal(&keyspace, Level0::Ignored).map(drop),
+            Some((log, keyspace)) if log < current => self.pipeline.try_seal(&keyspace, Level0::Ignored).map(drop),
             _ => Ok(()),
-        }
-    }
-
-    /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
-    fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
-        let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
-        self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
-    }
-
-    /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable that holds back the
-    /// oldest one, with the shortest file for what comes next, so that a flush gives log files back. A table takes less room than
-    /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
-    /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,
-    /// or a writer was faster.
-    pub(crate) fn seal_for_room(&self) -> Result<bool> {
-        let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
-        // What is in the way wants the room itself: a file would be made again and again, and used up by writers.
-        if !keyspace.has_room(self.memtables_max(&keyspace)) {
-            return Ok(false);
-        }
-        self.prepare_short_log(0, situ_log::FILE_BYTES_MIN)?;
-        match self.seal_once(&keyspace, Level0::Heeded) {
-            Ok(()) => Ok(true),
-            Err(Obstacle::Refused(error)) => Err(*error),
-            Err(_) => Ok(false),
         }
     }
 
     /// Whether background work has failed and not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {
-            let troubles = lock(&self.troubles);
+            let troubles = lock(&self.pipeline.troubles);
             troubles.flush.error.clone().or_else(|| troubles.compaction.error.clone())
         };
         failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))

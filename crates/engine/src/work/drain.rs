@@ -65,7 +65,7 @@ fn not_removed(error: Error) -> Error {
 impl Core {
     /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
-        let log = self.writable()?;
+        let log = self.pipeline.writable()?;
         let _guest = self.health.enter()?;
         let Some(placement) = self.placement.as_ref().filter(|placement| !placement.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
@@ -76,8 +76,8 @@ impl Core {
         self.log_goes_home(log, disks)?;
         let mut unreadable = Unreadable::default();
         loop {
-            let seen = self.progress.generation();
-            self.writable()?;
+            let seen = self.pipeline.progress.generation();
+            self.pipeline.writable()?;
             if self.log_is_on_fast(log, disks) {
                 self.log_goes_home(log, disks)?;
             }
@@ -90,7 +90,7 @@ impl Core {
             }
             let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, &mut unreadable)?;
             // A file that cannot be removed would be tried again without end.
-            self.versions.try_delete_obsolete().and_then(|()| self.try_release_logs()).map_err(not_removed)?;
+            self.versions.try_delete_obsolete().and_then(|()| self.pipeline.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
             disks.fast.volume.sync_names()?;
@@ -99,7 +99,7 @@ impl Core {
             }
             unreadable.while_others_are_left(disks)?;
             if !moved {
-                self.progress.wait(seen, Some(LOOK_EVERY));
+                self.pipeline.progress.wait(seen, Some(LOOK_EVERY));
             }
         }
         // Files that came back after a crash, without MEMBER, would be nobody's.
@@ -144,7 +144,7 @@ impl Core {
     /// Whether records go to the fast disk, or will with the next file. The one that is ready is kept for as long as no other could
     /// be made.
     fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
-        let numbers = [Some(log.file()), Some(self.prepared_log()), log.next_file()];
+        let numbers = [Some(log.file()), Some(self.pipeline.prepared_log()), log.next_file()];
         numbers.into_iter().flatten().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
     }
 
@@ -152,17 +152,17 @@ impl Core {
     fn log_goes_home(&self, log: &Log, disks: &Disks) -> Result<()> {
         while self.log_is_on_fast(log, disks) {
             // A file that was made ready may be on the fast disk: another number takes its place.
-            let ready = self.prepared_log();
+            let ready = self.pipeline.prepared_log();
             if disks.disk_of(FileName::Log(ready)) == FAST {
-                self.log_rotated(ready);
+                self.pipeline.log_rotated(ready);
             }
-            self.prepare_log(0)?;
-            let mut commit = lock(&self.commit);
+            self.pipeline.prepare_log(0)?;
+            let mut commit = lock(&self.pipeline.commit);
             let is_home = disks.disk_of(FileName::Log(log.file())) == CAPACITY;
             // Another thread may have gone on to the file meanwhile; then it is tried again.
-            let _ = if is_home { Ok(()) } else { self.rotate_locked(&mut commit) };
+            let _ = if is_home { Ok(()) } else { self.pipeline.rotate_locked(&mut commit) };
             drop(commit);
-            self.writable()?;
+            self.pipeline.writable()?;
         }
         for keyspace in self.versions.keyspaces() {
             match self.flush(&keyspace, Level0::Ignored) {
@@ -170,10 +170,10 @@ impl Core {
                 flushed => flushed?,
             }
         }
-        self.note_log_numbers()?;
+        self.pipeline.note_log_numbers()?;
         // The last page of a file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
-        self.try_release_logs().map_err(not_removed)
+        self.pipeline.try_release_logs().map_err(not_removed)
     }
 
     /// Step 3; whether a table was copied.
@@ -188,7 +188,7 @@ impl Core {
         let found: Vec<_> = self.versions.keyspaces().into_iter().map(on_fast).collect();
         for (keyspace, files) in found {
             for (level, file) in files {
-                self.writable()?;
+                self.pipeline.writable()?;
                 // A table that rests after a failed compaction would be waited for as long as that goes on failing. If it
                 // cannot be copied either, the drain says why.
                 {

@@ -36,14 +36,14 @@ struct FlushUnderWay<'a>(&'a Core);
 
 impl<'a> FlushUnderWay<'a> {
     fn begin(core: &'a Core, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
-        core.stall.flush_begins(core, bytes, disk);
+        core.pipeline.stall.flush_begins(&core.pipeline, bytes, disk);
         FlushUnderWay(core)
     }
 }
 
 impl Drop for FlushUnderWay<'_> {
     fn drop(&mut self) {
-        self.0.stall.flush_ends();
+        self.0.pipeline.stall.flush_ends();
     }
 }
 
@@ -72,9 +72,9 @@ impl Core {
             entries: slot.memtable.entries() as u64,
             bytes: slot.bytes(),
         });
-        self.wait_visible(slot.last_sequence())?;
+        self.pipeline.wait_visible(slot.last_sequence())?;
         if self.versions.keyspaces().len() > 1
-            && let Some(log) = &self.log
+            && let Some(log) = &self.pipeline.log
             && let Err(error) = log.sync()
         {
             self.health.fail(error.clone());
@@ -82,7 +82,7 @@ impl Core {
         }
         let write = |host: &Arc<Host>| {
             let tables = self.write_slot(keyspace, slot, host)?;
-            let releasing = Releasing::begin(self);
+            let releasing = Releasing::begin(&self.pipeline);
             self.install_flush(keyspace, slot, &tables)?;
             Ok((tables, releasing))
         };
@@ -97,7 +97,7 @@ impl Core {
             let disks = self.versions.source.disks.as_ref();
             disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
         };
-        self.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
+        self.pipeline.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
         self.health.stats.counters.flushes.add(1);
         self.health.stats.counters.flush_bytes_written.add(bytes);
         self.health.stats.flush.record(duration);
@@ -108,9 +108,9 @@ impl Core {
             bytes,
             duration,
         });
-        self.release_logs();
+        self.pipeline.release_logs();
         drop(releasing);
-        self.work.notify();
+        self.pipeline.work.notify();
         Ok(())
     }
 
@@ -173,7 +173,7 @@ impl Core {
         let version = keyspace.view.load().version.apply(&[], &added, &self.versions.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
         let log_numbers = {
-            let commit = lock(&self.commit);
+            let commit = lock(&self.pipeline.commit);
             editor.log_numbers_without(commit.log_number, keyspace, slot)
         };
         let added = added.into_iter().map(|a| (keyspace.id, a)).collect();
@@ -185,7 +185,7 @@ impl Core {
                 view
             });
         })?;
-        if !self.is_replayed(slot) {
+        if !self.pipeline.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);
         }
         Ok(())
@@ -201,20 +201,20 @@ impl Core {
 
     /// A blocking flush of one keyspace.
     pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
-        self.seal(keyspace, level0)?;
+        self.pipeline.seal(keyspace, level0)?;
         let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };
         loop {
-            let seen = self.progress.generation();
-            self.writable()?;
+            let seen = self.pipeline.progress.generation();
+            self.pipeline.writable()?;
             if keyspace.dropped.load(Ordering::Acquire) {
                 return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
             }
             if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
                 return Ok(());
             }
-            self.check_flushes()?;
-            self.work.notify();
-            self.progress.wait(seen, None);
+            self.pipeline.check_flushes()?;
+            self.pipeline.work.notify();
+            self.pipeline.progress.wait(seen, None);
         }
     }
 }

@@ -147,7 +147,7 @@ impl Commitment {
         snapshots: Vec<Snapshot>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
-        lock(&core.commit).checks.begin(core.versions.snapshots.visible());
+        lock(&core.pipeline.commit).checks.begin(core.versions.snapshots.visible());
         let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
         Arc::new(Commitment {
             core: Arc::clone(core),
@@ -168,7 +168,7 @@ impl Commitment {
     pub(super) fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
-            let _commit = lock(&self.core.commit);
+            let _commit = lock(&self.core.pipeline.commit);
             self.core.versions.snapshots.visible()
         };
         let checked_to = self.checked_to();
@@ -262,7 +262,7 @@ impl Commitment {
 impl Drop for Commitment {
     fn drop(&mut self) {
         if self.is_registered.swap(false, Ordering::Relaxed) {
-            let lately = lock(&self.core.commit).checks.end();
+            let lately = lock(&self.core.pipeline.commit).checks.end();
             drop(lately);
         }
     }

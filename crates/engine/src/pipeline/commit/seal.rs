@@ -6,7 +6,7 @@
 use super::{Commit, Obstacle};
 use crate::base::batch::WriteBatch;
 use crate::base::sync::lock;
-use crate::core::Core;
+use crate::pipeline::Pipeline;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
 use crate::versions::view::MemtableSlot;
@@ -21,7 +21,7 @@ pub(crate) enum Level0 {
     Ignored,
 }
 
-impl Core {
+impl Pipeline {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
     /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
     pub(super) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
@@ -89,7 +89,7 @@ impl Core {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }
 
-    /// The part of [`memtables_max`](Core::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
+    /// The part of [`memtables_max`](Pipeline::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
         let ordinary = || log_file_bytes(&lock(&self.versions.registry));
@@ -114,7 +114,7 @@ impl Core {
         }
     }
 
-    /// Like [`seal`](Core::seal), but returns what only the store's progress can clear away.
+    /// Like [`seal`](Pipeline::seal), but returns what only the store's progress can clear away.
     pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
         loop {
             self.writable()?;

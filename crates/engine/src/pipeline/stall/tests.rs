@@ -29,36 +29,36 @@ fn a_rate_follows_what_was_measured_lately() {
     assert!(average.load(Ordering::Relaxed) > 9000, "no time at all is no division by zero");
 }
 
-/// Runs `test` with the core of a store that has no threads of its own.
-fn with_core(test: impl FnOnce(&Arc<Core>, &SimExecutor) + Send) {
+/// Runs `test` with the pipeline of a store that has no threads of its own.
+fn with_pipeline(test: impl FnOnce(&Arc<Pipeline>, &SimExecutor) + Send) {
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let opened =
             open(&Given::alone(Arc::new(volume)), env, Options::default(), &KeyspaceChoices::new(), false).unwrap();
-        test(&opened.core, &executor);
+        test(&opened.core.pipeline, &executor);
     });
 }
 
 #[test]
 fn writers_share_the_budget_and_no_wait_is_long() {
-    with_core(|core, executor| {
-        core.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
-        core.stall.set_debt(core, &Debt { memory: 0.75, ..Debt::default() });
-        core.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
-        let rate = core.stall.limit_bytes_per_s().unwrap();
+    with_pipeline(|pipeline, executor| {
+        pipeline.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
+        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.75, ..Debt::default() });
+        pipeline.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
+        let rate = pipeline.stall.limit_bytes_per_s().unwrap();
         let expected = 10.0 * MIB as f64 * 2.0 * 0.125f64.sqrt();
         assert!((rate as f64 / expected - 1.0).abs() < 0.01, "{rate}");
-        let started = core.env.clock.now();
+        let started = pipeline.env.clock.now();
         let writers: Vec<_> = (0..4)
             .map(|_| {
-                let core = Arc::clone(core);
+                let pipeline = Arc::clone(pipeline);
                 let write = move || {
                     for _ in 0..1000 {
-                        let before = core.env.clock.now();
-                        core.stall.admit(&core, 4096);
-                        let waited = core.env.clock.now() - before;
+                        let before = pipeline.env.clock.now();
+                        pipeline.stall.admit(&pipeline, 4096);
+                        let waited = pipeline.env.clock.now() - before;
                         assert!(waited <= Duration::from_millis(DELAY_MS_MAX + 5), "one write waited {waited:?}");
                     }
                 };
@@ -66,33 +66,33 @@ fn writers_share_the_budget_and_no_wait_is_long() {
             })
             .collect();
         writers.iter().for_each(|writer| writer.join().unwrap());
-        let took = (core.env.clock.now() - started).as_secs_f64();
+        let took = (pipeline.env.clock.now() - started).as_secs_f64();
         let due = 4.0 * 1000.0 * 4096.0 / rate as f64;
         assert!((0.9..1.1).contains(&(took / due)), "{took} s for what is due in {due} s");
-        assert!(core.health.stats.counters.stall_ns.get() > 0);
+        assert!(pipeline.health.stats.counters.stall_ns.get() > 0);
         // Without debt nobody waits.
-        core.stall.set_debt(core, &Debt::default());
-        let before = core.env.clock.now();
-        (0..1000).for_each(|_| core.stall.admit(core, 1 << 20));
-        assert_eq!(core.env.clock.now(), before);
-        assert_eq!(core.stall.limit_bytes_per_s(), None);
+        pipeline.stall.set_debt(pipeline, &Debt::default());
+        let before = pipeline.env.clock.now();
+        (0..1000).for_each(|_| pipeline.stall.admit(pipeline, 1 << 20));
+        assert_eq!(pipeline.env.clock.now(), before);
+        assert_eq!(pipeline.stall.limit_bytes_per_s(), None);
     });
 }
 
 /// Of a flush that takes ten times as long as any before, nobody knew until memory was full, and writers stopped.
 #[test]
 fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
-    with_core(|core, _| {
-        core.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
-        core.stall.flush_begins(core, 64 * MIB, 0);
+    with_pipeline(|pipeline, _| {
+        pipeline.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
+        pipeline.stall.flush_begins(pipeline, 64 * MIB, 0);
         let mut room = 128 * MIB;
         let mut limits = Vec::new();
         // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for 5 s.
         for step in 0..500 {
             let debt = Debt { memory: 1.0 - room as f64 / (256 * MIB) as f64, room, tables: 0.0 };
-            core.stall.set_debt(core, &debt);
-            let limit = core.stall.limit_bytes_per_s().unwrap();
-            core.env.clock.sleep(Duration::from_millis(10));
+            pipeline.stall.set_debt(pipeline, &debt);
+            let limit = pipeline.stall.limit_bytes_per_s().unwrap();
+            pipeline.env.clock.sleep(Duration::from_millis(10));
             room = room.saturating_sub(limit / 100);
             assert!(room > 0, "writers stop after {step} times 10 ms");
             limits.push(limit);
@@ -100,25 +100,25 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         assert!(limits.windows(2).all(|two| two[1] <= two[0] + two[0] / 50), "{limits:?}");
         assert!(limits[0] > 300 * MIB && limits[499] < 2 * MIB, "{} to {}", limits[0], limits[499]);
         // Its end is the end of that, and another disk is another matter.
-        core.stall.flush_ends();
-        core.stall.set_debt(core, &Debt { memory: 0.5, room, tables: 0.0 });
-        assert_eq!(core.stall.limit_bytes_per_s().unwrap() / MIB, 640);
-        core.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
-        core.stall.set_debt(core, &Debt { memory: 0.5, room, tables: 0.0 });
-        assert_eq!(core.stall.limit_bytes_per_s().unwrap() / MIB, 640);
+        pipeline.stall.flush_ends();
+        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(pipeline.stall.limit_bytes_per_s().unwrap() / MIB, 640);
+        pipeline.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
+        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(pipeline.stall.limit_bytes_per_s().unwrap() / MIB, 640);
     });
 }
 
 #[test]
 fn a_single_huge_write_waits_no_longer_than_others() {
-    with_core(|core, _| {
-        core.stall.drained(MIB, Duration::from_secs(1));
-        core.stall.set_debt(core, &Debt { tables: 1.0, ..Debt::default() });
-        core.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
+    with_pipeline(|pipeline, _| {
+        pipeline.stall.drained(MIB, Duration::from_secs(1));
+        pipeline.stall.set_debt(pipeline, &Debt { tables: 1.0, ..Debt::default() });
+        pipeline.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
         for _ in 0..3 {
-            let before = core.env.clock.now();
-            core.stall.admit(core, 1 << 30);
-            assert!(core.env.clock.now() - before <= Duration::from_millis(DELAY_MS_MAX + 5));
+            let before = pipeline.env.clock.now();
+            pipeline.stall.admit(pipeline, 1 << 30);
+            assert!(pipeline.env.clock.now() - before <= Duration::from_millis(DELAY_MS_MAX + 5));
         }
     });
 }
@@ -126,15 +126,15 @@ fn a_single_huge_write_waits_no_longer_than_others() {
 /// A stop that was noted when there was room already used to stick until the next stop ended.
 #[test]
 fn a_stop_that_is_noted_late_does_not_stick() {
-    with_core(|core, _| {
-        let keyspace = core.versions.keyspaces().remove(0);
+    with_pipeline(|pipeline, _| {
+        let keyspace = pipeline.versions.keyspaces().remove(0);
         for obstacle in [
             Obstacle::MemtablesFull { keyspace: Arc::clone(&keyspace) },
             Obstacle::Level0Full { keyspace: Arc::clone(&keyspace) },
         ] {
-            core.note_stop(&obstacle);
+            pipeline.note_stop(&obstacle);
             assert!(!keyspace.stopped.load(Ordering::SeqCst), "writers are said to wait for room that there is");
         }
-        assert_eq!(core.health.stats.counters.write_stops.get(), 2);
+        assert_eq!(pipeline.health.stats.counters.write_stops.get(), 2);
     });
 }

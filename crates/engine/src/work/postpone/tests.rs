@@ -1,9 +1,9 @@
 use super::*;
 use crate::base::options::Options;
-use crate::core::Trouble;
 use crate::opening::membership::Given;
 use crate::opening::open::{KeyspaceChoices, open};
 use crate::pipeline::commit::Obstacle;
+use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
 use crate::versions::view::View;
@@ -139,7 +139,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         let version = Arc::new(version.apply(&removed, &[], &core.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
         drop(Claimed { core: &core, keyspace: &keyspace, job: &job });
-        core.progress.notify();
+        core.pipeline.progress.notify();
         assert!(!between && !beside, "{between} {beside}");
     });
     assert!(is_over.load(Ordering::SeqCst));
@@ -158,7 +158,7 @@ const TREE: [Sketch; 7] = [
 
 /// What a write is told that finds level 0 full: `None` if it is to wait.
 fn answer(core: &Core, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
-    match core.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
+    match core.pipeline.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
         Ok(may_try) => {
             assert!(!may_try);
             None
@@ -234,7 +234,7 @@ fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
     ];
     for (pausing, output_level, tables, waits) in cases {
         with_tables(&TREE, |core, keyspace| {
-            lock(&core.troubles).compaction = full_disk(pausing);
+            lock(&core.pipeline.troubles).compaction = full_disk(pausing);
             if !tables.is_empty() {
                 let running = job(keyspace, output_level, tables);
                 running.claim(true);

@@ -44,7 +44,7 @@ fn end_check(core: &Arc<Core>, commitment: &Arc<Commitment>) -> Result<(u32, u32
     let (mut looks, mut lookups) = (0, 0);
     loop {
         let failed = {
-            let mut commit = lock(&core.commit);
+            let mut commit = lock(&core.pipeline.commit);
             match commitment.check_rest(&mut commit) {
                 Ok(()) => return Ok((looks, lookups)),
                 Err(failed) => failed,
@@ -118,9 +118,9 @@ fn writes_that_were_forgotten_are_looked_up() {
                 assert_eq!(is_conflict(&outcome, key), conflicts, "{outcome:?}");
                 assert!(conflicts || outcome.unwrap() == (0, 1));
                 // With the last check all is forgotten.
-                assert_eq!(lock(&core.commit).checks.lately().count(), 1);
+                assert_eq!(lock(&core.pipeline.commit).checks.lately().count(), 1);
                 drop(commitment);
-                assert_eq!(lock(&core.commit).checks.lately().count(), 0);
+                assert_eq!(lock(&core.pipeline.commit).checks.lately().count(), 0);
             }
         });
     });

@@ -220,7 +220,7 @@ fn write(run: &Run, rng: &mut Rng) {
         }
     }
     let durability = if rng.chance(0.3) { Durability::Synced } else { Durability::Buffered };
-    let number = run.store.default_keyspace().core.write_numbered(batch.into(), durability).unwrap();
+    let number = run.store.default_keyspace().core.pipeline.write_numbered(batch.into(), durability).unwrap();
     let ended = run.tick();
     run.record(Recorded { level: Level::ReadCommitted, steps, begun, ended, committed: Some(number) });
 }

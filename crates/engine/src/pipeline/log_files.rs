@@ -1,0 +1,177 @@
+//! Which file the log goes on in: the next one is made ready before the present one is full, and those that no memtable needs go.
+
+use crate::base::sync::lock;
+use crate::pipeline::Pipeline;
+use crate::pipeline::commit::{Level0, Obstacle};
+use crate::versions::edit::Edit;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::view::MemtableSlot;
+use crate::{Error, Result};
+use situ_log::Log;
+use situ_storage::Error as StorageError;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+impl Pipeline {
+    /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
+    /// try takes another number: a file that was begun under this one may still be there.
+    ///
+    /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
+    /// back: then it is to be tried again after the next [`progress`](Core::progress).
+    pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
+        let waits = self.log_area_is_full_for_now(bytes);
+        self.log_area_stops.fetch_and(waits, Ordering::Relaxed);
+        if waits {
+            return Ok(false);
+        }
+        self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
+    }
+
+    /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room, `bytes_max` at most if that is enough for
+    /// a record of `bytes`.
+    pub(crate) fn prepare_short_log(&self, bytes: u64, bytes_max: u64) -> Result<()> {
+        self.prepare_log_by(|log, number| log.prepare_short(number, bytes, bytes_max))
+    }
+
+    fn prepare_log_by(&self, prepare: impl Fn(&Log, u64) -> Result<bool, StorageError>) -> Result<()> {
+        let log = self.writable()?;
+        loop {
+            let chosen = self.prepared_log.load(Ordering::Acquire);
+            let number = if chosen != 0 {
+                chosen
+            } else {
+                let fresh = self.versions.new_number();
+                let raced = self.prepared_log.compare_exchange(0, fresh, Ordering::AcqRel, Ordering::Acquire);
+                raced.map_or_else(|theirs| theirs, |_| fresh)
+            };
+            let prepared = prepare(log, number);
+            if matches!(prepared, Ok(true)) {
+                return Ok(());
+            }
+            let rotated = log.file() >= number;
+            self.log_rotated(number);
+            match prepared {
+                // Another thread has rotated to it in the meantime: what was wanted has happened.
+                Err(_) if rotated => return Ok(()),
+                Err(error) => {
+                    self.health.fail_if_a_disk_has();
+                    return Err(error.into());
+                }
+                // Under another number, then.
+                Ok(_) => {}
+            }
+        }
+    }
+
+    /// The number that the next log file has or will have; 0 if none was chosen.
+    pub(crate) fn prepared_log(&self) -> u64 {
+        self.prepared_log.load(Ordering::Acquire)
+    }
+
+    /// Log file `number` is in use now, or was given up: the next one needs another number.
+    pub(crate) fn log_rotated(&self, number: u64) {
+        let _ = self.prepared_log.compare_exchange(number, 0, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    /// The log, if writes are taken at all.
+    #[inline]
+    pub(crate) fn writable(&self) -> Result<&Arc<Log>> {
+        self.health.check_sound()?;
+        self.log.as_ref().ok_or(Error::ReadOnly)
+    }
+
+    /// Whether the memtable holds something that was replayed.
+    pub(crate) fn is_replayed(&self, slot: &MemtableSlot) -> bool {
+        slot.first_log().is_some_and(|log| log < self.first_log)
+    }
+
+    /// Waits until the flusher has made tables of what was replayed, unless it cannot. To be called before closing: a store that
+    /// is opened for a moment, again and again, would otherwise replay the same each time.
+    pub(crate) fn wait_for_replayed(&self) {
+        let waits = |k: &Arc<KeyspaceCore>| k.view.load().sealed.iter().any(|slot| self.is_replayed(slot));
+        loop {
+            let seen = self.progress.generation();
+            let is_idle = self.writable().is_err() || self.check_flushes().is_err();
+            if is_idle || !self.versions.keyspaces().iter().any(waits) {
+                return;
+            }
+            self.work.notify();
+            self.progress.wait(seen, None);
+        }
+    }
+
+    /// Notes in the manifest that all that the log held is in the new log. False if the disk has no room for the note: then
+    /// the old log files stay, until another edit says so.
+    pub(crate) fn note_carried(&self) -> Result<bool> {
+        match self.note_log_numbers() {
+            Err(error) if error.is_no_space() => Ok(false),
+            result => result.map(|()| true),
+        }
+    }
+
+    /// Notes in the manifest which log files what is in memory still needs.
+    pub(crate) fn note_log_numbers(&self) -> Result<()> {
+        let mut editor = self.versions.edit()?;
+        let log_numbers = self.versions.log_numbers(lock(&self.commit).log_number);
+        editor.apply(Edit { log_numbers, ..Edit::default() }, || {})
+    }
+
+    /// Whether the manifest names an older log file as needed than memory does: a memtable that was empty when the manifest was
+    /// written has its first records in a later file.
+    pub(crate) fn needs_less_log_than_noted(&self) -> bool {
+        let noted = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
+        let needed =
+            self.versions.log_numbers(lock(&self.commit).log_number).into_iter().map(|(_, number)| number).min();
+        noted < needed
+    }
+
+    /// Notes in the manifest that the store is closed in order; to be called when the log has been closed.
+    pub(crate) fn note_closed(&self) -> Result<()> {
+        let closed = Some(lock(&self.commit).log_number);
+        match self.versions.edit()?.apply(Edit { closed, ..Edit::default() }, || {}) {
+            // Nothing is lost without the note; the next open then looks a little less closely.
+            Err(error) if error.is_no_space() => Ok(()),
+            result => result,
+        }
+    }
+
+    /// Lets go of log files that no keyspace needs. What cannot be let go of is told to the listener, and tried again the
+    /// next time.
+    pub(crate) fn release_logs(&self) {
+        if let Err(error) = self.try_release_logs() {
+            self.health.note_job_failure("recycle log", error);
+        }
+    }
+
+    /// As [`release_logs`](Core::release_logs), for those who cannot do without: the first failure is theirs.
+    pub(crate) fn try_release_logs(&self) -> Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
+        let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
+        oldest.map_or(Ok(()), |oldest| Ok(log.release(oldest)?))
+    }
+
+    /// The oldest log file that a memtable which is written to holds back, and whose memtable that is.
+    pub(crate) fn holder_of_oldest_log(&self) -> Option<(u64, Arc<KeyspaceCore>)> {
+        let holder = |k: &Arc<KeyspaceCore>| Some((k.view.load().active.first_log()?, Arc::clone(k)));
+        self.versions.keyspaces().iter().filter_map(holder).min_by_key(|(log, _)| *log)
+    }
+
+    /// When the disk has no room for another log file, and no flush is due that gives some back: seals the memtable that holds back the
+    /// oldest one, with the shortest file for what comes next, so that a flush gives log files back. A table takes less room than
+    /// its log files, often much less, as they hold what was overwritten, and are kept for a few entries of a keyspace that is hardly
+    /// written to; but it comes first, so the file leaves it all the room. False if there is no such memtable, if it cannot be sealed,
+    /// or a writer was faster.
+    pub(crate) fn seal_for_room(&self) -> Result<bool> {
+        let Some((_, keyspace)) = self.holder_of_oldest_log() else { return Ok(false) };
+        // What is in the way wants the room itself: a file would be made again and again, and used up by writers.
+        if !keyspace.has_room(self.memtables_max(&keyspace)) {
+            return Ok(false);
+        }
+        self.prepare_short_log(0, situ_log::FILE_BYTES_MIN)?;
+        match self.seal_once(&keyspace, Level0::Heeded) {
+            Ok(()) => Ok(true),
+            Err(Obstacle::Refused(error)) => Err(*error),
+            Err(_) => Ok(false),
+        }
+    }
+}
