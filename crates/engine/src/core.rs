@@ -4,12 +4,10 @@
 //! numbers and the queue of requests, see `commit.rs`), the registry's (`versions/store.rs`). None is held across anything that
 //! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
-use crate::Error;
 use crate::api::transaction::Transactions;
 use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
-use crate::disks::set::CAPACITY;
 use crate::pipeline::admission::WaitingRoom;
 use crate::pipeline::commit::Commit;
 use crate::pipeline::group_commit::GroupCommit;
@@ -19,21 +17,20 @@ use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Pipeline};
 use crate::placement::run::Placement;
 use crate::read::future::Readers;
-use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
+use crate::work::Work;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::Env;
 use situ_log::Log;
 use situ_storage::Volume;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
 use std::sync::{OnceLock, Weak};
-use std::time::Duration;
 
 /// An open store.
 pub(crate) struct Core {
@@ -42,20 +39,9 @@ pub(crate) struct Core {
     pub(crate) env: Env,
     pub(crate) versions: Arc<Versions>,
     pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) work: Arc<Work>,
     pub(crate) options: Options,
-    /// Something that was written since the store was opened has become a table.
-    pub(crate) has_flushed_own: AtomicBool,
-    pub(crate) pacer: Pacer,
-    /// How many threads compactions may use beside a log that writers wait for.
-    pub(crate) throttle: CompactionThrottle,
-    /// Held while jobs are picked, never while they run.
-    pub(crate) scheduling: Mutex<()>,
-    /// Gives tasks to units.
-    pub(crate) scheduler: Scheduler,
-    next_task: AtomicU64,
     pub(crate) readers: Readers,
-    /// Where new tables go, if there are two disks.
-    pub(crate) placement: Option<Placement>,
     pub(crate) transactions: Arc<Transactions>,
 }
 
@@ -139,47 +125,25 @@ impl Core {
             log_area_stops: AtomicBool::new(false),
             troubles: Mutex::default(),
         });
-        let core = Arc::new(Core {
+        let work = Arc::new(Work {
             id,
-            health,
-            versions,
-            pipeline,
+            env: env.clone(),
+            health: Arc::clone(&health),
+            versions: Arc::clone(&versions),
+            pipeline: Arc::clone(&pipeline),
+            options: options.clone(),
             has_flushed_own: AtomicBool::new(false),
             pacer: Pacer::default(),
             throttle: CompactionThrottle::default(),
             scheduling: Mutex::new(()),
             scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
             next_task: AtomicU64::new(1),
-            readers: Readers::new(id, &env),
             placement,
-            transactions: Arc::new(Transactions::new(id, &env, options.transaction_locks_max)),
-            env,
-            options,
         });
-        let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&core) as Arc<dyn Above>));
-        core.pipeline.stand_below(above);
-        core
-    }
-
-    pub(crate) fn new_task_id(&self) -> u64 {
-        self.next_task.fetch_add(1, Ordering::Relaxed)
-    }
-}
-
-impl Above for Core {
-    fn memory_changed(&self) {
-        self.update_debt();
-    }
-
-    fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
-        Core::why_level0_stays(self, keyspace)
-    }
-
-    fn next_flush_goes_to(&self) -> u32 {
-        self.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(0))
-    }
-
-    fn log_was_synced(&self, took: Duration, now: Duration) {
-        self.throttle.sample(took, now);
+        let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
+        pipeline.stand_below(above);
+        let transactions = Arc::new(Transactions::new(id, &env, options.transaction_locks_max));
+        let readers = Readers::new(id, &env);
+        Arc::new(Core { id, health, versions, pipeline, work, readers, transactions, env, options })
     }
 }

@@ -1,4 +1,7 @@
-//! What the store does in the background: flushes, compactions, moves between disks, and who may do how much of it.
+//! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of it.
+//!
+//! `background.rs` says which threads there are. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose and run
+//! compactions, `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
 pub(crate) mod compact;
@@ -11,3 +14,66 @@ pub(crate) mod promote;
 pub(crate) mod relocate;
 pub(crate) mod task_host;
 pub(crate) mod throttle;
+
+use crate::Error;
+use crate::base::health::Health;
+use crate::base::options::Options;
+use crate::base::store_id::StoreId;
+use crate::disks::set::CAPACITY;
+use crate::pipeline::{Above, Pipeline};
+use crate::placement::run::Placement;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::store::Versions;
+use crate::work::pacer::Pacer;
+use crate::work::throttle::CompactionThrottle;
+use situ_compaction::Scheduler;
+use situ_device::Env;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// See the module's documentation.
+pub(crate) struct Work {
+    pub(crate) id: StoreId,
+    pub(crate) env: Env,
+    pub(crate) health: Arc<Health>,
+    pub(crate) versions: Arc<Versions>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) options: Options,
+    /// Something that was written since the store was opened has become a table.
+    pub(crate) has_flushed_own: AtomicBool,
+    pub(crate) pacer: Pacer,
+    /// How many threads compactions may use beside a log that writers wait for.
+    pub(crate) throttle: CompactionThrottle,
+    /// Held while jobs are picked, never while they run.
+    pub(crate) scheduling: Mutex<()>,
+    /// Gives tasks to units.
+    pub(crate) scheduler: Scheduler,
+    pub(crate) next_task: AtomicU64,
+    /// Where new tables go, if there are two disks.
+    pub(crate) placement: Option<Placement>,
+}
+
+impl Work {
+    pub(crate) fn new_task_id(&self) -> u64 {
+        self.next_task.fetch_add(1, Ordering::Relaxed)
+    }
+}
+
+impl Above for Work {
+    fn memory_changed(&self) {
+        self.update_debt();
+    }
+
+    fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
+        Work::why_level0_stays(self, keyspace)
+    }
+
+    fn next_flush_goes_to(&self) -> u32 {
+        self.placement.as_ref().map_or(CAPACITY, |placement| placement.next_flush_goes_to(0))
+    }
+
+    fn log_was_synced(&self, took: Duration, now: Duration) {
+        self.throttle.sample(took, now);
+    }
+}

@@ -361,7 +361,7 @@ impl Keyspace {
     /// The store takes no writes, or the flush failed (a full disk); [`Error::Level0Full`].
     pub fn flush(&self) -> Result<()> {
         self.check()?;
-        self.core.flush(&self.inner, Level0::Heeded)
+        self.core.work.flush(&self.inner, Level0::Heeded)
     }
 
     /// Compacts everything between `begin` and `end` (`None`: no bound) into the deepest level, and waits for it.
@@ -371,7 +371,7 @@ impl Keyspace {
     /// The store takes no writes, or the compaction failed.
     pub fn compact(&self, begin: Option<&[u8]>, end: Option<&[u8]>) -> Result<()> {
         self.check()?;
-        self.core.compact_range(&self.inner, begin, end)
+        self.core.work.compact_range(&self.inner, begin, end)
     }
 
     /// About how many bytes of tables hold the keys in `begin..end`. What is still in memory is not counted; see

@@ -138,7 +138,7 @@ impl StoreBuilder {
         let core = opened.core;
         let default = lock(&core.versions.registry).by_id.get(&DEFAULT_KEYSPACE_ID).cloned();
         let default = default.ok_or_else(|| Error::NoSuchKeyspace { name: DEFAULT_KEYSPACE.to_owned() })?;
-        let background = if self.read_only { None } else { Some(Background::start(&core)?) };
+        let background = if self.read_only { None } else { Some(Background::start(&core.work)?) };
         let default = Keyspace { core: Arc::clone(&core), inner: default };
         let open = Open::new(&core, background, opened.locks);
         let inner = Inner { core, open, default, keyspace_choices: self.keyspaces };
@@ -539,7 +539,11 @@ impl Store {
     /// See there.
     pub fn flush(&self) -> Result<()> {
         self.core().health.check_open()?;
-        self.core().versions.keyspaces().iter().try_for_each(|keyspace| self.core().flush(keyspace, Level0::Heeded))
+        self.core()
+            .versions
+            .keyspaces()
+            .iter()
+            .try_for_each(|keyspace| self.core().work.flush(keyspace, Level0::Heeded))
     }
 
     /// Waits until background work has nothing left to do.
@@ -547,7 +551,7 @@ impl Store {
     /// # Errors
     /// The store takes no writes, or background work fails (a full disk).
     pub fn wait_idle(&self) -> Result<()> {
-        self.core().wait_idle()
+        self.core().work.wait_idle()
     }
 
     /// Takes the fast disk away: the log goes on on the capacity disk, tables are copied there, and when nothing is left on
@@ -558,7 +562,7 @@ impl Store {
     /// There is no fast disk; the capacity disk has no room for what lies on it, and then nothing is moved, or is full; one of the disks fails; there is a file on the fast disk that is not
     /// the store's, or one that a repair has set aside and that cannot be read; the store is closed meanwhile.
     pub fn drain_fast_disk(&self) -> Result<()> {
-        self.core().drain()
+        self.core().work.drain()
     }
 
     /// Checks what must hold of an open store at any moment: the versions' invariants, that each table in them and each
@@ -608,16 +612,16 @@ impl Store {
             write_limit_bytes_per_s: core.pipeline.stall.limit_bytes_per_s(),
             damaged_files: core.versions.source.damaged.list(),
             failure: core.health.failure(),
-            background_failure: core.trouble(),
+            background_failure: core.work.trouble(),
             lossy_repair_unix_ms: core.versions.lossy_repair,
             mended: lock(&core.versions.mended).iter().map(ToString::to_string).collect(),
-            compactions_paused: core.compactions_are_paused(),
+            compactions_paused: core.work.compactions_are_paused(),
             requests_outstanding: core.pipeline.outstanding.count(),
             writes_waiting,
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
-            placement: core.placement.as_ref().and_then(|placement| placement.properties()),
+            placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
         }
     }
 }

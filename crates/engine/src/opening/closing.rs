@@ -55,7 +55,7 @@ impl Open {
             return Err(Error::Invalid(text.to_owned()));
         }
         core.pipeline.wait_for_replayed();
-        core.wait_for_level0();
+        core.work.wait_for_level0();
         if !core.health.begin_closing() {
             return Ok(());
         }
@@ -64,11 +64,11 @@ impl Open {
         core.readers.close();
         core.health.wait_for_guests();
         if let Some(background) = &self.background {
-            background.join(core);
+            background.join(&core.work);
         }
         // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
         // the store.
-        core.scheduler.close();
+        core.work.scheduler.close();
         core.versions.delete_obsolete();
         // Even after a failure: what can be made durable is.
         let closed = core.pipeline.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
@@ -104,7 +104,7 @@ impl Open {
 impl Core {
     /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
     fn tidy_at_the_end(&self) {
-        let (Some(_), Some(placement)) = (&self.pipeline.log, &self.placement) else { return };
+        let (Some(_), Some(placement)) = (&self.pipeline.log, &self.work.placement) else { return };
         let fast = &placement.disks.fast.volume;
         let until = self.env.clock.now() + TIDYING_MAX;
         // Room is free when the removal is durable.

@@ -259,11 +259,11 @@ impl<'a> Replay<'a> {
 /// Writes a memtable as a table of level 0 that is in the keyspace's version, and in no manifest yet.
 fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
     let source: &Arc<TableSource> = &core.versions.source;
-    let write = |host: &Arc<Host>| core.write_slot(keyspace, slot, host);
-    let written = core.with_spill(Host::new(core, false, slot.bytes()), write, Vec::as_slice)?;
+    let write = |host: &Arc<Host>| core.work.write_slot(keyspace, slot, host);
+    let written = core.work.with_spill(Host::new(&core.work, false, slot.bytes()), write, Vec::as_slice)?;
     let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
     let version = keyspace.view.load().version.apply(&[], &added, source);
-    let version = Arc::new(version.map_err(|text| core.broken_version(keyspace, text))?);
+    let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
     keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
     Ok(())
 }

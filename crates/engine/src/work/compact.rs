@@ -15,13 +15,13 @@
 use crate::base::listener::StoreEvent;
 use crate::base::options::LEVELS;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::pipeline::commit::Level0;
 use crate::pipeline::stall::Debt;
 use crate::placement::promotion::run::inherit_heat;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
+use crate::work::Work;
 use crate::work::picker::{Job, Picker};
 use crate::work::postpone::is_of_the_job;
 use crate::work::task_host::{Host, describe, task_error};
@@ -103,7 +103,7 @@ impl Merged {
 
 /// A job's claim on its tables and keys, given up on drop, also when the merge panics.
 pub(crate) struct Claimed<'a> {
-    pub(crate) core: &'a Core,
+    pub(crate) work: &'a Work,
     pub(crate) keyspace: &'a KeyspaceCore,
     pub(crate) job: &'a Job,
 }
@@ -111,8 +111,8 @@ pub(crate) struct Claimed<'a> {
 impl Claimed<'_> {
     /// Gives up the keys, while the tables rest after a failure of the job's own. Returns what is to be told of that.
     fn postpone(self, error: &Error) -> StoreEvent {
-        let _scheduling = lock(&self.core.scheduling);
-        let event = self.core.postpone(self.keyspace, self.job, error);
+        let _scheduling = lock(&self.work.scheduling);
+        let event = self.work.postpone(self.keyspace, self.job, error);
         self.leave_running();
         std::mem::forget(self);
         event
@@ -130,13 +130,13 @@ impl Claimed<'_> {
 
 impl Drop for Claimed<'_> {
     fn drop(&mut self) {
-        let _scheduling = lock(&self.core.scheduling);
+        let _scheduling = lock(&self.work.scheduling);
         self.job.claim(false);
         self.leave_running();
     }
 }
 
-impl Core {
+impl Work {
     /// Picks and runs one compaction; false if there is nothing to do. A failure of the job's own is told and postpones
     /// it; the error of another one is returned.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
@@ -193,7 +193,7 @@ impl Core {
             tables: job.files().map(|(_, file)| file.meta.number).collect(),
             bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
         });
-        let claimed = Claimed { core: self, keyspace, job };
+        let claimed = Claimed { work: self, keyspace, job };
         let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
         // A failed store calls its merges off as a closing one does.
         let result = result.map_err(|error| match error {

@@ -13,13 +13,13 @@
 //! end: it ends the drain, which names it.
 
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::{CAPACITY, Disks, FAST};
 use crate::pipeline::commit::Level0;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
 use crate::versions::version::TableFile;
+use crate::work::Work;
 use crate::{Error, Result};
 use aside::Unreadable;
 use situ_log::Log;
@@ -62,7 +62,7 @@ fn not_removed(error: Error) -> Error {
     ))
 }
 
-impl Core {
+impl Work {
     /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
         let log = self.pipeline.writable()?;

@@ -1,6 +1,6 @@
 //! Flush: a sealed memtable becomes a table of level 0.
 //!
-//! 1. Wait until every write that was given the memtable is inside ([`Core::wait_visible`]).
+//! 1. Wait until every write that was given the memtable is inside ([`Work::wait_visible`]).
 //! 2. If there are several keyspaces, sync the log: a table on disk must not hold a write while an earlier one, of
 //!    another keyspace, could still be lost with the log's tail.
 //! 3. Write the table by the rules of compactions, so versions that nobody can see never reach the disk.
@@ -13,7 +13,6 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::CAPACITY;
 use crate::pipeline::commit::Level0;
 use crate::pipeline::log_area::Releasing;
@@ -21,6 +20,7 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Added;
 use crate::versions::view::MemtableSlot;
+use crate::work::Work;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
 use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
@@ -32,12 +32,12 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// A flush that back-pressure reckons with.
-struct FlushUnderWay<'a>(&'a Core);
+struct FlushUnderWay<'a>(&'a Work);
 
 impl<'a> FlushUnderWay<'a> {
-    fn begin(core: &'a Core, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
-        core.pipeline.stall.flush_begins(&core.pipeline, bytes, disk);
-        FlushUnderWay(core)
+    fn begin(work: &'a Work, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
+        work.pipeline.stall.flush_begins(&work.pipeline, bytes, disk);
+        FlushUnderWay(work)
     }
 }
 
@@ -47,7 +47,7 @@ impl Drop for FlushUnderWay<'_> {
     }
 }
 
-impl Core {
+impl Work {
     /// Flushes the oldest sealed memtable of some keyspace; false if there is none.
     pub(crate) fn flush_one(self: &Arc<Self>) -> Result<bool> {
         let oldest = |k: &Arc<KeyspaceCore>| {

@@ -1,12 +1,12 @@
 //! The rate limiter of compactions.
 //!
 //! Compactions share a budget of bytes a second. Under the option's bound the budget follows the debt: with little to do,
-//! compactions leave the disk and a core to the foreground most of the time; as the debt nears what is tolerated, they
+//! compactions leave the disk and a work to the foreground most of the time; as the debt nears what is tolerated, they
 //! get all there is. Without a bound they are not paced at all.
 //!
 //! **Threads.** Any number of merges call [`Pacer::pace`]; a virtual clock orders them.
 
-use crate::core::Core;
+use crate::work::Work;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
@@ -31,26 +31,26 @@ impl Pacer {
     }
 
     /// Accounts for `bytes` written, and waits until they are due.
-    pub(crate) fn pace(&self, core: &Core, bytes: u64) {
-        let bound = core.options.compaction_bytes_per_s_max;
+    pub(crate) fn pace(&self, work: &Work, bytes: u64) {
+        let bound = work.options.compaction_bytes_per_s_max;
         let mut left = if bound == 0 { 0 } else { bytes };
-        while left > 0 && !core.health.is_closing() {
+        while left > 0 && !work.health.is_closing() {
             let piece = left.min(PIECE_BYTES_MAX);
-            self.pace_piece(core, piece, bound);
+            self.pace_piece(work, piece, bound);
             left -= piece;
         }
     }
 
-    fn pace_piece(&self, core: &Core, bytes: u64, bound: u64) {
-        let now = core.env.clock.now().as_nanos() as u64;
+    fn pace_piece(&self, work: &Work, bytes: u64, bound: u64) {
+        let now = work.env.clock.now().as_nanos() as u64;
         self.due_ns.fetch_max(now, Ordering::Relaxed);
         let rate = bound as f64 * share(self.debt.load(Ordering::Relaxed));
         let cost = (bytes as f64 * 1e9 / rate) as u64;
         let due = self.due_ns.fetch_add(cost, Ordering::Relaxed);
         let mut left = due.saturating_sub(now);
-        while left > 0 && !core.health.is_closing() {
+        while left > 0 && !work.health.is_closing() {
             let nap = left.min(SLEEP_MS_MAX * 1_000_000);
-            core.env.clock.sleep(Duration::from_nanos(nap));
+            work.env.clock.sleep(Duration::from_nanos(nap));
             left -= nap;
         }
     }

@@ -13,10 +13,10 @@
 use crate::Error;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::running::Postponed;
 use crate::versions::version::{TableFile, Version};
+use crate::work::Work;
 use crate::work::picker::{Job, Picker};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +47,7 @@ pub(crate) fn is_of_the_job(error: &Error) -> bool {
         && !matches!(error, Error::Closed | Error::Failed { .. } | Error::ReadOnly | Error::KeyspaceDropped { .. })
 }
 
-impl Core {
+impl Work {
     /// Lets a failed job rest, whose tables stay claimed; with the scheduling lock held. Returns what is to be told.
     pub(crate) fn postpone(&self, keyspace: &KeyspaceCore, job: &Job, error: &Error) -> StoreEvent {
         let mut postponed = lock(&keyspace.postponed);

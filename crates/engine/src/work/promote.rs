@@ -5,17 +5,17 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::FAST;
 use crate::placement::promotion::rules::is_hot;
 use crate::placement::promotion::run::Wanted;
 use crate::placement::run::Placement;
+use crate::work::Work;
 use crate::work::picker::Job;
 use crate::work::relocate::NotCopied;
 use crate::{Error, Result};
 use std::sync::atomic::Ordering;
 
-impl Core {
+impl Work {
     /// Copies a table that was chosen; false if there is none, or another thread is at it.
     pub(crate) fn promote_one(&self) -> Result<bool> {
         let Some(placement) = &self.placement else { return Ok(false) };

@@ -10,12 +10,12 @@
 use crate::Error;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::Disks;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::open_tables::TableReader;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, TableFile, TableMeta};
+use crate::work::Work;
 use crate::work::compact::Claimed;
 use crate::work::picker::Job;
 use situ_storage::{Error as StorageError, FileName, Reader};
@@ -50,7 +50,7 @@ impl From<StorageError> for NotCopied {
     }
 }
 
-impl Core {
+impl Work {
     /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
     /// no new files.
     pub(crate) fn relocate(
@@ -63,7 +63,7 @@ impl Core {
     ) -> Result<bool, NotCopied> {
         let Some(disks) = &self.versions.source.disks else { return Ok(false) };
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
-        let claimed = Claimed { core: self, keyspace, job: &job };
+        let claimed = Claimed { work: self, keyspace, job: &job };
         let number = self.versions.new_number();
         let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
             if !is_there {

@@ -7,10 +7,10 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::core::Core;
 use crate::disks::set::FAST;
 use crate::placement::run::Placement;
 use crate::versions::version::{TableMeta, TableSource};
+use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TaskError, TaskHost};
 use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
@@ -34,7 +34,7 @@ const SHORT_TABLE_BYTES: u64 = 1 << 20;
 
 /// What a running merge asks of the store, and the files it has begun.
 pub(crate) struct Host {
-    core: Arc<Core>,
+    work: Arc<Work>,
     begun: Mutex<Vec<u64>>,
     paced: bool,
     target_bytes: u64,
@@ -48,16 +48,16 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    pub(crate) fn new(core: &Arc<Core>, paced: bool, target_bytes: u64) -> Host {
+    pub(crate) fn new(work: &Arc<Work>, paced: bool, target_bytes: u64) -> Host {
         Host {
-            core: Arc::clone(core),
+            work: Arc::clone(work),
             begun: Mutex::new(Vec::new()),
             paced,
             target_bytes,
             hot: false,
             where_to: WhereTo::Placed,
             fast_failure: Arc::default(),
-            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&core.versions.source.cache)))),
+            warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
         }
     }
 
@@ -68,7 +68,7 @@ impl Host {
 
     /// For the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
-        Host { where_to: WhereTo::Home, ..Host::new(&self.core, self.paced, self.target_bytes) }
+        Host { where_to: WhereTo::Home, ..Host::new(&self.work, self.paced, self.target_bytes) }
     }
 
     /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
@@ -76,7 +76,7 @@ impl Host {
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
-        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.core, self.paced, target_bytes) }
+        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.work, self.paced, target_bytes) }
     }
 
     /// What a table of this work is to have at most.
@@ -90,20 +90,20 @@ impl Host {
     }
 
     fn number(&self) -> u64 {
-        let number = self.core.versions.new_number();
+        let number = self.work.versions.new_number();
         lock(&self.begun).push(number);
         number
     }
 
     /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
     fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
-        let disks = self.core.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
-        let placement = self.core.placement.as_ref().filter(|placement| !placement.is_draining());
+        let disks = self.work.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
+        let placement = self.work.placement.as_ref().filter(|placement| !placement.is_draining());
         let stays = || placement.is_some_and(|placement| self.target_bytes < placement.free_bytes());
         let goes = if self.where_to == WhereTo::AnyRoom {
             placement.is_some_and(|placement| self.target_bytes < placement.any_room_bytes())
         } else {
-            let is_placed = self.core.placement.as_ref().is_some_and(|p| p.disk_for(level, self.target_bytes) == FAST);
+            let is_placed = self.work.placement.as_ref().is_some_and(|p| p.disk_for(level, self.target_bytes) == FAST);
             is_placed || (self.hot && stays())
         };
         if !goes {
@@ -114,11 +114,11 @@ impl Host {
             Ok(None) => None,
             Ok(Some(inner)) => {
                 let watched =
-                    Watched { inner, core: Arc::clone(&self.core), level, failure: Arc::clone(&self.fast_failure) };
+                    Watched { inner, work: Arc::clone(&self.work), level, failure: Arc::clone(&self.fast_failure) };
                 Some((number, Box::new(watched)))
             }
             Err(error) => {
-                self.core.placement.iter().for_each(|placement| placement.note_fast_failure(level, &error));
+                self.work.placement.iter().for_each(|placement| placement.note_fast_failure(level, &error));
                 None
             }
         }
@@ -129,8 +129,8 @@ impl Host {
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             if !kept.contains(&number) {
-                self.core.versions.source.obsolete.add(number);
-                self.core.versions.never_name(number);
+                self.work.versions.source.obsolete.add(number);
+                self.work.versions.never_name(number);
             }
         }
         if let Some(warming) = &self.warming {
@@ -145,7 +145,7 @@ impl TaskHost for Host {
             return Ok(begun);
         }
         let number = self.number();
-        Ok((number, self.core.versions.volume.create(self.core.versions.name_to_begin(number), self.target_bytes)?))
+        Ok((number, self.work.versions.volume.create(self.work.versions.name_to_begin(number), self.target_bytes)?))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -154,38 +154,38 @@ impl TaskHost for Host {
 
     fn pace(&self, bytes: u64) {
         if self.paced {
-            self.core.pacer.pace(&self.core, bytes);
+            self.work.pacer.pace(&self.work, bytes);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.core.health.is_closing() || self.core.health.failure().is_some()
+        self.work.health.is_closing() || self.work.health.failure().is_some()
     }
 }
 
 /// A table on its way to the fast disk: notes why that failed.
 struct Watched {
     inner: Box<dyn Writer>,
-    core: Arc<Core>,
+    work: Arc<Work>,
     level: usize,
     failure: Arc<Mutex<Option<StorageError>>>,
 }
 
 fn watch<T>(
-    core: &Core,
+    work: &Work,
     level: usize,
     noted: &Mutex<Option<StorageError>>,
     result: StorageResult<T>,
 ) -> StorageResult<T> {
     result.inspect_err(|error| {
-        core.placement.iter().for_each(|placement| placement.note_fast_failure(level, error));
+        work.placement.iter().for_each(|placement| placement.note_fast_failure(level, error));
         *lock(noted) = Some(error.clone());
     })
 }
 
 impl Writer for Watched {
     fn append(&mut self, bytes: &[u8]) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.append(bytes))
+        watch(&self.work, self.level, &self.failure, self.inner.append(bytes))
     }
 
     fn written(&self) -> u64 {
@@ -193,16 +193,16 @@ impl Writer for Watched {
     }
 
     fn sync(&mut self) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.sync())
+        watch(&self.work, self.level, &self.failure, self.inner.sync())
     }
 
     fn flush(&mut self) -> StorageResult<()> {
-        watch(&self.core, self.level, &self.failure, self.inner.flush())
+        watch(&self.work, self.level, &self.failure, self.inner.flush())
     }
 
     fn finish(self: Box<Self>) -> StorageResult<()> {
-        let Watched { inner, core, level, failure } = *self;
-        watch(&core, level, &failure, inner.finish())
+        let Watched { inner, work, level, failure } = *self;
+        watch(&work, level, &failure, inner.finish())
     }
 }
 
@@ -237,7 +237,7 @@ pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
     }
 }
 
-impl Core {
+impl Work {
     /// Has `run` write tables; if the fast disk refuses one in the middle, once more on the capacity disk, and if that is full,
     /// once more wherever there is room. What a run has written and did not return is removed.
     pub(crate) fn with_spill<T>(

@@ -8,8 +8,8 @@
 //! of the file is for people to judge. The drain moves everything else, and then ends with an error that names it.
 
 use crate::base::listener::StoreEvent;
-use crate::core::Core;
 use crate::disks::set::Disks;
+use crate::work::Work;
 use crate::{Error, Result};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use std::collections::BTreeMap;
@@ -41,7 +41,7 @@ impl Unreadable {
     }
 }
 
-impl Core {
+impl Work {
     /// Whether one was moved.
     pub(super) fn damaged_files_go_home(&self, disks: &Disks, unreadable: &mut Unreadable) -> Result<bool> {
         let names = disks.list_fast()?.into_iter().map(|file| file.name);
@@ -58,7 +58,7 @@ impl Core {
     }
 
     fn damaged_file_goes_home(&self, disks: &Disks, name: FileName) -> Result<Whole> {
-        let original = Original { core: self, reader: &*disks.fast.volume.open(name)? };
+        let original = Original { work: self, reader: &*disks.fast.volume.open(name)? };
         let to = match disks.capacity.volume.open(name) {
             Ok(copy) if original.is_like(&*copy)? => None,
             Ok(_) => Some(FileName::Damaged(self.versions.new_number())),
@@ -91,7 +91,7 @@ type Whole = std::result::Result<(), String>;
 
 /// A file on the fast disk.
 struct Original<'a> {
-    core: &'a Core,
+    work: &'a Work,
     reader: &'a dyn Reader,
 }
 
@@ -101,7 +101,7 @@ impl Original<'_> {
         let (mut at, bytes) = (0, self.reader.bytes());
         let mut piece = vec![0; PIECE_BYTES.min(bytes) as usize];
         while at < bytes {
-            if self.core.health.is_closing() {
+            if self.work.health.is_closing() {
                 return Err(Error::Closed);
             }
             let piece = &mut piece[..(bytes - at).min(PIECE_BYTES) as usize];
@@ -121,7 +121,7 @@ impl Original<'_> {
         let mut writer = disks.create(to, self.reader.bytes())?;
         let whole = self.read(|_, piece| {
             writer.append(piece)?;
-            self.core.pacer.pace(self.core, piece.len() as u64);
+            self.work.pacer.pace(self.work, piece.len() as u64);
             Ok(true)
         })?;
         if whole.is_ok() {

@@ -38,7 +38,7 @@ fn a_hot_job_puts_no_table_on_a_disk_that_is_drained() {
     world.executor.run(|| {
         let store = world.open();
         store.put(b"key", b"value").unwrap();
-        let host = Host::new(store.core(), false, 1000).hot(true);
+        let host = Host::new(&store.core().work, false, 1000).hot(true);
         let (_, first) = host.new_table(6).unwrap();
         first.finish().unwrap();
         assert_eq!(tables(&world.fast), 1, "it is hot");

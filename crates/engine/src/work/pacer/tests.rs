@@ -20,9 +20,9 @@ fn paced(bound: u64, debt: f64, bytes: u64) -> Duration {
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let options = Options { compaction_bytes_per_s_max: bound, ..Options::default() };
         let core = open(&Given::alone(Arc::new(volume)), env, options, &KeyspaceChoices::new(), false).unwrap().core;
-        core.pacer.set_debt(debt);
+        core.work.pacer.set_debt(debt);
         let started = core.env.clock.now();
-        (0..100).for_each(|_| core.pacer.pace(&core, bytes / 100));
+        (0..100).for_each(|_| core.work.pacer.pace(&core.work, bytes / 100));
         core.env.clock.now() - started
     })
 }

@@ -35,30 +35,30 @@ fn meta(number: u64, [begin, end]: [&str; 2]) -> TableMeta {
 }
 
 /// A store that has no threads of its own, and its keyspace, in whose version are these tables.
-fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Core>, Arc<KeyspaceCore>) {
+fn store_with(tables: &[Sketch], volume: Arc<dyn Volume>, env: Env) -> (Arc<Work>, Arc<KeyspaceCore>) {
     let mut options = Options::default();
     options.keyspace.level0_tables = 2;
     options.compaction_threads = 2;
-    let core = open(&Given::alone(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core;
-    let keyspace = core.versions.keyspaces().remove(0);
+    let work = open(&Given::alone(volume), env, options, &KeyspaceChoices::new(), false).unwrap().core.work.clone();
+    let keyspace = work.versions.keyspaces().remove(0);
     let added: Vec<_> =
         tables.iter().map(|(level, number, keys)| Added { level: *level, meta: meta(*number, *keys) }).collect();
-    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &core.versions.source).unwrap());
+    let version = Arc::new(keyspace.view.load().version.apply(&[], &added, &work.versions.source).unwrap());
     keyspace.view.rcu(|view| {
         let mut view = (**view).clone();
         view.version = Arc::clone(&version);
         view
     });
-    (core, keyspace)
+    (work, keyspace)
 }
 
 /// Runs `test` in the simulator with such a store.
-fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Core>, &Arc<KeyspaceCore>) + Send) {
+fn with_tables(tables: &[Sketch], test: impl FnOnce(&Arc<Work>, &Arc<KeyspaceCore>) + Send) {
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let env = executor.env();
-        let (core, keyspace) = store_with(tables, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), env);
-        test(&core, &keyspace);
+        let (work, keyspace) = store_with(tables, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), env);
+        test(&work, &keyspace);
     });
 }
 
@@ -82,27 +82,27 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
 }
 
 /// Lets a job of these tables rest.
-fn postpone(core: &Core, keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) {
-    let _scheduling = lock(&core.scheduling);
+fn postpone(work: &Work, keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) {
+    let _scheduling = lock(&work.scheduling);
     let cause = Error::Invalid(format!("tables {numbers:?} cannot be read"));
     let job = job(keyspace, output_level, numbers);
     job.claim(true);
-    core.postpone(keyspace, &job, &cause);
+    work.postpone(keyspace, &job, &cause);
 }
 
 /// The compaction threads used to sleep for no time at all, again and again, when a rest ended while a manual compaction
 /// held them back.
 #[test]
 fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
-    with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |core, keyspace| {
-        postpone(core, keyspace, 6, &[1]);
+    with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |work, keyspace| {
+        postpone(work, keyspace, 6, &[1]);
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
-        assert!(!core.compact_one().unwrap());
-        let rest = core.next_rest_ends_in().unwrap();
+        assert!(!work.compact_one().unwrap());
+        let rest = work.next_rest_ends_in().unwrap();
         assert!(rest > REST_MIN / 2 && rest <= REST_MIN, "{rest:?}");
-        core.env.clock.sleep(rest);
-        assert!(!core.compact_one().unwrap(), "a compaction began beside a manual one that waits");
-        assert_eq!(core.next_rest_ends_in(), None, "a thread would wake up for nothing");
+        work.env.clock.sleep(rest);
+        assert!(!work.compact_one().unwrap(), "a compaction began beside a manual one that waits");
+        assert_eq!(work.next_rest_ends_in(), None, "a thread would wake up for nothing");
         assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
     });
 }
@@ -114,7 +114,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
     let tables = [(0, 11, ["a", "z"]), (0, 10, ["a", "x"]), (6, 40, ["a", "n"])];
     let directory = tempfile::tempdir().unwrap();
     let volume = DirectoryVolume::create(directory.path()).unwrap();
-    let (core, keyspace) = store_with(&tables, Arc::new(volume), Env::system());
+    let (work, keyspace) = store_with(&tables, Arc::new(volume), Env::system());
     let job = job(&keyspace, 6, &[10, 11, 40]);
     let is_over = AtomicBool::new(false);
     let was_told_too_early = || {
@@ -122,10 +122,10 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         is_over.load(Ordering::SeqCst)
     };
     std::thread::scope(|scope| {
-        let scheduling = lock(&core.scheduling);
+        let scheduling = lock(&work.scheduling);
         job.claim(true);
         scope.spawn(|| {
-            core.wait_idle().unwrap();
+            work.wait_idle().unwrap();
             is_over.store(true, Ordering::SeqCst);
         });
         let between = was_told_too_early();
@@ -136,10 +136,10 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         let version = Arc::clone(&keyspace.view.load().version);
         let removed: Vec<_> =
             version.files().map(|(level, file)| Removed { level, number: file.meta.number }).collect();
-        let version = Arc::new(version.apply(&removed, &[], &core.versions.source).unwrap());
+        let version = Arc::new(version.apply(&removed, &[], &work.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
-        drop(Claimed { core: &core, keyspace: &keyspace, job: &job });
-        core.pipeline.progress.notify();
+        drop(Claimed { work: &work, keyspace: &keyspace, job: &job });
+        work.pipeline.progress.notify();
         assert!(!between && !beside, "{between} {beside}");
     });
     assert!(is_over.load(Ordering::SeqCst));
@@ -157,8 +157,8 @@ const TREE: [Sketch; 7] = [
 ];
 
 /// What a write is told that finds level 0 full: `None` if it is to wait.
-fn answer(core: &Core, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
-    match core.pipeline.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
+fn answer(work: &Work, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
+    match work.pipeline.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
         Ok(may_try) => {
             assert!(!may_try);
             None
@@ -171,10 +171,10 @@ fn answer(core: &Core, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
 /// One unreadable table anywhere in a keyspace used to refuse each write that found level 0 full for a moment.
 #[test]
 fn promise_7_a_failure_that_is_not_in_the_way_of_level_0_refuses_no_write() {
-    with_tables(&TREE, |core, keyspace| {
-        assert_eq!(answer(core, keyspace), None);
-        postpone(core, keyspace, 6, &[31, 41]);
-        assert_eq!(answer(core, keyspace), None, "level 0 can be compacted");
+    with_tables(&TREE, |work, keyspace| {
+        assert_eq!(answer(work, keyspace), None);
+        postpone(work, keyspace, 6, &[31, 41]);
+        assert_eq!(answer(work, keyspace), None, "level 0 can be compacted");
         assert!(keyspace.postponed_error().is_some());
     });
 }
@@ -184,34 +184,34 @@ fn promise_7_a_failure_in_the_way_of_level_0_is_told() {
     for (output_level, tables, told) in
         [(4, &[12, 11, 10, 30][..], "[12, 11, 10, 30]"), (6, &[30, 40], "[30, 40]"), (0, &[10], "[10]")]
     {
-        with_tables(&TREE, |core, keyspace| {
-            postpone(core, keyspace, 6, &[41]);
-            postpone(core, keyspace, output_level, tables);
-            let cause = answer(core, keyspace).expect("nobody can tell when there will be room");
+        with_tables(&TREE, |work, keyspace| {
+            postpone(work, keyspace, 6, &[41]);
+            postpone(work, keyspace, output_level, tables);
+            let cause = answer(work, keyspace).expect("nobody can tell when there will be room");
             assert!(cause.contains(told), "{cause}");
             // When the rest has ended it is tried again, and may succeed.
-            core.env.clock.sleep(REST_MIN);
-            core.end_rests(keyspace, false);
-            assert_eq!(answer(core, keyspace), None);
+            work.env.clock.sleep(REST_MIN);
+            work.end_rests(keyspace, false);
+            assert_eq!(answer(work, keyspace), None);
         });
     }
 }
 
 #[test]
 fn promise_7_a_write_waits_for_a_compaction_of_level_0_that_goes_on() {
-    with_tables(&TREE, |core, keyspace| {
-        postpone(core, keyspace, 0, &[10]);
-        assert!(answer(core, keyspace).is_some());
+    with_tables(&TREE, |work, keyspace| {
+        postpone(work, keyspace, 0, &[10]);
+        assert!(answer(work, keyspace).is_some());
         let running = job(keyspace, 0, &[12, 11]);
         running.claim(true);
         lock(&keyspace.running).push(running.span.clone());
-        assert_eq!(answer(core, keyspace), None, "a part of level 0 is being merged");
+        assert_eq!(answer(work, keyspace), None, "a part of level 0 is being merged");
     });
     // Enough new tables to be merged among themselves, beside one that rests.
     let more = [(0, 15, ["a", "z"]), (0, 14, ["a", "z"]), (0, 13, ["a", "z"])];
-    with_tables(&[&more[..], &TREE].concat(), |core, keyspace| {
-        postpone(core, keyspace, 0, &[10]);
-        assert_eq!(answer(core, keyspace), None, "a part of level 0 is about to be merged");
+    with_tables(&[&more[..], &TREE].concat(), |work, keyspace| {
+        postpone(work, keyspace, 0, &[10]);
+        assert_eq!(answer(work, keyspace), None, "a part of level 0 is about to be merged");
     });
 }
 
@@ -233,14 +233,14 @@ fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
         (1, 6, &[31, 41], false),
     ];
     for (pausing, output_level, tables, waits) in cases {
-        with_tables(&TREE, |core, keyspace| {
-            lock(&core.pipeline.troubles).compaction = full_disk(pausing);
+        with_tables(&TREE, |work, keyspace| {
+            lock(&work.pipeline.troubles).compaction = full_disk(pausing);
             if !tables.is_empty() {
                 let running = job(keyspace, output_level, tables);
                 running.claim(true);
                 lock(&keyspace.running).push(running.span.clone());
             }
-            let told = answer(core, keyspace);
+            let told = answer(work, keyspace);
             assert_eq!(told.is_none(), waits, "{pausing} pause, {tables:?} are compacted: {told:?}");
             assert!(told.is_none_or(|cause| cause.contains("a table")), "the cause is told");
         });

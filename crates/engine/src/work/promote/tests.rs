@@ -20,7 +20,7 @@ fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_faile
             let fast = Arc::new(disks[1].clone());
             let store = builder().open_volumes(Arc::new(disks[0].clone()), Some(fast)).unwrap();
             let core = store.core();
-            let placement = core.placement.as_ref().unwrap();
+            let placement = core.work.placement.as_ref().unwrap();
             let keyspace = core.versions.keyspaces().remove(0);
             let version = Arc::clone(&keyspace.view.load().version);
             let (level, file) = version.files().next().unwrap();
@@ -28,7 +28,7 @@ fn promise_7_a_table_that_cannot_be_copied_is_the_failure_of_the_disk_that_faile
             lock(&placement.promoting).wanted.push_back(wanted);
             let rule = Rule::new(Fault::Io).on(&[operation]).files(&[FileKind::Table]);
             disks[fails].set_faults(FaultPlan::none().with(rule));
-            assert!(core.promote_one().unwrap());
+            assert!(core.work.promote_one().unwrap());
             let expected = if fails == 1 { (1, 0) } else { (0, 1) };
             let failures = placement.write_failures.load(Ordering::Relaxed);
             assert_eq!((failures, store.statistics().job_failures), expected, "{operation:?}");
