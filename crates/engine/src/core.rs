@@ -4,7 +4,6 @@
 //! numbers and the queue of requests, see `commit.rs`), the registry's (`versions/store.rs`). None is held across anything that
 //! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
-use crate::api::transaction::Transactions;
 use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
@@ -17,6 +16,7 @@ use crate::pipeline::stall::Stall;
 use crate::pipeline::{Above, Pipeline};
 use crate::placement::run::Placement;
 use crate::read::future::Readers;
+use crate::rows::Transactions;
 use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};

@@ -29,6 +29,7 @@ mod opening;
 mod pipeline;
 mod placement;
 mod read;
+mod rows;
 mod versions;
 mod work;
 
@@ -38,7 +39,7 @@ pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
 pub use api::store::{Store, StoreBuilder, StoreProperties};
 pub use api::transaction::{
-    CommitFuture, ForUpdateFuture, Isolation, LockFuture, LockMode, Transaction, TransactionCursor, TransactionIter,
+    CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
     TransactionKind, TransactionOptions,
 };
 pub use base::batch::WriteBatch;
@@ -67,6 +68,7 @@ pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
+pub use rows::locks::LockMode;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
 pub use situ_table::{Compression, SequenceNumber};
 pub use versions::snapshot::Snapshot;

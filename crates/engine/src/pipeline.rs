@@ -5,6 +5,7 @@
 
 pub(crate) mod admission;
 pub(crate) mod commit;
+pub(crate) mod conditions;
 pub(crate) mod future;
 pub(crate) mod group_commit;
 pub(crate) mod log_area;

@@ -27,93 +27,61 @@
 //! `delete_range` inside a transaction: the check above can tell that a known row was touched by others, not that others have
 //! added one to a range; so there is none, rather than one that is only nearly right.
 
-mod alarm;
 mod check;
 mod cursor;
-mod deadlock;
 mod future;
 mod held;
 mod iter;
-mod locks;
 mod options;
 mod retry;
 mod tracked;
 mod writes;
 
-pub(crate) use self::check::{CheckFailed, Checks, Commitment, Unchecked};
+pub(crate) use self::check::Commitment;
 pub use self::cursor::TransactionCursor;
 use self::future::CommitState;
 pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
 pub use self::iter::TransactionIter;
-pub use self::options::{Isolation, LockMode, TransactionKind, TransactionOptions};
+pub use self::options::{Isolation, TransactionKind, TransactionOptions};
+use crate::pipeline::conditions::Condition;
+use crate::rows::Transactions;
+use crate::rows::locks::LockMode;
 
-use self::alarm::Alarm;
 use self::held::{HeldLocks, Pending, Wanted, keyspace_name};
-use self::locks::{LockTable, Row};
 use self::tracked::Tracked;
 use self::writes::OwnWrites;
 use crate::api::keyspace::Keyspace;
 use crate::base::batch::{WriteBatch, check_key, check_value};
 use crate::base::options::Durability;
-use crate::base::store_id::StoreId;
 use crate::base::value::Value;
 use crate::core::Core;
 use crate::pipeline::commit::Write;
 use crate::pipeline::future::WriteFuture;
 use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
+use crate::rows::locks::Row;
 use crate::versions::snapshot::Snapshot;
 use crate::{Error, Result};
-use situ_device::{Env, Event};
+use situ_device::Event;
 use situ_table::SequenceNumber;
 use std::collections::BTreeMap;
 use std::fmt;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
-
-/// What all transactions of a store share.
-pub(crate) struct Transactions {
-    pub(crate) locks: Arc<LockTable>,
-    alarm: Arc<Alarm>,
-    next_number: AtomicU64,
-    live: AtomicUsize,
-}
-
-impl Transactions {
-    pub(crate) fn new(store: StoreId, env: &Env, locks_max: u64) -> Transactions {
-        Transactions {
-            locks: Arc::new(LockTable::new(locks_max)),
-            alarm: Arc::new(Alarm::new(store, env)),
-            next_number: AtomicU64::new(1),
-            live: AtomicUsize::new(0),
-        }
-    }
-
-    /// Transactions that have not ended.
-    pub(crate) fn live(&self) -> usize {
-        self.live.load(Ordering::Relaxed)
-    }
-
-    /// Whoever waits for a lock is told that the store closes.
-    pub(crate) fn close(&self) {
-        self.locks.close();
-        self.alarm.close();
-    }
-}
 
 /// Counts a transaction while it lives.
 struct Live(Arc<Transactions>);
 
 impl Live {
     fn new(transactions: &Arc<Transactions>) -> Live {
-        transactions.live.fetch_add(1, Ordering::Relaxed);
+        transactions.live_count.fetch_add(1, Ordering::Relaxed);
         Live(Arc::clone(transactions))
     }
 }
 
 impl Drop for Live {
     fn drop(&mut self) {
-        self.0.live.fetch_sub(1, Ordering::Relaxed);
+        self.0.live_count.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -614,8 +582,8 @@ impl Transaction {
     pub fn commit(self) -> Result<SequenceNumber> {
         let core = Arc::clone(&self.core);
         let (write, durability) = self.into_write()?;
-        if let Some(commitment) = &write.commitment {
-            commitment.check_published(true)?;
+        if let Some(condition) = &write.condition {
+            condition.check_published(true)?;
         }
         if write.batch.is_empty() {
             return Ok(nothing_to_write(&core, &write));
@@ -631,8 +599,8 @@ impl Transaction {
     pub fn commit_async(self) -> Result<CommitFuture> {
         let core = Arc::clone(&self.core);
         let (write, durability) = self.into_write()?;
-        let is_checked = match &write.commitment {
-            Some(commitment) => commitment.check_published(false)?,
+        let is_checked = match &write.condition {
+            Some(condition) => condition.check_published(false)?,
             None => true,
         };
         if is_checked && write.batch.is_empty() {
@@ -644,8 +612,8 @@ impl Transaction {
         // Tables have to be read first, on a thread of the store.
         let there = Arc::clone(&core);
         let admission = core.readers.submit(&core.env, move || {
-            if let Some(commitment) = &write.commitment {
-                commitment.check_published(true)?;
+            if let Some(condition) = &write.condition {
+                condition.check_published(true)?;
             }
             if write.batch.is_empty() {
                 return Ok(CommitState::Done(nothing_to_write(&there, &write)));
@@ -664,18 +632,18 @@ impl Transaction {
         snapshots.extend(self.moment.into_inner());
         let mut batch = WriteBatch::new();
         self.writes.encode(&self.keyspaces, &mut batch)?;
-        let commitment = (!rows.is_empty()).then(|| {
+        let condition = (!rows.is_empty()).then(|| {
             let keyspaces = self.keyspaces.into_values().collect();
-            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots)
+            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots) as Arc<dyn Condition>
         });
-        Ok((Write { batch, commitment }, durability))
+        Ok((Write { batch, condition }, durability))
     }
 }
 
 /// The outcome of a commit of reads only, after its check.
 fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
     core.health.stats.counters.transactions_committed.add(1);
-    let checked_to = write.commitment.as_ref().map(|commitment| commitment.checked_to());
+    let checked_to = write.condition.as_ref().map(|condition| condition.checked_to());
     checked_to.unwrap_or_else(|| core.versions.snapshots.visible())
 }
 

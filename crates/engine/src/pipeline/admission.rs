@@ -561,8 +561,8 @@ impl Pipeline {
     /// it likes.
     fn wake_decided(&self, left: Waiting) {
         // What a transaction holds is given back first: whoever is woken may begin another one.
-        if let Some(commitment) = &left.write.commitment {
-            commitment.release();
+        if let Some(condition) = &left.write.condition {
+            condition.release();
         }
         self.health.wake(left.verdict.take_waker());
     }

@@ -30,12 +30,12 @@
 mod seal;
 
 pub(crate) use self::seal::Level0;
-use crate::api::transaction::{CheckFailed, Checks, Commitment, Unchecked};
 use crate::base::batch::{Operation, Touched, WriteBatch};
 use crate::base::options::Durability;
 use crate::base::stats::sampled;
 use crate::base::sync::lock;
 use crate::pipeline::Pipeline;
+use crate::pipeline::conditions::{Checks, Condition, Unchecked};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
@@ -75,26 +75,26 @@ pub(crate) enum Caller {
 pub(crate) struct Write {
     pub(crate) batch: WriteBatch,
     /// A transaction's batch has conditions.
-    pub(crate) commitment: Option<Arc<Commitment>>,
+    pub(crate) condition: Option<Arc<dyn Condition>>,
 }
 
 impl Write {
     /// The memory it takes while it waits, about.
     pub(crate) fn bytes(&self) -> u64 {
-        self.batch.held_bytes() as u64 + self.commitment.as_ref().map_or(0, |commitment| commitment.bytes())
+        self.batch.held_bytes() as u64 + self.condition.as_ref().map_or(0, |condition| condition.bytes())
     }
 }
 
 impl From<WriteBatch> for Write {
     fn from(batch: WriteBatch) -> Write {
-        Write { batch, commitment: None }
+        Write { batch, condition: None }
     }
 }
 
 /// A write on its way through the stages.
 pub(crate) struct Request {
     batch: WriteBatch,
-    commitment: Option<Arc<Commitment>>,
+    condition: Option<Arc<dyn Condition>>,
     first: u64,
     targets: Touched<Arc<MemtableSlot>>,
     lsn: Lsn,
@@ -140,8 +140,8 @@ impl Request {
 
     /// Gives back what a transaction holds until its commit has an outcome; with no lock held.
     pub(crate) fn release(&self) {
-        if let Some(commitment) = &self.commitment {
-            commitment.release();
+        if let Some(condition) = &self.condition {
+            condition.release();
         }
     }
 
@@ -193,7 +193,7 @@ pub(crate) enum Obstacle {
     /// The log's page buffer is full.
     LogBufferFull,
     /// Other writes have come in between that a transaction has to look at first.
-    Unchecked(Box<Unchecked>),
+    Unchecked(Box<dyn Unchecked>),
     /// It never will.
     Refused(Box<Error>),
 }
@@ -201,15 +201,6 @@ pub(crate) enum Obstacle {
 impl Obstacle {
     pub(crate) fn refused(error: Error) -> Obstacle {
         Obstacle::Refused(Box::new(error))
-    }
-}
-
-impl From<CheckFailed> for Obstacle {
-    fn from(failed: CheckFailed) -> Obstacle {
-        match failed {
-            CheckFailed::Conflict(error) => Obstacle::refused(error),
-            CheckFailed::Unchecked(unchecked) => Obstacle::Unchecked(unchecked),
-        }
     }
 }
 
@@ -398,19 +389,19 @@ impl Pipeline {
         caller: Caller,
         durability: Durability,
     ) -> Result<Arc<Request>, (Write, Obstacle)> {
-        let checked = write.commitment.as_ref().map_or(Ok(()), |commitment| commitment.check_rest(commit));
-        let placed = checked.map_err(Obstacle::from).and_then(|()| self.place(commit, &write.batch));
+        let checked = write.condition.as_ref().map_or(Ok(()), |condition| Arc::clone(condition).check_rest(commit));
+        let placed = checked.and_then(|()| self.place(commit, &write.batch));
         match placed {
             Ok((targets, lsn)) => {
-                let Write { batch, commitment } = write;
-                if let Some(commitment) = &commitment {
-                    commitment.begun(commit);
+                let Write { batch, condition } = write;
+                if let Some(condition) = &condition {
+                    condition.begun(commit);
                 }
                 let first = commit.next_sequence;
                 commit.next_sequence += batch.len() as u64;
                 let request = Arc::new(Request {
                     batch,
-                    commitment,
+                    condition,
                     first,
                     targets,
                     lsn,
@@ -535,7 +526,7 @@ impl Pipeline {
                 counters.writes.add(1);
                 counters.operations_written.add(request.batch.len() as u64);
                 counters.bytes_written.add(request.batch.bytes() as u64);
-                counters.transactions_committed.add(u64::from(request.commitment.is_some()));
+                counters.transactions_committed.add(u64::from(request.condition.is_some()));
             }
             if request.caller != Caller::Thread {
                 done.to_wake.push(request);

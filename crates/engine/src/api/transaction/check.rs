@@ -19,7 +19,7 @@
 //! what shows a change: a newer version is merged away only by a still newer one, and a tombstone only if the row did not
 //! exist at `since` either. (That row is as it was, and counts as unchanged.)
 //!
-//! **Bounded.** Requests that were published during checks are kept up to [`LATELY_BYTES_MAX`]; a check that finds
+//! **Bounded.** Requests that were published during checks are kept up to a megabyte; a check that finds
 //! older ones forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile;
 //! so a commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
 //! (`admission.rs`).
@@ -28,7 +28,8 @@ use super::held::{HeldLocks, keyspace_name};
 use crate::api::keyspace::Keyspace;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::pipeline::commit::{Commit, Request};
+use crate::pipeline::commit::{Commit, Obstacle, Request};
+use crate::pipeline::conditions::{Condition, Unchecked};
 use crate::versions::snapshot::Snapshot;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
@@ -43,9 +44,6 @@ use std::sync::{Arc, Mutex};
 /// Operations of others that are searched under the commit lock: some ten microseconds.
 const UNDER_LOCK_MAX: usize = 256;
 
-/// Requests published during checks take at most this much memory beyond their time.
-const LATELY_BYTES_MAX: usize = 1 << 20;
-
 /// A row to be checked.
 #[derive(Debug, Clone)]
 pub(super) struct CheckedRow {
@@ -54,63 +52,8 @@ pub(super) struct CheckedRow {
     pub(super) since: u64,
 }
 
-/// What checks that are going on need of the commit queue; under the commit lock.
-#[derive(Default)]
-pub(crate) struct Checks {
-    /// How many are going on.
-    running: usize,
-    /// Requests published since the first of them began, oldest first, but for those forgotten.
-    lately: VecDeque<Arc<Request>>,
-    lately_bytes: usize,
-    /// Published requests up to this sequence number are not in `lately`.
-    forgotten_to: u64,
-}
-
-impl Checks {
-    /// A request leaves the queue. Those that are kept no longer go to `dropped`, to be freed without the lock.
-    #[inline]
-    pub(crate) fn published(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
-        if self.running > 0 {
-            self.keep(request, dropped);
-        }
-    }
-
-    fn keep(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
-        self.lately_bytes += request.bytes();
-        self.lately.push_back(Arc::clone(request));
-        while self.lately_bytes > LATELY_BYTES_MAX
-            && let Some(oldest) = self.lately.pop_front()
-        {
-            self.lately_bytes -= oldest.bytes();
-            self.forgotten_to = oldest.last();
-            dropped.push(oldest);
-        }
-    }
-
-    /// What is kept, newest first.
-    pub(crate) fn lately(&self) -> impl Iterator<Item = &Arc<Request>> {
-        self.lately.iter().rev()
-    }
-
-    fn begin(&mut self, visible: u64) {
-        if self.running == 0 {
-            self.forgotten_to = visible;
-        }
-        self.running += 1;
-    }
-
-    fn end(&mut self) -> VecDeque<Arc<Request>> {
-        self.running -= 1;
-        if self.running > 0 {
-            return VecDeque::new();
-        }
-        self.lately_bytes = 0;
-        std::mem::take(&mut self.lately)
-    }
-}
-
 /// What remains to be looked at before a commit may begin.
-pub(crate) struct Unchecked {
+pub(crate) struct UncheckedRows {
     commitment: Arc<Commitment>,
     /// Requests behind those checked; none if memtables are to be looked at again.
     requests: Option<Vec<Arc<Request>>>,
@@ -164,8 +107,32 @@ impl Commitment {
         Error::Conflict { keyspace: keyspace_name(&self.core, row.keyspace), key: (*row.key).into() }
     }
 
-    /// Step 1: everything that is visible now. False if tables would have to be read, and are not to be.
-    pub(super) fn check_published(&self, read_tables: bool) -> Result<bool> {
+    fn rows_of(&self, keyspace: u32) -> &[CheckedRow] {
+        let from = self.rows.partition_point(|row| row.keyspace < keyspace);
+        let count = self.rows[from..].partition_point(|row| row.keyspace == keyspace);
+        &self.rows[from..from + count]
+    }
+
+    fn row_changed_by(&self, request: &Request) -> Option<&CheckedRow> {
+        request.operations().find_map(|operation| {
+            let before = |row: &CheckedRow| (row.keyspace, &row.key[..]) < (operation.keyspace, operation.key);
+            let first = self.rows.get(self.rows.partition_point(before))?;
+            let is_changed = match operation.kind {
+                KeyKind::RangeDelete => &first.key[..] < operation.value,
+                _ => &first.key[..] == operation.key,
+            };
+            (first.keyspace == operation.keyspace && is_changed).then_some(first)
+        })
+    }
+}
+
+impl Condition for Commitment {
+    fn bytes(&self) -> u64 {
+        self.rows.iter().map(|row| (size_of::<CheckedRow>() + row.key.len()) as u64).sum()
+    }
+
+    /// Step 1.
+    fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
             let _commit = lock(&self.core.pipeline.commit);
@@ -193,28 +160,16 @@ impl Commitment {
         Ok(true)
     }
 
-    /// The number up to which nothing has changed a row.
-    pub(super) fn checked_to(&self) -> u64 {
+    fn checked_to(&self) -> u64 {
         self.checked_to.load(Ordering::Relaxed)
     }
 
-    /// The memory it takes, about.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.rows.iter().map(|row| (size_of::<CheckedRow>() + row.key.len()) as u64).sum()
-    }
-
-    fn rows_of(&self, keyspace: u32) -> &[CheckedRow] {
-        let from = self.rows.partition_point(|row| row.keyspace < keyspace);
-        let count = self.rows[from..].partition_point(|row| row.keyspace == keyspace);
-        &self.rows[from..from + count]
-    }
-
-    /// Step 3, under the commit lock: whether the commit may begin now. If it may, it has to.
-    pub(crate) fn check_rest(self: &Arc<Self>, commit: &mut Commit) -> Result<(), CheckFailed> {
+    /// Step 3.
+    fn check_rest(self: Arc<Self>, commit: &mut Commit) -> Result<(), Obstacle> {
         let checked_to = self.checked_to.load(Ordering::Relaxed);
         let to = commit.last_sequence();
         let unchecked =
-            |requests| CheckFailed::Unchecked(Box::new(Unchecked { commitment: Arc::clone(self), requests, to }));
+            |requests| Obstacle::Unchecked(Box::new(UncheckedRows { commitment: Arc::clone(&self), requests, to }));
         if checked_to < commit.checks.forgotten_to {
             return Err(unchecked(None));
         }
@@ -224,14 +179,13 @@ impl Commitment {
             return Err(unchecked(Some(newer().cloned().collect())));
         }
         if let Some(row) = newer().find_map(|request| self.row_changed_by(request)) {
-            return Err(CheckFailed::Conflict(self.conflict(row)));
+            return Err(Obstacle::refused(self.conflict(row)));
         }
         self.checked_to.store(to, Ordering::Relaxed);
         Ok(())
     }
 
-    /// The batch has its sequence numbers; under the commit lock.
-    pub(crate) fn begun(&self, commit: &mut Commit) {
+    fn begun(&self, commit: &mut Commit) {
         if self.is_registered.swap(false, Ordering::Relaxed) {
             let lately = commit.checks.end();
             if let Some(held) = &mut *lock(&self.held) {
@@ -240,20 +194,8 @@ impl Commitment {
         }
     }
 
-    fn row_changed_by(&self, request: &Request) -> Option<&CheckedRow> {
-        request.operations().find_map(|operation| {
-            let before = |row: &CheckedRow| (row.keyspace, &row.key[..]) < (operation.keyspace, operation.key);
-            let first = self.rows.get(self.rows.partition_point(before))?;
-            let is_changed = match operation.kind {
-                KeyKind::RangeDelete => &first.key[..] < operation.value,
-                _ => &first.key[..] == operation.key,
-            };
-            (first.keyspace == operation.keyspace && is_changed).then_some(first)
-        })
-    }
-
-    /// The locks and snapshots go. To be called without a lock.
-    pub(crate) fn release(&self) {
+    /// The locks and snapshots go.
+    fn release(&self) {
         let held = lock(&self.held).take();
         drop(held);
     }
@@ -268,20 +210,13 @@ impl Drop for Commitment {
     }
 }
 
-/// Why a commit cannot begin now.
-pub(crate) enum CheckFailed {
-    Conflict(Error),
-    Unchecked(Box<Unchecked>),
-}
-
-impl Unchecked {
-    /// Whether a look may have to wait for a disk.
-    pub(crate) fn may_read(&self) -> bool {
+impl Unchecked for UncheckedRows {
+    fn may_read(&self) -> bool {
         self.requests.is_none()
     }
 
-    /// Step 2: looks at what has come in between, with no lock held.
-    pub(crate) fn look(self) -> Result<()> {
+    /// Step 2: looks at what has come in between.
+    fn look(self: Box<Self>) -> Result<()> {
         let commitment = &self.commitment;
         let Some(requests) = &self.requests else { return commitment.check_published(true).map(drop) };
         if let Some(row) = requests.iter().find_map(|request| commitment.row_changed_by(request)) {

@@ -1,13 +1,13 @@
 //! The locks of one transaction, and its waits for more.
 
-use super::Transactions;
-use super::alarm::Due;
-use super::deadlock::Edge;
-use super::locks::{Acquired, LockOutcome, Owner, Row, Waiter};
-use super::options::LockMode;
 use crate::base::lock_wait::LockWait;
 use crate::base::sync::lock;
 use crate::core::Core;
+use crate::rows::Transactions;
+use crate::rows::alarm::Due;
+use crate::rows::deadlock::Edge;
+use crate::rows::locks::LockMode;
+use crate::rows::locks::{Acquired, LockOutcome, Owner, Row, Waiter};
 use crate::{Error, Result};
 use situ_device::Event;
 use std::sync::Arc;

@@ -27,15 +27,6 @@ pub enum Isolation {
     Snapshot,
 }
 
-/// How a key is locked.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum LockMode {
-    /// Others may lock it shared, too; nobody may write it.
-    Shared,
-    /// Nobody else may lock it.
-    Exclusive,
-}
-
 /// How a transaction is to behave. The default is pessimistic, with snapshot isolation.
 ///
 /// ```

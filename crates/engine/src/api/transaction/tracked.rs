@@ -7,11 +7,11 @@
 //! snapshot is enough.
 
 use super::check::{CheckedRow, changed};
-use super::locks::Row;
-use super::options::LockMode;
 use crate::Result;
 use crate::api::keyspace::Keyspace;
 use crate::core::Core;
+use crate::rows::locks::LockMode;
+use crate::rows::locks::Row;
 use crate::versions::snapshot::Snapshot;
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! The steps of the check, one by one: what is found among published writes, among those on their way, and when too much has
 //! come in between to be searched under the commit lock.
 
-use super::super::check::{CheckFailed, CheckedRow, Commitment};
+use super::super::check::{CheckedRow, Commitment};
 use super::super::held::HeldLocks;
 use crate::api::store::{Store, StoreBuilder};
 use crate::api::transaction::{LockMode, TransactionOptions};
@@ -9,6 +9,8 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, Options};
 use crate::base::sync::lock;
 use crate::core::Core;
+use crate::pipeline::commit::Obstacle;
+use crate::pipeline::conditions::Condition;
 use crate::{Error, Result, WriteFuture};
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
@@ -45,17 +47,18 @@ fn end_check(core: &Arc<Core>, commitment: &Arc<Commitment>) -> Result<(u32, u32
     loop {
         let failed = {
             let mut commit = lock(&core.pipeline.commit);
-            match commitment.check_rest(&mut commit) {
+            match Arc::clone(commitment).check_rest(&mut commit) {
                 Ok(()) => return Ok((looks, lookups)),
                 Err(failed) => failed,
             }
         };
         match failed {
-            CheckFailed::Conflict(error) => return Err(error),
-            CheckFailed::Unchecked(unchecked) => {
+            Obstacle::Refused(error) => return Err(*error),
+            Obstacle::Unchecked(unchecked) => {
                 *(if unchecked.may_read() { &mut lookups } else { &mut looks }) += 1;
                 unchecked.look()?;
             }
+            _ => panic!("a condition is refused, or not looked at yet"),
         }
     }
 }

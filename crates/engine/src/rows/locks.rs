@@ -18,9 +18,8 @@
 //! **Threads.** The wait-for graph's lock is taken before that of a shard, and one shard at a time. Nobody is notified
 //! under either of them.
 
-use super::deadlock::Edge;
-use super::options::LockMode;
 use crate::base::sync::{lock, wake};
+use crate::rows::deadlock::Edge;
 use crate::{Error, Result};
 use situ_device::Event;
 use situ_table::hash_key;
@@ -29,6 +28,15 @@ use std::collections::{HashMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::Waker;
+
+/// How a key is locked.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum LockMode {
+    /// Others may lock it shared, too; nobody may write it.
+    Shared,
+    /// Nobody else may lock it.
+    Exclusive,
+}
 
 /// A transaction, as the locks know it.
 pub(crate) type Owner = u64;
@@ -57,9 +65,9 @@ pub(crate) enum LockOutcome {
 
 /// Somebody who waits for a row.
 pub(crate) struct Waiter {
-    pub(super) owner: Owner,
-    pub(super) mode: LockMode,
-    pub(super) row: Row,
+    pub(crate) owner: Owner,
+    pub(crate) mode: LockMode,
+    pub(crate) row: Row,
     /// It holds the row already, shared.
     upgrade: bool,
     state: Mutex<WaiterState>,
@@ -76,12 +84,12 @@ struct WaiterState {
 }
 
 impl Waiter {
-    pub(super) fn verdict(&self) -> Option<LockOutcome> {
+    pub(crate) fn verdict(&self) -> Option<LockOutcome> {
         lock(&self.state).verdict.clone()
     }
 
     /// Leaves word whom to wake, and tells the verdict if there is one already.
-    pub(super) fn verdict_or_wake(&self, waker: &Waker) -> Option<LockOutcome> {
+    pub(crate) fn verdict_or_wake(&self, waker: &Waker) -> Option<LockOutcome> {
         let mut state = lock(&self.state);
         if state.verdict.is_none() {
             state.waker = Some(waker.clone());
@@ -90,7 +98,7 @@ impl Waiter {
     }
 
     /// Who was in the way when the wait was given up.
-    pub(super) fn waited_for(&self) -> Owner {
+    pub(crate) fn waited_for(&self) -> Owner {
         lock(&self.state).waited_for
     }
 
@@ -214,7 +222,7 @@ pub(crate) enum Acquired {
 pub(crate) struct LockTable {
     shards: [Mutex<Shard>; SHARDS],
     /// Who waits; see `deadlock.rs`.
-    pub(super) waiting: Mutex<HashMap<Owner, Arc<Waiter>>>,
+    pub(crate) waiting: Mutex<HashMap<Owner, Arc<Waiter>>>,
     /// Held and waited for.
     count: AtomicU64,
     count_max: u64,
@@ -407,7 +415,7 @@ impl LockTable {
     }
 
     /// Whom a waiter waits for; see [`LockedRow::in_the_way_of`].
-    pub(super) fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
+    pub(crate) fn in_the_way_of(&self, waiter: &Waiter) -> Vec<Owner> {
         self.shard(&waiter.row).get(&waiter.row).map_or_else(Vec::new, |locked| locked.in_the_way_of(waiter))
     }
 

@@ -5,10 +5,10 @@
 //! **Failure.** If the system gives no thread, nobody would end any wait: who asked for it is told why, and waits that others
 //! set meanwhile, believing in it, fail at once with the same error. The next one tries again.
 
-use super::locks::{LockTable, Waiter};
 use crate::base::store_id::StoreId;
 use crate::base::store_id::belong_to;
 use crate::base::sync::lock;
+use crate::rows::locks::{LockTable, Waiter};
 use crate::{Error, Result};
 use situ_device::{Env, Event, JobHandle};
 use std::collections::BTreeMap;
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// When a wait ends, and which of several that end then.
-pub(super) type Due = (Duration, u64);
+pub(crate) type Due = (Duration, u64);
 
 /// See the [module](self).
 pub(crate) struct Alarm {
@@ -40,7 +40,7 @@ impl Alarm {
     }
 
     /// Ends `waiter`'s wait at `at`, unless it has ended by then.
-    pub(super) fn set(
+    pub(crate) fn set(
         self: &Arc<Alarm>,
         env: &Env,
         locks: &Arc<LockTable>,
@@ -83,7 +83,7 @@ impl Alarm {
     }
 
     /// The wait has ended.
-    pub(super) fn forget(&self, due: Due) {
+    pub(crate) fn forget(&self, due: Due) {
         lock(&self.state).waits.remove(&due);
     }
 
@@ -127,11 +127,12 @@ impl Alarm {
 
 #[cfg(test)]
 mod tests {
-    use super::super::locks::{Acquired, LockOutcome, Row};
-    use super::super::options::{LockMode, TransactionOptions};
     use super::*;
     use crate::api::store::StoreBuilder;
+    use crate::api::transaction::TransactionOptions;
     use crate::base::options::Options;
+    use crate::rows::locks::LockMode;
+    use crate::rows::locks::{Acquired, LockOutcome, Row};
     use situ_device::{Executor, ThreadExecutor};
     use situ_sim::{FaultPlan, SimVolume};
     use std::io;

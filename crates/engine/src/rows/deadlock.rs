@@ -11,7 +11,7 @@
 //! **Not exact in one direction.** Rows are looked at one after the other. A wait that times out during the search may be
 //! part of the circle that is found; it was one a moment before.
 
-use super::locks::{LockTable, Owner, Row, Waiter};
+use crate::rows::locks::{LockTable, Owner, Row, Waiter};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::Arc;
@@ -26,7 +26,7 @@ pub(crate) struct Edge {
 
 impl LockTable {
     /// The circle that `start` is part of, if there is one, beginning with it.
-    pub(super) fn find_circle(&self, waiting: &HashMap<Owner, Arc<Waiter>>, start: &Arc<Waiter>) -> Option<Vec<Edge>> {
+    pub(crate) fn find_circle(&self, waiting: &HashMap<Owner, Arc<Waiter>>, start: &Arc<Waiter>) -> Option<Vec<Edge>> {
         // How each transaction was reached.
         let mut reached: HashMap<Owner, Edge> = HashMap::new();
         let mut next = vec![Arc::clone(start)];
