@@ -420,7 +420,7 @@ impl Ground<'_> {
     fn read_only(self) -> Result<Arc<Core>> {
         let core = Core::new(self.parts(self.registry()));
         let replayed = self.replay(&core, Keep::All)?;
-        core.versions.snapshots.advance(replayed.last_sequence);
+        core.versions.snapshots.begin_at(replayed.last_sequence);
         Ok(core)
     }
 

@@ -494,7 +494,7 @@ impl Pipeline {
             let (write, durability) = (take(&mut first.write), first.durability);
             let (begun, news) = {
                 let mut commit = lock(&self.commit);
-                let begun = self.begin(&mut commit, write, Caller::Future, durability);
+                let begun = self.prologue(&mut commit, write, Caller::Future, durability);
                 (begun, commit.take_work())
             };
             let attempt = match begun {

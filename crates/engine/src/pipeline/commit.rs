@@ -280,7 +280,9 @@ impl Pipeline {
         let started = sampled().then(|| self.env.clock.now());
         let _inside = (durability == Durability::Synced).then(|| self.group_commit.enter());
         let request = self.admit(write, durability)?;
-        self.log_and_apply(&request);
+        let logged = self.log_stage(&request);
+        self.epilogue(&request, logged);
+        self.publish();
         let result = self.wait_for(&request);
         request.release();
         if let Some(started) = started {
@@ -316,9 +318,9 @@ impl Pipeline {
         self.publish();
     }
 
-    /// Log and epilogue for one request, on this thread.
-    fn log_and_apply(&self, request: &Arc<Request>) {
-        let Some(log) = &self.log else { return };
+    /// The log stage of one request, on this thread.
+    fn log_stage(&self, request: &Arc<Request>) -> situ_storage::Result<()> {
+        let Some(log) = &self.log else { return Ok(()) };
         let is_synced = request.durability == Durability::Synced;
         let is_done = is_synced && self.group_commit.yield_once(&self.env) && request.is_logged(log);
         // What another thread has done meanwhile says nothing of the disk.
@@ -328,8 +330,7 @@ impl Pipeline {
             let now = self.env.clock.now();
             self.above().iter().for_each(|above| above.log_was_synced(now.saturating_sub(started), now));
         }
-        self.epilogue(request, logged);
-        self.publish();
+        logged
     }
 
     /// The epilogue of a request with which the log has done, one way or the other, unless another thread is at it.
@@ -366,7 +367,7 @@ impl Pipeline {
     ) -> Result<Arc<Request>, (Write, Obstacle)> {
         let (begun, news) = {
             let mut commit = lock(&self.commit);
-            let begun = self.begin(&mut commit, write, caller, durability);
+            let begun = self.prologue(&mut commit, write, caller, durability);
             (begun, commit.take_work())
         };
         self.tell_background(news);
@@ -382,7 +383,7 @@ impl Pipeline {
     }
 
     /// Sequence numbers, log buffer and queue for one request, or why not now.
-    pub(crate) fn begin(
+    pub(crate) fn prologue(
         &self,
         commit: &mut Commit,
         write: Write,
@@ -519,7 +520,7 @@ impl Pipeline {
                 let _ = request.error.set(error.clone());
                 request.stage.store(FAILED, Ordering::Release);
             } else {
-                self.versions.snapshots.advance(request.last());
+                self.versions.snapshots.advance(request.first, request.last());
                 request.stage.store(PUBLISHED, Ordering::Release);
                 commit.checks.published(&request, &mut done.dropped);
                 let counters = &self.health.stats.counters;

@@ -55,7 +55,8 @@ impl VersionEditor<'_> {
         }
         for (id, number) in &edit.log_numbers {
             if let Some(keyspace) = lock(&versions.registry).by_id.get(id) {
-                keyspace.log_number.store(*number, Ordering::Relaxed);
+                let before = keyspace.log_number.swap(*number, Ordering::Relaxed);
+                assert!(*number >= before, "keyspace {id} needs log file {number} again, after {before}");
             }
         }
         install();

@@ -28,11 +28,17 @@ impl Snapshots {
         self.visible.load(Ordering::Acquire)
     }
 
-    /// Lets readers see all writes up to `last`. One thread at a time calls this.
+    /// Lets readers see the writes `first` to `last`, which follow those that they see. One thread at a time calls this.
     #[inline]
-    pub(crate) fn advance(&self, last: u64) {
-        assert!(last >= self.visible.load(Ordering::Relaxed), "the visible sequence number goes back to {last}");
+    pub(crate) fn advance(&self, first: u64, last: u64) {
+        let visible = self.visible.load(Ordering::Relaxed);
+        assert!(first == visible + 1 && last >= first, "writes {first} to {last} are published behind {visible}");
         self.visible.store(last, Ordering::Release);
+    }
+
+    /// Where the sequence numbers of a store begin that was opened; nobody reads it yet.
+    pub(crate) fn begin_at(&self, visible: u64) {
+        self.visible.store(visible, Ordering::Release);
     }
 
     /// The sequence numbers of live snapshots, ascending.

@@ -44,6 +44,8 @@ impl MemtableSlot {
     /// Puts one change into the memtable, whose room was announced.
     pub(crate) fn insert(&self, operation: &Operation<'_>, sequence: u64) {
         let Operation { kind, key, value, .. } = *operation;
+        let last = self.last_sequence();
+        assert!(sequence <= last, "write {sequence} goes into a memtable that was sealed at {last}");
         match kind {
             KeyKind::RangeDelete => self.memtable.insert_range_tombstone(key, value, sequence),
             kind => self.memtable.insert(key, Trailer::new(sequence, kind), value),
@@ -64,8 +66,11 @@ impl MemtableSlot {
         Some(self.first_log.load(Ordering::Relaxed)).filter(|log| *log != NO_LOG)
     }
 
+    /// Nothing above `last_sequence` goes into the memtable from now on.
     pub(crate) fn seal(&self, last_sequence: u64) {
-        self.last_sequence.store(last_sequence, Ordering::Release);
+        let before = self.last_sequence.swap(last_sequence, Ordering::AcqRel);
+        // The exchange of a view may be tried several times.
+        assert!(before == u64::MAX || before == last_sequence, "a memtable was sealed at {before} and {last_sequence}");
     }
 
     pub(crate) fn last_sequence(&self) -> u64 {
