@@ -123,10 +123,11 @@ test-import: form
 	cargo test --release --locked -p situ-cli --features rocksdb --lib
 	cargo test --release --locked -p situ-cli --features rocksdb --test all import_rocksdb::
 
-# Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part.
+# Every interleaving of two and three threads on the memtable, the engine's only lock-free and only unsafe part, and on work that one
+# thread does for all.
 loom: cargo
 	RUSTFLAGS='--cfg loom' LOOM_MAX_PREEMPTIONS=2 CARGO_TARGET_DIR=target/loom \
-	  cargo test --locked -p situ-engine --lib memtable::model
+	  cargo test --locked -p situ-engine -p situ-device --lib model::
 
 miri: cargo
 	@cargo +nightly miri --version >/dev/null 2>&1 || { echo "miri is missing: rustup +nightly component add miri"; exit 1; }

@@ -22,6 +22,7 @@ mod extents;
 mod file;
 mod lock;
 mod nvme;
+mod one_for_all;
 mod open;
 #[cfg(test)]
 #[path = "../tests/common/skipped.rs"]
@@ -36,5 +37,6 @@ pub use buffer::{Buffer, PAGE_BYTES};
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use file::FileDevice;
 pub use lock::Flocked;
+pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
 pub use sync::lock;

@@ -34,7 +34,8 @@ use crate::disks::decision::PlacementDecision;
 use crate::disks::locks::Locks;
 use crate::disks::members::{Fast, Home};
 use crate::disks::meter::{Meter, Metered};
-use situ_device::{Buffer, Env, Event};
+use situ_device::OneForAll;
+use situ_device::{Buffer, Env};
 use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -51,16 +52,9 @@ pub(crate) struct Side {
     pub(crate) volume: Metered,
     /// How often names were changed.
     changes: AtomicU64,
-    syncing: Mutex<Syncing>,
-    synced: Arc<dyn Event>,
-}
-
-#[derive(Default)]
-struct Syncing {
     /// So many changes of names are durable.
-    durable: u64,
-    /// A thread is at it.
-    runs: bool,
+    durable: AtomicU64,
+    syncs: OneForAll,
 }
 
 impl Side {
@@ -69,8 +63,8 @@ impl Side {
             volume: Metered::new(volume, Meter::new(env)),
             // What whoever had the disk before has renamed or removed may not be durable.
             changes: AtomicU64::new(1),
-            syncing: Mutex::default(),
-            synced: env.executor.event(),
+            durable: AtomicU64::new(0),
+            syncs: OneForAll::new(env.executor.event()),
         }
     }
 
@@ -93,41 +87,23 @@ impl Side {
         made
     }
 
-    /// Makes the changes of names before this call durable. One thread at a time asks the disk; who comes meanwhile waits
-    /// for it, and looks whether that was enough.
+    /// Makes the changes of names before this call durable. One thread at a time asks the disk.
     fn sync_names(&self) -> Result<()> {
         let wanted = self.changes.load(Ordering::Acquire);
-        let covered = loop {
-            let seen = self.synced.generation();
-            {
-                let mut syncing = lock(&self.syncing);
-                if syncing.durable >= wanted {
-                    return Ok(());
-                }
-                if !syncing.runs {
-                    syncing.runs = true;
-                    break self.changes.load(Ordering::Acquire);
-                }
-            }
-            self.synced.wait(seen, None);
-        };
-        let ends = EndsSyncing(self);
-        let result = self.volume.sync_names();
-        if result.is_ok() {
-            lock(&self.syncing).durable = covered;
+        let is_durable = || self.durable.load(Ordering::Acquire) >= wanted;
+        if is_durable() {
+            return Ok(());
         }
-        drop(ends);
-        result
-    }
-}
-
-/// Lets the next one sync, also after a panic.
-struct EndsSyncing<'a>(&'a Side);
-
-impl Drop for EndsSyncing<'_> {
-    fn drop(&mut self) {
-        lock(&self.0.syncing).runs = false;
-        self.0.synced.notify();
+        self.syncs.run(|| {
+            // A sync that another thread had begun before may have covered it.
+            if is_durable() {
+                return Ok(());
+            }
+            let covered = self.changes.load(Ordering::Acquire);
+            self.volume.sync_names()?;
+            self.durable.fetch_max(covered, Ordering::AcqRel);
+            Ok(())
+        })
     }
 }
 

@@ -9,8 +9,7 @@ use super::prepare::load;
 use super::room::{Extent, Room, pages_of};
 use super::transfer::{Transfers, places};
 use crate::{Error, FileName, Result};
-use situ_device::lock;
-use situ_device::{Buffer, Event, Op};
+use situ_device::{Buffer, Event, OneForAll, Op, lock};
 use std::collections::BTreeMap;
 use std::io;
 use std::sync::atomic::AtomicU32;
@@ -46,21 +45,12 @@ pub(super) struct State {
     pub(super) discard_failed: Option<String>,
 }
 
-/// Flushes of the device, by number.
-#[derive(Default)]
-struct Flushes {
-    begun: u64,
-    done: u64,
-    running: bool,
-}
-
 pub(super) struct Shared {
     pub(super) transfers: Transfers,
     pub(super) cache: Arc<Cache>,
     state: Mutex<State>,
     committed: Arc<dyn Event>,
-    flushes: Mutex<Flushes>,
-    flushed: Arc<dyn Event>,
+    flushes: OneForAll,
     /// Locks of the device that this volume has given out.
     pub(super) locks: AtomicU32,
 }
@@ -206,9 +196,9 @@ impl State {
 
 impl Shared {
     pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
-        let (committed, flushed) = (transfers.env.executor.event(), transfers.env.executor.event());
-        let (state, flushes, locks) = (Mutex::new(state), Mutex::default(), AtomicU32::new(0));
-        Shared { transfers, cache, state, committed, flushes, flushed, locks }
+        let (committed, flushes) = (transfers.env.executor.event(), OneForAll::new(transfers.env.executor.event()));
+        let (state, locks) = (Mutex::new(state), AtomicU32::new(0));
+        Shared { transfers, cache, state, committed, flushes, locks }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {
@@ -242,40 +232,12 @@ impl Shared {
         if !self.transfers.geometry.volatile_write_cache {
             return Ok(());
         }
-        // A flush that begins from now on covers what the caller has written.
-        let mine = self.flushes().begun + 1;
-        loop {
-            let seen = self.flushed.generation();
+        self.flushes.run(|| {
+            // A flush on another thread may have failed.
             self.check_alive()?;
-            {
-                let mut flushes = self.flushes();
-                if flushes.done >= mine {
-                    return Ok(());
-                }
-                if flushes.running {
-                    drop(flushes);
-                    self.flushed.wait(seen, None);
-                    continue;
-                }
-                (flushes.running, flushes.begun) = (true, flushes.begun + 1);
-            }
             let result = self.transfers.flush().map_err(|error| self.transfers.fail("flush", error));
-            if let Err(error) = &result {
-                self.give_up(error);
-            }
-            let mut flushes = self.flushes();
-            flushes.running = false;
-            if result.is_ok() {
-                flushes.done = flushes.begun;
-            }
-            drop(flushes);
-            self.flushed.notify();
-            result?;
-        }
-    }
-
-    fn flushes(&self) -> MutexGuard<'_, Flushes> {
-        lock(&self.flushes)
+            result.inspect_err(|error| self.give_up(error))
+        })
     }
 
     /// Begins a file under a name that is free.
