@@ -4,8 +4,8 @@
 //! `cargo bench -p situ-compaction [-- ROUNDS]`. Keys of 16 bytes, values of 100, no compression.
 
 use situ_compaction::{
-    CompactionFilter, Decision, FilterContext, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput,
-    Task, TaskHost, run,
+    CompactionFilter, Decision, Encoder, FilterContext, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules,
+    TableInput, TablePlace, Task, TaskHost, run,
 };
 use situ_storage::{DirectoryVolume, FileName, Result, Volume, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
@@ -22,9 +22,12 @@ struct Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok((number, self.volume.create(FileName::Table(number), 0)?))
+    fn reserve(&self, _level: u32) -> Result<TablePlace> {
+        Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    fn create(&self, _level: u32, place: TablePlace) -> Result<(TablePlace, Box<dyn Writer>)> {
+        Ok((place, self.volume.create(FileName::Table(place.number), 0)?))
     }
 
     fn pace(&self, _bytes: u64) {}
@@ -44,7 +47,7 @@ fn key(i: u64) -> String {
 
 /// A table of every `step`th key, from `first` on. Larger sequences for smaller `first`.
 fn table(host: &Host, cache: &Arc<BlockCache>, first: u64, step: u64) -> Result<TableInput> {
-    let (number, file) = host.new_table(0)?;
+    let (TablePlace { number, .. }, file) = host.new_table(0)?;
     let mut writer = TableWriter::new(file, &options(), 0)?;
     let mut value = [0u8; 100];
     for i in (first..ENTRIES).step_by(step as usize) {
@@ -97,6 +100,7 @@ fn measure(name: &str, host: &Host, inputs: Vec<TableInput>, filter: Option<Froz
             target_file_bytes: 64 << 20,
             max_grandparent_bytes: u64::MAX,
             created_unix_s: 0,
+            encoder: Encoder::default(),
         },
         filter,
         now_unix: Duration::ZERO,

@@ -6,14 +6,14 @@
 //! *bytes* are right is the promise of the unit's own tests against the reference merge.
 
 use crate::span::KeySpan;
-use crate::task::{Task, TaskOutput};
+use crate::task::{TablePlace, Task, TaskOutput};
 
-/// Looks for reasons not to install `output` as the result of `task`. `numbers` are the file numbers that the host
+/// Looks for reasons not to install `output` as the result of `task`. `places` are those that the host
 /// handed out to this attempt.
 ///
 /// # Errors
 /// The first thing that is wrong, in words.
-pub fn check_output(task: &Task, numbers: &[u64], output: &TaskOutput) -> Result<(), String> {
+pub fn check_output(task: &Task, places: &[TablePlace], output: &TaskOutput) -> Result<(), String> {
     let inputs = task.tables().map(|input| input.span.clone()).reduce(KeySpan::union);
     let newest = task.tables().map(|input| input.largest_sequence).max().unwrap_or(0);
     let mut seen: Vec<u64> = Vec::new();
@@ -22,8 +22,8 @@ pub fn check_output(task: &Task, numbers: &[u64], output: &TaskOutput) -> Result
         let number = table.number;
         let fail = |what: String| Err(format!("table {number}: {what}"));
         let properties = &table.summary.properties;
-        if !numbers.contains(&number) {
-            return fail("its number was not given to this attempt".to_owned());
+        if !places.contains(&table.place()) {
+            return fail("its place was not given to this attempt".to_owned());
         }
         if seen.contains(&number) {
             return fail("it is there twice".to_owned());

@@ -9,7 +9,8 @@
 
 use crate::error::TaskError;
 use crate::run::run;
-use crate::unit::{Assignment, Finished, Limits, Load, Refused, Unit};
+use crate::task::Task;
+use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::lock;
 use situ_device::{Clock, Env, JobHandle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -111,8 +112,8 @@ impl Unit for CpuUnit {
         "cpu"
     }
 
-    fn limits(&self) -> Limits {
-        Limits::unlimited(self.threads)
+    fn offer(&self, task: &Task) -> Offer {
+        self.load().offer(task.input_bytes())
     }
 
     fn load(&self) -> Load {
@@ -122,6 +123,7 @@ impl Unit for CpuUnit {
         let bytes_per_s = u128::from(state.measured_bytes) * 1_000_000_000 * self.threads as u128 / nanos;
         Load {
             tasks: state.running.len() + state.finished.len(),
+            tasks_max: self.threads,
             input_bytes: state.running.iter().map(|running| running.input_bytes).sum(),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
         }

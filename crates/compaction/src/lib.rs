@@ -7,6 +7,7 @@
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
 //! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task.
 //! * [`cut()`] divides a job by key ranges of about equal bytes.
+//! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
 //!   chooses, checks, and has the CPU do again what went wrong elsewhere.
 //! * [`Merge`] is the forward k-way merge under it all.
@@ -27,6 +28,7 @@ mod span;
 mod stream;
 mod task;
 mod unit;
+mod wire;
 
 #[cfg(test)]
 mod testing;
@@ -38,10 +40,11 @@ pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};
 pub use run::{merge_sources, run};
-pub use scheduler::{Patience, Scheduler, SchedulerStats};
+pub use scheduler::{FinishedJob, Patience, Scheduler, UnitReport};
 pub use span::{KeyRange, KeySpan};
 pub use task::{
-    Grandparent, InputTable, MergeRules, OutputRules, OutputTable, Run, TableInput, Task, TaskHost, TaskOutput,
-    TaskStats,
+    Encoder, Grandparent, InputTable, MergeRules, OutputRules, OutputTable, Run, TableInput, TablePlace, Task,
+    TaskHost, TaskOutput, TaskStats,
 };
-pub use unit::{Assignment, Finished, Limits, Load, Refused, Unit};
+pub use unit::{Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, Unit};
+pub use wire::{Surroundings, decode_output, decode_task, encode_output, encode_task};

@@ -19,7 +19,7 @@
 use crate::error::{Result, TaskError};
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
-use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskStats};
+use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyRef, SequenceNumber, TableWriter};
 
@@ -43,7 +43,7 @@ pub(crate) struct Outputs<'a> {
 }
 
 struct OpenTable {
-    number: u64,
+    place: TablePlace,
     writer: TableWriter,
     paced_bytes: u64,
     /// What the range tombstones span.
@@ -94,13 +94,13 @@ impl<'a> Outputs<'a> {
 
     fn open(&mut self) -> Result<&mut OpenTable> {
         if self.open.is_none() {
-            let (number, file) = self.host.new_table(self.rules.output_level)?;
+            let (place, file) = self.host.new_table(self.rules.output_level)?;
             let output = &self.rules.output;
             let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
             if let Some(warming) = self.host.warming() {
-                writer.set_warming(warming, number);
+                writer.set_warming(warming, place.number);
             }
-            self.open = Some(OpenTable { number, writer, paced_bytes: 0, tombstones: None });
+            self.open = Some(OpenTable { place, writer, paced_bytes: 0, tombstones: None });
         }
         match &mut self.open {
             Some(open) => Ok(open),
@@ -198,7 +198,7 @@ impl<'a> Outputs<'a> {
         let span = entries.into_iter().chain(open.tombstones).reduce(KeySpan::union);
         // A table is opened only in order to write to it.
         let span = span.expect("a table has an entry or a range tombstone");
-        self.finished.push(OutputTable { number: open.number, summary, span });
+        self.finished.push(OutputTable { volume: open.place.volume, number: open.place.number, summary, span });
         Ok(())
     }
 }

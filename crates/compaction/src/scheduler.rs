@@ -1,36 +1,39 @@
-//! Who runs what, and what happens when that goes wrong.
+//! Which unit runs which task, and what happens when that goes wrong.
 //!
-//! 1. The tasks of a job wait. Each goes to the unit that would be done with it first, among those that can take it and
-//!    have room: `(bytes it holds + the task's) / bytes a second`.
-//! 2. Whatever finishes is checked ([`check_output`]).
-//! 3. An attempt that fails, gives a wrong answer, or is late is given up: its host answers "cancelled" from then on,
-//!    so that it can neither go on nor create files. The task waits again, for the *reference unit* only. A unit that
-//!    let us down rests for a while, twice as long each time.
-//! 4. The reference unit is never late and is believed: if a task fails there, the job fails. It is checked all the
-//!    same.
+//! 1. A job is submitted as its tasks. It holds no thread: its tasks lie in one queue until a unit has room.
+//! 2. A *turn* collects what the units have finished, checks it ([`check_output`]), and gives tasks that wait to units. Of the units
+//!    that take a task, the one that says that it would be done first gets it.
+//! 3. An attempt that fails, gives a wrong answer, or is late is given up: its host answers "cancelled" from then on, so that the
+//!    attempt can neither go on nor create files. The task waits again, for the *reference unit* only. The unit that failed rests
+//!    for a while, twice as long each time.
+//! 4. The reference unit is never late and is believed: if a task fails there, its job fails. The output is checked all the same.
+//! 5. A job whose last task has landed, or that has failed and runs nowhere any more, is finished: [`Scheduler::take_finished`]
+//!    gives it to one caller.
 //!
-//! **Invariants**: at most two attempts of a task, the second on the reference unit; an output is accepted from the
-//! attempt that is current, so never two for a task; numbers in it were handed out to that attempt.
-//! **Threads**: each job is driven by the thread that called [`Scheduler::run`]. Any of them may collect another one's
-//! results from a unit; they go through the inbox, and an event says so. No lock is held while a unit is spoken to.
-//! **Failure**: a lost unit costs speed, not data: tasks return when they are late.
+//! **Invariants**: at most two attempts of a task, the second on the reference unit. An output is accepted from the attempt that is
+//! current, so never two for a task. Places in it were handed out to that attempt.
+//! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes during a turn
+//! leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was made with: units, and jobs that
+//! finish, notify it. No lock is held while a unit is spoken to.
+//! **Failure**: a unit that is lost costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
+//! was given up; what it writes then lies in places that no table of the store will ever have.
 //!
-//! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that waits for the job.
+//! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
 
 use crate::check::check_output;
 use crate::error::{Result, TaskError};
-use crate::task::{Task, TaskHost, TaskOutput};
-use crate::unit::{Assignment, Finished, Load, Refused, Unit};
+use crate::task::{TablePlace, Task, TaskHost, TaskOutput};
+use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
 use situ_device::lock;
 use situ_device::{Env, Event};
 use situ_storage::{Error, Writer};
 use situ_table::Warming;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long to wait for units that let us down.
+/// How long to wait for units that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Patience {
     /// A task may take this long however small it is. Default 30 s.
@@ -60,16 +63,18 @@ impl Patience {
     }
 }
 
-/// Speed assumed of a unit that has not finished anything yet.
-const UNKNOWN_BYTES_PER_S: u64 = 100 << 20;
 /// When nothing that is running could wake us, units are asked again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
-/// What went differently from what was hoped, since the scheduler was made.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct SchedulerStats {
-    /// Attempts that a unit took.
+/// What one unit did since the scheduler was made.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct UnitReport {
+    /// The unit's name.
+    pub name: String,
+    /// Attempts that the unit took.
     pub attempts: u64,
+    /// Attempts whose output was right.
+    pub succeeded: u64,
     /// Refusals other than for want of room.
     pub refused: u64,
     /// Attempts that failed.
@@ -78,6 +83,21 @@ pub struct SchedulerStats {
     pub late: u64,
     /// Attempts whose output was not right.
     pub suspicious: u64,
+    /// Input bytes of the attempts that succeeded.
+    pub input_bytes: u64,
+    /// How long these attempts took together, as the unit measured.
+    pub busy: Duration,
+    /// Why the unit last refused a task for good, failed, was late or was suspicious.
+    pub last_trouble: Option<String>,
+}
+
+/// A job whose last task has landed, or that has failed.
+#[derive(Debug)]
+pub struct FinishedJob {
+    /// The number that it was submitted by.
+    pub job: u64,
+    /// The outputs in the tasks' order, or the first failure.
+    pub result: Result<Vec<TaskOutput>>,
 }
 
 /// Gives tasks to units, checks what comes back, and has the reference unit do again what went wrong elsewhere.
@@ -86,54 +106,141 @@ pub struct Scheduler {
     /// The first one is the reference unit.
     units: Vec<Arc<dyn Unit>>,
     patience: Patience,
+    /// Notified when a turn may find something to do, and when a job has finished.
     event: Arc<dyn Event>,
     next_attempt: AtomicU64,
-    state: Mutex<State>,
+    is_turning: AtomicBool,
+    /// Counts the calls of `turn`.
+    turns_wanted: AtomicU64,
+    queue: Mutex<Queue>,
 }
 
 #[derive(Default)]
-struct State {
-    /// For each current attempt of any job: what came of it.
-    inbox: BTreeMap<u64, Option<Finished>>,
-    health: Vec<Health>,
-    stats: SchedulerStats,
+struct Queue {
+    /// In the order in which they were submitted. A turn takes them out while it runs.
+    jobs: Vec<Job>,
+    finished: VecDeque<FinishedJob>,
+    units: Vec<UnitState>,
+    /// Tasks of all jobs that wait for a unit, as far as is known.
+    tasks_waiting: usize,
+    /// When a turn is due even if nobody notifies, by the clock.
+    next_look: Option<Duration>,
 }
 
-#[derive(Debug, Clone, Copy, Default)]
-struct Health {
+#[derive(Debug, Clone, Default)]
+struct UnitState {
     failures: u32,
     rests_until: Duration,
+    report: UnitReport,
+}
+
+impl UnitState {
+    fn rests(&self, now: Duration) -> bool {
+        self.failures > 0 && self.rests_until > now
+    }
 }
 
 /// The reference unit's place in the list.
 const REFERENCE: usize = 0;
 
-enum Stage {
+/// How far a task is.
+enum TaskState {
     Waiting { reference_only: bool },
-    Running { attempt: u64, unit: usize, late_at: Option<Duration>, host: Arc<AttemptHost> },
+    Running(Attempt),
     Done(TaskOutput),
 }
 
-struct Place {
+struct Attempt {
+    number: u64,
+    unit: usize,
+    late_at: Option<Duration>,
+    host: Arc<AttemptHost>,
+}
+
+struct QueuedTask {
     task: Arc<Task>,
-    stage: Stage,
+    state: TaskState,
+}
+
+impl QueuedTask {
+    fn waits(&self) -> bool {
+        matches!(self.state, TaskState::Waiting { .. })
+    }
+
+    fn runs(&self) -> bool {
+        matches!(self.state, TaskState::Running(_))
+    }
+}
+
+struct Job {
+    number: u64,
+    host: Arc<dyn TaskHost>,
+    tasks: Vec<QueuedTask>,
+    /// At most so many of its tasks run at a time.
+    abreast: usize,
+    failure: Option<TaskError>,
+}
+
+impl Job {
+    fn tasks_running(&self) -> usize {
+        self.tasks.iter().filter(|task| task.runs()).count()
+    }
+
+    fn tasks_waiting(&self) -> usize {
+        if self.failure.is_some() { 0 } else { self.tasks.iter().filter(|task| task.waits()).count() }
+    }
+
+    fn has_ended(&self) -> bool {
+        self.tasks_running() == 0 && self.tasks_waiting() == 0
+    }
+
+    fn finish(self) -> FinishedJob {
+        let Job { number: job, tasks, failure, .. } = self;
+        let output = |task: QueuedTask| if let TaskState::Done(output) = task.state { Some(output) } else { None };
+        FinishedJob { job, result: failure.map_or_else(|| Ok(tasks.into_iter().filter_map(output).collect()), Err) }
+    }
 }
 
 /// A host that can be taken away from one attempt.
 struct AttemptHost {
     inner: Arc<dyn TaskHost>,
     given_up: AtomicBool,
-    numbers: Mutex<Vec<u64>>,
+    places: Mutex<Vec<TablePlace>>,
+}
+
+impl AttemptHost {
+    fn of(inner: &Arc<dyn TaskHost>) -> Arc<AttemptHost> {
+        let (given_up, places) = (AtomicBool::new(false), Mutex::default());
+        Arc::new(AttemptHost { inner: Arc::clone(inner), given_up, places })
+    }
+
+    fn give_up(&self) {
+        self.given_up.store(true, Ordering::Release);
+    }
+
+    fn check(&self) -> situ_storage::Result<()> {
+        match self.given_up.load(Ordering::Acquire) {
+            true => Err(Error::Invalid("the task was given to another unit".to_owned())),
+            false => Ok(()),
+        }
+    }
 }
 
 impl TaskHost for AttemptHost {
-    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        if self.given_up.load(Ordering::Acquire) {
-            return Err(Error::Invalid("the task was given to another unit".to_owned()));
-        }
-        let (number, writer) = self.inner.new_table(level)?;
-        lock(&self.numbers).push(number);
-        Ok((number, writer))
+    fn reserve(&self, level: u32) -> situ_storage::Result<TablePlace> {
+        self.check()?;
+        let place = self.inner.reserve(level)?;
+        lock(&self.places).push(place);
+        Ok(place)
+    }
+
+    fn create(&self, level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
+        self.check()?;
+        let (created, writer) = self.inner.create(level, place)?;
+        let mut places = lock(&self.places);
+        places.retain(|reserved| *reserved != place);
+        places.push(created);
+        Ok((created, writer))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -149,251 +256,369 @@ impl TaskHost for AttemptHost {
     }
 }
 
+/// A turn under way; ends when this is dropped, also by a panic.
+struct Turning<'a>(&'a AtomicBool);
+
+impl Drop for Turning<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
 impl Scheduler {
-    /// `reference` runs what no other unit can or should; `others` are tried when they are faster.
-    pub fn new(env: Env, reference: Arc<dyn Unit>, others: Vec<Arc<dyn Unit>>, patience: Patience) -> Scheduler {
-        let event = env.executor.event();
+    /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified when a turn
+    /// may find something to do, and when a job has finished.
+    pub fn new(
+        env: Env,
+        event: Arc<dyn Event>,
+        reference: Arc<dyn Unit>,
+        others: Vec<Arc<dyn Unit>>,
+        patience: Patience,
+    ) -> Scheduler {
         let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others).collect();
-        let state = State { health: vec![Health::default(); units.len()], ..State::default() };
-        Scheduler { env, units, patience, event, next_attempt: AtomicU64::new(1), state: Mutex::new(state) }
+        let report = |unit: &Arc<dyn Unit>| UnitReport { name: unit.name().to_owned(), ..UnitReport::default() };
+        let states = units.iter().map(|unit| UnitState { report: report(unit), ..UnitState::default() }).collect();
+        Scheduler {
+            env,
+            units,
+            patience,
+            event,
+            next_attempt: AtomicU64::new(1),
+            is_turning: AtomicBool::new(false),
+            turns_wanted: AtomicU64::new(0),
+            queue: Mutex::new(Queue { units: states, ..Queue::default() }),
+        }
     }
 
-    /// What went wrong so far.
-    pub fn stats(&self) -> SchedulerStats {
-        lock(&self.state).stats
+    /// What each unit did so far, the reference unit first.
+    pub fn reports(&self) -> Vec<UnitReport> {
+        lock(&self.queue).units.iter().map(|unit| unit.report.clone()).collect()
     }
 
-    /// Runs all tasks of a job, side by side as far as units allow, and returns their outputs in the tasks' order.
-    /// Blocks until the last one is done. Numbers that the host handed out and that are in no output are the caller's
-    /// to remove.
+    /// Puts the tasks of a job into the queue, of which at most `abreast` are to run at a time. The caller takes a
+    /// [`turn`](Scheduler::turn) next. `job` is a number that no other job in the queue has; the job comes back under it in
+    /// [`take_finished`](Scheduler::take_finished). Places that `host` handed out and that are in no output are the caller's to clear.
+    pub fn submit(&self, job: u64, tasks: Vec<Task>, host: Arc<dyn TaskHost>, abreast: usize) {
+        let queued = |task| QueuedTask { task: Arc::new(task), state: TaskState::Waiting { reference_only: false } };
+        let tasks: Vec<QueuedTask> = tasks.into_iter().map(queued).collect();
+        let mut queue = lock(&self.queue);
+        queue.tasks_waiting += tasks.len();
+        queue.jobs.push(Job { number: job, host, tasks, abreast: abreast.max(1), failure: None });
+    }
+
+    /// Moves every job on as far as it can be moved now. Returns at once if another thread is at it: that thread does it again.
+    pub fn turn(&self) {
+        self.turns_wanted.fetch_add(1, Ordering::AcqRel);
+        loop {
+            if self.is_turning.swap(true, Ordering::AcqRel) {
+                return;
+            }
+            let turning = Turning(&self.is_turning);
+            let wanted = self.turns_wanted.load(Ordering::Acquire);
+            self.take_turn();
+            drop(turning);
+            if self.turns_wanted.load(Ordering::Acquire) == wanted {
+                return;
+            }
+        }
+    }
+
+    /// A job that has finished, to one caller.
+    pub fn take_finished(&self) -> Option<FinishedJob> {
+        lock(&self.queue).finished.pop_front()
+    }
+
+    /// How many tasks more the units would take now, beyond those that wait.
+    pub fn room(&self) -> usize {
+        let now = self.env.clock.now();
+        let (resting, waiting) = {
+            let queue = lock(&self.queue);
+            (queue.units.iter().map(|unit| unit.rests(now)).collect::<Vec<bool>>(), queue.tasks_waiting)
+        };
+        let able = self.units.iter().zip(resting).enumerate().filter(|(at, (_, rests))| *at == REFERENCE || !rests);
+        let loads = able.map(|(_, (unit, _))| unit.load());
+        loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).sum::<usize>().saturating_sub(waiting)
+    }
+
+    /// How many tasks the units besides the reference unit hold at most, all together.
+    pub fn tasks_max_elsewhere(&self) -> usize {
+        self.units[1..].iter().map(|unit| unit.load().tasks_max).fold(0, usize::saturating_add)
+    }
+
+    /// How long until a turn is due even if nobody notifies the event; `None` if none is.
+    pub fn next_look_in(&self) -> Option<Duration> {
+        let next = lock(&self.queue).next_look?;
+        Some(next.saturating_sub(self.env.clock.now()))
+    }
+
+    /// Runs all tasks of one job on a scheduler that has no other, and returns their outputs in the tasks' order. Blocks until the
+    /// last one is done.
     ///
     /// # Errors
     /// The first failure of the reference unit; other tasks of the job are then given up.
     pub fn run(&self, tasks: Vec<Task>, host: &Arc<dyn TaskHost>) -> Result<Vec<TaskOutput>> {
-        let stage = || Stage::Waiting { reference_only: false };
-        let mut places: Vec<Place> =
-            tasks.into_iter().map(|task| Place { task: Arc::new(task), stage: stage() }).collect();
-        let mut failure = None;
+        let abreast = tasks.len();
+        self.submit(0, tasks, Arc::clone(host), abreast);
         loop {
             let seen = self.event.generation();
-            self.collect();
-            let now = self.env.clock.now();
-            for place in &mut places {
-                if let Err(error) = self.look_at(place, now) {
-                    failure.get_or_insert(error);
-                }
+            self.turn();
+            if let Some(finished) = self.take_finished() {
+                return finished.result;
             }
-            if failure.is_some() {
-                self.give_up_all(&mut places);
-            } else {
-                for place in &mut places {
-                    if let Err(error) = self.assign(place, host, now) {
-                        failure.get_or_insert(error);
-                    }
-                }
-                if failure.is_some() {
-                    self.give_up_all(&mut places);
-                }
-            }
-            let running = places.iter().filter(|place| matches!(place.stage, Stage::Running { .. })).count();
-            let waiting = places.iter().any(|place| matches!(place.stage, Stage::Waiting { .. }));
-            match failure {
-                Some(error) if running == 0 => return Err(error),
-                None if running == 0 && !waiting => break,
-                _ => {}
-            }
-            self.event.wait(seen, self.next_look(&places, now, waiting && failure.is_none()));
+            self.event.wait(seen, self.next_look_in());
         }
-        Ok(places
-            .into_iter()
-            .filter_map(|place| if let Stage::Done(output) = place.stage { Some(output) } else { None })
-            .collect())
     }
 
     /// Waits until all units have let go of the hosts of their tasks; they take no more. A task that has finished may hold
-    /// its host a little longer than its job runs.
+    /// its host a little longer than its job is in the queue.
     pub fn close(&self) {
         self.units.iter().for_each(|unit| unit.close());
     }
 
-    /// When to look again even if nobody notifies.
-    fn next_look(&self, places: &[Place], now: Duration, waiting: bool) -> Option<Duration> {
-        let late = places.iter().filter_map(|place| match &place.stage {
-            Stage::Running { late_at, .. } => *late_at,
-            _ => None,
-        });
-        let late = late.min().map(|at| at.saturating_sub(now));
-        // A task that waits for room is woken by whatever frees it, in this job or another, unless a unit refused for
-        // reasons of its own.
-        if waiting { Some(late.map_or(ASK_AGAIN, |late| late.min(ASK_AGAIN))) } else { late }
+    fn take_turn(&self) {
+        let mut finished = self.collect();
+        let mut jobs = std::mem::take(&mut lock(&self.queue).jobs);
+        let now = self.env.clock.now();
+        for job in &mut jobs {
+            self.settle_job(job, &mut finished, now);
+        }
+        // What is left was given up before it finished.
+        drop(finished);
+        for job in &mut jobs {
+            self.assign_job(job, now);
+        }
+        self.put_back(jobs, now);
     }
 
-    /// Takes what has finished from all units to the inbox.
-    fn collect(&self) {
+    /// What all units have finished, by attempt.
+    fn collect(&self) -> BTreeMap<u64, Finished> {
         let mut finished = Vec::new();
-        for unit in &self.units {
-            unit.poll(&mut finished);
-        }
-        if finished.is_empty() {
-            return;
-        }
+        self.units.iter().for_each(|unit| unit.poll(&mut finished));
+        finished.into_iter().map(|finished| (finished.attempt, finished)).collect()
+    }
+
+    /// Ends the turn: jobs that have ended are finished, the others go back into the queue before those that came meanwhile.
+    fn put_back(&self, jobs: Vec<Job>, now: Duration) {
+        let (ended, jobs): (Vec<Job>, Vec<Job>) = jobs.into_iter().partition(Job::has_ended);
+        let waits = jobs.iter().any(|job| job.tasks_waiting() > 0);
+        let any_ended = !ended.is_empty();
         {
-            let mut state = lock(&self.state);
-            for finished in finished {
-                // One that nobody waits for any more was given up.
-                if let Some(place) = state.inbox.get_mut(&finished.attempt) {
-                    *place = Some(finished);
-                }
+            let mut queue = lock(&self.queue);
+            queue.finished.extend(ended.into_iter().map(Job::finish));
+            let came = std::mem::replace(&mut queue.jobs, jobs);
+            queue.jobs.extend(came);
+            queue.tasks_waiting = queue.jobs.iter().map(Job::tasks_waiting).sum();
+            let attempts = queue.jobs.iter().flat_map(|job| &job.tasks).filter_map(|task| match &task.state {
+                TaskState::Running(attempt) => attempt.late_at,
+                _ => None,
+            });
+            let late = attempts.min();
+            // A task that waits for room is woken by whatever frees it, unless a unit refused for reasons of its own.
+            let ask_again = waits.then(|| now.saturating_add(ASK_AGAIN));
+            queue.next_look = late.into_iter().chain(ask_again).min();
+        }
+        if any_ended {
+            self.event.notify();
+        }
+    }
+
+    /// Looks at all that runs of a job.
+    fn settle_job(&self, job: &mut Job, finished: &mut BTreeMap<u64, Finished>, now: Duration) {
+        let is_called_off = job.host.cancelled();
+        for task in &mut job.tasks {
+            if let Err(error) = self.settle(task, finished, now) {
+                job.failure.get_or_insert(error);
+            }
+            if is_called_off && !matches!(task.state, TaskState::Done(_)) {
+                job.failure.get_or_insert(TaskError::Cancelled);
             }
         }
-        // Jobs that were notified by the unit before the inbox was filled have looked in vain.
-        self.event.notify();
+        if job.failure.is_some() {
+            job.tasks.iter_mut().for_each(|task| self.give_up(task));
+        }
     }
 
     /// Moves one task on if its attempt has ended or is late.
-    fn look_at(&self, place: &mut Place, now: Duration) -> Result<()> {
-        let Stage::Running { attempt, unit, late_at, host } = &place.stage else { return Ok(()) };
-        let (attempt, unit) = (*attempt, *unit);
-        let mut state = lock(&self.state);
-        let finished = match state.inbox.get_mut(&attempt).map(Option::take) {
-            Some(Some(finished)) => finished,
-            _ if late_at.is_some_and(|late_at| now >= late_at) => {
-                state.inbox.remove(&attempt);
-                state.stats.late += 1;
-                self.let_down(&mut state, unit, now);
-                host.given_up.store(true, Ordering::Release);
-                place.stage = Stage::Waiting { reference_only: true };
-                return Ok(());
+    fn settle(&self, task: &mut QueuedTask, finished: &mut BTreeMap<u64, Finished>, now: Duration) -> Result<()> {
+        let TaskState::Running(attempt) = &task.state else { return Ok(()) };
+        let Some(ended) = finished.remove(&attempt.number) else {
+            if attempt.late_at.is_some_and(|late_at| now >= late_at) {
+                self.give_up_late(attempt, now);
+                task.state = TaskState::Waiting { reference_only: true };
             }
-            _ => return Ok(()),
+            return Ok(());
         };
-        state.inbox.remove(&attempt);
-        drop(state);
-
-        let checked = finished.result.and_then(|output| {
-            let numbers = lock(&host.numbers).clone();
-            match check_output(&place.task, &numbers, &output) {
+        let unit = attempt.unit;
+        let elapsed = ended.elapsed;
+        let checked = ended.result.and_then(|output| {
+            let places = lock(&attempt.host.places).clone();
+            match check_output(&task.task, &places, &output) {
                 Ok(()) => Ok(output),
                 Err(reason) => Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason }),
             }
         });
         // Files of a failed attempt must not grow behind our back.
-        host.given_up.store(true, Ordering::Release);
-        let mut state = lock(&self.state);
+        attempt.host.give_up();
         match checked {
             Ok(output) => {
-                state.health[unit].failures = 0;
-                place.stage = Stage::Done(output);
+                self.note_success(unit, &task.task, elapsed);
+                task.state = TaskState::Done(output);
                 Ok(())
             }
-            // Being stopped is nobody's fault.
-            Err(TaskError::Cancelled) => {
-                place.stage = Stage::Waiting { reference_only: true };
-                Err(TaskError::Cancelled)
-            }
             Err(error) => {
-                match error {
-                    TaskError::Unit { .. } => state.stats.suspicious += 1,
-                    _ => state.stats.failed += 1,
-                }
-                self.let_down(&mut state, unit, now);
-                place.stage = Stage::Waiting { reference_only: true };
-                if unit == REFERENCE { Err(error) } else { Ok(()) }
+                task.state = TaskState::Waiting { reference_only: true };
+                self.note_failure(unit, &error, now);
+                // Being stopped is nobody's fault, and stops the job.
+                if unit == REFERENCE || matches!(error, TaskError::Cancelled) { Err(error) } else { Ok(()) }
             }
         }
     }
 
-    fn let_down(&self, state: &mut State, unit: usize, now: Duration) {
-        let health = &mut state.health[unit];
-        let rest = self.patience.rest_min.saturating_mul(1 << health.failures.min(16)).min(self.patience.rest_max);
-        health.failures = health.failures.saturating_add(1);
-        health.rests_until = now.saturating_add(rest);
+    fn give_up_late(&self, attempt: &Attempt, now: Duration) {
+        attempt.host.give_up();
+        self.units[attempt.unit].cancel(attempt.number);
+        let unit = &mut lock(&self.queue).units[attempt.unit];
+        unit.report.late += 1;
+        self.rest(unit, now, "an attempt took too long".to_owned());
+    }
+
+    fn note_success(&self, unit: usize, task: &Task, elapsed: Duration) {
+        let unit = &mut lock(&self.queue).units[unit];
+        unit.failures = 0;
+        unit.report.succeeded += 1;
+        unit.report.input_bytes += task.input_bytes();
+        unit.report.busy += elapsed;
+    }
+
+    fn note_failure(&self, unit: usize, error: &TaskError, now: Duration) {
+        let unit = &mut lock(&self.queue).units[unit];
+        match error {
+            TaskError::Cancelled => return,
+            TaskError::Unit { .. } => unit.report.suspicious += 1,
+            _ => unit.report.failed += 1,
+        }
+        self.rest(unit, now, error.to_string());
+    }
+
+    fn rest(&self, unit: &mut UnitState, now: Duration, trouble: String) {
+        let rest = self.patience.rest_min.saturating_mul(1 << unit.failures.min(16)).min(self.patience.rest_max);
+        unit.failures = unit.failures.saturating_add(1);
+        unit.rests_until = now.saturating_add(rest);
+        unit.report.last_trouble = Some(trouble);
+    }
+
+    /// Gives up a task of a job that has failed. One that runs on the reference unit ends soon by itself, and is waited for.
+    fn give_up(&self, task: &mut QueuedTask) {
+        let TaskState::Running(attempt) = &task.state else { return };
+        attempt.host.give_up();
+        if attempt.unit != REFERENCE {
+            self.units[attempt.unit].cancel(attempt.number);
+            task.state = TaskState::Waiting { reference_only: true };
+        }
+    }
+
+    /// Gives tasks of a job to units, as far as they have room and the job may.
+    fn assign_job(&self, job: &mut Job, now: Duration) {
+        let mut running = job.tasks_running();
+        for task in &mut job.tasks {
+            if job.failure.is_some() || running >= job.abreast {
+                break;
+            }
+            if !task.waits() {
+                continue;
+            }
+            match self.assign(task, &job.host, now) {
+                Ok(is_taken) => running += usize::from(is_taken),
+                Err(error) => job.failure = Some(error),
+            }
+        }
+        if job.failure.is_some() {
+            job.tasks.iter_mut().for_each(|task| self.give_up(task));
+        }
+    }
+
+    /// What each unit offers for a task; `None` from those that do not take it.
+    fn offers(&self, task: &QueuedTask, now: Duration) -> Vec<Option<Duration>> {
+        let only = matches!(task.state, TaskState::Waiting { reference_only: true });
+        let rests: Vec<bool> = lock(&self.queue).units.iter().map(|unit| unit.rests(now)).collect();
+        let offer = |(at, unit): (usize, &Arc<dyn Unit>)| {
+            if at != REFERENCE && (only || rests[at]) {
+                return None;
+            }
+            match unit.offer(&task.task) {
+                Offer::DoneIn(time) => Some(time),
+                Offer::Busy => None,
+                Offer::Unsuited(reason) => {
+                    lock(&self.queue).units[at].report.last_trouble = Some(reason);
+                    None
+                }
+            }
+        };
+        self.units.iter().enumerate().map(offer).collect()
     }
 
     /// Gives a waiting task to a unit, if one has room. Fails if the reference unit will never take it.
-    fn assign(&self, place: &mut Place, host: &Arc<dyn TaskHost>, now: Duration) -> Result<()> {
-        let Stage::Waiting { reference_only } = place.stage else { return Ok(()) };
-        let health = lock(&self.state).health.clone();
-        let mut candidates: Vec<Candidate> = Vec::with_capacity(self.units.len());
-        for (index, unit) in self.units.iter().enumerate() {
-            let (limits, load) = (unit.limits(), unit.load());
-            let rests = health[index].rests_until > now && health[index].failures > 0;
-            let able = index == REFERENCE || (!reference_only && !rests && limits.admit(&place.task).is_ok());
-            candidates.push(Candidate { able, tasks_max: limits.tasks, load });
-        }
-        let task_bytes = place.task.input_bytes();
-        while let Some(chosen) = choose(&candidates, task_bytes) {
-            let attempt = self.next_attempt.fetch_add(1, Ordering::Relaxed);
-            let attempt_host = Arc::new(AttemptHost {
-                inner: Arc::clone(host),
-                given_up: AtomicBool::new(false),
-                numbers: Mutex::default(),
-            });
-            lock(&self.state).inbox.insert(attempt, None);
+    fn assign(&self, task: &mut QueuedTask, host: &Arc<dyn TaskHost>, now: Duration) -> Result<bool> {
+        let mut offers = self.offers(task, now);
+        while let Some(chosen) = choose(&offers) {
+            let attempt_host = AttemptHost::of(host);
+            let number = self.next_attempt.fetch_add(1, Ordering::Relaxed);
             let assignment = Assignment {
-                attempt,
-                task: Arc::clone(&place.task),
+                attempt: number,
+                task: for_encoder(&task.task, &*self.units[chosen]),
                 host: Arc::clone(&attempt_host) as Arc<dyn TaskHost>,
                 done: Arc::clone(&self.event),
             };
             match self.units[chosen].submit(assignment) {
                 Ok(()) => {
-                    lock(&self.state).stats.attempts += 1;
-                    let late_at = (chosen != REFERENCE).then(|| now + self.patience.for_task(&place.task));
-                    place.stage = Stage::Running { attempt, unit: chosen, late_at, host: attempt_host };
-                    return Ok(());
+                    lock(&self.queue).units[chosen].report.attempts += 1;
+                    let late_at = (chosen != REFERENCE).then(|| now + self.patience.for_task(&task.task));
+                    task.state = TaskState::Running(Attempt { number, unit: chosen, late_at, host: attempt_host });
+                    return Ok(true);
                 }
                 Err(refused) => {
-                    let mut state = lock(&self.state);
-                    state.inbox.remove(&attempt);
-                    if refused != Refused::Busy {
-                        state.stats.refused += 1;
-                    }
-                    if matches!(refused, Refused::Gone(_)) {
-                        self.let_down(&mut state, chosen, now);
-                    }
-                    candidates[chosen].able = false;
+                    offers[chosen] = None;
+                    self.note_refusal(chosen, &refused, now);
                     if let (REFERENCE, Refused::Gone(reason) | Refused::Unsuited(reason)) = (chosen, refused) {
                         return Err(TaskError::Unit { unit: self.units[chosen].name().to_owned(), reason });
                     }
                 }
             }
         }
-        Ok(())
+        Ok(false)
     }
 
-    /// Gives up what waits, and what runs anywhere but on the reference unit, which ends soon of itself.
-    fn give_up_all(&self, places: &mut [Place]) {
-        for place in places {
-            match &place.stage {
-                Stage::Running { unit: REFERENCE, host, .. } => host.given_up.store(true, Ordering::Release),
-                Stage::Running { attempt, host, .. } => {
-                    host.given_up.store(true, Ordering::Release);
-                    lock(&self.state).inbox.remove(attempt);
-                    place.stage = Stage::Waiting { reference_only: true };
-                }
-                _ => {}
+    fn note_refusal(&self, unit: usize, refused: &Refused, now: Duration) {
+        let unit = &mut lock(&self.queue).units[unit];
+        match refused {
+            Refused::Busy => {}
+            Refused::Unsuited(reason) => {
+                unit.report.refused += 1;
+                unit.report.last_trouble = Some(reason.clone());
+            }
+            Refused::Gone(reason) => {
+                unit.report.refused += 1;
+                self.rest(unit, now, reason.clone());
             }
         }
     }
 }
 
-/// What the choice of a unit depends on.
-#[derive(Debug, Clone, Copy)]
-struct Candidate {
-    able: bool,
-    tasks_max: usize,
-    load: Load,
+/// The task as a unit gets it: with the unit's encoder named.
+fn for_encoder(task: &Arc<Task>, unit: &dyn Unit) -> Arc<Task> {
+    let encoder = unit.encoder();
+    if task.rules.output.encoder == encoder {
+        return Arc::clone(task);
+    }
+    let mut named = (**task).clone();
+    named.rules.output.encoder = encoder;
+    Arc::new(named)
 }
 
 /// The unit that would be done first; the earlier one in the list if several would.
-fn choose(candidates: &[Candidate], task_bytes: u64) -> Option<usize> {
-    let expected_s = |load: &Load| {
-        let speed = if load.bytes_per_s == 0 { UNKNOWN_BYTES_PER_S } else { load.bytes_per_s };
-        load.input_bytes.saturating_add(task_bytes) as f64 / speed as f64
-    };
-    let able = candidates.iter().enumerate().filter(|(_, c)| c.able && c.load.tasks < c.tasks_max);
-    able.min_by(|(_, a), (_, b)| expected_s(&a.load).total_cmp(&expected_s(&b.load))).map(|(index, _)| index)
+fn choose(offers: &[Option<Duration>]) -> Option<usize> {
+    let able = offers.iter().enumerate().filter_map(|(at, offer)| Some((at, (*offer)?)));
+    able.min_by_key(|(_, time)| *time).map(|(at, _)| at)
 }
 
 #[cfg(test)]

@@ -7,7 +7,9 @@
 use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::Writer;
+use situ_table::format::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use situ_table::{SequenceNumber, Table, TableOptions, TableSummary, Warming};
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +34,8 @@ impl InputTable for Table {
 pub struct TableInput {
     /// The table, open or not.
     pub table: Arc<dyn InputTable>,
+    /// The volume that it lies on, as its store numbers volumes; for units that open it themselves.
+    pub volume: u32,
     /// Its file number, for errors and for units that open it themselves.
     pub number: u64,
     /// The user keys it spans, its range tombstones included.
@@ -49,10 +53,11 @@ pub struct TableInput {
 }
 
 impl TableInput {
-    /// An open table, which spans these user keys.
+    /// An open table of volume 0, which spans these user keys.
     pub fn of(table: Arc<Table>, number: u64, span: KeySpan) -> TableInput {
         let properties = table.properties();
         TableInput {
+            volume: 0,
             number,
             span,
             bytes: table.bytes(),
@@ -70,6 +75,18 @@ impl TableInput {
     /// It cannot be opened, or is damaged.
     pub fn open(&self) -> situ_storage::Result<Arc<Table>> {
         Arc::clone(&self.table).open()
+    }
+
+    /// The lengths of its longest user key and of its longest value, in bytes. A table of an older program does not tell: then
+    /// the longest that there can be. Opens the table.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is damaged.
+    pub fn longest(&self) -> situ_storage::Result<(u32, u32)> {
+        let table = self.open()?;
+        let properties = table.properties();
+        let known = |longest: Option<u32>, or: usize| longest.unwrap_or(u32::try_from(or).unwrap_or(u32::MAX));
+        Ok((known(properties.longest_key_bytes, MAX_KEY_BYTES), known(properties.longest_value_bytes, MAX_VALUE_BYTES)))
     }
 
     /// As an input of a task that works on `range`; `None` if none of it lies there. A table that reaches over the range is
@@ -109,11 +126,37 @@ pub struct Grandparent {
     pub bytes: u64,
 }
 
+/// Whose compressed bytes are written. Two encoders of one format may give different bytes for the same block, and both can be
+/// read; so a promise of equal bytes has to name the encoder.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub struct Encoder(Cow<'static, str>);
+
+impl Encoder {
+    /// An encoder by its name, which is to change with the bytes that it writes.
+    pub fn named(name: impl Into<Cow<'static, str>>) -> Encoder {
+        Encoder(name.into())
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The codecs of this program: LZ4 by lz4_flex, Zstandard by libzstd.
+impl Default for Encoder {
+    fn default() -> Encoder {
+        Encoder(Cow::Borrowed("situ"))
+    }
+}
+
 /// What output files look like.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputRules {
     /// How tables are written.
     pub table: TableOptions,
+    /// Whose compressed bytes they have. The scheduler puts the encoder of the unit here that gets the task.
+    pub encoder: Encoder,
     /// Size at which a file is closed. Files are a little larger, or smaller where another rule cuts first.
     pub target_file_bytes: u64,
     /// A file is closed before it overlaps more than this many bytes of the level below its own: that is what it would
@@ -210,16 +253,41 @@ impl fmt::Debug for Task {
     }
 }
 
+/// Where a table lies, or is to lie.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct TablePlace {
+    /// The volume, as the store numbers volumes.
+    pub volume: u32,
+    /// The file's number, which no other file of the store has or will have.
+    pub number: u64,
+}
+
 /// What a run asks of the world around it.
 pub trait TaskHost: Send + Sync {
-    /// Begins a file for an output table of `level`, and numbers it. Every number handed out that is not in the task's output, be
-    /// it because the task failed or was given to another unit, is the caller's to remove.
+    /// Chooses a volume and a number for an output table of `level`. Nothing is made: a unit elsewhere makes the file itself. Every
+    /// place that is not in the task's output, be it because the task failed or was given to another unit, is the caller's to
+    /// clear.
+    ///
+    /// # Errors
+    /// There are no more places: the task was given up.
+    fn reserve(&self, level: u32) -> situ_storage::Result<TablePlace>;
+
+    /// Begins the file of a table of `level` in a place that was reserved. If the volume refuses, the host may choose another
+    /// place; the place where the file is comes back.
     ///
     /// # Errors
     /// The volume's.
-    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)>;
+    fn create(&self, level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)>;
 
-    /// For the cache through which the output will be read, under the numbers of [`new_table`](TaskHost::new_table): blocks
+    /// Reserves a place and begins the file there.
+    ///
+    /// # Errors
+    /// As [`reserve`](TaskHost::reserve) and [`create`](TaskHost::create).
+    fn new_table(&self, level: u32) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
+        self.create(level, self.reserve(level)?)
+    }
+
+    /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve): blocks
     /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.
     fn warming(&self) -> Option<Arc<Warming>> {
         None
@@ -235,12 +303,21 @@ pub trait TaskHost: Send + Sync {
 /// A finished table of a task's output.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct OutputTable {
+    /// The volume that it lies on.
+    pub volume: u32,
     /// The number that the host gave it.
     pub number: u64,
     /// What the table says of itself.
     pub summary: TableSummary,
     /// The user keys it spans, its range tombstones included.
     pub span: KeySpan,
+}
+
+impl OutputTable {
+    /// Where it lies.
+    pub fn place(&self) -> TablePlace {
+        TablePlace { volume: self.volume, number: self.number }
+    }
 }
 
 /// What a task gives: tables in key order with disjoint spans, durable and closed.

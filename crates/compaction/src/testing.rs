@@ -2,7 +2,7 @@
 
 use crate::merge::Source;
 use crate::span::{KeyRange, KeySpan};
-use crate::task::{MergeRules, OutputRules, TableInput, Task, TaskHost, TaskOutput};
+use crate::task::{Encoder, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost, TaskOutput};
 pub(crate) use situ_sim::Rng;
 use situ_storage::{Error, Reader, Result, Writer};
 use situ_table::range_del::RangeTombstone;
@@ -277,12 +277,16 @@ impl Reader for MemoryReader {
 }
 
 impl TaskHost for MemoryHost {
-    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
+    fn reserve(&self, _level: u32) -> Result<TablePlace> {
+        Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    fn create(&self, _level: u32, place: TablePlace) -> Result<(TablePlace, Box<dyn Writer>)> {
+        let number = place.number;
         if number == self.fails_at.load(Ordering::Relaxed) {
             return Err(Error::NoSpace { op: "create", path: format!("{number:06}.table") });
         }
-        Ok((number, Box::new(MemoryWriter { files: Arc::clone(&self.files), number, bytes: Vec::new() })))
+        Ok((place, Box::new(MemoryWriter { files: Arc::clone(&self.files), number, bytes: Vec::new() })))
     }
 
     fn pace(&self, bytes: u64) {
@@ -326,7 +330,7 @@ impl MemoryHost {
     /// Writes contents as a table; `None` if there are none.
     pub(crate) fn write(&self, contents: &Contents, options: &TableOptions) -> Option<TableInput> {
         let span = contents.span()?;
-        let (number, file) = self.new_table(0).unwrap();
+        let (TablePlace { number, .. }, file) = self.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, options, 7).unwrap();
         for entry in &contents.entries {
             writer.add(entry.key_ref(), &entry.value).unwrap();
@@ -374,6 +378,7 @@ pub(crate) fn plain_rules() -> MergeRules {
             target_file_bytes: u64::MAX,
             max_grandparent_bytes: u64::MAX,
             created_unix_s: 7,
+            encoder: Encoder::default(),
         },
         filter: None,
         now_unix: Duration::from_secs(1000),

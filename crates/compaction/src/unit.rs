@@ -1,53 +1,78 @@
 //! The seam between the engine and whatever runs tasks.
 //!
-//! A [`Unit`] is asked what it can do and how busy it is, is given tasks without ever blocking the giver, and is asked
-//! for what has finished. The [`Scheduler`](crate::Scheduler) does the asking; [`CpuUnit`](crate::CpuUnit) is the unit
-//! that is always there, and whose output defines what is right.
+//! A [`Unit`] says whether it takes a task and how soon it would be done, is given tasks without ever blocking the giver, and is
+//! asked for what has finished. The [`Scheduler`](crate::Scheduler) does the asking. [`CpuUnit`](crate::CpuUnit) is the unit that is
+//! always there, and its output defines what is right.
 //!
 //! How others fit:
 //!
-//! * **Linear and pipelined CPU runs.** Linear is [`run`](crate::run()): read, merge, write, one after the other on one
-//!   thread. A pipelined unit has the same face and three threads a task, with bounded queues of blocks between
-//!   reading, merging and writing; it pays where reads and writes take as long as merging and a core is free. Which of
-//!   the two is wanted is a matter of load: two units, and the scheduler chooses.
-//! * **A remote node, or a drive that computes.** `submit` encodes the task (a task is plain values; inputs go by file
-//!   number, the filter by name) and queues the message; a reader thread puts answers in the finished list and
-//!   notifies [`Assignment::done`]. Its limits refuse tasks whose inputs do not lie with it or whose filter it does not
-//!   know. Output files are made next to the inputs: its host hands out numbers only.
-//! * **An accelerator.** Limits say how long keys and how many runs it can take; blocks stand alone, so that decoding,
-//!   merging and encoding can happen on the device. Whatever it refuses, the CPU does.
+//! * **Linear and pipelined CPU runs.** Linear is [`run`](crate::run()): read, merge and write, one after the other on one thread.
+//!   A pipelined unit has the same face and several threads a task, with bounded queues of blocks between the stages.
+//! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task ([`encode_task`](crate::encode_task))
+//!   and queues the message. A thread that reads answers puts them into the finished list and notifies [`Assignment::done`]. The
+//!   host reserves a place for each output ([`TaskHost::reserve`]); the node makes the file there, next to the inputs.
+//!   `examples/compaction_worker.rs` of the engine is the smallest such unit: another process, over a pipe.
+//! * **An accelerator.** [`Limits`] say how long keys and values may be and how many runs it can merge. Blocks stand alone, so that
+//!   decoding, merging and encoding can happen on the device. What the accelerator refuses, the CPU does.
 //!
-//! Every unit gives the bytes of the reference merge for the same task, or fails.
+//! Two units that name the same [encoder](Unit::encoder) give the same bytes for the same task, or fail. Units with different
+//! encoders agree on everything that is decided before compression: entries, blocks and where files end.
 
 use crate::error::Result;
-use crate::task::{Task, TaskHost, TaskOutput};
+use crate::task::{Encoder, Task, TaskHost, TaskOutput};
 use situ_device::Event;
+use situ_table::Compression;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-/// What a unit can take. Fixed for its life.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// Which compaction filters a unit can call.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum KnownFilters {
+    /// Every filter: the unit is in the application's process.
+    All,
+    /// Those with these names; possibly none.
+    Named(Vec<String>),
+}
+
+/// What a unit can take. For units to answer [`Unit::offer`] by.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Limits {
-    /// Tasks that it holds at once, waiting or running.
-    pub tasks: usize,
     /// The most runs in a task.
     pub runs: usize,
     /// The most bytes of input in a task: those in its range.
     pub input_bytes: u64,
-    /// Whether it can call compaction filters.
-    pub filters: bool,
+    /// The longest user key. A table that does not tell its longest key counts as having the longest one that there can be.
+    pub key_bytes: u32,
+    /// The longest value. A table that does not tell its longest value counts as having the longest one that there can be.
+    pub value_bytes: u32,
+    /// The filters that it can call.
+    pub filters: KnownFilters,
     /// Whether it knows range tombstones.
     pub range_tombstones: bool,
+    /// The volumes whose files it can read; `None` for all. It writes to them, too.
+    pub volumes: Option<Vec<u32>>,
+    /// The compressions that it can write; `None` for all.
+    pub compressions: Option<Vec<Compression>>,
 }
 
 impl Limits {
-    /// Anything, so many tasks at a time.
-    pub fn unlimited(tasks: usize) -> Limits {
-        Limits { tasks, runs: usize::MAX, input_bytes: u64::MAX, filters: true, range_tombstones: true }
+    /// Anything.
+    pub fn unlimited() -> Limits {
+        Limits {
+            runs: usize::MAX,
+            input_bytes: u64::MAX,
+            key_bytes: u32::MAX,
+            value_bytes: u32::MAX,
+            filters: KnownFilters::All,
+            range_tombstones: true,
+            volumes: None,
+            compressions: None,
+        }
     }
 
-    /// Why a unit with these limits cannot take `task`, if it cannot.
+    /// Why a unit with these limits cannot take `task`, if it cannot. Where keys or values are bounded, tables are opened to ask for
+    /// their longest ones.
     ///
     /// # Errors
     /// The reason, for the log.
@@ -59,11 +84,42 @@ impl Limits {
         if bytes > self.input_bytes {
             return Err(format!("{bytes} bytes of input, at most {} fit", self.input_bytes));
         }
-        if task.rules.filter.is_some() && !self.filters {
-            return Err("a compaction filter".to_owned());
-        }
         if !self.range_tombstones && task.tables().any(|input| input.range_deletions > 0) {
             return Err("range tombstones".to_owned());
+        }
+        let compression = task.rules.output.table.compression;
+        if self.compressions.as_ref().is_some_and(|known| !known.contains(&compression)) {
+            return Err(format!("compression {compression}"));
+        }
+        self.admit_filter(task)?;
+        self.admit_places(task)?;
+        self.admit_lengths(task)
+    }
+
+    fn admit_filter(&self, task: &Task) -> Result<(), String> {
+        let (Some(filter), KnownFilters::Named(names)) = (&task.rules.filter, &self.filters) else { return Ok(()) };
+        let name = filter.code.name();
+        if names.iter().any(|known| known == name) { Ok(()) } else { Err(format!("the compaction filter {name}")) }
+    }
+
+    fn admit_places(&self, task: &Task) -> Result<(), String> {
+        let Some(volumes) = &self.volumes else { return Ok(()) };
+        match task.tables().find(|input| !volumes.contains(&input.volume)) {
+            Some(input) => Err(format!("table {} lies on volume {}", input.number, input.volume)),
+            None => Ok(()),
+        }
+    }
+
+    fn admit_lengths(&self, task: &Task) -> Result<(), String> {
+        if self.key_bytes == u32::MAX && self.value_bytes == u32::MAX {
+            return Ok(());
+        }
+        for input in task.tables() {
+            let (key, value) = input.longest().map_err(|error| error.to_string())?;
+            if key > self.key_bytes || value > self.value_bytes {
+                let number = input.number;
+                return Err(format!("keys of {key} and values of {value} bytes in table {number}"));
+            }
         }
         Ok(())
     }
@@ -74,10 +130,38 @@ impl Limits {
 pub struct Load {
     /// Tasks that it holds, waiting, running or finished and not collected.
     pub tasks: usize,
-    /// Their input bytes.
+    /// The most tasks that it holds at once. May change.
+    pub tasks_max: usize,
+    /// The input bytes of the tasks that it holds.
     pub input_bytes: u64,
-    /// Input bytes a second that the whole unit gets through, as measured; 0 if it is not known yet.
+    /// Input bytes a second that the whole unit gets through, as measured; 0 if that is not known yet.
     pub bytes_per_s: u64,
+}
+
+/// Speed assumed of a unit that has not finished anything yet.
+const UNKNOWN_BYTES_PER_S: u64 = 100 << 20;
+
+impl Load {
+    /// What a unit with this load offers for a task that it can take: the task's turn comes when all that it holds is done.
+    pub fn offer(&self, task_bytes: u64) -> Offer {
+        if self.tasks >= self.tasks_max {
+            return Offer::Busy;
+        }
+        let speed = if self.bytes_per_s == 0 { UNKNOWN_BYTES_PER_S } else { self.bytes_per_s };
+        let bytes = self.input_bytes.saturating_add(task_bytes);
+        Offer::DoneIn(Duration::try_from_secs_f64(bytes as f64 / speed as f64).unwrap_or(Duration::MAX))
+    }
+}
+
+/// A unit's answer to whether it would take a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Offer {
+    /// It would be done in about this time.
+    DoneIn(Duration),
+    /// Not now: it has as many tasks as it can hold.
+    Busy,
+    /// Not this task; the text says why.
+    Unsuited(String),
 }
 
 /// A task on its way to a unit.
@@ -122,22 +206,34 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
-/// Something that runs tasks. No call blocks, but for [`close`](Unit::close).
+/// Something that runs tasks. No call blocks, but for [`close`](Unit::close), and none calls the scheduler back.
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;
 
-    /// What it can take.
-    fn limits(&self) -> Limits;
+    /// Whose compressed bytes it writes. The default is the codecs of this program.
+    fn encoder(&self) -> Encoder {
+        Encoder::default()
+    }
+
+    /// Whether it would take the task, and how soon it would be done: by where the tables lie, by what they hold, by its load.
+    fn offer(&self, task: &Task) -> Offer;
 
     /// How busy it is.
     fn load(&self) -> Load;
 
-    /// Gives it a task. If it takes it, it will say so in [`poll`](Unit::poll), once, whatever happens, unless it dies.
+    /// Gives it a task. A unit that takes a task tells of it in [`poll`](Unit::poll), once, whatever happens, unless the unit dies
+    /// or the attempt is cancelled.
     ///
     /// # Errors
     /// It does not take the task.
     fn submit(&self, assignment: Assignment) -> Result<(), Refused>;
+
+    /// Nobody waits for an attempt any more: it may end without a result. Its host answers "cancelled" already. An attempt that the
+    /// unit does not know, or that has finished, is nothing to it.
+    fn cancel(&self, attempt: u64) {
+        let _ = attempt;
+    }
 
     /// Moves all finished attempts into `finished`, in any order.
     fn poll(&self, finished: &mut Vec<Finished>);

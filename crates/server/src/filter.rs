@@ -164,10 +164,13 @@ mod tests {
     }
 
     impl TaskHost for Host {
-        fn new_table(&self, _level: u32) -> situ::storage::Result<(u64, Box<dyn Writer>)> {
+        fn reserve(&self, _level: u32) -> situ::storage::Result<TablePlace> {
+            Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
+        }
+
+        fn create(&self, _level: u32, place: TablePlace) -> situ::storage::Result<(TablePlace, Box<dyn Writer>)> {
             (self.meanwhile)();
-            let number = self.next.fetch_add(1, Ordering::Relaxed);
-            Ok((number, self.volume.create(FileName::Table(number), 0)?))
+            Ok((place, self.volume.create(FileName::Table(place.number), 0)?))
         }
 
         fn pace(&self, _bytes: u64) {}
@@ -179,7 +182,7 @@ mod tests {
 
     /// A table of items, each of which is dead a second later than the one before.
     fn items(host: &Host, first_expires: u64, count: u64) -> TableInput {
-        let (number, file) = host.new_table(0).unwrap();
+        let (TablePlace { number, .. }, file) = host.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, &TableOptions::default(), 0).unwrap();
         let key = |id: u64| format!("{id:06}").into_bytes();
         for id in 1..=count {

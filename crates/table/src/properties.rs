@@ -48,6 +48,10 @@ pub struct Properties {
     pub writer_version: String,
     /// The name of that keyspace; empty in tables of older programs.
     pub keyspace_name: String,
+    /// The longest user key of an entry, in bytes; `None` in tables of older programs and without entries.
+    pub longest_key_bytes: Option<u32>,
+    /// The longest value, in bytes; `None` in tables of older programs and without entries.
+    pub longest_value_bytes: Option<u32>,
 }
 
 /// One property: its name on disk, and how it is taken out of and put into the struct.
@@ -117,18 +121,35 @@ static TEXTS: [Field; 3] = [
     },
 ];
 
-/// Not required, and not written if empty.
-static OPTIONAL: [Field; 1] = [Field {
-    name: "keyspace-name",
-    get: |p| p.keyspace_name.clone().into_bytes(),
-    set: |p, bytes| match str::from_utf8(bytes) {
-        Ok(name) => {
-            name.clone_into(&mut p.keyspace_name);
-            true
+macro_rules! optional_number {
+    ($name:literal, $field:ident) => {
+        Field {
+            name: $name,
+            get: |p| p.$field.map_or(Vec::new(), |number| number.to_le_bytes().to_vec()),
+            set: |p, bytes| {
+                p.$field = bytes.try_into().ok().map(u32::from_le_bytes);
+                p.$field.is_some()
+            },
         }
-        Err(_) => false,
+    };
+}
+
+/// Not required, and not written if empty.
+static OPTIONAL: [Field; 3] = [
+    Field {
+        name: "keyspace-name",
+        get: |p| p.keyspace_name.clone().into_bytes(),
+        set: |p, bytes| match str::from_utf8(bytes) {
+            Ok(name) => {
+                name.clone_into(&mut p.keyspace_name);
+                true
+            }
+            Err(_) => false,
+        },
     },
-}];
+    optional_number!("longest-key-bytes", longest_key_bytes),
+    optional_number!("longest-value-bytes", longest_value_bytes),
+];
 
 fn required() -> impl Iterator<Item = &'static Field> {
     NUMBERS.iter().chain(&TEXTS)
@@ -164,6 +185,22 @@ impl Properties {
             Compression::Lz4 => crate::format::COMPRESSION_LZ4,
             Compression::Zstd { .. } => crate::format::COMPRESSION_ZSTD,
         };
+    }
+
+    /// The properties as they are in a table's file: for those who send them elsewhere.
+    pub fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = Vec::new();
+        self.encode_into(&mut bytes);
+        bytes
+    }
+
+    /// What [`to_bytes`](Properties::to_bytes) gave. `from` names the source, for errors.
+    ///
+    /// # Errors
+    /// [`Corruption`](situ_storage::Error::Corruption): a property is missing, doubled or misshapen.
+    pub fn from_bytes(bytes: &[u8], from: &str) -> situ_storage::Result<Properties> {
+        Properties::decode(bytes)
+            .map_err(|damage| situ_storage::Error::corruption(from, 0, "properties", damage.expected, damage.found))
     }
 
     /// Appends each property as name length (u8), name, value length (u32), value.

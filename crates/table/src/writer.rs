@@ -182,6 +182,9 @@ impl TableWriter {
         properties.deletions += u64::from(key.trailer.0 as u8 == KeyKind::Delete as u8);
         properties.raw_key_bytes += (key.user.len() + KEY_TRAILER_BYTES) as u64;
         properties.raw_value_bytes += value.len() as u64;
+        // Both lengths have been checked, and fit.
+        properties.longest_key_bytes = properties.longest_key_bytes.max(Some(key.user.len() as u32));
+        properties.longest_value_bytes = properties.longest_value_bytes.max(Some(value.len() as u32));
         properties.smallest_sequence = properties.smallest_sequence.min(key.trailer.sequence());
         properties.largest_sequence = properties.largest_sequence.max(key.trailer.sequence());
         Ok(())
@@ -237,7 +240,7 @@ impl TableWriter {
     pub fn estimated_bytes(&self) -> u64 {
         let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
         // The properties' names and values, with the two keys as long as the last.
-        let properties = 470 + self.properties.keyspace_name.len() + 2 * self.last_user_key.len();
+        let properties = 522 + self.properties.keyspace_name.len() + 2 * self.last_user_key.len();
         let index = self.leaves.len() + self.index.finished_bytes() + 48 * self.finished_leaves.len();
         let rest = open + properties + index + self.filter.finished_bytes() + self.range_tombstone_bytes;
         self.written + (rest + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES) as u64

@@ -28,9 +28,9 @@ fn random_task(rng: &mut Rng, host: &MemoryHost, world: &World) -> Task {
 
 fn run_checked(task: &Task, host: &MemoryHost) -> TaskOutput {
     let output = run(task, host).unwrap();
-    let numbers: Vec<u64> = output.tables.iter().map(|table| table.number).collect();
-    check_output(task, &numbers, &output).unwrap();
-    for OutputTable { number, summary, span } in &output.tables {
+    let places: Vec<_> = output.tables.iter().map(OutputTable::place).collect();
+    check_output(task, &places, &output).unwrap();
+    for OutputTable { number, summary, span, .. } in &output.tables {
         let table = host.open(*number);
         assert_eq!(table.properties(), &summary.properties);
         for t in table.range_tombstones() {
@@ -137,7 +137,7 @@ fn the_shares_of_the_tasks_of_a_job_add_up_to_the_job() {
         .collect();
     let sum: u64 = tasks.iter().map(Task::input_bytes).sum();
     assert!(sum.abs_diff(job_bytes) < job_bytes / 50, "{sum} of {job_bytes}");
-    let limits = Limits { input_bytes: job_bytes / 4, ..Limits::unlimited(1) };
+    let limits = Limits { input_bytes: job_bytes / 4, ..Limits::unlimited() };
     assert!(limits.admit(&whole).is_err());
     for part in &tasks {
         let share = part.input_bytes();
@@ -211,7 +211,7 @@ fn a_full_disk_ends_the_run_with_its_name() {
     let host = MemoryHost::new();
     let mut task = task(&host, &[numbered(1000, 1, 9)], plain_rules());
     task.rules.output.target_file_bytes = 5000;
-    host.fails_at.store(host.new_table(0).unwrap().0 + 3, Ordering::Relaxed);
+    host.fails_at.store(host.new_table(0).unwrap().0.number + 3, Ordering::Relaxed);
     let Err(TaskError::Storage(error)) = run(&task, &host) else { panic!("it should fail") };
     assert!(error.is_no_space(), "{error}");
 }

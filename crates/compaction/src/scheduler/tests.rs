@@ -3,8 +3,9 @@ use crate::cpu::CpuUnit;
 use crate::cut::cut;
 use crate::run::run;
 use crate::span::KeyRange;
+use crate::task::Encoder;
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
-use crate::unit::Limits;
+use crate::unit::Load;
 
 /// What a bad unit does with the tasks it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,13 +62,13 @@ impl Unit for FaultyUnit {
         "faulty"
     }
 
-    fn limits(&self) -> Limits {
-        Limits::unlimited(100)
+    fn offer(&self, _task: &Task) -> Offer {
+        // Fast enough to be asked first.
+        Offer::DoneIn(Duration::ZERO)
     }
 
     fn load(&self) -> Load {
-        // Fast enough to be asked first.
-        Load { tasks: 0, input_bytes: 0, bytes_per_s: u64::MAX }
+        Load { tasks_max: 100, ..Load::default() }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
@@ -114,7 +115,24 @@ fn scheduler(fault: Fault) -> (Scheduler, Arc<FaultyUnit>) {
     let env = Env::system();
     let faulty = Arc::new(FaultyUnit { fault, taken: AtomicU64::new(0), finished: Mutex::default() });
     let reference = Arc::new(CpuUnit::new(env.clone(), 2));
-    (Scheduler::new(env, reference, vec![Arc::clone(&faulty) as Arc<dyn Unit>], patience()), faulty)
+    (with_units(env, reference, vec![Arc::clone(&faulty) as Arc<dyn Unit>], patience()), faulty)
+}
+
+fn with_units(env: Env, reference: Arc<CpuUnit>, others: Vec<Arc<dyn Unit>>, patience: Patience) -> Scheduler {
+    let event = env.executor.event();
+    Scheduler::new(env, event, reference, others, patience)
+}
+
+/// What all units did, as one.
+fn stats(scheduler: &Scheduler) -> UnitReport {
+    scheduler.reports().into_iter().fold(UnitReport::default(), |sum, unit| UnitReport {
+        attempts: sum.attempts + unit.attempts,
+        refused: sum.refused + unit.refused,
+        failed: sum.failed + unit.failed,
+        late: sum.late + unit.late,
+        suspicious: sum.suspicious + unit.suspicious,
+        ..sum
+    })
 }
 
 fn bytes(host: &MemoryHost, outputs: &[TaskOutput]) -> Vec<Vec<u8>> {
@@ -146,7 +164,7 @@ fn whatever_a_unit_does_the_job_gets_the_right_bytes() {
         let (scheduler, faulty) = scheduler(fault);
         let outputs = scheduler.run(tasks.clone(), &host).unwrap();
         assert_eq!(bytes(&memory, &outputs), expected, "{fault:?}");
-        let (stats, taken) = (scheduler.stats(), faulty.taken.load(Ordering::Relaxed));
+        let (stats, taken) = (stats(&scheduler), faulty.taken.load(Ordering::Relaxed));
         match fault {
             Fault::None => assert_eq!((taken, stats.attempts, stats.failed + stats.suspicious), (4, 4, 0)),
             Fault::Busy => assert_eq!((taken, stats.attempts, stats.refused), (0, 4, 0)),
@@ -169,12 +187,12 @@ impl Unit for LateUnit {
         "late"
     }
 
-    fn limits(&self) -> Limits {
-        Limits::unlimited(100)
+    fn offer(&self, _task: &Task) -> Offer {
+        Offer::DoneIn(Duration::ZERO)
     }
 
     fn load(&self) -> Load {
-        Load { tasks: 0, input_bytes: 0, bytes_per_s: u64::MAX }
+        Load { tasks_max: 100, ..Load::default() }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
@@ -198,7 +216,7 @@ fn a_late_result_is_not_taken_and_its_host_is_dead() {
     let env = Env::system();
     let late = Arc::new(LateUnit { held: Mutex::default(), finished: Mutex::default() });
     let reference = Arc::new(CpuUnit::new(env.clone(), 2));
-    let scheduler = Scheduler::new(env, reference, vec![Arc::clone(&late) as Arc<dyn Unit>], patience());
+    let scheduler = with_units(env, reference, vec![Arc::clone(&late) as Arc<dyn Unit>], patience());
     let tasks = job(&memory);
     let first = scheduler.run(tasks.clone(), &host).unwrap();
     assert_eq!(first.len(), 4);
@@ -211,8 +229,8 @@ fn a_late_result_is_not_taken_and_its_host_is_dead() {
     // The unit rests, so that the next job runs on the reference unit; the late results disturb nobody.
     let second = scheduler.run(tasks, &host).unwrap();
     assert_eq!(bytes(&memory, &first), bytes(&memory, &second));
-    assert_eq!(scheduler.stats().attempts, 12);
-    assert!(lock(&scheduler.state).inbox.is_empty());
+    assert_eq!(stats(&scheduler).attempts, 12);
+    assert!(lock(&scheduler.queue).jobs.is_empty());
 }
 
 #[test]
@@ -220,12 +238,12 @@ fn a_failure_of_the_reference_unit_fails_the_job() {
     let memory = Arc::new(MemoryHost::new());
     let tasks = job(&memory);
     let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
-    memory.fails_at.store(memory.new_table(0).unwrap().0 + 5, Ordering::Relaxed);
+    memory.fails_at.store(memory.new_table(0).unwrap().0.number + 5, Ordering::Relaxed);
     let env = Env::system();
-    let scheduler = Scheduler::new(env.clone(), Arc::new(CpuUnit::new(env, 2)), Vec::new(), Patience::default());
+    let scheduler = with_units(env.clone(), Arc::new(CpuUnit::new(env, 2)), Vec::new(), Patience::default());
     let error = scheduler.run(tasks, &host).unwrap_err();
     assert!(matches!(&error, TaskError::Storage(e) if e.is_no_space()), "{error}");
-    assert!(lock(&scheduler.state).inbox.is_empty());
+    assert!(lock(&scheduler.queue).jobs.is_empty());
 }
 
 #[test]
@@ -234,32 +252,205 @@ fn a_closed_reference_unit_fails_the_job_instead_of_waiting() {
     let env = Env::system();
     let reference = Arc::new(CpuUnit::new(env.clone(), 2));
     reference.close();
-    let scheduler = Scheduler::new(env, reference, Vec::new(), Patience::default());
+    let scheduler = with_units(env, reference, Vec::new(), Patience::default());
     let tasks = job(&memory);
     let error = scheduler.run(tasks, &(memory as Arc<dyn TaskHost>)).unwrap_err();
     assert!(matches!(error, TaskError::Unit { .. }), "{error}");
 }
 
+/// Threads that submit jobs of their own and take whichever job has finished.
 #[test]
 fn jobs_of_many_threads_share_the_units() {
     let memory = Arc::new(MemoryHost::new());
     let tasks = job(&memory);
     let (scheduler, _) = scheduler(Fault::None);
-    let expected = {
-        let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
-        bytes(&memory, &scheduler.run(tasks.clone(), &host).unwrap())
-    };
+    let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
+    let expected = bytes(&memory, &scheduler.run(tasks.clone(), &host).unwrap());
+    let (next, landed) = (AtomicU64::new(1), Mutex::new(Vec::new()));
     std::thread::scope(|scope| {
         for _ in 0..4 {
             scope.spawn(|| {
                 for _ in 0..5 {
                     let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
-                    let outputs = scheduler.run(tasks.clone(), &host).unwrap();
-                    assert_eq!(bytes(&memory, &outputs), expected);
+                    scheduler.submit(next.fetch_add(1, Ordering::Relaxed), tasks.clone(), host, tasks.len());
+                }
+                loop {
+                    let seen = scheduler.event.generation();
+                    scheduler.turn();
+                    while let Some(finished) = scheduler.take_finished() {
+                        assert_eq!(bytes(&memory, &finished.result.unwrap()), expected);
+                        landed.lock().unwrap().push(finished.job);
+                        scheduler.event.notify();
+                    }
+                    if landed.lock().unwrap().len() == 20 {
+                        return;
+                    }
+                    scheduler.event.wait(seen, scheduler.next_look_in());
                 }
             });
         }
     });
+    let mut landed = landed.into_inner().unwrap();
+    landed.sort_unstable();
+    assert_eq!(landed, (1..=20).collect::<Vec<u64>>());
+}
+
+/// A unit elsewhere: each task takes 10 ms of waiting and no thread.
+struct DistantUnit {
+    env: Env,
+    held: Mutex<Vec<(Duration, Assignment)>>,
+    most_held: AtomicU64,
+    cancelled: Mutex<Vec<u64>>,
+    /// Tasks end when their time has come.
+    answers: AtomicBool,
+}
+
+const DISTANT: Duration = Duration::from_millis(10);
+
+impl DistantUnit {
+    fn new(env: &Env) -> Arc<DistantUnit> {
+        Arc::new(DistantUnit {
+            env: env.clone(),
+            held: Mutex::default(),
+            most_held: AtomicU64::new(0),
+            cancelled: Mutex::default(),
+            answers: AtomicBool::new(true),
+        })
+    }
+}
+
+impl Unit for DistantUnit {
+    fn name(&self) -> &str {
+        "distant"
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        Offer::DoneIn(Duration::ZERO)
+    }
+
+    fn load(&self) -> Load {
+        Load { tasks: self.held.lock().unwrap().len(), tasks_max: 100, ..Load::default() }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        let mut held = self.held.lock().unwrap();
+        held.push((self.env.clock.now() + DISTANT, assignment));
+        self.most_held.fetch_max(held.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn cancel(&self, attempt: u64) {
+        self.cancelled.lock().unwrap().push(attempt);
+        self.held.lock().unwrap().retain(|(_, assignment)| assignment.attempt != attempt);
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        let now = self.env.clock.now();
+        let answers = self.answers.load(Ordering::Relaxed);
+        for (_, assignment) in self.held.lock().unwrap().extract_if(.., |(at, _)| answers && *at <= now) {
+            let result = run(&assignment.task, &*assignment.host);
+            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT });
+        }
+    }
+
+    fn close(&self) {
+        self.held.lock().unwrap().clear();
+    }
+}
+
+/// A hundred jobs on a unit of 10 ms a task, from one thread: all are in flight at once.
+#[test]
+fn a_job_whose_tasks_are_elsewhere_holds_no_thread() {
+    const JOBS: u64 = 100;
+    let memory = Arc::new(MemoryHost::new());
+    let env = Env::system();
+    let distant = DistantUnit::new(&env);
+    let others = vec![Arc::clone(&distant) as Arc<dyn Unit>];
+    let scheduler = with_units(env.clone(), Arc::new(CpuUnit::new(env.clone(), 1)), others, Patience::default());
+    assert_eq!((scheduler.room(), scheduler.tasks_max_elsewhere()), (101, 100));
+    let tiny = task(&memory, &[numbered(20, 2, 9), numbered(20, 3, 5)], plain_rules());
+    let began = env.clock.now();
+    for job in 0..JOBS {
+        scheduler.submit(job, vec![tiny.clone()], Arc::clone(&memory) as Arc<dyn TaskHost>, 1);
+    }
+    assert_eq!(scheduler.room(), 1);
+    let mut landed = Vec::new();
+    while landed.len() < JOBS as usize {
+        scheduler.turn();
+        landed.extend(std::iter::from_fn(|| scheduler.take_finished()));
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = env.clock.now() - began;
+    assert_eq!(distant.most_held.load(Ordering::Relaxed), JOBS);
+    assert!(landed.iter().all(|job| job.result.as_ref().is_ok_and(|outputs| outputs[0].tables.len() == 1)));
+    assert!(took < DISTANT * 50, "a hundred tasks of 10 ms took {took:?}: they were not in flight together");
+}
+
+/// A job that is called off does not wait for a unit elsewhere, and the unit is told.
+#[test]
+fn a_job_that_is_called_off_cancels_its_attempts_elsewhere() {
+    let memory = Arc::new(MemoryHost::new());
+    let env = Env::system();
+    let distant = DistantUnit::new(&env);
+    distant.answers.store(false, Ordering::Relaxed);
+    let others = vec![Arc::clone(&distant) as Arc<dyn Unit>];
+    let scheduler = with_units(env.clone(), Arc::new(CpuUnit::new(env, 1)), others, Patience::default());
+    let tasks = job(&memory);
+    scheduler.submit(7, tasks, Arc::clone(&memory) as Arc<dyn TaskHost>, 3);
+    scheduler.turn();
+    assert_eq!(distant.held.lock().unwrap().len(), 3, "no more of a job than may run abreast");
+    assert!(scheduler.take_finished().is_none());
+    memory.cancel.store(true, Ordering::Relaxed);
+    scheduler.turn();
+    let finished = scheduler.take_finished().unwrap();
+    assert!(matches!((finished.job, &finished.result), (7, Err(TaskError::Cancelled))), "{finished:?}");
+    assert_eq!(distant.cancelled.lock().unwrap().len(), 3);
+    assert!(scheduler.take_finished().is_none() && scheduler.reports()[1].failed == 0);
+}
+
+/// Writes what the CPU writes, and calls it another encoder's.
+struct OtherEncoder(CpuUnit);
+
+impl Unit for OtherEncoder {
+    fn name(&self) -> &str {
+        "other"
+    }
+
+    fn encoder(&self) -> Encoder {
+        Encoder::named("other 1")
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        Offer::DoneIn(Duration::ZERO)
+    }
+
+    fn load(&self) -> Load {
+        self.0.load()
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        assert_eq!(assignment.task.rules.output.encoder.name(), "other 1");
+        self.0.submit(assignment)
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        self.0.poll(finished);
+    }
+
+    fn close(&self) {
+        self.0.close();
+    }
+}
+
+#[test]
+fn a_task_names_the_encoder_of_the_unit_that_gets_it() {
+    let memory = Arc::new(MemoryHost::new());
+    let env = Env::system();
+    let other = Arc::new(OtherEncoder(CpuUnit::new(env.clone(), 4)));
+    let scheduler = with_units(env.clone(), Arc::new(CpuUnit::new(env, 1)), vec![other], Patience::default());
+    let tasks = job(&memory);
+    scheduler.run(tasks, &(memory as Arc<dyn TaskHost>)).unwrap();
+    assert_eq!(scheduler.reports()[1].succeeded, 4);
 }
 
 /// able, tasks held of tasks allowed, bytes held, bytes a second; which one gets a task of 1000 bytes.
@@ -278,20 +469,24 @@ yes 0/2 0 100, yes 0/9 0 0                       | 1
 
 #[test]
 fn the_choice_of_a_unit_is_that_of_the_golden_text() {
-    let candidate = |text: &str| {
+    let offer = |text: &str| {
         let [able, tasks, held, speed] = text.split_whitespace().collect::<Vec<_>>()[..] else { panic!("{text}") };
         let (tasks, tasks_max) = tasks.split_once('/').unwrap();
         let load = Load {
             tasks: tasks.parse().unwrap(),
+            tasks_max: tasks_max.parse().unwrap(),
             input_bytes: held.parse().unwrap(),
             bytes_per_s: speed.parse().unwrap(),
         };
-        Candidate { able: able == "yes", tasks_max: tasks_max.parse().unwrap(), load }
+        match load.offer(1000) {
+            Offer::DoneIn(time) => Some(time).filter(|_| able == "yes"),
+            _ => None,
+        }
     };
     for line in GOLDEN.lines().filter(|line| !line.is_empty()) {
-        let (candidates, expected) = line.split_once('|').unwrap();
-        let candidates: Vec<Candidate> = candidates.split(',').map(candidate).collect();
-        let chosen = choose(&candidates, 1000).map_or("none".to_owned(), |index| index.to_string());
+        let (units, expected) = line.split_once('|').unwrap();
+        let offers: Vec<Option<Duration>> = units.split(',').map(offer).collect();
+        let chosen = choose(&offers).map_or("none".to_owned(), |index| index.to_string());
         assert_eq!(chosen, expected.trim(), "{line}");
     }
 }

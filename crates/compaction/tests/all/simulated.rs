@@ -1,8 +1,8 @@
 //! Compaction in the simulated world: any schedule, failing disks, rot.
 
 use situ_compaction::{
-    CpuUnit, KeyRange, KeySpan, MergeRules, OutputRules, Patience, Scheduler, TableInput, Task, TaskError, TaskHost,
-    TaskOutput, cut,
+    CpuUnit, Encoder, KeyRange, KeySpan, MergeRules, OutputRules, Patience, Scheduler, TableInput, TablePlace, Task,
+    TaskError, TaskHost, TaskOutput, cut,
 };
 use situ_device::Env;
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
@@ -19,9 +19,12 @@ struct Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self, _level: u32) -> Result<(u64, Box<dyn Writer>)> {
-        let number = self.next.fetch_add(1, Ordering::Relaxed);
-        Ok((number, self.volume.create(FileName::Table(number), 0)?))
+    fn reserve(&self, _level: u32) -> Result<TablePlace> {
+        Ok(TablePlace { volume: 0, number: self.next.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    fn create(&self, _level: u32, place: TablePlace) -> Result<(TablePlace, Box<dyn Writer>)> {
+        Ok((place, self.volume.create(FileName::Table(place.number), 0)?))
     }
 
     fn pace(&self, _bytes: u64) {
@@ -43,7 +46,7 @@ fn inputs(host: &Host, seed: u64) -> Vec<Vec<TableInput>> {
     let mut rng = Rng::new(seed);
     let cache = BlockCache::new(64 << 10);
     let mut input = |age: u64| {
-        let (number, file) = host.new_table(0).unwrap();
+        let (TablePlace { number, .. }, file) = host.new_table(0).unwrap();
         let mut writer = TableWriter::new(file, &options(), 0).unwrap();
         let mut span: Option<KeySpan> = None;
         for i in (0..2000).filter(|_| rng.below(2) == 0).collect::<Vec<u32>>() {
@@ -79,6 +82,7 @@ fn tasks(inputs: &[Vec<TableInput>]) -> Vec<Task> {
                 target_file_bytes: 8 << 10,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: 0,
+                encoder: Encoder::default(),
             },
             filter: None,
             now_unix: Duration::ZERO,
@@ -89,7 +93,7 @@ fn tasks(inputs: &[Vec<TableInput>]) -> Vec<Task> {
 
 fn scheduler(env: &Env, threads: usize) -> Scheduler {
     let unit = CpuUnit::new(env.clone(), threads);
-    Scheduler::new(env.clone(), Arc::new(unit), Vec::new(), Patience::default())
+    Scheduler::new(env.clone(), env.executor.event(), Arc::new(unit), Vec::new(), Patience::default())
 }
 
 fn bytes(volume: &SimVolume, outputs: &[TaskOutput]) -> Vec<Vec<u8>> {

@@ -164,8 +164,13 @@ fn the_page_lays_header_and_footer_out_as_the_code_does() {
 #[test]
 fn the_page_lists_the_properties_in_order_with_their_lengths() {
     let mut encoded = Vec::new();
-    let properties =
-        crate::Properties { smallest: vec![0; 9], keyspace_name: "users".to_owned(), ..Default::default() };
+    let properties = crate::Properties {
+        smallest: vec![0; 9],
+        keyspace_name: "users".to_owned(),
+        longest_key_bytes: Some(1),
+        longest_value_bytes: Some(0),
+        ..Default::default()
+    };
     properties.encode_into(&mut encoded);
     let mut rest = &encoded[..];
     for row in page_table("Properties") {

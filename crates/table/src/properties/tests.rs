@@ -22,7 +22,20 @@ fn sample() -> Properties {
         keyspace_id: 14,
         writer_version: "situ 0".to_owned(),
         keyspace_name: String::new(),
+        longest_key_bytes: None,
+        longest_value_bytes: None,
     }
+}
+
+/// Units that bound the lengths of keys and values ask for them before they take a task. Tables of older programs do not tell.
+#[test]
+fn the_longest_key_and_value_may_be_missing() {
+    let told = Properties { longest_key_bytes: Some(9), longest_value_bytes: Some(0), ..sample() };
+    let mut bytes = Vec::new();
+    told.encode_into(&mut bytes);
+    assert_eq!(Properties::decode(&bytes).unwrap(), told);
+    let too_short = [&bytes[..bytes.len() - 27], b"\x13longest-value-bytes\x03\0\0\0\0\0\0"].concat();
+    assert!(Properties::decode(&too_short).is_err());
 }
 
 /// A table says which keyspace it is of by name, too, if its writer knew the name. Those of older programs do not.

@@ -155,6 +155,9 @@ impl Table {
         counted.keyspace_id = stored.keyspace_id;
         counted.keyspace_name.clone_from(&stored.keyspace_name);
         counted.writer_version.clone_from(&stored.writer_version);
+        // Older programs do not tell.
+        counted.longest_key_bytes = counted.longest_key_bytes.filter(|_| stored.longest_key_bytes.is_some());
+        counted.longest_value_bytes = counted.longest_value_bytes.filter(|_| stored.longest_value_bytes.is_some());
         if counted != stored {
             return Err(self.wrong(offset, "properties", format!("{counted:?}"), format!("{stored:?}")));
         }
@@ -252,6 +255,9 @@ impl Audit<'_> {
         counted.deletions += u64::from(key.trailer.kind() == Some(KeyKind::Delete));
         counted.raw_key_bytes += (key.user.len() + KEY_TRAILER_BYTES) as u64;
         counted.raw_value_bytes += value.len() as u64;
+        // A length that a table can hold fits.
+        counted.longest_key_bytes = counted.longest_key_bytes.max(Some(key.user.len() as u32));
+        counted.longest_value_bytes = counted.longest_value_bytes.max(Some(value.len() as u32));
         counted.smallest_sequence = counted.smallest_sequence.min(key.trailer.sequence());
         counted.largest_sequence = counted.largest_sequence.max(key.trailer.sequence());
         self.last_key.clear();

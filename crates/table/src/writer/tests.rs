@@ -74,6 +74,20 @@ fn hex(bytes: &[u8]) -> String {
     bytes.chunks(16).enumerate().map(line).collect()
 }
 
+fn opened(golden: &str) -> Arc<crate::Table> {
+    let digits = golden.lines().flat_map(|line| line.split_once(": ").unwrap().1.split(' '));
+    crate::testing::open(digits.map(|digit| u8::from_str_radix(digit, 16).unwrap()).collect()).unwrap()
+}
+
+/// The page's example as it was before tables told their longest key and value.
+#[test]
+fn what_older_programs_wrote_is_read() {
+    let table = opened(include_str!("without_lengths.hex"));
+    table.verify(&mut |_| {}).unwrap();
+    let properties = table.properties();
+    assert_eq!((properties.entries, properties.longest_key_bytes, properties.longest_value_bytes), (3, None, None));
+}
+
 /// The golden file is the page's example: what is written today must be readable for ever, and not change by accident.
 #[test]
 fn the_pages_example_is_what_the_writer_makes() {
@@ -93,9 +107,9 @@ fn the_pages_example_is_what_the_writer_makes() {
     let made = hex(&file.bytes());
     assert_eq!(made, golden, "the writer made\n{made}");
 
-    let digits = golden.lines().flat_map(|line| line.split_once(": ").unwrap().1.split(' '));
-    let table = crate::testing::open(digits.map(|digit| u8::from_str_radix(digit, 16).unwrap()).collect()).unwrap();
+    let table = opened(golden);
     table.verify(&mut |_| {}).unwrap();
     assert_eq!(table.properties().keyspace_id, 2);
+    assert_eq!((table.properties().longest_key_bytes, table.properties().longest_value_bytes), (Some(5), Some(5)));
     assert_eq!((table.properties().entries, table.range_tombstones().len()), (3, 1));
 }

@@ -76,9 +76,8 @@ pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Optio
 impl Salvager {
     /// Begins a table under a name that no later repair takes for a table, until [`name`](Salvager::name) gives it its own: one that is
     /// left by a repair that was stopped would be taken for a table that the manifest has lost, or for a keyspace that never was.
-    fn create(&self, bound: u64) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        let number = self.next_file.fetch_add(1, Ordering::Relaxed);
-        Ok((number, self.volume.create(FileName::Temporary(number), bound)?))
+    fn begin(&self, number: u64, bound: u64) -> situ_storage::Result<Box<dyn Writer>> {
+        self.volume.create(FileName::Temporary(number), bound)
     }
 
     /// Notes that a table is finished.
@@ -109,7 +108,8 @@ impl Salvager {
         let created = self.env.clock.unix().as_secs();
         let mut writing: Option<(u64, TableWriter)> = None;
         let begin = || -> situ_storage::Result<(u64, TableWriter)> {
-            let (number, file) = self.create(reader.bytes())?;
+            let number = self.next_file.fetch_add(1, Ordering::Relaxed);
+            let file = self.begin(number, reader.bytes())?;
             Ok((
                 number,
                 TableWriter::new(file, &self.options.table_options(place.id, place.keyspace, place.level), created)?,
@@ -147,7 +147,7 @@ impl Salvager {
             let summary = writer.finish()?;
             self.keep(number);
             table = span_of(&summary.properties, &tombstones)
-                .map(|span| describe(&OutputTable { number, summary, span }, &self.source));
+                .map(|span| describe(&OutputTable { volume: CAPACITY, number, summary, span }));
         }
         Ok(Remains { table, usable, lost, damages: salvaged.damages })
     }
@@ -184,6 +184,7 @@ impl Salvager {
                 target_file_bytes: self.options.table_bytes,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),
+                encoder: Encoder::default(),
             },
             filter: None,
             now_unix: Duration::from_secs(unix.as_secs()),
@@ -192,7 +193,7 @@ impl Salvager {
         let output =
             merge_sources(vec![once], &tombstones, 0, &rules, self).map_err(crate::work::task_host::task_error)?;
         output.tables.iter().for_each(|table| self.keep(table.number));
-        Ok(output.tables.iter().map(|table| Added { level, meta: describe(table, &self.source) }).collect())
+        Ok(output.tables.iter().map(|table| Added { level, meta: describe(table) }).collect())
     }
 
     /// Removes a table that this repair has written and does not need any more.
@@ -203,8 +204,12 @@ impl Salvager {
 }
 
 impl TaskHost for Salvager {
-    fn new_table(&self, _level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        self.create(self.options.table_bytes)
+    fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
+        Ok(TablePlace { volume: CAPACITY, number: self.next_file.fetch_add(1, Ordering::Relaxed) })
+    }
+
+    fn create(&self, _level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
+        Ok((place, self.begin(place.number, self.options.table_bytes)?))
     }
 
     fn pace(&self, _bytes: u64) {}
