@@ -328,6 +328,21 @@ impl Scheduler {
         lock(&self.queue).finished.pop_front()
     }
 
+    /// A certain job, if it has finished and nobody has taken it.
+    pub fn take_finished_job(&self, job: u64) -> Option<FinishedJob> {
+        let mut queue = lock(&self.queue);
+        let at = queue.finished.iter().position(|finished| finished.job == job)?;
+        queue.finished.remove(at)
+    }
+
+    /// Whether there is no job in the queue, nor one that has finished and was not taken.
+    pub fn is_empty(&self) -> bool {
+        // A turn has the jobs in its hands.
+        let is_turning = self.is_turning.load(Ordering::Acquire);
+        let queue = lock(&self.queue);
+        !is_turning && queue.jobs.is_empty() && queue.finished.is_empty()
+    }
+
     /// How many tasks more the units would take now, beyond those that wait.
     pub fn room(&self) -> usize {
         let now = self.env.clock.now();

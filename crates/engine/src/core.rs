@@ -95,6 +95,7 @@ impl Core {
             doubtful: Mutex::default(),
         });
         let disks = versions.source.disks.as_ref();
+        let has_work = Arc::clone(&work);
         let placement = disks.map(|disks| Placement::new(&env, &versions, disks, &options, &work));
         let events = [&work, &progress, &published, &editor_returned].map(Arc::clone);
         let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
@@ -136,7 +137,8 @@ impl Core {
             pacer: Pacer::default(),
             throttle: CompactionThrottle::default(),
             scheduling: Mutex::new(()),
-            scheduler: Scheduler::new(env.clone(), cpu, Vec::new(), Patience::default()),
+            scheduler: Scheduler::new(env.clone(), has_work, cpu, options.units.clone(), Patience::default()),
+            jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
             placement,
         });

@@ -69,6 +69,8 @@ pub use read::cursor::Cursor;
 pub use read::future::ReadFuture;
 pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
-pub use situ_compaction::{CompactionFilter, Decision, FilterContext};
+/// Compactions elsewhere: what a [unit](compaction::Unit) is given and gives back.
+pub use situ_compaction as compaction;
+pub use situ_compaction::{CompactionFilter, Decision, FilterContext, UnitReport};
 pub use situ_table::{Compression, SequenceNumber};
 pub use versions::snapshot::Snapshot;

@@ -1,12 +1,13 @@
 //! What the store does in the background: flushes, compactions, moves between disks, drains; and who may do how much of it.
 //!
-//! `background.rs` says which threads there are. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose and run
-//! compactions, `task_host.rs` is what a running merge asks of the store.
+//! `background.rs` says which threads there are. `flush.rs` makes tables of memtables, `picker.rs` and `compact.rs` choose
+//! compactions and make their tasks, `job.rs` has them under way, `task_host.rs` is what a running merge asks of the store.
 
 pub(crate) mod background;
 pub(crate) mod compact;
 pub(crate) mod drain;
 pub(crate) mod flush;
+pub(crate) mod job;
 pub(crate) mod pacer;
 pub(crate) mod picker;
 pub(crate) mod postpone;
@@ -24,10 +25,12 @@ use crate::pipeline::{Above, Pipeline};
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
+use crate::work::job::JobUnderWay;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_compaction::Scheduler;
 use situ_device::Env;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -49,6 +52,8 @@ pub(crate) struct Work {
     pub(crate) scheduling: Mutex<()>,
     /// Gives tasks to units.
     pub(crate) scheduler: Scheduler,
+    /// Compactions whose tasks are with the scheduler, by number.
+    pub(crate) jobs: Mutex<BTreeMap<u64, JobUnderWay>>,
     pub(crate) next_task: AtomicU64,
     /// Where new tables go, if there are two disks.
     pub(crate) placement: Option<Placement>,

@@ -24,6 +24,7 @@ use crate::versions::snapshot::Snapshot;
 use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
+use situ_compaction::{Unit, UnitReport};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use std::fmt;
@@ -100,6 +101,15 @@ impl StoreBuilder {
     #[must_use]
     pub fn fast_disk(mut self, path: impl Into<PathBuf>) -> StoreBuilder {
         self.fast_disk = Some(path.into());
+        self
+    }
+
+    /// A unit that runs compactions beside the processor: an accelerator, another process, a drive that computes. The scheduler gives
+    /// a task to the unit that says that it would be done first. What a unit refuses, loses or gets wrong, the processor does. Call
+    /// this once for each unit. `examples/compaction_worker.rs` is a unit in another process.
+    #[must_use]
+    pub fn unit(mut self, unit: Arc<dyn Unit>) -> StoreBuilder {
+        self.options.units.push(unit);
         self
     }
 
@@ -579,6 +589,11 @@ impl Store {
     /// Counters and latencies since the store was opened.
     pub fn statistics(&self) -> Statistics {
         self.core().health.stats.read_all()
+    }
+
+    /// What each compaction unit did since the store was opened, the processor first. See [`StoreBuilder::unit`].
+    pub fn compaction_units(&self) -> Vec<UnitReport> {
+        self.core().work.scheduler.reports()
     }
 
     /// What the store uses and how it is.

@@ -2,7 +2,7 @@
 
 use crate::base::listener::Listener;
 use rustix::process::{Resource, getrlimit};
-use situ_compaction::CompactionFilter;
+use situ_compaction::{CompactionFilter, Unit};
 use situ_table::{Compression, TableOptions};
 use std::fmt;
 use std::sync::Arc;
@@ -137,6 +137,8 @@ pub struct Options {
     pub keyspace: KeyspaceOptions,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
+    /// Units that run compactions beside the processor; see [`StoreBuilder::unit`](crate::StoreBuilder::unit). Default: none.
+    pub units: Vec<Arc<dyn Unit>>,
     /// What is switched off. Default: nothing.
     #[doc(hidden)]
     pub ablation: Ablation,
@@ -156,6 +158,7 @@ setters!(Options {
     transaction_locks_max: u64,
     keyspace: KeyspaceOptions,
     listener: Arc<dyn Listener> => Some(listener),
+    units: Vec<Arc<dyn Unit>>,
 });
 
 impl Default for Options {
@@ -174,6 +177,7 @@ impl Default for Options {
             transaction_locks_max: 1 << 20,
             keyspace: KeyspaceOptions::default(),
             listener: None,
+            units: Vec::new(),
             ablation: Ablation::default(),
         }
     }
@@ -432,6 +436,7 @@ mod tests {
             transaction_locks_max,
             keyspace,
             listener: _,
+            units: _,
             ablation: _,
         } = Options::default()
             .create_if_missing(false)

@@ -55,7 +55,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
-use tables::{Salvager, TablePlace};
+use tables::{Salvager, TreePlace};
 
 pub use report::{LossKind, LostName, LostRange, LostWrites, RepairReport};
 
@@ -513,7 +513,7 @@ impl Repair {
                     self.report.lost_ranges.push(lost);
                     continue;
                 }
-                let place = TablePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
+                let place = TreePlace { keyspace: &keyspace.name, id: *id, level, span: Some(&meta.span) };
                 let mut remains = self.salvager.salvage(meta.number, &place)?;
                 remains.lost.retain(|l| l.kind == LossKind::Entries || meta.range_deletions > 0);
                 self.report.lost_ranges.append(&mut remains.lost);

@@ -266,6 +266,13 @@ impl Disks {
         self.fast.volume.create(name, bound).map(Some)
     }
 
+    /// Notes that table `number` was made on a disk by somebody else, such as a unit in another process.
+    pub(crate) fn adopt(&self, disk: u32, number: u64) {
+        if disk == FAST {
+            self.on_fast().names.insert(FileName::Table(number));
+        }
+    }
+
     /// From now on no new file begins on the fast disk, and no spare there is used again. What has begun goes on.
     pub(crate) fn close_fast(&self, closed: bool) {
         self.on_fast().closed = closed;

@@ -66,8 +66,8 @@ impl Open {
         if let Some(background) = &self.background {
             background.join(&core.work);
         }
-        // The thread of a compaction is a little longer there than the compaction: what it holds must not be the last of
-        // the store.
+        core.work.land_the_last();
+        // The thread of a task is a little longer there than the task: what it holds must not be the last of the store.
         core.work.scheduler.close();
         core.versions.delete_obsolete();
         // Even after a failure: what can be made durable is.

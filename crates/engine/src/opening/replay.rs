@@ -13,17 +13,19 @@
 
 use crate::Error;
 use crate::Result;
-use crate::base::batch::Record;
+use crate::base::batch::{Operation, Record};
 use crate::core::Core;
 use crate::opening::carry::Carried;
 use crate::opening::open::StoreState;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableSource};
+use crate::versions::version::{Added, TableSource, Version};
 use crate::versions::view::{MemtableSlot, View};
 use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
-use situ_storage::{Error as StorageError, FileName, PAGE_BYTES};
+use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
+use situ_table::{BlockCache, KeyKind, ReadOptions, Table, hash_key};
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -82,6 +84,45 @@ pub(crate) struct Replay<'a> {
     /// The last sequence number of the log.
     last: u64,
     makes_tables: bool,
+    /// In a repair only.
+    found: Option<FoundTables>,
+}
+
+/// The tables that a repair found. They may hold what the log holds: then the replay leaves that out.
+struct FoundTables {
+    volume: Arc<dyn Volume>,
+    opened: BTreeMap<u64, Arc<Table>>,
+}
+
+impl FoundTables {
+    /// Whether a table holds the very version that `operation` has made. In two levels, that version would be a damage.
+    fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
+        if operation.kind == KeyKind::RangeDelete {
+            return Ok(false);
+        }
+        let hash = hash_key(operation.key);
+        for (_, file) in version.files().filter(|(_, file)| file.meta.span.contains(operation.key)) {
+            let found = self.open(file.meta.number)?.get(operation.key, sequence, hash, &ReadOptions::default())?;
+            if found.is_some_and(|found| found.trailer.sequence() == sequence) {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// A table of the repair has a temporary name yet.
+    fn open(&mut self, number: u64) -> Result<&Arc<Table>> {
+        Ok(match self.opened.entry(number) {
+            Entry::Occupied(opened) => opened.into_mut(),
+            Entry::Vacant(vacant) => {
+                let reader = match self.volume.open(FileName::Table(number)) {
+                    Err(StorageError::NotFound { .. }) => self.volume.open(FileName::Temporary(number)),
+                    opened => opened,
+                };
+                vacant.insert(Table::open(reader?, number, BlockCache::new(0))?)
+            }
+        })
+    }
 }
 
 /// What a replay found.
@@ -104,8 +145,10 @@ impl<'a> Replay<'a> {
         keep: Keep,
     ) -> Result<Replayed> {
         let targets = core.versions.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
-        let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false };
         let repairs = mode == RecoveryMode::Repair;
+        let found = || FoundTables { volume: Arc::clone(&core.versions.volume), opened: BTreeMap::new() };
+        let found = repairs.then(found);
+        let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false, found };
         let mut failure: Option<Error> = None;
         let mut first = None;
         let outcome = recover(&core.versions.volume, logs, mode, &mut |position, bytes| {
@@ -159,6 +202,10 @@ impl<'a> Replay<'a> {
             }
             if let Some((_, target)) = target
                 && file >= target.log_number
+                && !match &mut self.found {
+                    Some(found) => found.have(&target.keyspace.view.load().version, &operation, sequence)?,
+                    None => false,
+                }
             {
                 let slot = &target.active;
                 slot.reserve((operation.key.len() + operation.value.len()) as u64, file);
@@ -261,7 +308,7 @@ fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<Memtab
     let source: &Arc<TableSource> = &core.versions.source;
     let write = |host: &Arc<Host>| core.work.write_slot(keyspace, slot, host);
     let written = core.work.with_spill(Host::new(&core.work, false, slot.bytes()), write, Vec::as_slice)?;
-    let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t, source) }).collect();
+    let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
     let version = keyspace.view.load().version.apply(&[], &added, source);
     let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
     keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });

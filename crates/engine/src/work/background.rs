@@ -44,7 +44,8 @@ impl Background {
             work.health.begin_closing();
             work.health.wake_all();
             background.join(work);
-            // As in closing: the thread of a compaction is a little longer there than the compaction.
+            // As in closing: the thread of a task is a little longer there than the task.
+            work.land_the_last();
             work.scheduler.close();
         })?;
         Ok(background)
@@ -96,6 +97,8 @@ struct Duty {
     idle_for: fn(&Work) -> Option<Duration>,
     /// Whether the pause after a failure is to end early.
     ends_pause: fn(&Work) -> bool,
+    /// What goes on during pauses, and in a store that has failed.
+    meanwhile: fn(&Arc<Work>),
 }
 
 const FLUSH: Duty = Duty {
@@ -105,24 +108,29 @@ const FLUSH: Duty = Duty {
     idle_for: |work| work.placement.as_ref().and_then(|placement| placement.next_sample_in()),
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.pipeline.troubles).only_log_fails && work.pipeline.a_flush_is_due_that_frees_log(),
+    meanwhile: |_| {},
 };
 
 const COMPACT: Duty = Duty {
     job: "compact",
     turn: Work::compact_one,
     trouble: |troubles| &mut troubles.compaction,
-    idle_for: |work| work.next_rest_ends_in(),
+    idle_for: |work| work.next_rest_ends_in().into_iter().chain(work.scheduler.next_look_in()).min(),
     ends_pause: |_| false,
+    // What began before the failure ends during the pause.
+    meanwhile: Work::land_all,
 };
 
 /// Does a duty as long as there is work, sleeps while there is none, and ends when the store closes.
 fn serve(work: &Arc<Work>, duty: &Duty) {
-    let Duty { job, turn, trouble, idle_for, ends_pause } = *duty;
+    let Duty { job, turn, trouble, idle_for, ends_pause, meanwhile } = *duty;
+    let meanwhile = || guarded(work, job, || Ok(meanwhile(work)), ()).unwrap_or(());
     let event = &work.pipeline.work;
     let mut pause_ms = 0;
     while !work.health.is_closing() {
         let seen = event.generation();
         if work.health.failure().is_some() {
+            meanwhile();
             // Deletes nothing then, but closes what nobody reads any more.
             work.versions.delete_obsolete();
             // Asked after the generation: what tells of closing may have come before it.
@@ -155,7 +163,7 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
                 }
                 work.pipeline.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
-                pause(work, pause_ms, ends_pause);
+                pause(work, pause_ms, ends_pause, &meanwhile);
                 trouble(&mut lock(&work.pipeline.troubles)).pausing -= 1;
             }
         }
@@ -210,11 +218,12 @@ fn admit_writes(work: &Arc<Work>) {
     }
 }
 
-/// Sleeps through notifications, until the store closes or the pause ends early.
-fn pause(work: &Work, ms: u64, ends: fn(&Work) -> bool) {
+/// Sleeps until the store closes or the pause ends early. Notifications are answered with what goes on meanwhile.
+fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn()) {
     let until = work.env.clock.now() + Duration::from_millis(ms);
     loop {
         let seen = work.pipeline.work.generation();
+        meanwhile();
         let left = until.saturating_sub(work.env.clock.now());
         if left.is_zero() || work.health.is_closing() || ends(work) {
             return;

@@ -1,9 +1,9 @@
 //! Compactions: from a picked job to an installed version.
 //!
 //! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
-//! 2. Cut it by key into tasks, one for each free thread and at the borders of what goes to another level, and run them: the
-//!    reference merge of the compaction room.
-//! 3. Install all outputs with one edit; inputs are deleted when their last reader lets go.
+//! 2. Cut it by key into tasks, one for each task that units can take and at the borders of what goes to another level. The scheduler
+//!    gives them to units; the job is *under way* and holds no thread (`job.rs`).
+//! 3. When the last task has landed, install all outputs with one edit; inputs are deleted when their last reader lets go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
 //! same level. What lies *below* a task is taken from the version at its start: data only ever moves down within these
@@ -12,7 +12,6 @@
 //! **Failure.** Outputs of a failed job are removed. If the failure is the job's own, such as a table that cannot be read,
 //! it rests for a while and others go on (`postpone.rs`); otherwise it is picked again after a pause.
 
-use crate::base::listener::StoreEvent;
 use crate::base::options::LEVELS;
 use crate::base::sync::lock;
 use crate::pipeline::commit::Level0;
@@ -22,13 +21,13 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
 use crate::work::Work;
+use crate::work::job::Begun;
 use crate::work::picker::{Job, Picker};
-use crate::work::postpone::is_of_the_job;
-use crate::work::task_host::{Host, describe, task_error};
+use crate::work::task_host::task_error;
 use crate::{Error, Result};
 use situ_compaction::{
-    FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Run, TableInput,
-    Task, TaskHost, TaskStats, cut,
+    Encoder, FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, Run, TableInput, Task,
+    cut,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -86,66 +85,23 @@ struct Frozen {
     filter: Option<FrozenFilter>,
 }
 
-/// What came of a job's tasks, in the order of the keys.
-#[derive(Default)]
-struct Merged {
-    tables: Vec<OutputTable>,
-    /// Where each of the tables belongs.
-    levels: Vec<usize>,
-    stats: TaskStats,
-}
-
-impl Merged {
-    fn by_level(&self) -> impl Iterator<Item = (usize, &OutputTable)> {
-        self.levels.iter().copied().zip(&self.tables)
-    }
-}
-
-/// A job's claim on its tables and keys, given up on drop, also when the merge panics.
-pub(crate) struct Claimed<'a> {
-    pub(crate) work: &'a Work,
-    pub(crate) keyspace: &'a KeyspaceCore,
-    pub(crate) job: &'a Job,
-}
-
-impl Claimed<'_> {
-    /// Gives up the keys, while the tables rest after a failure of the job's own. Returns what is to be told of that.
-    fn postpone(self, error: &Error) -> StoreEvent {
-        let _scheduling = lock(&self.work.scheduling);
-        let event = self.work.postpone(self.keyspace, self.job, error);
-        self.leave_running();
-        std::mem::forget(self);
-        event
-    }
-
-    fn leave_running(&self) {
-        let mut running = lock(&self.keyspace.running);
-        for span in self.job.spans() {
-            if let Some(at) = running.iter().position(|other| other == span) {
-                running.swap_remove(at);
-            }
-        }
-    }
-}
-
-impl Drop for Claimed<'_> {
-    fn drop(&mut self) {
-        let _scheduling = lock(&self.work.scheduling);
-        self.job.claim(false);
-        self.leave_running();
-    }
-}
-
 impl Work {
-    /// Picks and runs one compaction; false if there is nothing to do. A failure of the job's own is told and postpones
-    /// it; the error of another one is returned.
+    /// Lands a job that has finished, or picks and begins one; false if there is neither. A failure of a job's own is told and
+    /// postpones the job; the error of another one is returned.
     pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
+        if self.land_one()? {
+            return Ok(true);
+        }
+        let elsewhere = self.scheduler.tasks_max_elsewhere();
+        if elsewhere > 0 && self.scheduler.room() == 0 {
+            return Ok(false);
+        }
         let now = self.env.clock.now();
-        // Whoever has the turn picks again when its job ends, and wakes the others.
-        let Some(_turn) = self.throttle.begin(self.options.compaction_threads, now) else { return Ok(false) };
+        // The thread that lands a job picks again, and wakes the others.
+        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else { return Ok(false) };
         // Tables that are read often go up when there is nothing to compact.
         let Some((keyspace, job)) = self.pick() else { return self.promote_one() };
-        self.run_job(&keyspace, &job, true)?;
+        self.begin_job(keyspace, job, Begun { turn: Some(turn), outcome: None })?;
         Ok(true)
     }
 
@@ -182,105 +138,12 @@ impl Work {
         Some((keyspace, job))
     }
 
-    /// Runs a claimed job. If it `may_rest`, a failure of its own is told here and is no error.
-    fn run_job(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job, may_rest: bool) -> Result<()> {
-        let started = self.env.clock.now();
-        self.health.tell(|| StoreEvent::CompactionBegun {
-            keyspace: keyspace.name.clone(),
-            from_level: job.level(),
-            to_level: job.output_level,
-            reason: job.reason.clone(),
-            tables: job.files().map(|(_, file)| file.meta.number).collect(),
-            bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
-        });
-        let claimed = Claimed { work: self, keyspace, job };
-        let result = if job.is_move { self.move_tables(keyspace, job) } else { self.merge(keyspace, job) };
-        // A failed store calls its merges off as a closing one does.
-        let result = result.map_err(|error| match error {
-            Error::Closed => self.health.failure().unwrap_or(Error::Closed),
-            other => other,
-        });
-        let postponed = match &result {
-            Err(error) if may_rest && is_of_the_job(error) => {
-                // First: a caller that sees the postponed job finds the damage noted, and the listener told.
-                self.health.stats.counters.compactions_postponed.add(1);
-                self.health.note_job_failure("compact", error.clone());
-                Some(claimed.postpone(error))
-            }
-            _ => {
-                drop(claimed);
-                None
-            }
-        };
-        if result.is_ok() && self.forget_postponed(keyspace, job) {
-            self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
-        }
-        let duration = self.env.clock.now().saturating_sub(started);
-        self.pipeline.progress.notify();
-        self.pipeline.work.notify();
-        // Others are noted as background jobs.
-        if let (Err(error), false) = (&result, may_rest) {
-            self.versions.source.damaged.note(error);
-        }
-        let stats = match (result, postponed) {
-            (Err(_), Some(event)) => {
-                self.health.tell(|| event);
-                return Ok(());
-            }
-            (result, _) => result?,
-        };
-        let counters = &self.health.stats.counters;
-        if job.is_move {
-            counters.trivial_moves.add(job.files().count() as u64);
-        } else {
-            counters.compactions.add(1);
-            counters.compaction_bytes_read.add(stats.bytes_read);
-            counters.compaction_bytes_written.add(stats.bytes_written);
-            counters.compaction_entries_dropped.add(stats.dropped());
-            self.health.stats.compaction.record(duration);
-        }
-        if job.level() == 0 && job.output_level != 0 && !job.is_move {
-            let from_level0 = job.inputs[0].1.iter().map(|f| f.meta.bytes).sum();
-            self.pipeline.stall.drained(from_level0, duration);
-        }
-        self.health.tell(|| StoreEvent::Compacted {
-            keyspace: keyspace.name.clone(),
-            from_level: job.level(),
-            to_level: job.output_level,
-            reason: job.reason.clone(),
-            bytes_read: stats.bytes_read,
-            bytes_written: stats.bytes_written,
-            duration,
-        });
-        Ok(())
-    }
-
-    fn move_tables(&self, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
-        let added = job.files().map(|(_, f)| Added { level: job.output_level, meta: f.meta.clone() }).collect();
-        self.install_job(keyspace, job, added)?;
-        Ok(TaskStats::default())
-    }
-
-    fn merge(self: &Arc<Self>, keyspace: &Arc<KeyspaceCore>, job: &Job) -> Result<TaskStats> {
-        let merge = |host: &Arc<Host>| {
-            let merged = self.merge_tasks(keyspace, job, host)?;
-            let added = |(level, table)| Added { level, meta: describe(table, &self.versions.source) };
-            self.install_job(keyspace, job, merged.by_level().map(added).collect())?;
-            Ok(merged)
-        };
-        let host = Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(job));
-        let merged = self.with_spill(host, merge, |merged: &Merged| &merged.tables[..])?;
-        for (level, table) in merged.by_level() {
-            self.tell_created(keyspace, level, std::slice::from_ref(table));
-        }
-        Ok(merged.stats)
-    }
-
-    fn merge_tasks(&self, keyspace: &KeyspaceCore, job: &Job, host: &Arc<Host>) -> Result<Merged> {
+    /// The tasks of a job, with the level that the output of each goes to.
+    pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Vec<(usize, Task)>> {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace)?;
-        let threads = self.throttle.threads(self.options.compaction_threads, self.env.clock.now());
-        let mut ranges = cut(&inputs, threads, TASK_BYTES_MIN)?;
+        let parts = self.tasks_abreast();
+        let mut ranges = cut(&inputs, parts, TASK_BYTES_MIN)?;
         let through = job.through.as_ref();
         if let Some(through) = through {
             let borders = [&through.range.lower, &through.range.upper];
@@ -290,35 +153,25 @@ impl Work {
             Some(through) if within(range, &through.range) => through.span.level,
             _ => job.output_level,
         };
-        let levels: Vec<usize> = ranges.iter().map(level_of).collect();
         // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
-        let tasks: Vec<Task> = ranges
-            .into_iter()
-            .zip(&levels)
-            .map(|(range, level)| {
-                let mut rules = self.merge_rules(keyspace, job, *level, range, &frozen);
-                // Of level 0 a table is one run, however long.
-                if *level > 0 {
-                    rules.output.target_file_bytes = rules.output.target_file_bytes.min(host.target_bytes());
-                }
-                let (id, level) = (self.new_task_id(), job.level() as u32);
-                Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules }.clipped()
-            })
-            .collect::<Result<_, _>>()?;
-        let host: Arc<dyn TaskHost> = Arc::clone(host) as Arc<dyn TaskHost>;
-        // The borders make more tasks than threads: where one is to work, they follow each other.
-        let together = if threads == 1 { 1 } else { tasks.len() };
-        let mut outputs = Vec::with_capacity(tasks.len());
-        for tasks in tasks.chunks(together) {
-            outputs.extend(self.scheduler.run(tasks.to_vec(), &host).map_err(task_error)?);
-        }
-        let mut merged = Merged::default();
-        for (level, output) in levels.into_iter().zip(outputs) {
-            merged.levels.extend(output.tables.iter().map(|_| level));
-            merged.tables.extend(output.tables);
-            merged.stats.add(&output.stats);
-        }
-        Ok(merged)
+        let task = |range: KeyRange| {
+            let output_level = level_of(&range);
+            let mut rules = self.merge_rules(keyspace, job, output_level, range, &frozen);
+            // Of level 0 a table is one run, however long.
+            if output_level > 0 {
+                rules.output.target_file_bytes = rules.output.target_file_bytes.min(target_bytes);
+            }
+            let (id, level) = (self.new_task_id(), job.level() as u32);
+            let task = Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules };
+            Ok((output_level, task.clipped()?))
+        };
+        ranges.into_iter().map(task).collect()
+    }
+
+    /// Into how many tasks a job is cut now: one for each free thread, and for each task that units elsewhere take.
+    pub(crate) fn tasks_abreast(&self) -> usize {
+        let threads = self.throttle.threads(self.options.compaction_threads, self.env.clock.now());
+        threads.saturating_add(self.scheduler.tasks_max_elsewhere())
     }
 
     /// The time of a job, and what the keyspace's filter decides by then.
@@ -356,6 +209,7 @@ impl Work {
                 target_file_bytes: if output_level == 0 { u64::MAX } else { options.table_bytes },
                 max_grandparent_bytes: GRANDPARENT_TABLES_MAX.saturating_mul(options.table_bytes),
                 created_unix_s: frozen.now_unix.as_secs(),
+                encoder: Encoder::default(),
             },
             filter: frozen.filter.clone(),
             now_unix: frozen.now_unix,
@@ -415,7 +269,7 @@ impl Work {
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
         self.pipeline.work.notify();
-        claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, &job, false)))?;
+        claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, job)))?;
         // Whoever compacts wants room back.
         self.versions.delete_obsolete();
         self.trim_log()
@@ -595,6 +449,7 @@ impl Work {
 fn runs(job: &Job) -> Vec<Run> {
     let input = |file: &Arc<TableFile>| TableInput {
         table: Arc::clone(file) as Arc<dyn InputTable>,
+        volume: file.meta.volume,
         number: file.meta.number,
         span: file.meta.span.clone(),
         bytes: file.meta.bytes,

@@ -23,7 +23,7 @@ use crate::versions::view::MemtableSlot;
 use crate::work::Work;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
-use situ_compaction::{KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
+use situ_compaction::{Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
 use situ_storage::FileName;
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
@@ -149,6 +149,7 @@ impl Work {
                 target_file_bytes: u64::MAX,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: unix.as_secs(),
+                encoder: Encoder::default(),
             },
             filter: None,
             now_unix: Duration::from_secs(unix.as_secs()),
@@ -168,8 +169,7 @@ impl Work {
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
-        let added: Vec<Added> =
-            tables.iter().map(|table| Added { level: 0, meta: describe(table, &self.versions.source) }).collect();
+        let added: Vec<Added> = tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
         let version = keyspace.view.load().version.apply(&[], &added, &self.versions.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
         let log_numbers = {

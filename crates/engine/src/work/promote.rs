@@ -13,11 +13,12 @@ use crate::work::Work;
 use crate::work::picker::Job;
 use crate::work::relocate::NotCopied;
 use crate::{Error, Result};
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 impl Work {
     /// Copies a table that was chosen; false if there is none, or another thread is at it.
-    pub(crate) fn promote_one(&self) -> Result<bool> {
+    pub(crate) fn promote_one(self: &Arc<Self>) -> Result<bool> {
         let Some(placement) = &self.placement else { return Ok(false) };
         let wanted = {
             let mut promoting = lock(&placement.promoting);
@@ -47,7 +48,7 @@ impl Work {
         }
     }
 
-    fn promote(&self, placement: &Placement, wanted: &Wanted) -> Result<(), NotCopied> {
+    fn promote(self: &Arc<Self>, placement: &Placement, wanted: &Wanted) -> Result<(), NotCopied> {
         let Wanted { keyspace, level, file, disk } = wanted;
         if placement.is_draining() || (*disk == FAST && !placement.room().takes(file.meta.bytes)) {
             return Ok(());

@@ -16,7 +16,7 @@ use crate::versions::open_tables::TableReader;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, TableFile, TableMeta};
 use crate::work::Work;
-use crate::work::compact::Claimed;
+use crate::work::job::Claimed;
 use crate::work::picker::Job;
 use situ_storage::{Error as StorageError, FileName, Reader};
 use std::sync::Arc;
@@ -54,7 +54,7 @@ impl Work {
     /// Copies a table of `level` to `disk`; false if a compaction has it, it is gone, or the disk takes
     /// no new files.
     pub(crate) fn relocate(
-        &self,
+        self: &Arc<Self>,
         keyspace: &Arc<KeyspaceCore>,
         level: usize,
         file: &Arc<TableFile>,
@@ -63,7 +63,8 @@ impl Work {
     ) -> Result<bool, NotCopied> {
         let Some(disks) = &self.versions.source.disks else { return Ok(false) };
         let Some(job) = self.claim_table(keyspace, level, file, reason) else { return Ok(false) };
-        let claimed = Claimed { work: self, keyspace, job: &job };
+        let job = Arc::new(job);
+        let claimed = Claimed::new(self, keyspace, &job);
         let number = self.versions.new_number();
         let copied = self.copy_table(disks, file, disk, number).and_then(|is_there| {
             if !is_there {

@@ -7,12 +7,12 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::FAST;
+use crate::disks::set::{CAPACITY, FAST};
 use crate::placement::run::Placement;
-use crate::versions::version::{TableMeta, TableSource};
+use crate::versions::version::TableMeta;
 use crate::work::Work;
 use crate::{Error, Result};
-use situ_compaction::{OutputTable, TaskError, TaskHost};
+use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
 use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::HashSet;
@@ -95,27 +95,30 @@ impl Host {
         number
     }
 
-    /// Begins a table on the fast disk; `None` if that is not to be, or the disk refuses.
-    fn begin_on_fast(&self, level: usize) -> Option<(u64, Box<dyn Writer>)> {
-        let disks = self.work.versions.source.disks.as_ref().filter(|_| self.where_to != WhereTo::Home)?;
-        let placement = self.work.placement.as_ref().filter(|placement| !placement.is_draining());
-        let stays = || placement.is_some_and(|placement| self.target_bytes < placement.free_bytes());
-        let goes = if self.where_to == WhereTo::AnyRoom {
-            placement.is_some_and(|placement| self.target_bytes < placement.any_room_bytes())
-        } else {
-            let is_placed = self.work.placement.as_ref().is_some_and(|p| p.disk_for(level, self.target_bytes) == FAST);
-            is_placed || (self.hot && stays())
+    /// Whether the next table of `level` is to go to the fast disk.
+    fn goes_to_fast(&self, level: usize) -> bool {
+        let Some(placement) = self.work.placement.as_ref().filter(|_| self.where_to != WhereTo::Home) else {
+            return false;
         };
-        if !goes {
-            return None;
+        let takes_more = !placement.is_draining();
+        match self.where_to {
+            WhereTo::AnyRoom => takes_more && self.target_bytes < placement.any_room_bytes(),
+            _ => {
+                let stays = takes_more && self.target_bytes < placement.free_bytes();
+                placement.disk_for(level, self.target_bytes) == FAST || (self.hot && stays)
+            }
         }
-        let number = self.number();
+    }
+
+    /// Begins a table on the fast disk; `None` if the disk refuses.
+    fn begin_on_fast(&self, level: usize, number: u64) -> Option<Box<dyn Writer>> {
+        let disks = self.work.versions.source.disks.as_ref()?;
         match disks.create_table(FAST, number, self.target_bytes) {
             Ok(None) => None,
             Ok(Some(inner)) => {
                 let watched =
                     Watched { inner, work: Arc::clone(&self.work), level, failure: Arc::clone(&self.fast_failure) };
-                Some((number, Box::new(watched)))
+                Some(Box::new(watched))
             }
             Err(error) => {
                 self.work.placement.iter().for_each(|placement| placement.note_fast_failure(level, &error));
@@ -140,12 +143,22 @@ impl Host {
 }
 
 impl TaskHost for Host {
-    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn Writer>)> {
-        if let Some(begun) = self.begin_on_fast(level as usize) {
-            return Ok(begun);
+    fn reserve(&self, level: u32) -> StorageResult<TablePlace> {
+        let volume = if self.goes_to_fast(level as usize) { FAST } else { CAPACITY };
+        Ok(TablePlace { volume, number: self.number() })
+    }
+
+    fn create(&self, level: u32, place: TablePlace) -> StorageResult<(TablePlace, Box<dyn Writer>)> {
+        let mut place = place;
+        if place.volume == FAST {
+            if let Some(writer) = self.begin_on_fast(level as usize, place.number) {
+                return Ok((place, writer));
+            }
+            // Something of it may be on the fast disk: the name is not used on the other one.
+            place = TablePlace { volume: CAPACITY, number: self.number() };
         }
-        let number = self.number();
-        Ok((number, self.work.versions.volume.create(self.work.versions.name_to_begin(number), self.target_bytes)?))
+        let name = self.work.versions.name_to_begin(place.number);
+        Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -220,11 +233,11 @@ pub(crate) fn task_error(error: TaskError) -> Error {
 }
 
 /// What the manifest is to know of a table that a merge has written.
-pub(crate) fn describe(table: &OutputTable, source: &TableSource) -> TableMeta {
+pub(crate) fn describe(table: &OutputTable) -> TableMeta {
     let properties = &table.summary.properties;
     TableMeta {
         number: table.number,
-        volume: source.disk_of(table.number),
+        volume: table.volume,
         bytes: table.summary.bytes,
         smallest_sequence: properties.smallest_sequence,
         largest_sequence: properties.largest_sequence,
@@ -253,24 +266,28 @@ impl Work {
             (result, host)
         };
         let (result, host) = once(host);
-        match (result, host.fast_failure()) {
-            (Err(error), Some(_))
-                if !self.health.is_closing() && self.health.failure().is_none() && is_of_a_disk(&error) =>
-            {
-                once(host.on_capacity()).0
-            }
-            (Err(error), None)
-                if error.is_no_space() && !self.health.is_closing() && self.health.failure().is_none() =>
-            {
-                let placement =
-                    self.placement.as_ref().filter(|placement| !placement.is_draining() && !placement.is_drained());
-                let Some(placement) = placement else { return Err(error) };
-                let reason = error.to_string();
-                self.health.tell(|| StoreEvent::HomeFull { reason });
-                once(host.on_any_disk(placement)).0
-            }
-            (result, _) => result,
+        match result {
+            Err(error) => match self.spill(&host, &error) {
+                Some(host) => once(host).0,
+                None => Err(error),
+            },
+            result => result,
         }
+    }
+
+    /// Where to write what a run with `host` could not, if there is a place.
+    pub(crate) fn spill(&self, host: &Host, error: &Error) -> Option<Host> {
+        if self.health.is_closing() || self.health.failure().is_some() {
+            return None;
+        }
+        if host.fast_failure().is_some() {
+            return is_of_a_disk(error).then(|| host.on_capacity());
+        }
+        let placement = self.placement.as_ref().filter(|placement| !placement.is_draining() && !placement.is_drained());
+        let placement = placement.filter(|_| error.is_no_space())?;
+        let reason = error.to_string();
+        self.health.tell(|| StoreEvent::HomeFull { reason });
+        Some(host.on_any_disk(placement))
     }
 }
 

@@ -16,6 +16,7 @@
 //! them. **Rejected:** a rate limit by latency. The rate of a merge is bound by its processor here, and a merge that is
 //! slowed holds its inputs for longer.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
@@ -28,7 +29,7 @@ const RECENT: Duration = Duration::from_millis(200);
 /// From this share of tolerated debt on, compactions come first: well before writers are slowed.
 const DEBT_MAX: f64 = 0.3;
 
-/// What is known of the log's latency, and who compacts.
+/// What is known of the log's latency, and how many jobs compact.
 #[derive(Debug, Default)]
 pub(crate) struct CompactionThrottle {
     now_ns: AtomicU64,
@@ -36,17 +37,17 @@ pub(crate) struct CompactionThrottle {
     last_sample_ns: AtomicU64,
     /// The share of tolerated debt, in thousandths.
     debt: AtomicU64,
-    compacting: AtomicUsize,
+    compacting: Arc<AtomicUsize>,
 }
 
-/// A thread that may compact, until this is dropped.
-pub(crate) struct Turn<'a> {
-    throttle: &'a CompactionThrottle,
+/// A job that may compact, until this is dropped.
+pub(crate) struct CompactionTurn {
+    compacting: Arc<AtomicUsize>,
 }
 
-impl Drop for Turn<'_> {
+impl Drop for CompactionTurn {
     fn drop(&mut self) {
-        self.throttle.compacting.fetch_sub(1, Ordering::AcqRel);
+        self.compacting.fetch_sub(1, Ordering::AcqRel);
     }
 }
 
@@ -87,13 +88,14 @@ impl CompactionThrottle {
         if self.holds_back(at) { 1 } else { threads.max(1) }
     }
 
-    /// The right to compact, unless enough threads do so that may.
-    pub(crate) fn begin(&self, threads: usize, at: Duration) -> Option<Turn<'_>> {
-        let allowed = self.threads(threads, at);
+    /// The right to compact, unless as many jobs do so as may: one for each of `threads` that are not held back, and one for each
+    /// task that units elsewhere take.
+    pub(crate) fn begin(&self, threads: usize, elsewhere: usize, at: Duration) -> Option<CompactionTurn> {
+        let allowed = self.threads(threads, at).saturating_add(elsewhere);
         let begun = self
             .compacting
             .fetch_update(Ordering::AcqRel, Ordering::Acquire, |count| (count < allowed).then_some(count + 1));
-        begun.ok().map(|_| Turn { throttle: self })
+        begun.ok().map(|_| CompactionTurn { compacting: Arc::clone(&self.compacting) })
     }
 }
 

@@ -27,7 +27,7 @@ fn tables(volume: &SimVolume) -> Vec<u64> {
 /// all writes were refused, and `compact` was, too.
 #[test]
 fn promise_7_a_merge_for_which_the_home_has_no_room_goes_to_the_fast_disk() {
-    let (home_bytes, fast_bytes) = (1500 << 10, 8 << 20);
+    let (home_bytes, fast_bytes) = (1600 << 10, 8 << 20);
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let env = executor.env();

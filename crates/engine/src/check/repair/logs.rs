@@ -21,7 +21,7 @@ pub(super) struct LogSurvey {
 }
 
 /// Where something is in the logs: file and page.
-type TablePlace = (u64, u32);
+type PagePlace = (u64, u32);
 
 /// Which log files are known to be missing.
 #[derive(Debug, Clone, Copy, Default)]
@@ -40,11 +40,11 @@ pub(super) fn survey(
     gone: MissingLogs,
 ) -> Result<LogSurvey> {
     let mut survey = LogSurvey::default();
-    let mut first: Option<(TablePlace, u64)> = None;
+    let mut first: Option<(PagePlace, u64)> = None;
     let mut since = None;
-    let mut last: Option<(TablePlace, u64)> = None;
+    let mut last: Option<(PagePlace, u64)> = None;
     let mut gaps = Vec::new();
-    let mut places: Vec<TablePlace> = Vec::new();
+    let mut places: Vec<PagePlace> = Vec::new();
     let report = recover(volume, logs, RecoveryMode::Repair, &mut |position, bytes| {
         let place = (position.file, position.page);
         let decoded = Record::decode(bytes).map_err(|found| record_error(position, "a write batch", found));

@@ -3,11 +3,13 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
+use crate::disks::set::CAPACITY;
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
 use crate::{Error, Result};
 use situ_compaction::{
-    KeyRange, KeySpan, Merge, MergeRules, Named, OutputRules, OutputTable, Source, TaskHost, merge_sources,
+    Encoder, KeyRange, KeySpan, Merge, MergeRules, Named, OutputRules, OutputTable, Source, TablePlace, TaskHost,
+    merge_sources,
 };
 use situ_device::Env;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
@@ -47,7 +49,7 @@ pub(super) struct Remains {
 }
 
 /// Where a damaged table belongs.
-pub(super) struct TablePlace<'a> {
+pub(super) struct TreePlace<'a> {
     pub(super) keyspace: &'a str,
     pub(super) id: u32,
     pub(super) level: usize,
@@ -70,7 +72,8 @@ fn span_of<T: Borrow<RangeTombstone>>(properties: &Properties, tombstones: &[T])
 pub(super) fn meta_of(number: u64, table: &Table, source: &TableSource) -> Option<TableMeta> {
     let span = span_of(table.properties(), table.range_tombstones())?;
     let summary = situ_table::TableSummary { bytes: table.bytes(), properties: table.properties().clone() };
-    Some(describe(&OutputTable { number, summary, span }, source))
+    let volume = source.disk_of(number);
+    Some(describe(&OutputTable { volume, number, summary, span }))
 }
 
 impl Salvager {
@@ -103,7 +106,7 @@ impl Salvager {
     }
 
     /// Rewrites what is sound of table `number`.
-    pub(super) fn salvage(&self, number: u64, place: &TablePlace<'_>) -> Result<Remains> {
+    pub(super) fn salvage(&self, number: u64, place: &TreePlace<'_>) -> Result<Remains> {
         let reader = self.volume.open(FileName::Table(number))?;
         let created = self.env.clock.unix().as_secs();
         let mut writing: Option<(u64, TableWriter)> = None;

@@ -7,7 +7,7 @@ use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
 use crate::versions::view::View;
-use crate::work::compact::Claimed;
+use crate::work::job::Claimed;
 use situ_compaction::KeySpan;
 use situ_device::Env;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -138,7 +138,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
             version.files().map(|(level, file)| Removed { level, number: file.meta.number }).collect();
         let version = Arc::new(version.apply(&removed, &[], &work.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
-        drop(Claimed { work: &work, keyspace: &keyspace, job: &job });
+        drop(Claimed::new(&work, &keyspace, &Arc::new(job.clone())));
         work.pipeline.progress.notify();
         assert!(!between && !beside, "{between} {beside}");
     });

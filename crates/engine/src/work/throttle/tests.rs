@@ -18,10 +18,10 @@ fn a_disturbed_log_has_the_compactions_use_one_thread() {
     assert_eq!(throttle.threads(4, at), 4, "calm");
     let at = write(&throttle, 400, 100, at);
     assert_eq!(throttle.threads(4, at), 1, "eight times as long");
-    let first = throttle.begin(4, at).expect("one thread always may");
-    assert!(throttle.begin(4, at).is_none());
+    let first = throttle.begin(4, 0, at).expect("one thread always may");
+    assert!(throttle.begin(4, 0, at).is_none());
     drop(first);
-    assert!(throttle.begin(4, at).is_some());
+    assert!(throttle.begin(4, 0, at).is_some());
     let at = write(&throttle, 60, 200, at);
     assert_eq!(throttle.threads(4, at), 4, "calm again");
 }

@@ -1,0 +1,379 @@
+//! Compaction units from outside: another process over a pipe, which is killed at any moment, and a unit that holds many tasks.
+//!
+//! The unit, its messages and the worker are those of `examples/compaction_worker`. The worker is this test binary again. Its answers
+//! come by standard error, as the test harness writes to standard output.
+
+use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
+use situ_engine::compaction::{Assignment, Finished, Load, Offer, Refused, Task, Unit, run};
+use situ_engine::{
+    Durability, KeyspaceOptions, Options, Store, StoreBuilder, UnitReport, WriteBatch, verify_directory,
+};
+use situ_sim::Rng;
+use std::collections::BTreeMap;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+#[path = "../../examples/compaction_worker/frames.rs"]
+mod frames;
+#[path = "../../examples/compaction_worker/unit.rs"]
+mod pipe_unit;
+#[path = "../../examples/compaction_worker/worker.rs"]
+mod worker_side;
+
+use pipe_unit::PipeUnit;
+
+const WORKER: &str = "SITU_TEST_COMPACTION_WORKER";
+const WRITER: &str = "SITU_TEST_STORE_WITH_WORKER";
+
+/// The worker: does nothing unless it is told where.
+#[test]
+fn worker() {
+    let Some(directory) = std::env::var_os(WORKER) else { return };
+    worker_side::serve(Path::new(&directory), std::io::stdin(), std::io::stderr());
+}
+
+fn pipe_unit(directory: &Path) -> Arc<PipeUnit> {
+    let directory = directory.to_owned();
+    let start = move || {
+        let mut child = Command::new(std::env::current_exe()?)
+            .args(["--exact", "unit_elsewhere::worker", "--nocapture", "--test-threads=1"])
+            .env(WORKER, &directory)
+            .env_remove(WRITER)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let answers = child.stderr.take().ok_or_else(|| std::io::Error::other("no pipe"))?;
+        Ok((child, Box::new(answers) as Box<dyn Read + Send>))
+    };
+    Arc::new(PipeUnit::new("worker", 2, start))
+}
+
+fn small() -> Options {
+    let keyspace = KeyspaceOptions::default()
+        .memtable_bytes(64 << 10)
+        .level0_tables(2)
+        .level_base_bytes(256 << 10)
+        .table_bytes(64 << 10);
+    Options::default().keyspace(keyspace).compaction_threads(2)
+}
+
+fn open(directory: &Path, unit: &Arc<PipeUnit>) -> Store {
+    StoreBuilder::new(small()).unit(Arc::clone(unit) as Arc<dyn Unit>).open(directory).unwrap()
+}
+
+/// Reads everything; panics if something is damaged.
+fn verified(directory: &Path) {
+    let report = verify_directory(directory, &mut |_| {}).unwrap();
+    assert!(report.is_sound(), "{report:?}");
+}
+
+type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// Some hundred random changes, ranges among them.
+fn change(store: &Store, model: &mut Model, rng: &mut Rng) {
+    for _ in 0..400 {
+        let key = format!("key {:05}", rng.below(4000)).into_bytes();
+        if rng.chance(0.01) {
+            let end = format!("key {:05}", rng.below(4000)).into_bytes();
+            let (begin, end) = (key.clone().min(end.clone()), key.max(end));
+            store.delete_range(&begin, &end).unwrap();
+            model.retain(|key, _| *key < begin || *key >= end);
+        } else if rng.chance(0.1) {
+            store.delete(&key).unwrap();
+            model.remove(&key);
+        } else {
+            let value = vec![rng.below(256) as u8; 50 + rng.below(200) as usize];
+            store.put(&key, &value).unwrap();
+            model.insert(key, value);
+        }
+    }
+}
+
+fn assert_holds(store: &Store, model: &Model) {
+    let found: Model =
+        store.iter().unwrap().map(|entry| entry.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap()).collect();
+    assert_eq!(found.len(), model.len());
+    assert!(found == *model, "the store and the model differ");
+}
+
+fn report(store: &Store, name: &str) -> UnitReport {
+    store.compaction_units().into_iter().find(|unit| unit.name == name).unwrap()
+}
+
+/// No file of a table lies in the directory that no version names, once the store is idle.
+fn assert_no_orphans(directory: &Path, store: &Store) {
+    store.wait_idle().unwrap();
+    store.check().unwrap();
+    let is_table = |entry: &std::fs::DirEntry| entry.file_name().to_string_lossy().ends_with(".table");
+    let until = Instant::now() + Duration::from_secs(10);
+    loop {
+        let files = std::fs::read_dir(directory).unwrap().filter(|entry| is_table(entry.as_ref().unwrap())).count();
+        let levels = store.keyspace("default").unwrap().properties().levels;
+        let named: usize = levels.iter().map(|level| level.tables).sum();
+        if files == named {
+            return;
+        }
+        // What a compaction has replaced is removed a little later.
+        assert!(Instant::now() < until, "{files} files of tables, of which {named} are needed");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+#[test]
+fn tasks_run_in_another_process_and_give_what_the_processor_gives() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let (mut model, mut rng) = (Model::new(), Rng::new(1));
+    let store = open(directory.path(), &unit);
+    for _ in 0..20 {
+        change(&store, &mut model, &mut rng);
+    }
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    assert_holds(&store, &model);
+    let (worker, cpu) = (report(&store, "worker"), report(&store, "cpu"));
+    assert!(worker.succeeded > 3 && worker.input_bytes > 100 << 10, "{worker:?}");
+    assert_eq!((worker.failed, worker.suspicious, worker.late), (0, 0, 0), "{worker:?}");
+    assert!(worker.succeeded > cpu.succeeded, "{worker:?} {cpu:?}");
+    store.close().unwrap();
+    verified(directory.path());
+    let store = Store::open_with(directory.path(), small()).unwrap();
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+}
+
+/// The worker is killed again and again, in the middle of reading, writing and answering.
+#[test]
+fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let (mut model, mut rng) = (Model::new(), Rng::new(2));
+    let store = open(directory.path(), &unit);
+    let (is_over, kills) = (AtomicBool::new(false), AtomicUsize::new(0));
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let mut rng = Rng::new(3);
+            while !is_over.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_micros(rng.below(20_000)));
+                let killed = unit.process().and_then(|process| rustix::process::Pid::from_raw(process as i32));
+                if let Some(process) = killed
+                    && rustix::process::kill_process(process, rustix::process::Signal::KILL).is_ok()
+                {
+                    kills.fetch_add(1, Ordering::Relaxed);
+                    // A unit that has failed rests for a second.
+                    std::thread::sleep(Duration::from_millis(300));
+                }
+            }
+        });
+        let until = Instant::now() + Duration::from_secs(8);
+        while Instant::now() < until {
+            change(&store, &mut model, &mut rng);
+        }
+        is_over.store(true, Ordering::Relaxed);
+    });
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    assert_holds(&store, &model);
+    let (worker, cpu) = (report(&store, "worker"), report(&store, "cpu"));
+    let kills = kills.load(Ordering::Relaxed);
+    assert!(kills > 3 && worker.suspicious > 0 && cpu.succeeded > 0, "{kills} kills, {worker:?} {cpu:?}");
+    store.close().unwrap();
+    verified(directory.path());
+    let store = Store::open_with(directory.path(), small()).unwrap();
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+}
+
+/// The store of a worker: does nothing unless it is told where.
+#[test]
+fn store_with_a_worker() {
+    let Some(directory) = std::env::var_os(WRITER) else { return };
+    let directory = PathBuf::from(directory);
+    let store = open(&directory, &pipe_unit(&directory));
+    for n in 0u64.. {
+        let last = store.get("last").unwrap().map_or(0, |last| u64::from_le_bytes(last[..].try_into().unwrap()));
+        let mut batch = WriteBatch::new();
+        batch.put("last", (last + 1).to_le_bytes()).unwrap();
+        batch.put(format!("key {:04}", (last + 1) % 3000), [(last + 1).to_le_bytes(); 20].concat()).unwrap();
+        store.write_with(batch, if n % 50 == 0 { Durability::Synced } else { Durability::Buffered }).unwrap();
+    }
+}
+
+/// The store's process is killed while its worker merges: the worker ends with it, and the next opening finds a sound store.
+#[test]
+fn a_store_that_is_killed_beside_its_worker_opens_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut rng = Rng::new(4);
+    let mut last = 0;
+    for _ in 0..6 {
+        let mut child = Command::new(std::env::current_exe().unwrap())
+            .args(["--exact", "unit_elsewhere::store_with_a_worker", "--nocapture", "--test-threads=1"])
+            .env(WRITER, directory.path())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        std::thread::sleep(Duration::from_millis(500 + rng.below(700)));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        let store = Store::open_with(directory.path(), small()).unwrap();
+        let found = store.get("last").unwrap().map_or(0, |last| u64::from_le_bytes(last[..].try_into().unwrap()));
+        assert!(found >= last, "{found} after {last}");
+        for n in found.saturating_sub(2999).max(1)..=found {
+            let value = store.get(format!("key {:04}", n % 3000)).unwrap().unwrap();
+            assert_eq!(value[..8], n.to_le_bytes(), "{n} of {found}");
+        }
+        last = found;
+        assert_no_orphans(directory.path(), &store);
+        store.close().unwrap();
+        verified(directory.path());
+    }
+    assert!(last > 3000, "only {last} writes");
+}
+
+/// A unit far away: a task takes 10 ms and no thread; it is run when its result is asked for.
+#[derive(Default)]
+struct DistantUnit {
+    held: Mutex<Vec<(Instant, Assignment)>>,
+    most_held: AtomicUsize,
+    is_open: AtomicBool,
+}
+
+const DISTANT: Duration = Duration::from_millis(10);
+
+impl DistantUnit {
+    fn has_one(&self) -> bool {
+        let held = self.held.lock().unwrap();
+        self.is_open.load(Ordering::Relaxed) && held.iter().any(|(due, _)| *due <= Instant::now())
+    }
+
+    /// Tells the store of what has finished.
+    fn ring(&self) {
+        if self.has_one() {
+            self.held.lock().unwrap()[0].1.done.notify();
+        }
+    }
+}
+
+impl Unit for DistantUnit {
+    fn name(&self) -> &str {
+        "distant"
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        self.load().offer(0)
+    }
+
+    fn load(&self) -> Load {
+        Load { tasks: self.held.lock().unwrap().len(), tasks_max: 100, input_bytes: 0, bytes_per_s: 10 << 30 }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        let mut held = self.held.lock().unwrap();
+        held.push((Instant::now() + DISTANT, assignment));
+        self.most_held.fetch_max(held.len(), Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn cancel(&self, attempt: u64) {
+        self.held.lock().unwrap().retain(|(_, assignment)| assignment.attempt != attempt);
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        let mut held = self.held.lock().unwrap();
+        let is_open = self.is_open.load(Ordering::Relaxed);
+        for (_, assignment) in held.extract_if(.., |(due, _)| is_open && *due <= Instant::now()) {
+            let result = run(&assignment.task, &*assignment.host);
+            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT });
+        }
+    }
+
+    fn close(&self) {
+        self.held.lock().unwrap().clear();
+    }
+}
+
+/// Counts the threads that are there.
+struct Counted {
+    threads: Arc<AtomicUsize>,
+    most: Arc<AtomicUsize>,
+}
+
+impl Executor for Counted {
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> std::io::Result<Box<dyn JobHandle>> {
+        let threads = Arc::clone(&self.threads);
+        self.most.fetch_max(threads.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+        let counted = move || {
+            job();
+            threads.fetch_sub(1, Ordering::SeqCst);
+        };
+        ThreadExecutor.spawn(name, Box::new(counted))
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        ThreadExecutor.event()
+    }
+}
+
+/// A hundred compactions at a time, of a hundred keyspaces, on one compaction thread.
+#[test]
+fn a_hundred_jobs_are_under_way_and_none_holds_a_thread() {
+    const KEYSPACES: usize = 100;
+    let (threads, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let executor = Counted { threads, most: Arc::clone(&most) };
+    let env = Env { executor: Arc::new(executor), ..Env::system() };
+    let unit = Arc::new(DistantUnit::default());
+    let directory = tempfile::tempdir().unwrap();
+    let keyspace = KeyspaceOptions::default().memtable_bytes(64 << 10).level0_tables(2);
+    let options = Options::default().keyspace(keyspace).compaction_threads(1);
+    let builder = StoreBuilder::new(options).env(env).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let store = builder.open(directory.path()).unwrap();
+    let keyspaces: Vec<_> = (0..KEYSPACES).map(|i| store.keyspace(&format!("k{i}")).unwrap()).collect();
+    let idle = most.load(Ordering::SeqCst);
+    for round in 0..3u32 {
+        for keyspace in &keyspaces {
+            (0..50u32).for_each(|i| keyspace.put(i.to_le_bytes(), [round as u8; 20]).unwrap());
+            keyspace.flush().unwrap();
+        }
+    }
+    let until = Instant::now() + Duration::from_secs(60);
+    while unit.held.lock().unwrap().len() < KEYSPACES {
+        assert!(Instant::now() < until, "{} tasks in flight", unit.held.lock().unwrap().len());
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    // All at once are let go.
+    unit.is_open.store(true, Ordering::Relaxed);
+    let began = Instant::now();
+    while unit.held.lock().unwrap().iter().any(|(due, _)| *due < began) {
+        unit.ring();
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let took = began.elapsed();
+    std::thread::scope(|scope| {
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let unit = &unit;
+        scope.spawn(move || {
+            while !ends.load(Ordering::Relaxed) {
+                unit.ring();
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        store.wait_idle().unwrap();
+        is_over.store(true, Ordering::Relaxed);
+    });
+    let report = report(&store, "distant");
+    println!("{KEYSPACES} jobs in flight on {idle} threads; landed in {took:?}; {report:?}");
+    assert_eq!(unit.most_held.load(Ordering::Relaxed), KEYSPACES);
+    assert!(report.succeeded >= KEYSPACES as u64, "{report:?}");
+    // One more may be there: a task that the processor got.
+    assert!(most.load(Ordering::SeqCst) <= idle + 1, "{} threads, {idle} before", most.load(Ordering::SeqCst));
+    for keyspace in &keyspaces {
+        assert_eq!(keyspace.get(7u32.to_le_bytes()).unwrap().as_deref(), Some(&[2u8; 20][..]));
+    }
+    store.close().unwrap();
+    verified(directory.path());
+}
