@@ -23,7 +23,8 @@ use crate::versions::view::{MemtableSlot, View};
 use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
-use situ_table::{BlockCache, KeyKind, ReadOptions, Table, hash_key};
+use situ_table::range_del::RangeTombstone;
+use situ_table::{BlockCache, KeyKind, MAX_SEQUENCE, ReadOptions, Table, hash_key};
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::sync::Arc;
@@ -95,15 +96,21 @@ struct FoundTables {
 }
 
 impl FoundTables {
-    /// Whether a table holds the very version that `operation` has made. In two levels, that version would be a damage.
+    /// Whether a table holds what `operation` has made, or something newer of its key. Above it, the older version would be a damage.
     fn have(&mut self, version: &Version, operation: &Operation<'_>, sequence: u64) -> Result<bool> {
         if operation.kind == KeyKind::RangeDelete {
             return Ok(false);
         }
         let hash = hash_key(operation.key);
         for (_, file) in version.files().filter(|(_, file)| file.meta.span.contains(operation.key)) {
-            let found = self.open(file.meta.number)?.get(operation.key, sequence, hash, &ReadOptions::default())?;
-            if found.is_some_and(|found| found.trailer.sequence() == sequence) {
+            let table = self.open(file.meta.number)?;
+            let newest = table.get(operation.key, MAX_SEQUENCE, hash, &ReadOptions::default())?;
+            let covers = |t: &Arc<RangeTombstone>| {
+                t.begin.as_slice() <= operation.key && operation.key < t.end.as_slice() && t.sequence >= sequence
+            };
+            if newest.is_some_and(|newest| newest.trailer.sequence() >= sequence)
+                || table.range_tombstones().iter().any(covers)
+            {
                 return Ok(true);
             }
         }
