@@ -6,6 +6,7 @@
 //!                 │ room.rs      who has which pages
 //!   Writer ──> writer.rs    1 MiB pieces, several in flight ─┐
 //!   Reader ──> reader.rs    64 KiB units ── cache.rs         ├─> transfer.rs ──> device queues
+//!     submit ─> reads.rs    a queue and a thread of its own ─────────────────────^
 //!   PageFile > pages.rs     straight to their place ─────────┘
 //! ```
 //!
@@ -43,6 +44,7 @@ mod layout;
 mod pages;
 mod prepare;
 mod reader;
+mod reads;
 mod report;
 mod room;
 mod shared;
