@@ -1,14 +1,14 @@
 //! Waiting for a queue's completions so that another thread can end the wait.
 //!
-//! [`Queue::wait`](crate::Queue::wait) ends with a completion only. A thread that also takes requests from others has to be woken
-//! for a new request. Such a thread asks its queue for a [`Watch`] once, gives clones of it to the others, and then works in turns:
-//! take requests, submit, poll, [`Watch::wait`].
+//! [`Queue::wait`](crate::Queue::wait) ends with a completion only. A thread that also takes requests from others has
+//! to be woken for a new request. Such a thread asks its queue for a [`Watch`] once and gives clones of it to the
+//! others. Then it works in turns: it takes requests, submits them, polls, and waits ([`Watch::wait`]).
 //!
 //! A ring has the kernel write each completion to an event descriptor; [`Watch::wake`] writes to the same one.
 //!
-//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](crate::Event): each
-//! completion would cross one thread more. **Rejected:** an entry in the ring that a waker completes: it takes a place among the
-//! operations, and the table would have to know of what is no operation.
+//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](crate::Event):
+//! each completion would cross one thread more. **Rejected:** an entry in the ring that a waker completes. It would
+//! take a place among the operations, and the table would have to know of it.
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::io::{Errno, read, write};
@@ -20,8 +20,8 @@ use std::time::Duration;
 ///
 /// One thread waits at a time, and it is the one that uses the queue. Any thread wakes it.
 pub trait Watch: Send + Sync {
-    /// Blocks until the queue has something to collect, until [`wake`](Watch::wake), or until `timeout` has passed. Returns at once
-    /// for what came since the last return. May return for nothing.
+    /// Blocks until the queue has something to collect, until [`wake`](Watch::wake), or until `timeout` has passed.
+    /// Returns at once for what came since the last return. May return for nothing.
     fn wait(&self, timeout: Option<Duration>);
 
     /// Ends the present wait, or the next one.

@@ -309,6 +309,11 @@ impl Volume for DirectoryVolume {
         }
     }
 
+    fn troubles(&self) -> Vec<String> {
+        let told = |why| format!("submitted reads are done on their callers' threads: {why}");
+        self.reads.refused().map(told).into_iter().collect()
+    }
+
     fn lock(&self) -> Result<Box<dyn Lock>> {
         Ok(Box::new(self.take_lock()?))
     }

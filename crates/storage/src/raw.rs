@@ -6,8 +6,8 @@
 //!                 │ room.rs      who has which pages
 //!   Writer ──> writer.rs    1 MiB pieces, several in flight ─┐
 //!   Reader ──> reader.rs    64 KiB units ── cache.rs         ├─> transfer.rs ──> device queues
-//!     submit ─> reads.rs    a queue and a thread of its own ─────────────────────^
 //!   PageFile > pages.rs     straight to their place ─────────┘
+//!   Reader::submit ──> reads.rs    one thread ───────────────────> a device queue
 //! ```
 //!
 //! The device is divided into a *log area* for page files and *TopFS* for files written once. Names and extents are kept in

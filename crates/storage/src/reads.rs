@@ -9,41 +9,46 @@
 //!            finished reads <── ReadCompletion::complete, on the thread that has the answer
 //! ```
 //!
-//! 1. A caller makes a [`ReadQueue`] over an [`Event`] and submits reads to it, of any files on any volumes. The queue owns each
-//!    buffer until its read is finished. At its depth, the queue is busy and gives the buffer back.
-//! 2. The queue hands each read to its file as a [`ReadRequest`]: offset, buffer, and a [`ReadCompletion`]. The reader answers when it
-//!    can, on whichever thread has the answer.
-//! 3. An answer puts the read among the finished ones and notifies the event. The caller collects with [`ReadQueue::poll`], or waits.
+//! 1. A caller makes a [`ReadQueue`] over an [`Event`] and submits reads to it, of any files on any volumes. The queue
+//!    owns each buffer until its read is finished. At its depth, the queue is busy and gives the buffer back.
+//! 2. The queue hands each read to its file as a [`ReadRequest`]: offset, buffer, and a [`ReadCompletion`]. The reader
+//!    answers when it can, on whichever thread has the answer.
+//! 3. An answer puts the read among the finished ones and notifies the event. The caller collects with
+//!    [`ReadQueue::poll`], or waits.
 //!
-//! A caller that waits for other things too, or for several queues, waits for the event itself: it reads the generation, polls,
-//! and waits for another generation. A caller with wakers or an event loop of its own makes [`ReadRequest`]s without a queue.
+//! A caller may have several queues, or wait for other things too. Then it waits for the event itself: it reads the
+//! generation, polls, and waits for another generation. A caller with wakers or an event loop of its own makes
+//! [`ReadRequest`]s without a queue.
 //!
-//! **Invariants.** A read completes exactly once: `complete` consumes the completion, and a completion that is dropped completes with
-//! an error. A queue has at most `depth` reads submitted and not collected.
+//! **Invariants.** A read completes exactly once: `complete` consumes the completion, and a completion that is dropped
+//! completes with an error. A queue has at most `depth` reads submitted and not collected.
 //!
-//! **Threads.** A queue is used by one thread at a time. A reader is used by any thread. Answers come on any thread, with no lock held.
-//! A volume that needs a thread has one of its own, for all of its reads, from the first submitted read until the last handle
-//! of the volume is dropped and its last read has completed. An idle volume's thread sleeps without a timeout.
+//! **Threads.** A queue is used by one thread at a time. A reader is used by any thread. Answers come on any thread,
+//! with no lock held. A volume that needs a thread has one of its own for all of its reads. The thread begins with the
+//! first submitted read. It ends when the last handle of the volume is dropped and the last read has completed. While
+//! nothing is in flight, it sleeps without a timeout.
 //!
-//! **Failure.** An error belongs to its own read; the buffer's contents are undefined then. If a volume can start no thread, or
-//! [`WAITING_READS_MAX`] reads wait in it, `submit` reads on the caller's thread.
+//! **Failure.** An error belongs to its own read; the buffer's contents are undefined then. If a volume can start no
+//! thread, or [`WAITING_READS_MAX`] reads wait in it, `submit` reads on the caller's thread.
 //!
-//! **Leaving.** A reader may be dropped with reads in flight: they keep its file, and complete. So may a volume. A dropped queue
-//! waits for nothing: its reads still complete, and their buffers are freed then. No buffer is freed while the kernel or a device
-//! has it.
+//! **Leaving.** A reader may be dropped with reads in flight: they keep its file, and complete. So may a volume. A
+//! dropped queue waits for nothing: its reads still complete, and their buffers are freed then. No buffer is freed
+//! while the kernel or a device has it.
 //!
-//! **Cost.** A read passes through two other threads' hands at most: the volume's thread, and the caller's again. For a single read,
-//! [`Reader::read_at`] is quicker. With many in flight, the volume's thread gives the kernel all new reads with one call.
+//! **Cost.** A read passes through two other threads' hands at most: the volume's thread, and the caller's again. For a
+//! single read, [`Reader::read_at`] is quicker. With many in flight, the volume's thread gives the kernel all new reads
+//! with one call.
 //!
 //! # For those who implement [`Reader::submit`]
-//! Take the request apart, keep its completion with its buffer, return, and complete it later without holding a lock. Over a network,
-//! the completion waits in the table of open requests. The thread that receives an answer completes it. A lost connection drops
-//! the table, which completes all with an error.
+//! Take the request apart, keep its completion with its buffer, return, and complete it later without holding a lock.
+//! Over a network, the completion waits in the table of open requests. The thread that receives an answer completes it.
+//! A lost connection drops the table, which completes all with an error.
 //!
-//! **Rejected:** a queue for each volume with a wait of its own. A merge that reads from two disks and a node would have to wait for
-//! three things at once, and so would a set of disks that is one volume. **Rejected:** the caller's thread waits in the kernel for the
-//! ring. It would save a switch of threads for a single read. But neither a new request of another thread nor an answer from another
-//! volume would end that wait. **Rejected:** futures. A merge has no executor, and a future is twenty lines over a [`ReadRequest`].
+//! **Rejected:** a queue for each volume with a wait of its own. A merge that reads from two disks and a node would
+//! have to wait for three things at once. So would a set of disks that is one volume. **Rejected:** the caller's thread
+//! waits in the kernel for the ring. It would save a switch of threads for a single read. But neither a new request of
+//! another thread nor an answer from another volume would end that wait. **Rejected:** futures. A merge has no
+//! executor, and a future is twenty lines over a [`ReadRequest`].
 
 mod pump;
 mod service;
@@ -74,8 +79,8 @@ pub struct ReadRequest {
 }
 
 impl ReadRequest {
-    /// A read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the outcome; it neither
-    /// blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
+    /// A read whose outcome goes to `answer`, once, with the buffer. `answer` runs on the thread that has the outcome;
+    /// it neither blocks nor panics. If the read is given up, it gets an error and perhaps an empty buffer.
     pub fn new(offset: u64, buffer: Vec<u8>, answer: impl FnOnce(Vec<u8>, Result<()>) + Send + 'static) -> ReadRequest {
         ReadRequest { offset, buffer, completion: ReadCompletion { answer: Some(Box::new(answer)) } }
     }
@@ -92,7 +97,8 @@ type Answer = Box<dyn FnOnce(Vec<u8>, Result<()>) + Send>;
 
 /// The right and the duty to complete one read, once.
 ///
-/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves nobody waiting.
+/// Dropped, it completes the read with an error: a thread that panics or a connection that is lost leaves nobody
+/// waiting.
 #[must_use = "dropping it tells the caller that the read was given up"]
 pub struct ReadCompletion {
     answer: Option<Answer>,
@@ -171,7 +177,8 @@ pub struct ReadQueue {
 }
 
 impl ReadQueue {
-    /// A queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event may have other uses.
+    /// A queue for at most `depth` reads, one at least, that notifies `event` of each finished read. The event may have
+    /// other uses.
     pub fn new(event: Arc<dyn Event>, depth: usize) -> ReadQueue {
         let landed = Arc::new(Landed { reads: Mutex::default(), event });
         ReadQueue { landed, depth: depth.max(1), in_flight: 0 }
@@ -182,7 +189,8 @@ impl ReadQueue {
         self.in_flight
     }
 
-    /// Submits a read that fills `buffer` from `offset` of a file. The caller holds no lock: some files are read here and now.
+    /// Submits a read that fills `buffer` from `offset` of a file. The caller holds no lock: some files are read here
+    /// and now.
     ///
     /// # Errors
     /// The queue is busy: `depth` reads are submitted and not collected. The buffer comes back.

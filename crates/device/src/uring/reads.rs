@@ -1,22 +1,22 @@
 //! Reads of any open files through one ring, many in flight.
 //!
-//! A [`Queue`](crate::Queue) belongs to one device. A directory has thousands of files that come and go, so here each read brings
-//! its file along.
+//! A [`Queue`](crate::Queue) belongs to one device. A directory has thousands of files that come and go, so here each
+//! read brings its file along.
 //!
 //! 1. [`FileReads::submit`] puts the read into the table and its entry into the ring, without a system call.
-//! 2. [`FileReads::poll`] offers all new entries to the kernel with one call, and takes what has completed. A read that was cut
-//!    short goes back to the kernel for the rest; so does a read that the kernel could not take at that moment.
+//! 2. [`FileReads::poll`] offers all new entries to the kernel with one call, and takes what has completed. A read that
+//!    was cut short goes back to the kernel for the rest. So does a read that the kernel could not take at that moment.
 //! 3. [`FileReads::watch`] waits.
 //!
-//! Reads go through the page cache, as the files were opened. Where the kernel cannot wait for a page without a thread (file
-//! systems other than ext4, XFS, Btrfs and their like), it uses threads of its own.
+//! Reads go through the page cache if the files were opened so. On ext4, XFS, Btrfs and their like, the kernel waits
+//! for pages without a thread. On other file systems it uses threads of its own.
 //!
-//! **Invariants.** As many places in the table as entries in the ring. The table has file and buffer of a read until the kernel has
-//! answered.
+//! **Invariants.** As many places in the table as entries in the ring. The table has file and buffer of a read until
+//! the kernel has answered.
 //! **Threads.** One at a time; the queue may be handed over with reads in flight.
 //! **Failure.** A read that fails completes with the error. The end of the file within a read is `UnexpectedEof`.
-//! **Leaving.** As a queue does: dropping waits for what is in flight. If the kernel does not answer for [`PATIENCE`], ring,
-//! files and buffers are leaked.
+//! **Leaving.** As a queue does: dropping waits for what is in flight. If the kernel does not answer for [`PATIENCE`],
+//! ring, files and buffers are leaked.
 
 use super::queue::{PATIENCE, RETRIES_MAX};
 use super::ring::{Mode, Ring};
@@ -104,7 +104,8 @@ impl FileReads {
         Arc::clone(&self.watch) as Arc<dyn Watch>
     }
 
-    /// Takes a read that fills `buffer` from `offset` of `file`. The kernel gets it with the next [`poll`](FileReads::poll).
+    /// Takes a read that fills `buffer` from `offset` of `file`. The kernel gets it with the next
+    /// [`poll`](FileReads::poll).
     ///
     /// # Errors
     /// `depth` reads are in flight: the buffer comes back.
@@ -152,8 +153,8 @@ impl FileReads {
         let bytes = rest.len().min(COMMAND_BYTES_MAX) as u32;
         let (file, offset) = (Fd(reading.file.as_raw_fd()), reading.offset.wrapping_add(reading.done as u64));
         let entry = opcode::Read::new(file, rest.as_mut_ptr(), bytes).offset(offset).build().user_data(key);
-        // SAFETY: the entry points into the read's buffer and names its file. Both stay in the table, untouched, until the
-        // completion was taken, and the table outlives the ring's use of it (see `drop`).
+        // SAFETY: the entry points into the read's buffer and names its file. Both stay in the table, untouched, until
+        // the completion was taken, and the table outlives the ring's use of it (see `drop`).
         if !unsafe { ring.push(&entry) } {
             self.end(key, Err(io::Error::other("a ring has fewer entries than reads; this is a bug in Situ")));
         }

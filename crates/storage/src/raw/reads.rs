@@ -1,15 +1,16 @@
 //! Submitted reads of a raw disk: one queue of the device, and one thread that serves it.
 //!
-//! 1. What needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that are all in the cache.
-//! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its pages only; other
-//!    reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
-//! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's buffer. A
-//!    piece that is a whole unit goes into the cache.
-//! 4. When the last piece has landed, the read completes. Beside a writer, it first looks whether the file is still there
-//!    (`beside.rs`), which reads four pages while the other reads wait.
+//! 1. What needs no device is answered on the caller's thread: wrong ranges, bytes in the catalogue, units that are all
+//!    in the cache.
+//! 2. A read becomes pieces: runs of pages within one unit of the cache and within one extent. A short read takes its
+//!    pages only; other reads take whole units, as [`Reader::read_at`](crate::Reader::read_at) does.
+//! 3. The thread gives pieces to the device as long as there are places. A finished piece is copied into the caller's
+//!    buffer. A piece that is a whole unit goes into the cache.
+//! 4. When the last piece has landed, the read completes. Beside a writer, it first looks whether the file is still
+//!    there (`beside.rs`), which reads four pages while the other reads wait.
 //!
-//! The queue is this module's own: submitted reads take no queue from those who wait on their own threads. A device that does its work
-//! within `submit` has nothing to watch ([`Queue::watch`]); there, threads read.
+//! The queue is this module's own: submitted reads take no queue from those who wait on their own threads. A device
+//! that does its work within `submit` has nothing to watch ([`Queue::watch`]); there, threads read.
 //!
 //! **Failure.** The first error of a piece is the read's, which completes when nothing of it is in flight any more.
 

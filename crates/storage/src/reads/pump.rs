@@ -1,15 +1,15 @@
 //! One thread that keeps the queue of a volume full and completes what comes out.
 //!
 //! 1. Those who submit put reads into a list. They wake the thread if it rests, and only then.
-//! 2. The thread takes as many reads from the list as the queue has places for, gives all of them to the queue, and completes what
-//!    has finished.
+//! 2. The thread takes as many reads from the list as the queue has places for, and gives all of them to the queue.
+//!    Then it completes what has finished.
 //! 3. If there was nothing to do, the thread rests until a completion, a new read or the end ([`Watch`]).
 //!
-//! **Invariants.** The thread says that it rests under the lock under which it found the list empty, so no read is forgotten. No lock is
-//! held while the queue is used: some devices work in `submit`.
+//! **Invariants.** The thread says that it rests under the lock under which it found the list empty, so no read is
+//! forgotten. No lock is held while the queue is used: some devices work in `submit`.
 //! **Failure.** If the thread panics, the reads that it had complete with an error, and later ones are refused.
-//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. Nobody waits for the thread: the
-//! handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
+//! **Leaving.** The last handle's end tells the thread, which ends when all reads have completed. Nobody waits for the
+//! thread: the handle may be dropped by the thread itself, as a read keeps its file and a file its volume.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_device::{Env, Watch, lock};
@@ -18,7 +18,8 @@ use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// A resting thread looks at a queue with reads in flight so often: what the kernel could not take at some moment is offered again.
+/// A resting thread looks at a queue with reads in flight so often: what the kernel could not take at some moment is
+/// offered again.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
 
 /// A queue, and the reads in it. Used by the pump's thread alone.

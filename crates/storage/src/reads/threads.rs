@@ -1,9 +1,10 @@
 //! A bounded set of threads, each with one read at a time: for what can be read only by a call that blocks.
 //!
-//! Threads start while reads wait and fewer than [`THREADS_MAX`] run. They end when the last handle is dropped and no read waits.
+//! Threads start while reads wait and fewer than [`THREADS_MAX`] run. They end when the last handle is dropped and no
+//! read waits.
 //!
-//! **Failure.** A read that panics completes with an error, and its thread goes on. If the system gives no thread at all, the read is
-//! given back.
+//! **Failure.** A read that panics completes with an error, and its thread goes on. If the system gives no thread at
+//! all, the read is given back.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_device::{Env, Event, lock};
