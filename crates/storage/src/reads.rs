@@ -147,7 +147,14 @@ struct Landed {
     event: Arc<dyn Event>,
 }
 
-/// Reads in flight of one caller, of any files on any volumes; see the [module](self).
+/// Reads in flight of one caller, of any files on any volumes.
+///
+/// The queue owns each buffer until the read is finished, and gives it back with the outcome, once. Reads finish in any
+/// order. At its depth, the queue is busy. Each finished read notifies the event. A caller with several things to wait
+/// for reads the event's generation, polls, and waits for another generation.
+///
+/// One thread at a time uses a queue. A dropped queue waits for nothing: its reads complete unseen. Files and volumes
+/// may be dropped with reads in flight.
 ///
 /// ```
 /// use situ_device::Env;

@@ -165,11 +165,14 @@ pub trait Reader: Send + Sync {
         Ok(false)
     }
 
-    /// Takes a read that completes later, on whichever thread has the answer; many may be in flight. Callers use it through a
-    /// [`ReadQueue`](crate::ReadQueue). See the documentation of `reads.rs` for what an implementation owes its callers.
+    /// Takes a read that completes later. Callers use it through a [`ReadQueue`](crate::ReadQueue), and hold no lock.
     ///
-    /// As it stands here, it reads at once on the caller's thread, and has completed the read when it returns. That is right for
-    /// bytes in memory, and for wrappers that nobody submits many reads to. A caller holds no lock.
+    /// As it stands here, it reads at once on the caller's thread, and has completed the read when it returns. That is
+    /// right for bytes in memory, and for wrappers to which nobody submits many reads.
+    ///
+    /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
+    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then: the
+    /// reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping it.
     fn submit(&self, request: ReadRequest) {
         request.run(|offset, into| self.read_at(offset, into));
     }

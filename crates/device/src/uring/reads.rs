@@ -63,7 +63,10 @@ struct Kept {
     table: Table<Reading>,
 }
 
-/// Reads of any open files by `io_uring`; see the [module](self)'s steps.
+/// Reads of any open files by `io_uring`, many in flight.
+///
+/// One thread at a time submits and polls. Another one may end its wait ([`watch`](FileReads::watch)). A read goes on
+/// until its buffer is full or an error ends it. Dropped with reads in flight, it waits for them, up to half a minute.
 pub struct FileReads {
     /// Dropped by hand: not at all if the kernel did not answer.
     kept: ManuallyDrop<Kept>,
