@@ -1,8 +1,9 @@
 //! Block devices behind polled queue pairs.
 
-use crate::Buffer;
+use crate::{Buffer, Watch};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// What a device is made of. All sizes in bytes.
@@ -132,6 +133,14 @@ pub trait Queue: Send {
     fn poll(&mut self, done: &mut Vec<Completion>) -> usize;
     /// Like [`poll`](Queue::poll), but blocks up to `timeout` for the first one. Returns at once if nothing is in flight.
     fn wait(&mut self, done: &mut Vec<Completion>, timeout: Duration) -> usize;
+    /// A way to wait for completions that another thread can end; asked for while nothing is in flight. `None`: there is
+    /// nothing to wait for, because `submit` does what it is asked before it returns, or the queue has no such way.
+    ///
+    /// # Errors
+    /// The system refuses.
+    fn watch(&mut self) -> io::Result<Option<Arc<dyn Watch>>> {
+        Ok(None)
+    }
 }
 
 /// Refuses an operation that the device cannot mean: not in whole blocks, longer than a transfer, behind the end.

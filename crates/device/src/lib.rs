@@ -5,6 +5,7 @@
 //! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs, with [`Buffer`]s that are aligned for
 //!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
 //!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
+//! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can end.
 //!
 //! # Rules for everything built on top
 //!
@@ -31,6 +32,7 @@ mod spin;
 mod sync;
 mod target;
 mod uring;
+mod watch;
 
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
@@ -40,3 +42,5 @@ pub use lock::Flocked;
 pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
 pub use sync::lock;
+pub use uring::{FileRead, FileReads};
+pub use watch::Watch;

@@ -6,6 +6,7 @@
 //!      │  └──── Commands: Op <-> entry, result   file.rs, nvme.rs
 //!      ├─────── Registry: pinned buffers         registry.rs
 //!      └─────── Ring: shared memory, sleeping    ring.rs
+//!   FileReads ── Table, Ring                      reads.rs
 //! ```
 //!
 //! A device can be opened by it if the kernel lets this process have a ring and a read through one works: that is tried
@@ -14,6 +15,7 @@
 mod file;
 mod nvme;
 mod queue;
+mod reads;
 mod registry;
 mod ring;
 mod table;
@@ -23,6 +25,7 @@ use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
 use file::FileCommands;
 pub(crate) use nvme::NvmeCommands;
 pub(crate) use queue::RingQueue;
+pub use reads::{FileRead, FileReads};
 pub(crate) use ring::Mode;
 use std::io;
 use std::sync::Arc;

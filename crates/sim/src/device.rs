@@ -6,7 +6,7 @@
 //!    crash from now on leaves any of its 512-byte sectors in its old or new state.
 //! 2. [`Queue::wait`] yields, lets time pass until something is finished, and completes operations in an order that the
 //!    seed draws. Then a durable write is durable, and a flush makes durable what had completed before it was
-//!    submitted; not what was in flight beside it.
+//!    submitted; not what was in flight beside it. A [`Watch`] lets time pass likewise.
 //!
 //! [`SimDevice::crash`] copies the device as a power failure would leave it, [`SimDevice::crash_keep_all`] as the death of
 //! the process would. The copy is a new world: queues of the old one go on working there, and only there.
@@ -24,11 +24,14 @@ use crate::fault::{Fault, FaultPlan, FaultState, Operation};
 use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash};
 use situ_device::lock;
-use situ_device::{Buffer, Completion, Device, DeviceLock, Env, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket};
+use situ_device::{
+    Buffer, Completion, Device, DeviceLock, Env, Event, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket, Watch,
+};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::io;
 use std::ops::Range;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
@@ -265,7 +268,8 @@ impl Device for SimDevice {
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
         let shared = Arc::clone(&self.shared);
-        Ok(Box::new(SimQueue { shared, depth: depth.max(1) as usize, next_ticket: 0, flights: Vec::new() }))
+        let depth = depth.max(1) as usize;
+        Ok(Box::new(SimQueue { shared, depth, next_ticket: 0, flights: Vec::new(), watch: None }))
     }
 }
 
@@ -292,6 +296,34 @@ struct SimQueue {
     depth: usize,
     next_ticket: u64,
     flights: Vec<Flight>,
+    watch: Option<Arc<SimWatch>>,
+}
+
+/// Waits for the first operation of a queue to be finished, by simulated time.
+struct SimWatch {
+    env: Env,
+    /// When the first one is finished.
+    first: Mutex<Option<Duration>>,
+    woken: Arc<dyn Event>,
+    /// Wakes that have ended a wait.
+    seen: AtomicU64,
+}
+
+impl Watch for SimWatch {
+    fn wait(&self, timeout: Option<Duration>) {
+        let seen = self.seen.load(Ordering::Acquire);
+        let first = *lock(&self.first);
+        let left = first.map(|at| at.saturating_sub(self.env.clock.now()));
+        match left {
+            Some(Duration::ZERO) => self.env.executor.yield_point(),
+            _ => drop(self.woken.wait(seen, left.into_iter().chain(timeout).min())),
+        }
+        self.seen.store(self.woken.generation(), Ordering::Release);
+    }
+
+    fn wake(&self) {
+        self.woken.notify();
+    }
 }
 
 /// An operation that is submitted and not complete.
@@ -404,6 +436,13 @@ impl SimQueue {
         Completion { ticket, op, buffer, result }
     }
 
+    /// Tells the watch when there is something to collect.
+    fn tell_watch(&self) {
+        if let Some(watch) = &self.watch {
+            *lock(&watch.first) = self.flights.iter().map(|flight| flight.ready_at).min();
+        }
+    }
+
     /// Completes some of what is ready, in any order.
     fn complete(&mut self, done: &mut Vec<Completion>, at_least: usize) -> usize {
         let now = self.shared.env.clock.now();
@@ -419,6 +458,7 @@ impl SimQueue {
             let flight = self.flights.swap_remove(at);
             done.push(self.land(flight));
         }
+        self.tell_watch();
         count
     }
 }
@@ -512,6 +552,7 @@ impl Queue for SimQueue {
         let flight = self.take_off(op, buffer);
         let ticket = flight.ticket;
         self.flights.push(flight);
+        self.tell_watch();
         Ok(ticket)
     }
 
@@ -526,6 +567,7 @@ impl Queue for SimQueue {
             let flights = std::mem::take(&mut self.flights);
             let count = flights.len();
             done.extend(flights.into_iter().map(|flight| self.land(flight)));
+            self.tell_watch();
             return count;
         }
         let now = self.shared.env.clock.now();
@@ -535,6 +577,15 @@ impl Queue for SimQueue {
         let count = self.complete(done, 1);
         self.shared.env.executor.yield_point();
         count
+    }
+
+    fn watch(&mut self) -> io::Result<Option<Arc<dyn Watch>>> {
+        let env = self.shared.env.clone();
+        let woken = env.executor.event();
+        let watch = SimWatch { env, first: Mutex::new(None), woken, seen: AtomicU64::new(0) };
+        let watch = Arc::clone(self.watch.get_or_insert_with(|| Arc::new(watch)));
+        self.tell_watch();
+        Ok(Some(watch))
     }
 }
 

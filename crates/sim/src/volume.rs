@@ -9,6 +9,8 @@
 //! 3. Make the effect *visible*, but not durable; yield: a crash image taken now shows the operation in flight.
 //! 4. Make durable what the operation promises. Record it in the trace; yield.
 //!
+//! A submitted read does the same on a thread of its own: the seed draws the order in which reads complete.
+//!
 //! [`SimVolume::crash`] copies the disk as a power failure would leave it, [`SimVolume::crash_keep_all`] as the death of
 //! the process would. The copy is a new world: handles of the old one go on working there, and only there.
 //!
@@ -362,7 +364,7 @@ impl Volume for SimVolume {
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         let (file, bytes) = self.open_file(name)?;
         let path = self.shared.path(Some(name));
-        Ok(Arc::new(SimReader { file, path, bytes }))
+        Ok(Arc::new(SimReader { file: Arc::new(file), path, bytes }))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {

@@ -16,10 +16,16 @@
 //! the store's may be renamed, while it is open; and where it was removed and another one made in its place, nothing of
 //! that one is touched.
 //!
+//! Reads that are submitted ([`Reader::submit`]) of all files of the directory go through one ring of the kernel, which one thread
+//! serves; where the system gives no ring, a bounded set of threads reads (`directory/reads.rs`). Both begin with the first such read.
+//!
 //! **Failure**: an error of `fsync` is final for that file; it is never tried again, because
 //! the kernel may have dropped the dirty pages (fsyncgate).
 
-use crate::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
+mod reads;
+
+use crate::{Error, FileMeta, FileName, Lock, PageFile, ReadRequest, Reader, Result, Volume, Writer};
+use reads::{DirectoryRead, DirectoryReads};
 use rustix::fs::{
     Advice, AtFlags, Dir, FallocateFlags, FileType, FlockOperation, Mode, OFlags, StatVfs, fadvise, fallocate, flock,
     fstatvfs, openat, renameat, statat, unlinkat,
@@ -49,6 +55,7 @@ pub struct DirectoryVolume {
     /// As it was named; for messages.
     directory: PathBuf,
     handle: Arc<File>,
+    reads: Arc<DirectoryReads>,
 }
 
 impl DirectoryVolume {
@@ -67,7 +74,7 @@ impl DirectoryVolume {
                 let options =
                     OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&directory);
                 let handle = options.map_err(|e| Error::io("open", directory.display(), e))?;
-                Ok(DirectoryVolume { directory, handle: Arc::new(handle) })
+                Ok(DirectoryVolume { directory, handle: Arc::new(handle), reads: Arc::default() })
             }
         }
     }
@@ -198,7 +205,8 @@ impl Volume for DirectoryVolume {
         let bytes = file.metadata().map_err(|e| Error::io("open", path.display(), e))?.len();
         // Point reads dominate; sequential readers say so with `prefetch`.
         let _ = fadvise(&file, 0, None, Advice::Random);
-        Ok(Arc::new(FileReader { file, path: shown(&path), bytes, cannot_tell: AtomicBool::new(false) }))
+        let open = Arc::new(OpenFile { file: Arc::new(file), path: shown(&path) });
+        Ok(Arc::new(FileReader { open, bytes, cannot_tell: AtomicBool::new(false), reads: Arc::clone(&self.reads) }))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
@@ -299,6 +307,11 @@ impl Volume for DirectoryVolume {
             },
             Err(_) => Space::default(),
         }
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let told = |why| format!("submitted reads are done on their callers' threads: {why}");
+        self.reads.refused().map(told).into_iter().collect()
     }
 
     fn lock(&self) -> Result<Box<dyn Lock>> {
@@ -410,17 +423,24 @@ impl Writer for FileWriter {
     }
 }
 
-struct FileReader {
-    file: File,
+/// An open file that is only read, and its name for messages.
+struct OpenFile {
+    file: Arc<File>,
     path: String,
+}
+
+struct FileReader {
+    open: Arc<OpenFile>,
     bytes: u64,
     /// The file system does not know reads that must not wait.
     cannot_tell: AtomicBool,
+    /// Of all files of the directory.
+    reads: Arc<DirectoryReads>,
 }
 
 impl Reader for FileReader {
     fn path(&self) -> &str {
-        &self.path
+        &self.open.path
     }
 
     fn bytes(&self) -> u64 {
@@ -428,7 +448,7 @@ impl Reader for FileReader {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        read_exact(&self.file, &self.path, offset, into)
+        read_exact(&self.open.file, &self.open.path, offset, into)
     }
 
     /// What the page cache has. The system says so for the file systems in use; the others refuse, and are not asked again.
@@ -437,7 +457,7 @@ impl Reader for FileReader {
             return Ok(false);
         }
         let bytes = into.len();
-        let read = preadv2(&self.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
+        let read = preadv2(&*self.open.file, &mut [io::IoSliceMut::new(into)], offset, ReadWriteFlags::NOWAIT);
         if matches!(read, Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL)) {
             self.cannot_tell.store(true, Ordering::Relaxed);
         }
@@ -445,21 +465,26 @@ impl Reader for FileReader {
         Ok(read.is_ok_and(|count| count == bytes))
     }
 
+    fn submit(&self, request: ReadRequest) {
+        self.reads.submit(DirectoryRead { open: Arc::clone(&self.open), request }, reads::start);
+    }
+
     fn prefetch(&self, offset: u64, bytes: u64) {
-        let _ = fadvise(&self.file, offset, std::num::NonZeroU64::new(bytes), Advice::WillNeed);
+        let _ = fadvise(&*self.open.file, offset, std::num::NonZeroU64::new(bytes), Advice::WillNeed);
     }
 }
 
 fn read_exact(file: &File, path: &str, offset: u64, into: &mut [u8]) -> Result<()> {
-    match file.read_exact_at(into, offset) {
-        Ok(()) => Ok(()),
-        Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
-            let bytes = file.metadata().map(|m| m.len()).unwrap_or(0);
-            let want = format!("{} bytes", into.len());
-            Err(Error::corruption(path, offset, "file length", want, format!("the end of the file at {bytes}")))
-        }
-        Err(e) => Err(Error::io("read", path, e)),
+    file.read_exact_at(into, offset).map_err(|e| read_failed(file, path, offset, into.len(), e))
+}
+
+fn read_failed(file: &File, path: &str, offset: u64, wanted: usize, error: io::Error) -> Error {
+    if error.kind() != io::ErrorKind::UnexpectedEof {
+        return Error::io("read", path, error);
     }
+    let bytes = file.metadata().map(|m| m.len()).unwrap_or(0);
+    let found = format!("the end of the file at {bytes}");
+    Error::corruption(path, offset, "file length", format!("{wanted} bytes"), found)
 }
 
 struct DirectoryPageFile {

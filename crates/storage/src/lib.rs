@@ -7,6 +7,9 @@
 //! * *page files*: log files. [`Volume::create_pages`] reserves room first; then whole pages are written at any
 //!   place, by many threads at once, each write durable or not as asked ([`PageFile`]).
 //!
+//! A [`Reader`] reads at once ([`Reader::read_at`]), or takes reads that complete later ([`Reader::submit`]): with a [`ReadQueue`], one
+//! thread has many reads in flight, of any files on any volumes.
+//!
 //! # What survives a crash
 //!
 //! | after | survives |
@@ -20,10 +23,13 @@
 //!
 //! Whatever is not in the table may be lost, in any order, torn at any 512-byte sector.
 
+#![forbid(unsafe_code)]
+
 mod directory;
 mod error;
 mod name;
 mod raw;
+mod reads;
 mod volume;
 
 pub use directory::DirectoryVolume;
@@ -33,6 +39,7 @@ pub use name::{FileMeta, FileName};
 #[doc(hidden)]
 pub use raw::fuzzing;
 pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, RawReport, RawVolume};
+pub use reads::{FinishedRead, ReadCompletion, ReadQueue, ReadRequest};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
 pub use situ_device::{Buffer, Geometry, PAGE_BYTES, Space};

@@ -7,6 +7,7 @@
 //!   Writer ──> writer.rs    1 MiB pieces, several in flight ─┐
 //!   Reader ──> reader.rs    64 KiB units ── cache.rs         ├─> transfer.rs ──> device queues
 //!   PageFile > pages.rs     straight to their place ─────────┘
+//!   Reader::submit ──> reads.rs    one thread ───────────────────> a device queue
 //! ```
 //!
 //! The device is divided into a *log area* for page files and *TopFS* for files written once. Names and extents are kept in
@@ -43,6 +44,7 @@ mod layout;
 mod pages;
 mod prepare;
 mod reader;
+mod reads;
 mod report;
 mod room;
 mod shared;

@@ -1,6 +1,6 @@
 //! The traits; the module page of the crate has the promises.
 
-use crate::{Error, FileMeta, FileName, Result};
+use crate::{Error, FileMeta, FileName, ReadRequest, Result};
 use situ_device::{Buffer, Geometry, Space};
 use std::sync::Arc;
 
@@ -163,6 +163,18 @@ pub trait Reader: Send + Sync {
     /// As [`read_at`](Reader::read_at), if it came to reading.
     fn read_now(&self, _offset: u64, _into: &mut [u8]) -> Result<bool> {
         Ok(false)
+    }
+
+    /// Takes a read that completes later. Callers use it through a [`ReadQueue`](crate::ReadQueue), and hold no lock.
+    ///
+    /// As it stands here, it reads at once on the caller's thread, and has completed the read when it returns. That is
+    /// right for bytes in memory, and for wrappers to which nobody submits many reads.
+    ///
+    /// An implementation that has many reads in flight keeps each completion with its buffer, and returns. It completes
+    /// a read on whichever thread has the answer, with no lock held. What it needs of the file, it keeps until then: the
+    /// reader may be dropped meanwhile. A read that it cannot answer is completed with an error, also by dropping it.
+    fn submit(&self, request: ReadRequest) {
+        request.run(|offset, into| self.read_at(offset, into));
     }
 
     /// Says that this range will be read soon. Only a hint.

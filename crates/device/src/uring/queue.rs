@@ -23,20 +23,22 @@ use super::ring::{Mode, Result32, Ring};
 use super::table::{InFlight, Table};
 use crate::block::check_request;
 use crate::spin::{Spinner, spin};
-use crate::{Buffer, Completion, Geometry, Op, Queue, Ticket};
+use crate::watch::EventDescriptor;
+use crate::{Buffer, Completion, Geometry, Op, Queue, Ticket, Watch};
 use io_uring::{cqueue, squeue};
 use std::io;
 use std::mem::ManuallyDrop;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a dropped queue waits for operations in flight.
-const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const PATIENCE: Duration = Duration::from_secs(30);
 
 /// The longest transfer whose completion is polled for.
 const POLLED_BYTES_MAX: usize = 16 << 10;
 
 /// How often in a row the kernel may ask to try an operation again.
-const RETRIES_MAX: u32 = 100;
+pub(super) const RETRIES_MAX: u32 = 100;
 
 /// What is to be done for an operation.
 pub(crate) enum Plan<S> {
@@ -95,6 +97,8 @@ pub(crate) struct RingQueue<K: Commands> {
     registry: Registry,
     spinner: Spinner,
     patience: Duration,
+    /// Told of completions, once somebody has asked for it. Nothing is polled for from then on.
+    watch: Option<Arc<EventDescriptor>>,
 }
 
 /// Whether an operation may go to the ring whose completions are polled for. What the kernel has to make several commands
@@ -142,6 +146,7 @@ impl<K: Commands> RingQueue<K> {
             registry: Registry::default(),
             spinner: Spinner::new(),
             patience: PATIENCE,
+            watch: None,
         })
     }
 
@@ -299,6 +304,7 @@ impl<K: Commands> Queue for RingQueue<K> {
         let alone = self.kept.table.len() == 0 && self.commands.prefers_call(op);
         let mut operation = InFlight::new(ticket, op, buffer);
         operation.polled = !alone
+            && self.watch.is_none()
             && self.kept.polled.is_some()
             && self.spinner.pays()
             && can_poll(&operation, self.commands.geometry());
@@ -358,6 +364,18 @@ impl<K: Commands> Queue for RingQueue<K> {
             }
         }
         found
+    }
+
+    fn watch(&mut self) -> io::Result<Option<Arc<dyn Watch>>> {
+        let watch = match &self.watch {
+            Some(watch) => Arc::clone(watch),
+            None => {
+                let watch = Arc::new(EventDescriptor::new()?);
+                self.kept.ring.submitter().register_eventfd(watch.number())?;
+                Arc::clone(self.watch.insert(watch))
+            }
+        };
+        Ok(Some(watch))
     }
 }
 

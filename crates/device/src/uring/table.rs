@@ -39,22 +39,23 @@ impl InFlight {
     }
 }
 
-#[derive(Debug, Default)]
-struct Place {
+#[derive(Debug)]
+struct Place<T> {
     uses: u32,
-    content: Option<InFlight>,
+    content: Option<T>,
 }
 
 /// Places for a fixed number of operations.
 #[derive(Debug)]
-pub(crate) struct Table {
-    places: Vec<Place>,
+pub(crate) struct Table<T = InFlight> {
+    places: Vec<Place<T>>,
     free: Vec<u32>,
 }
 
-impl Table {
-    pub(crate) fn new(places: u32) -> Table {
-        Table { places: (0..places).map(|_| Place::default()).collect(), free: (0..places).rev().collect() }
+impl<T> Table<T> {
+    pub(crate) fn new(places: u32) -> Table<T> {
+        let empty = |_| Place { uses: 0, content: None };
+        Table { places: (0..places).map(empty).collect(), free: (0..places).rev().collect() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -62,7 +63,7 @@ impl Table {
     }
 
     /// Takes the operation in and names it; gives it back if all places are taken.
-    pub(crate) fn insert(&mut self, operation: InFlight) -> Result<u64, InFlight> {
+    pub(crate) fn insert(&mut self, operation: T) -> Result<u64, T> {
         let Some(index) = self.free.pop() else { return Err(operation) };
         let place = &mut self.places[index as usize];
         place.uses = place.uses.wrapping_add(1);
@@ -70,12 +71,12 @@ impl Table {
         Ok(u64::from(place.uses) << 32 | u64::from(index))
     }
 
-    pub(crate) fn get(&mut self, key: u64) -> Option<&mut InFlight> {
+    pub(crate) fn get(&mut self, key: u64) -> Option<&mut T> {
         let place = self.places.get_mut((key & 0xffff_ffff) as usize)?;
         if place.uses == (key >> 32) as u32 { place.content.as_mut() } else { None }
     }
 
-    pub(crate) fn remove(&mut self, key: u64) -> Option<InFlight> {
+    pub(crate) fn remove(&mut self, key: u64) -> Option<T> {
         self.get(key)?;
         let index = (key & 0xffff_ffff) as u32;
         self.free.push(index);

@@ -5,9 +5,10 @@
 use super::{Shared, Subject};
 use crate::disk::sectors;
 use crate::fault::{Fault, Operation};
-use situ_storage::{Buffer, FileName, PAGE_BYTES, PageFile, Reader, Result, Writer};
+use situ_device::lock;
+use situ_storage::{Buffer, FileName, PAGE_BYTES, PageFile, ReadRequest, Reader, Result, Writer};
 use std::io;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 /// Appended bytes collect up to this many in a writer, as in a `DirectoryVolume`'s.
 pub(super) const APPEND_BUFFER_BYTES: usize = 256 << 10;
@@ -27,6 +28,11 @@ impl Drop for Handle {
 }
 
 impl Handle {
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let subject = Subject::new(Operation::Read, self.name).range(offset, into.len());
+        self.shared.read(self.inode, subject, into)
+    }
+
     /// Makes everything written before the call durable, and the name with the change number `link`, if given.
     fn sync(&self, link: Option<u64>) -> Result<()> {
         let shared = &self.shared;
@@ -54,7 +60,7 @@ impl Handle {
 }
 
 pub(super) struct SimReader {
-    pub(super) file: Handle,
+    pub(super) file: Arc<Handle>,
     pub(super) path: String,
     pub(super) bytes: u64,
 }
@@ -69,8 +75,7 @@ impl Reader for SimReader {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
-        self.file.shared.read(self.file.inode, subject, into)
+        self.file.read_at(offset, into)
     }
 
     /// As if every other page were in memory, but not the first one.
@@ -80,6 +85,28 @@ impl Reader for SimReader {
         }
         self.read_at(offset, into).map(|()| true)
     }
+
+    /// On a thread of its own, so that the seed decides when it is read and when it completes. Where there is no thread to be had,
+    /// because nothing runs or the process was killed, it is read here.
+    fn submit(&self, request: ReadRequest) {
+        let request = Arc::new(Mutex::new(Some(request)));
+        let (file, taken) = (Arc::clone(&self.file), Arc::clone(&request));
+        let read = move || {
+            if let Some(request) = take(&taken) {
+                request.run(|offset, into| file.read_at(offset, into));
+            }
+        };
+        if self.file.shared.env.executor.spawn("submitted read", Box::new(read)).is_err()
+            && let Some(request) = take(&request)
+        {
+            request.run(|offset, into| self.read_at(offset, into));
+        }
+    }
+}
+
+/// Apart, so that the lock is given back before anything is read.
+fn take(request: &Mutex<Option<ReadRequest>>) -> Option<ReadRequest> {
+    lock(request).take()
 }
 
 pub(super) struct SimWriter {
@@ -192,7 +219,6 @@ impl PageFile for SimPageFile {
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
-        let subject = Subject::new(Operation::Read, self.file.name).range(offset, into.len());
-        self.file.shared.read(self.file.inode, subject, into)
+        self.file.read_at(offset, into)
     }
 }

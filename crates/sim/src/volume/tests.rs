@@ -2,7 +2,7 @@ use super::handles::APPEND_BUFFER_BYTES;
 use super::*;
 use crate::disk::SECTOR_BYTES;
 use crate::{FileKind, Rule, SimExecutor, for_each_seed};
-use situ_storage::{Buffer, DirectoryVolume};
+use situ_storage::{Buffer, DirectoryVolume, FinishedRead, ReadQueue};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -608,4 +608,122 @@ fn act(volume: &dyn Volume, what: u64, name: FileName, other: FileName, bytes: u
         text += &format!(" {} {} {:x} {behind}", meta.name, meta.bytes, hash_bytes(&whole));
     }
     text
+}
+
+const READS: u64 = 64;
+const TAKES: Duration = Duration::from_millis(10);
+
+/// A table of so many pages, each filled with its number, and a queue.
+fn submitting<T: Send>(
+    seed: u64,
+    body: impl FnOnce(&SimExecutor, &SimVolume, &dyn Reader, ReadQueue) -> T + Send,
+) -> T {
+    let sim = SimExecutor::new(seed);
+    let env = sim.env();
+    let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+    let contents: Vec<u8> = (0..READS).flat_map(|page| [page as u8; PAGE_BYTES]).collect();
+    volume.set_contents(TABLE, &contents);
+    sim.run(|| {
+        let file = volume.open(TABLE).unwrap();
+        body(&sim, &volume, &*file, ReadQueue::new(env.executor.event(), READS as usize))
+    })
+}
+
+fn submit_pages(queue: &mut ReadQueue, file: &dyn Reader) {
+    (0..READS).for_each(|page| queue.submit(file, page, page * PAGE, vec![99; PAGE_BYTES]).unwrap());
+}
+
+fn collect(queue: &mut ReadQueue) -> Vec<FinishedRead> {
+    let mut done = Vec::new();
+    while queue.wait(&mut done) > 0 {}
+    assert_eq!((done.len() as u64, queue.in_flight()), (READS, 0));
+    done
+}
+
+fn is_right(read: &FinishedRead) -> bool {
+    read.result.is_ok() && read.buffer == [read.tag as u8; PAGE_BYTES]
+}
+
+#[test]
+fn sixty_four_reads_of_ten_milliseconds_from_one_thread_take_less_than_two_hundred() {
+    for_each_seed(0, 20, |seed| {
+        submitting(seed, |sim, volume, file, mut queue| {
+            volume.set_faults(FaultPlan::none().latency(TAKES..TAKES));
+            let begun = sim.env().clock.now();
+            submit_pages(&mut queue, file);
+            let done = collect(&mut queue);
+            let took = sim.env().clock.now() - begun;
+            assert!(took >= TAKES && took < 5 * TAKES, "{took:?}");
+            assert!(done.iter().all(is_right));
+        });
+    });
+}
+
+#[test]
+fn the_seed_decides_in_which_order_submitted_reads_complete() {
+    let run = |seed| {
+        submitting(seed, |sim, _, file, mut queue| {
+            submit_pages(&mut queue, file);
+            let order: Vec<u64> = collect(&mut queue).iter().map(|read| read.tag).collect();
+            (order, sim.trace().hash())
+        })
+    };
+    let runs: Vec<_> = (0..5).map(run).collect();
+    assert_eq!(runs, (0..5).map(run).collect::<Vec<_>>(), "same seed, same order");
+    assert!(runs.iter().any(|(order, _)| !order.is_sorted()) && runs.windows(2).any(|two| two[0].0 != two[1].0));
+}
+
+#[test]
+fn faults_reach_the_submitted_reads_that_they_strike() {
+    for_each_seed(0, 20, |seed| {
+        submitting(seed, |_, volume, file, mut queue| {
+            let on = |fault, page| Rule::new(fault).on(&[Operation::Read]).within(page * PAGE..(page + 1) * PAGE);
+            let faults =
+                FaultPlan::none().with(on(Fault::Io, 5)).with(on(Fault::FlipBit, 6)).with(on(Fault::Delay(TAKES), 7));
+            volume.set_faults(faults);
+            submit_pages(&mut queue, file);
+            let done = collect(&mut queue);
+            for read in &done {
+                match read.tag {
+                    5 => assert!(matches!(read.result, Err(Error::Io { .. })), "{:?}", read.result),
+                    6 => assert!(read.result.is_ok() && !is_right(read)),
+                    _ => assert!(is_right(read), "{:?}", read.result),
+                }
+            }
+            assert_eq!(done.last().map(|read| read.tag), Some(7), "the slow one comes last");
+            queue.submit(file, 1, READS * PAGE - 1, vec![0; 2]).unwrap();
+            let mut done = Vec::new();
+            queue.wait(&mut done);
+            assert!(done[0].result.as_ref().unwrap_err().is_corruption());
+        });
+    });
+}
+
+#[test]
+fn submitted_reads_outlive_file_and_queue_and_are_answered_when_the_process_dies() {
+    for_each_seed(0, 20, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+        volume.set_contents(TABLE, &vec![7; (READS * PAGE) as usize]);
+        sim.run(|| {
+            volume.set_faults(FaultPlan::none().latency(Duration::ZERO..TAKES));
+            let file = volume.open(TABLE).unwrap();
+            let queue = || ReadQueue::new(env.executor.event(), READS as usize);
+            let (mut left, mut kept) = (queue(), queue());
+            submit_pages(&mut left, &*file);
+            submit_pages(&mut kept, &*file);
+            volume.remove(TABLE).unwrap();
+            drop((left, file));
+            assert_eq!(volume.space().logical_used, READS * PAGE, "reads keep the file");
+            if seed % 2 == 0 {
+                sim.kill();
+            }
+            let done = collect(&mut kept);
+            let is_right = |read: &FinishedRead| read.result.is_ok() && read.buffer == [7; PAGE_BYTES];
+            assert!(done.iter().all(|read| is_right(read) || (seed % 2 == 0 && read.result.is_err())));
+            env.clock.sleep(2 * TAKES);
+            assert_eq!(volume.space().logical_used, 0, "and nobody keeps it longer");
+        });
+    });
 }

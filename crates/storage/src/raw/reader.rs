@@ -3,10 +3,11 @@
 use super::cache::UNIT_BYTES;
 use super::file::File;
 use super::layout::PAGE;
+use super::reads::{RawRead, start};
 use super::room::Extent;
 use super::shared::Shared;
 use super::transfer::{SHORT_READ_BYTES_MAX, places};
-use crate::{Error, FileName, Reader, Result};
+use crate::{Error, FileName, ReadRequest, Reader, Result};
 use situ_device::Buffer;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,21 +15,22 @@ use std::sync::Arc;
 /// Units that one read has in memory of its own.
 const UNITS_AT_ONCE: usize = 16;
 
+#[derive(Clone)]
 pub(super) struct RawReader {
-    shared: Arc<Shared>,
+    pub(super) shared: Arc<Shared>,
     /// Keeps the pages.
-    file: Arc<File>,
-    name: FileName,
-    path: String,
-    extents: Vec<Extent>,
-    bytes: u64,
+    pub(super) file: Arc<File>,
+    pub(super) name: FileName,
+    pub(super) path: Arc<str>,
+    pub(super) extents: Arc<[Extent]>,
+    pub(super) bytes: u64,
     inline: Option<Arc<[u8]>>,
     /// Pages of the log change in place, and a file on its way has no last unit yet.
-    is_cached: bool,
+    pub(super) is_cached: bool,
 }
 
 /// The units in which these bytes lie.
-fn units(offset: u64, bytes: usize) -> Range<u64> {
+pub(super) fn units(offset: u64, bytes: usize) -> Range<u64> {
     offset / UNIT_BYTES as u64..(offset + bytes as u64).div_ceil(UNIT_BYTES as u64)
 }
 
@@ -81,10 +83,10 @@ fn read_units(
 impl RawReader {
     pub(super) fn new(shared: Arc<Shared>, file: Arc<File>, name: FileName, is_log: bool) -> RawReader {
         let meta = file.meta();
-        let (extents, bytes, inline) = (meta.extents.clone(), meta.length, meta.inline.clone());
+        let (extents, bytes, inline) = (Arc::from(&meta.extents[..]), meta.length, meta.inline.clone());
         let is_cached = !is_log && !meta.is_growing && shared.cache.is_on();
         drop(meta);
-        let path = shared.path(name);
+        let path = shared.path(name).into();
         RawReader { shared, file, name, path, extents, bytes, inline, is_cached }
     }
 
@@ -112,13 +114,28 @@ impl RawReader {
         }
     }
 
+    /// Whether a read of these bytes takes its pages, and not whole units: it is short, and does not go on behind the last one.
+    pub(super) fn takes_pages_only(&self, offset: u64, bytes: usize) -> bool {
+        if !self.is_cached {
+            return true;
+        }
+        let (units, end) = (units(offset, bytes), offset + bytes as u64);
+        let is_short = units.end - units.start == 1 && bytes < UNIT_BYTES && end < self.bytes;
+        is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start, offset..end)
+    }
+
+    /// Whether these bytes, which the file has, can be had without the device.
+    fn is_in_memory(&self, offset: u64, bytes: usize) -> bool {
+        let is_in_cache = || self.is_cached && self.shared.cache.has(self.file.id, units(offset, bytes));
+        bytes == 0 || self.inline.is_some() || is_in_cache()
+    }
+
     /// Reads bytes whose units are not in the cache; whole units, where they are wanted whole or again.
     fn read_missing(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         let unit_bytes = UNIT_BYTES as u64;
         let end = offset + into.len() as u64;
         let units = units(offset, into.len());
-        let is_short = units.end - units.start == 1 && into.len() < UNIT_BYTES && end < self.bytes;
-        if is_short && !self.shared.cache.is_worth_reading(self.file.id, units.start, offset..end) {
+        if self.takes_pages_only(offset, into.len()) {
             return read_extents(&self.shared, (&self.file, self.name), &self.extents, offset, into);
         }
         // So that a long read holds no more than this beside what it fills.
@@ -165,12 +182,19 @@ impl Reader for RawReader {
     fn read_now(&self, offset: u64, into: &mut [u8]) -> Result<bool> {
         check_range(&self.path, self.bytes, offset, into.len())?;
         let is_short = into.len() <= SHORT_READ_BYTES_MAX && self.shared.transfers.reads_are_quick();
-        if is_short
-            || self.inline.is_some()
-            || (self.is_cached && self.shared.cache.has(self.file.id, units(offset, into.len())))
-        {
+        if is_short || self.is_in_memory(offset, into.len()) {
             return self.read_at(offset, into).map(|()| true);
         }
         Ok(false)
+    }
+
+    fn submit(&self, request: ReadRequest) {
+        let (offset, bytes) = (request.offset, request.buffer.len());
+        if check_range(&self.path, self.bytes, offset, bytes).is_err() || self.is_in_memory(offset, bytes) {
+            return request.run(|offset, into| self.read_at(offset, into));
+        }
+        let pieces = self.pieces(offset, bytes);
+        let read = RawRead { reader: self.clone(), pieces, request };
+        self.shared.reads.submit(read, || start(&self.shared.transfers));
     }
 }

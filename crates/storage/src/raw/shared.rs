@@ -6,8 +6,10 @@ use super::file::{File, Meta};
 use super::journal::{Journal, Plan, Replayed, long_pages};
 use super::layout::{PAGE, Superblock};
 use super::prepare::load;
+use super::reads::RawRead;
 use super::room::{Extent, Room, pages_of};
 use super::transfer::{Transfers, places};
+use crate::reads::ReadService;
 use crate::{Error, FileName, Result};
 use situ_device::{Buffer, Event, OneForAll, Op, lock};
 use std::collections::BTreeMap;
@@ -48,6 +50,8 @@ pub(super) struct State {
 pub(super) struct Shared {
     pub(super) transfers: Transfers,
     pub(super) cache: Arc<Cache>,
+    /// Reads that were submitted.
+    pub(super) reads: ReadService<RawRead>,
     state: Mutex<State>,
     committed: Arc<dyn Event>,
     flushes: OneForAll,
@@ -198,7 +202,7 @@ impl Shared {
     pub(super) fn new(transfers: Transfers, cache: Arc<Cache>, state: State) -> Shared {
         let (committed, flushes) = (transfers.env.executor.event(), OneForAll::new(transfers.env.executor.event()));
         let (state, locks) = (Mutex::new(state), AtomicU32::new(0));
-        Shared { transfers, cache, state, committed, flushes, locks }
+        Shared { transfers, cache, reads: ReadService::default(), state, committed, flushes, locks }
     }
 
     pub(super) fn lock(&self) -> MutexGuard<'_, State> {

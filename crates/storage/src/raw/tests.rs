@@ -12,6 +12,7 @@ mod damage;
 mod guests;
 mod model;
 mod page;
+mod submitted;
 
 const ID: [u8; 16] = [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15];
 

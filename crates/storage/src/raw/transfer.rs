@@ -12,6 +12,8 @@
 //! next one is filled; they get at most half of the pool, never the last of those that there are, and work without if there is
 //! none.
 //!
+//! Reads that are submitted have a queue and a thread of their own (`reads.rs`).
+//!
 //! While the log is busy (a durable page write in flight, or one within the last [`LOG_BUSY_FOR`]), other writes go to
 //! the device in pieces of 64 KiB instead of 1 MiB: a device serves what it has begun, and the log waits behind that.
 //!

@@ -3,4 +3,5 @@
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
 
+mod reads; // reads that are submitted and complete later
 mod volumes; // what every kind of volume does

@@ -12,12 +12,18 @@ const PAGE: u64 = PAGE_BYTES as u64;
 const DEVICE_BYTES: u64 = 24 << 20;
 
 /// A volume, and what has to live as long.
-struct Kind {
-    name: &'static str,
-    volume: Arc<dyn Volume>,
+pub(crate) struct Kind {
+    pub(crate) name: &'static str,
+    pub(crate) volume: Arc<dyn Volume>,
     /// The same volume, opened a second time.
     again: Box<dyn Fn() -> Arc<dyn Volume>>,
     _directory: tempfile::TempDir,
+}
+
+impl Kind {
+    pub(crate) fn open_again(&self) -> Arc<dyn Volume> {
+        (self.again)()
+    }
 }
 
 fn raw(device: Arc<dyn situ_device::Device>) -> Arc<dyn Volume> {
@@ -68,7 +74,7 @@ fn kinds() -> Vec<Kind> {
     vec![in_directory, in_file, chosen, simulated]
 }
 
-fn each(test: impl Fn(&Kind)) {
+pub(crate) fn each(test: impl Fn(&Kind)) {
     for kind in kinds() {
         eprintln!("on a {}", kind.name);
         test(&kind);

@@ -359,3 +359,29 @@ fn a_transfer_by_place_is_another_command() {
         assert!(shown.contains(&format!("op_code: {number},")), "{op:?} at {registered:?}: {shown}");
     }
 }
+
+/// The thread that waits is woken by completions and by others, and polled completions are left out.
+#[test]
+fn a_watch_is_told_of_completions_and_of_wakes() {
+    let Some((mut queue, mut writer)) = pipe_queue(4) else { return };
+    let watch = queue.watch().unwrap().expect("a ring can be watched");
+    assert!(queue.watch().unwrap().is_some(), "asked for again");
+    read(&mut queue);
+    let mut done = Vec::new();
+    let waker = Arc::clone(&watch);
+    let other = thread::spawn(move || waker.wake());
+    let begun = Instant::now();
+    watch.wait(Some(LONG));
+    assert_eq!(queue.poll(&mut done), 0);
+    let answers = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(20));
+        writer.write_all(&[9; PAGE_BYTES]).unwrap();
+        writer
+    });
+    while queue.poll(&mut done) == 0 {
+        watch.wait(Some(LONG));
+    }
+    assert!(begun.elapsed() < LONG && done[0].buffer.iter().all(|byte| *byte == 9));
+    other.join().unwrap();
+    answers.join().unwrap();
+}

@@ -1,0 +1,100 @@
+//! Waiting for a queue's completions so that another thread can end the wait.
+//!
+//! [`Queue::wait`](crate::Queue::wait) ends with a completion only. A thread that also takes requests from others has
+//! to be woken for a new request. Such a thread asks its queue for a [`Watch`] once and gives clones of it to the
+//! others. Then it works in turns: it takes requests, submits them, polls, and waits ([`Watch::wait`]).
+//!
+//! A ring has the kernel write each completion to an event descriptor; [`Watch::wake`] writes to the same one.
+//!
+//! **Rejected:** a thread of the queue's own that turns completions into notifications of an [`Event`](crate::Event):
+//! each completion would cross one thread more. **Rejected:** an entry in the ring that a waker completes. It would
+//! take a place among the operations, and the table would have to know of it.
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::io::{Errno, read, write};
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::time::Duration;
+
+/// A wait for a queue's completions that another thread can end.
+///
+/// One thread waits at a time, and it is the one that uses the queue. Any thread wakes it.
+pub trait Watch: Send + Sync {
+    /// Blocks until the queue has something to collect, until [`wake`](Watch::wake), or until `timeout` has passed.
+    /// Returns at once for what came since the last return. May return for nothing.
+    fn wait(&self, timeout: Option<Duration>);
+
+    /// Ends the present wait, or the next one.
+    fn wake(&self);
+}
+
+/// An event descriptor: what is written to it before a wait ends that wait.
+#[derive(Debug)]
+pub(crate) struct EventDescriptor(OwnedFd);
+
+impl EventDescriptor {
+    pub(crate) fn new() -> io::Result<EventDescriptor> {
+        Ok(EventDescriptor(eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?))
+    }
+
+    /// For the kernel, which is told of it by number and keeps it open itself.
+    pub(crate) fn number(&self) -> RawFd {
+        self.0.as_raw_fd()
+    }
+
+    fn descriptor(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+impl Watch for EventDescriptor {
+    fn wait(&self, timeout: Option<Duration>) {
+        // Too long for the kernel is as good as no timeout.
+        let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
+        match poll(&mut [PollFd::new(&self.0, PollFlags::IN)], timeout.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            // No memory for a moment: no reason to spin.
+            Err(_) => std::thread::sleep(Duration::from_millis(1)),
+        }
+        // Back to zero; an error says that it is.
+        let _ = read(self.descriptor(), &mut [0; 8]);
+    }
+
+    fn wake(&self) {
+        // It fails only at 2^64 - 1 wakes that nobody has taken: then the wait ends anyway.
+        let _ = write(self.descriptor(), &1u64.to_ne_bytes());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+    use std::time::Instant;
+
+    const LONG: Duration = Duration::from_secs(20);
+
+    #[test]
+    fn a_wake_ends_the_wait_that_it_meets_or_the_next_one() {
+        let watch = Arc::new(EventDescriptor::new().unwrap());
+        let begun = Instant::now();
+        (0..3).for_each(|_| watch.wake());
+        watch.wait(Some(LONG));
+        let other = Arc::clone(&watch);
+        let waker = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(20));
+            other.wake();
+        });
+        watch.wait(Some(LONG));
+        assert!(begun.elapsed() >= Duration::from_millis(20) && begun.elapsed() < LONG);
+        waker.join().unwrap();
+    }
+
+    #[test]
+    fn a_wait_without_a_wake_takes_its_timeout() {
+        let watch = EventDescriptor::new().unwrap();
+        let begun = Instant::now();
+        watch.wait(Some(Duration::from_millis(30)));
+        assert!(begun.elapsed() >= Duration::from_millis(30));
+    }
+}
