@@ -33,7 +33,7 @@ mod rows;
 mod versions;
 mod work;
 
-pub use api::async_read::{ScanEntry, ScanOptions, ScanPage};
+pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};

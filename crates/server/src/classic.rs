@@ -32,7 +32,12 @@ impl<E: Engine> Executor<E> {
                     self.fail(session, Command::Get, &error, false);
                     return Outcome::Done;
                 }
-                Err(wait) => return wait,
+                Err(wait) => {
+                    if wait == Outcome::Read {
+                        self.read_ahead(session, keys, next);
+                    }
+                    return wait;
+                }
             };
             self.counters.add(Counter::Keys, 1);
             self.commands_left = self.commands_left.saturating_sub(usize::from(!is_first));
@@ -70,11 +75,11 @@ impl<E: Engine> Executor<E> {
             if let Some(outcome) = self.check(session) {
                 return outcome;
             }
-            let stripe = match self.own(session, key) {
-                Ok(stripe) => stripe,
+            let (stripe, loaded) = match self.own_and_load(session, key) {
+                Ok(loaded) => loaded,
                 Err(wait) => return wait,
             };
-            let item = match self.load(key) {
+            let item = match loaded {
                 Ok(item) => item,
                 Err(error) => {
                     self.stripes.release(stripe);
@@ -122,11 +127,11 @@ impl<E: Engine> Executor<E> {
         let silent = store.noreply && store.meta.is_none();
         let text: &'static [u8] = if silent { b"" } else { TEXT };
         if store.mode == StoreMode::Set || store.meta.is_some() {
-            let stripe = match self.own(session, &store.key) {
-                Ok(stripe) => stripe,
+            let (stripe, loaded) = match self.own_and_load(session, &store.key) {
+                Ok(loaded) => loaded,
                 Err(wait) => return wait,
             };
-            let reply = match self.load(&store.key) {
+            let reply = match loaded {
                 Ok(None) => None,
                 Err(error) if !silent => {
                     let mut text = Vec::new();
@@ -155,16 +160,16 @@ impl<E: Engine> Executor<E> {
         let command = store_command(store);
         // Errors of meta commands are never silent.
         let silent = store.noreply && store.meta.is_none();
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let owned = match store.mode {
+            StoreMode::Set => self.own(session, key).map(|stripe| (stripe, Ok(None))),
+            _ => self.own_and_load(session, key),
+        };
+        let (stripe, loaded) = match owned {
+            Ok(owned) => owned,
             Err(wait) => return wait,
         };
         self.count_store(store);
-        let old = match store.mode {
-            StoreMode::Set => Ok(None),
-            _ => self.load(key),
-        };
-        let old = match old {
+        let old = match loaded {
             Ok(old) => old,
             Err(error) => {
                 self.stripes.release(stripe);
@@ -279,12 +284,12 @@ impl<E: Engine> Executor<E> {
     }
 
     pub(crate) fn delete(&mut self, session: &mut Session<E::Value>, key: &[u8], noreply: bool) -> Outcome {
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
         self.stats.prefixes.count(key, Event::Delete);
-        match self.load(key) {
+        match loaded {
             Ok(Some(_)) => {
                 self.counters.add(Counter::DeleteHits, 1);
                 let (reply, on_failure) = classic_reply(b"DELETED\r\n", noreply);
@@ -311,11 +316,11 @@ impl<E: Engine> Executor<E> {
         expires: i32,
         noreply: bool,
     ) -> Outcome {
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
-        match self.load(key) {
+        match loaded {
             Ok(Some(item)) => {
                 self.counters.add(Counter::TouchHits, 1);
                 self.access.fetched(key, self.rule.now_seconds);
@@ -346,11 +351,11 @@ impl<E: Engine> Executor<E> {
         noreply: bool,
     ) -> Outcome {
         let command = if increment { Command::Incr } else { Command::Decr };
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
-        match self.load(key).and_then(|item| self.apply_delta(item, increment, delta)) {
+        match loaded.and_then(|item| self.apply_delta(item, increment, delta)) {
             Ok(Delta::Changed { header, data, digits }) => {
                 let (mut reply, on_failure) = classic_reply(b"", noreply);
                 if !noreply {

@@ -5,6 +5,8 @@
 //!    announced gigabyte costs nothing until it is sent.
 //! 2. A command that has to wait *parks* the connection: nothing is read or run until the reason is gone. Parking on
 //!    unsent output is what bounds the memory of a client that sends and does not read.
+//!    A connection that waits for a [read](crate::fetch) is parked, too. The answers before it are sent, and the rest of
+//!    its commands stay in order behind it.
 //!    A connection that has used up its [share](crate::turn) of a turn is parked until the turn ends, and one whose client
 //!    takes no answers now until it does.
 //! 3. Between commands a connection holds no buffers.
@@ -15,8 +17,8 @@
 //!
 //! **Invariants.** `input[start..]` is read and not yet run. While parked, nothing is read, so `input` holds at most
 //! one read beyond an incomplete command, and an incomplete command is bounded by [`LINE_BYTES_MAX`] and [`Body`].
-//! A connection holds a granted stripe only from the grant to its next turn: `park` gives the stripe back, and a
-//! connection that has had its turn holds none. A client that takes no answers therefore never holds up other writers.
+//! A connection holds a granted stripe only from the grant to its next turn, and while it waits for a read. `park` gives
+//! the stripe back in all other cases. A client that takes no answers therefore never holds up other writers.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -28,6 +30,7 @@ use rustix::io::{Errno, read};
 use crate::auth::{self, Users};
 use crate::engine::Engine;
 use crate::execute::{Executor, Outcome, Session};
+use crate::fetch::{Arrival, Reads};
 use crate::foreign;
 use crate::metrics::{Command, Counter};
 use crate::output::{Output, Progress};
@@ -86,6 +89,10 @@ enum Step {
 enum Parked {
     /// A key is being written.
     Stripe(StripeIndex),
+    /// The engine reads from the disk for it.
+    Read,
+    /// Too many reads are under way.
+    Crowd,
     /// Its share of the turn is used up; others go first.
     Turn,
     /// The client does not take its answers.
@@ -136,6 +143,7 @@ impl<E: Engine> Connection<E> {
                 token,
                 output,
                 granted: None,
+                reads: Reads::new(),
                 resume: 0,
                 started: now,
                 last_batch: None,
@@ -161,7 +169,8 @@ impl<E: Engine> Connection<E> {
     /// Reads once and runs what can be run. `scratch` is the loop's, empty, with room for a read.
     pub(crate) fn serve(&mut self, executor: &mut Executor<E>, scratch: &mut Vec<u8>) -> Result<(), Broken> {
         let result = self.take_turn(executor, scratch);
-        debug_assert!(self.session.granted.is_none(), "a connection holds a stripe after its turn");
+        let may_hold = self.parked == Some(Parked::Read);
+        debug_assert!(may_hold || self.session.granted.is_none(), "a connection holds a stripe after its turn");
         result
     }
 
@@ -169,7 +178,10 @@ impl<E: Engine> Connection<E> {
         if self.parked.is_some() || self.closing {
             return Ok(());
         }
-        self.session.started = Instant::now();
+        // A command that has waited for its reads began before it waited.
+        if self.session.reads.is_empty() {
+            self.session.started = Instant::now();
+        }
         if self.input.len() > self.start || self.body_is_whole() {
             // Left over from before parking.
             let input = std::mem::take(&mut self.input);
@@ -259,6 +271,7 @@ impl<E: Engine> Connection<E> {
         let mut used = 0;
         loop {
             if self.session.granted.is_none()
+                && self.session.reads.is_empty()
                 && let Some(outcome) = executor.check(&self.session)
             {
                 return Ok(self.stop(executor, outcome, used, input.len()));
@@ -426,6 +439,15 @@ impl<E: Engine> Connection<E> {
                 self.park(executor, Parked::Stripe(stripe));
                 used
             }
+            Outcome::Read => {
+                self.park(executor, Parked::Read);
+                used
+            }
+            Outcome::Crowded => {
+                self.park(executor, Parked::Crowd);
+                executor.fetches.wait(self.session.token);
+                used
+            }
             Outcome::Yield => {
                 executor.counters.add(Counter::ConnectionYields, 1);
                 self.park(executor, Parked::Turn);
@@ -451,13 +473,40 @@ impl<E: Engine> Connection<E> {
         }
     }
 
-    /// The only place where a connection is parked. A granted stripe goes to the next that waits for it; the command asks
-    /// again when it runs again.
+    /// The only place where a connection is parked. Unless the command waits for its reads, a granted stripe goes to the
+    /// next connection that waits for it, and the command asks again when it runs again. What was read is kept for the next
+    /// turn only: a client or another writer decides how long everything else takes.
     fn park(&mut self, executor: &Executor<E>, reason: Parked) {
-        if let Some(stripe) = self.session.granted.take() {
-            executor.stripes.release(stripe);
+        if reason != Parked::Read {
+            executor.let_go(&mut self.session);
+        }
+        if !matches!(reason, Parked::Read | Parked::Turn) {
+            self.session.reads.give_up();
         }
         self.parked = Some(reason);
+    }
+
+    /// A read has ended. True if the command that waited for it can run; the caller makes the connection ready.
+    pub(crate) fn arrive(&mut self, arrival: Arrival<E::Value>) -> bool {
+        let can_run = self.session.reads.arrive(arrival.number, arrival.fetched);
+        if can_run {
+            assert!(
+                self.parked == Some(Parked::Read),
+                "a command waits for a read while its connection is {:?}",
+                self.parked
+            );
+            self.parked = None;
+        }
+        can_run
+    }
+
+    /// Lets the connection try again to read; false if it does not wait for that.
+    pub(crate) fn admit_read(&mut self) -> bool {
+        let waits = self.parked == Some(Parked::Crowd);
+        if waits {
+            self.parked = None;
+        }
+        waits
     }
 
     /// Takes `stripe` for the command that waits for it; the caller makes the connection ready. False if no command waits.

@@ -4,6 +4,10 @@
 //! buffered durability mostly calls it before [`Engine::write`] returns; one that waits for the disk calls it later from its
 //! own thread. Both are first-class: the server holds the connection's place in its output until the callback comes.
 //!
+//! A read that needs the disk completes through a callback, too ([`Get::Later`]). One event loop serves thousands of
+//! connections, so a read that waited on the loop's thread would stop all of them. What can be had at once is returned
+//! at once: a hit needs no callback.
+//!
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
 //! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
 
@@ -39,6 +43,21 @@ impl std::error::Error for EngineError {}
 
 /// Called exactly once with the fate of a write. Dropping it uncalled counts as a failure.
 pub type Done = Box<dyn FnOnce(Result<(), EngineError>) + Send>;
+
+/// What an engine knows of a key at once.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Get<V> {
+    /// The value.
+    Hit(V),
+    /// The key does not exist.
+    Miss,
+    /// The answer needs the disk; an [`OnRead`] is told later.
+    Later,
+}
+
+/// Called exactly once with the value of a key, or `None`, from any thread. Dropping it uncalled counts as a failure. It
+/// does not wait for anything.
+pub type OnRead<V> = Box<dyn FnOnce(Result<Option<V>, EngineError>) + Send>;
 
 /// What an engine did with a batch that it was given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -165,20 +184,29 @@ pub enum Health {
 
 /// A key-value engine that can serve memcached.
 ///
-/// **Threads.** Called from every event loop at once. `get` may read the disk on the caller's thread. `write` and
-/// `put_meta` must not wait, neither for the disk nor for back-pressure: all connections of the loop would wait with them.
+/// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk
+/// nor for back-pressure: all connections of the loop would wait with them.
 ///
 /// **Order.** Writes become visible, and durable after a crash, in the order they were given, metadata included:
 /// a crash keeps a prefix. The flush barrier relies on it.
 pub trait Engine: Send + Sync + 'static {
     /// A value read: pinned in the engine's cache, or owned. Held until it has been sent to the client.
-    type Value: Deref<Target = [u8]> + Send;
+    type Value: Deref<Target = [u8]> + Send + 'static;
 
-    /// The value of `key`, or `None`.
+    /// The value of `key`, if it can be had without waiting for a disk.
+    ///
+    /// If not, the engine asks `later` for a callback, begins the read, and answers [`Get::Later`]. The read sees every
+    /// write that was done before this call. The engine may call the callback before it returns. `later` gives `None` if too
+    /// many reads are under way; then the engine begins none and answers [`Get::Later`], too. An engine that has called
+    /// `later` gives no other answer.
     ///
     /// # Errors
     /// The engine cannot answer; its reason goes to the client.
-    fn get(&self, key: &[u8]) -> Result<Option<Self::Value>, EngineError>;
+    fn get(
+        &self,
+        key: &[u8],
+        later: &mut dyn FnMut() -> Option<OnRead<Self::Value>>,
+    ) -> Result<Get<Self::Value>, EngineError>;
 
     /// Applies `batch` atomically, then calls `done`: inline or later, from any thread, exactly once.
     ///

@@ -2,7 +2,7 @@
 //!
 //! A turn of the loop:
 //!
-//! 1. Take the messages of the inbox: new connections, finished writes, granted stripes.
+//! 1. Take the messages of the inbox: new connections, finished writes and reads, granted stripes.
 //! 2. Serve every connection that has something to do: one read each, and its [share](crate::turn) of commands, so that
 //!    none starves another. One with more to run goes to the end of the queue.
 //! 3. Hand the writes that gathered to the engine in one batch; buffered ones complete within the call, unless the engine
@@ -128,6 +128,7 @@ impl<E: Engine> EventLoop<E> {
         loop {
             self.refresh_time();
             self.take_messages(&mut messages);
+            self.admit_reads();
             self.executor.share =
                 Share::of(self.ready.len(), self.shared.open(), self.executor.limits.output_bytes_option);
             for _ in 0..self.ready.len() {
@@ -142,7 +143,8 @@ impl<E: Engine> EventLoop<E> {
             if self.stopping && (self.open == 0 || self.shared.stop_deadline_passed()) {
                 break;
             }
-            let idle = self.ready.is_empty() && self.inbox.may_sleep();
+            let nothing_to_run = self.ready.is_empty() && !self.executor.fetches.can_admit();
+            let idle = nothing_to_run && self.inbox.may_sleep();
             let timeout = if idle { self.sleep_time() } else { Some(Duration::ZERO) };
             let timeout = timeout.and_then(|timeout| timeout.try_into().ok());
             events.clear();
@@ -273,6 +275,15 @@ impl<E: Engine> EventLoop<E> {
                         }
                     }
                 }
+                Message::Arrived => {
+                    for arrival in self.executor.fetches.arrivals() {
+                        let token = arrival.connection;
+                        // A connection that is gone needs no answer.
+                        if self.connection(token).is_some_and(|connection| connection.arrive(arrival)) {
+                            self.make_ready(token);
+                        }
+                    }
+                }
                 Message::Granted { connection: token, stripe } => {
                     if self.connection(token).is_some_and(|connection| connection.grant(stripe)) {
                         self.make_ready(token);
@@ -281,6 +292,18 @@ impl<E: Engine> EventLoop<E> {
                     }
                 }
                 Message::Stop => self.stop(),
+            }
+        }
+    }
+
+    /// Reads have ended: connections that waited for that may begin theirs.
+    fn admit_reads(&mut self) {
+        if !self.executor.fetches.can_admit() {
+            return;
+        }
+        for token in self.executor.fetches.admit() {
+            if self.connection(token).is_some_and(|connection| connection.admit_read()) {
+                self.make_ready(token);
             }
         }
     }

@@ -1,18 +1,26 @@
 //! How commands run against the engine: keys owned and items loaded, changes gathered, answers given. What each command
 //! does is in [`classic`](crate::classic) and [`meta`](crate::meta).
 //!
-//! A command runs to its end on the event loop's thread, except for the two things it may have to wait for: the stripe
-//! of its key ([`Outcome::Wait`]; it is then run again from the start, having changed nothing), and its write, for
-//! which a place is kept in the connection's output. Writes of all connections that a loop serves in one turn gather
-//! in one batch, which [`Executor::submit`] hands to the engine.
+//! A command runs to its end on the event loop's thread, except for the three things that it may have to wait for:
+//!
+//! * the stripe of its key ([`Outcome::Wait`]),
+//! * a [read](crate::fetch) that needs the disk ([`Outcome::Read`]),
+//! * its write, for which a place is kept in the connection's output.
+//!
+//! After the first two it is run again from the start, having changed nothing. Writes of all connections that a loop
+//! serves in one turn gather in one batch, which [`Executor::submit`] hands to the engine.
 //!
 //! **Back-pressure.** A batch is handed over when there is [room](crate::room) for it beside those of other loops. When
 //! the engine lets it wait, the next one gathers, but is not handed over before the first is taken ([`Outcome::Held`]): a
 //! connection with a change in the waiting batch runs nothing more, and when the gathered one is full, too, no change is
 //! accepted. So what waits is bounded, and whoever only reads never waits.
 //!
+//! **Read, then write.** A command that decides by the old item owns the stripe before it reads and until its write is
+//! answered, also while the read is under way. Nothing changes the key in between.
+//!
 //! **Order.** A connection sees its own writes: while any of its answers is outstanding, its reads own the stripe of
-//! their key for a moment, which waits for a write to it. Connections without outstanding writes read without it.
+//! their key for a moment, which waits for a write to it. The moment ends when the read has begun: a read sees what was
+//! written before it began. Connections without outstanding writes read without it.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -22,12 +30,13 @@ use std::time::Instant;
 use crate::access::AccessTable;
 use crate::auth::Users;
 use crate::durable::Durable;
-use crate::engine::{Admission, Engine, EngineError, OnTaken, WriteBatch};
+use crate::engine::{Admission, Engine, EngineError, Get, OnTaken, WriteBatch};
+use crate::fetch::{Fetched, Fetches, Reads};
 use crate::inbox::{Inbox, Message};
 use crate::item::{ExpiryRule, Header};
 use crate::metrics::{Command, Counter, Counters};
 use crate::output::{Await, OnFailure, Output, Reply, push_server_error};
-use crate::parse::Request;
+use crate::parse::{Request, next_key};
 use crate::room::Room;
 use crate::stats::StatsSource;
 use crate::stripe::{StripeIndex, Stripes};
@@ -41,8 +50,10 @@ const BATCH_CHANGES_MAX: usize = 1024;
 pub(crate) struct Session<V> {
     pub(crate) token: u64,
     pub(crate) output: Output<V>,
-    /// A stripe that came while the connection waited for it.
+    /// A stripe that came while the connection waited for it, or that the command owns while it waits for a read.
     pub(crate) granted: Option<StripeIndex>,
+    /// What the current command reads from the disk.
+    pub(crate) reads: Reads<V>,
     /// Where in its keys an interrupted retrieval goes on.
     pub(crate) resume: usize,
     /// When the current command began.
@@ -60,6 +71,10 @@ pub(crate) enum Outcome {
     Done,
     /// Run it again when the stripe has been granted. Nothing has changed, but for [`Session::resume`].
     Wait(StripeIndex),
+    /// Run it again when its reads have ended. Nothing has changed, but for [`Session::resume`].
+    Read,
+    /// Run it again when fewer reads are under way.
+    Crowded,
     /// Run it again, or what is left of it, when others have had their turn.
     Yield,
     /// Run it again when output has drained.
@@ -133,6 +148,8 @@ pub(crate) struct Executor<E: Engine> {
     pub(crate) outside: bool,
     /// Connections that go on then.
     pub(crate) held: Vec<u64>,
+    /// Reads of this loop that are under way.
+    pub(crate) fetches: Fetches<E::Value>,
 }
 
 /// Reports a batch's fate exactly once, even if the engine drops its callback.
@@ -253,9 +270,7 @@ impl<E: Engine> Executor<E> {
     /// Owns the stripe of `key`, or queues for it; not while there is no room for a change.
     pub(crate) fn own(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<StripeIndex, Outcome> {
         if self.is_held_back() && self.batch_is_full() {
-            if let Some(stripe) = session.granted.take() {
-                self.stripes.release(stripe);
-            }
+            self.let_go(session);
             return Err(Outcome::Held);
         }
         let stripe = self.stripes.of(key);
@@ -275,9 +290,49 @@ impl<E: Engine> Executor<E> {
         }
     }
 
-    /// The live item of `key`.
-    pub(crate) fn load(&self, key: &[u8]) -> Loaded<E::Value> {
-        let value = match self.engine.get(key) {
+    /// What the engine has for `key`; or it reads for this command, or cannot begin to.
+    fn ask(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Fetched<E::Value>, Outcome> {
+        let (fetches, connection) = (&mut self.fetches, session.token);
+        let mut begun = None;
+        let got = self.engine.get(key, &mut || {
+            let (number, on_read) = fetches.begin(connection)?;
+            begun = Some(number);
+            Some(on_read)
+        });
+        match (got, begun) {
+            (Ok(Get::Hit(value)), _) => Ok(Ok(Some(value))),
+            (Ok(Get::Miss), _) => Ok(Ok(None)),
+            (Err(error), _) => Ok(Err(error)),
+            (Ok(Get::Later), Some(number)) => {
+                self.counters.add(Counter::DiskReads, 1);
+                session.reads.expect(number, key);
+                Err(Outcome::Read)
+            }
+            (Ok(Get::Later), None) => Err(Outcome::Crowded),
+        }
+    }
+
+    /// Releases the stripe that the connection was granted and the command has no use for. What was read while the stripe
+    /// was held is dropped: others may change it now.
+    pub(crate) fn let_go(&self, session: &mut Session<E::Value>) {
+        if let Some(stripe) = session.granted.take() {
+            self.stripes.release(stripe);
+            session.reads.give_up();
+        }
+    }
+
+    /// The live item of `key`, as of some moment since the command began.
+    fn load(&mut self, session: &mut Session<E::Value>, key: &[u8]) -> Result<Loaded<E::Value>, Outcome> {
+        let fetched = match session.reads.take(key) {
+            Some(fetched) => fetched,
+            None => self.ask(session, key)?,
+        };
+        Ok(self.judge(fetched))
+    }
+
+    /// The item that was fetched, if it is alive.
+    fn judge(&self, fetched: Fetched<E::Value>) -> Loaded<E::Value> {
+        let value = match fetched {
             Ok(Some(value)) => value,
             Ok(None) => return Ok(None),
             Err(error) => {
@@ -298,19 +353,63 @@ impl<E: Engine> Executor<E> {
         Ok(Some(Item { header, value }))
     }
 
+    /// Owns the stripe of `key` and loads the live item. The command keeps the stripe while the read is under way.
+    pub(crate) fn own_and_load(
+        &mut self,
+        session: &mut Session<E::Value>,
+        key: &[u8],
+    ) -> Result<(StripeIndex, Loaded<E::Value>), Outcome> {
+        let stripe = self.own(session, key)?;
+        match self.load(session, key) {
+            Ok(loaded) => Ok((stripe, loaded)),
+            Err(Outcome::Read) => {
+                session.granted = Some(stripe);
+                Err(Outcome::Read)
+            }
+            Err(outcome) => {
+                self.stripes.release(stripe);
+                Err(outcome)
+            }
+        }
+    }
+
     /// The live item of `key` as this connection must see it: after its own writes.
     pub(crate) fn load_ordered(
         &mut self,
         session: &mut Session<E::Value>,
         key: &[u8],
     ) -> Result<Loaded<E::Value>, Outcome> {
-        if session.output.awaiting() == 0 && session.granted.is_none() {
-            return Ok(self.load(key));
+        // What was read for this command was read after the connection's own writes.
+        if !session.reads.is_empty() || Self::reads_freely(session) {
+            return self.load(session, key);
         }
         let stripe = self.own(session, key)?;
-        let item = self.load(key);
+        let item = self.load(session, key);
         self.stripes.release(stripe);
-        Ok(item)
+        item
+    }
+
+    /// True if a read of this connection needs no stripe to come after the connection's own writes.
+    fn reads_freely(session: &Session<E::Value>) -> bool {
+        session.output.awaiting() == 0 && session.granted.is_none()
+    }
+
+    /// Begins to read the keys of a retrieval from `position` on, behind the one that it waits for.
+    pub(crate) fn read_ahead(&mut self, session: &mut Session<E::Value>, keys: &[u8], mut position: usize) {
+        if !Self::reads_freely(session) {
+            return;
+        }
+        while session.reads.may_read_ahead()
+            && self.fetches.may_read_ahead()
+            && let Some((key, next)) = next_key(keys, position)
+        {
+            position = next;
+            match self.ask(session, key) {
+                Ok(fetched) => session.reads.keep(key, fetched),
+                Err(Outcome::Read) => {}
+                Err(_) => return,
+            }
+        }
     }
 
     /// Gathers a put and keeps the place of its answer.
@@ -473,9 +572,11 @@ impl<E: Engine> Executor<E> {
                 Outcome::Done
             }
         };
-        // A command that was granted a stripe may find on its second run that it has no use for it.
-        if let Some(stripe) = session.granted.take() {
-            self.stripes.release(stripe);
+        if outcome != Outcome::Read {
+            self.let_go(session);
+        }
+        if matches!(outcome, Outcome::Done | Outcome::Quit) {
+            session.reads.finish();
         }
         outcome
     }

@@ -23,6 +23,8 @@ pub(crate) enum Message {
     Room,
     /// The engine has answered a batch.
     Completed { batch: u64, connections: Vec<u64>, result: Result<(), EngineError> },
+    /// Reads have ended; their outcomes are in the loop's mailbox.
+    Arrived,
     /// `stripe` now belongs to `connection`.
     Granted { connection: u64, stripe: StripeIndex },
     /// Finish what was read, then end.

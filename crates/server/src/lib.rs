@@ -5,15 +5,17 @@
 //! `md`, `C` of `mg`, `s` and `N` of `ms`) are as in memcached 1.6.42.
 //!
 //! ```text
-//!   socket -> connection -> parse -> classic, meta -> WriteBatch -> Engine::write
-//!     ^                                  |                              |
-//!     +------------- output <------------+ <----- inbox <---- done -----+
+//!   socket -> connection -> parse -> classic, meta -> Engine::get, and WriteBatch -> Engine::write
+//!     ^           ^                      |                 |                              |
+//!     |           +------------------ inbox <-- on_read ---+                              |
+//!     +------------- output <------------+ <--- inbox <----------------- done -----------+
 //! ```
 //!
 //! [`StoreEngine`] is the durable engine: a Situ store. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
 //! tools that compact, write and read a store that they do not serve.
 //!
-//! A few event loops, no thread per connection. Reads are answered on the loop; writes are gathered over all
+//! A few event loops, no thread per connection. A read is answered on the loop if its answer can be had at once. A read
+//! that needs the disk parks its own connection, and all others go on: see `fetch.rs`. Writes are gathered over all
 //! connections of a turn, handed to the engine as one batch, and answered when the engine says so.
 //!
 //! **Back-pressure.** While the engine holds writers back, the batch of a loop waits in the engine and the loop goes on
@@ -63,6 +65,7 @@ mod durable;
 mod engine;
 mod event_loop;
 mod execute;
+mod fetch;
 mod filter;
 mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
@@ -88,7 +91,9 @@ mod store;
 mod stripe;
 mod turn;
 
-pub use engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
+pub use engine::{
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+};
 pub use filter::open_unserved;
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};

@@ -76,7 +76,9 @@ fn wants_value(meta: &Meta<'_>, header: &Header) -> bool {
 
 impl<E: Engine> Executor<E> {
     pub(crate) fn meta_get(&mut self, session: &mut Session<E::Value>, key: &[u8], meta: &Meta<'_>) -> Outcome {
-        if !meta.changes_item {
+        // With a stripe, and with what was read under it, the command has been here before.
+        let must_own = meta.changes_item || session.granted.is_some() && !session.reads.is_empty();
+        if !must_own {
             let item = match self.load_ordered(session, key) {
                 Ok(Ok(item)) => item,
                 Ok(Err(error)) => {
@@ -91,11 +93,11 @@ impl<E: Engine> Executor<E> {
                 return Outcome::Done;
             }
         }
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
-        let old = match self.load(key) {
+        let old = match loaded {
             Ok(old) => old,
             Err(error) => {
                 self.stripes.release(stripe);
@@ -255,11 +257,11 @@ impl<E: Engine> Executor<E> {
 
     pub(crate) fn meta_delete(&mut self, session: &mut Session<E::Value>, key: &[u8], meta: &Meta<'_>) -> Outcome {
         const COMMAND: Command = Command::MetaDelete;
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
-        let code: &[u8] = match self.load(key) {
+        let code: &[u8] = match loaded {
             Err(error) => {
                 self.stripes.release(stripe);
                 self.fail(session, COMMAND, &error, false);
@@ -332,12 +334,12 @@ impl<E: Engine> Executor<E> {
         meta: &Meta<'_>,
     ) -> Outcome {
         const COMMAND: Command = Command::MetaArithmetic;
-        let stripe = match self.own(session, key) {
-            Ok(stripe) => stripe,
+        let (stripe, loaded) = match self.own_and_load(session, key) {
+            Ok(loaded) => loaded,
             Err(wait) => return wait,
         };
         let mut created = false;
-        let delta = self.load(key).and_then(|item| {
+        let delta = loaded.and_then(|item| {
             let wanted = meta.cas.filter(|cas| *cas != 0);
             // A value that is no number is reported before a cas id that does not match.
             if let (Some(item), Some(wanted)) = (&item, wanted)

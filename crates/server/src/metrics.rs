@@ -107,9 +107,10 @@ pub(crate) enum Counter {
     LoginFailures,
     TotalItems,
     Keys,
+    DiskReads,
 }
 
-const COUNTERS: [(&str, &str); 32] = [
+const COUNTERS: [(&str, &str); 33] = [
     ("get_hits", "Keys found by retrieval commands."),
     ("get_misses", "Keys not found by retrieval commands."),
     ("touch_hits", "Keys found by commands that set an expiration time."),
@@ -142,6 +143,7 @@ const COUNTERS: [(&str, &str); 32] = [
     ("login_failures", "Attempts to authenticate that failed."),
     ("items_stored", "Items stored."),
     ("keys_read", "Keys looked up."),
+    ("disk_reads", "Reads that the engine answered later; only the connection that asked waited."),
 ];
 
 /// The counts of one event loop. Written by that loop only.

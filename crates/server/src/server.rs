@@ -24,6 +24,7 @@ use crate::durable::Durable;
 use crate::engine::{Engine, EngineError, WriteBatch};
 use crate::event_loop::{EventLoop, Listener};
 use crate::execute::{Executor, Limits};
+use crate::fetch::{Fetches, READS_MAX};
 use crate::http;
 use crate::inbox::{Inbox, Message};
 use crate::item::ExpiryRule;
@@ -349,6 +350,7 @@ impl Server {
         let users = users.map(|(users, _)| Arc::new(users));
         let mut listeners = Some(listeners);
         for (loop_index, (inbox, counters)) in inboxes.into_iter().zip(counters).enumerate() {
+            let fetches = Fetches::new(Arc::clone(&inbox), (READS_MAX / threads).max(1));
             let executor = Executor {
                 engine: Arc::clone(&shared.engine),
                 durable: Arc::clone(&durable),
@@ -378,6 +380,7 @@ impl Server {
                 room: Arc::clone(&room),
                 outside: false,
                 held: Vec::new(),
+                fetches,
             };
             let event_loop = EventLoop::new(Arc::clone(&shared), executor, listeners.take().unwrap_or_default())
                 .map_err(StartError::System)?;

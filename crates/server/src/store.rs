@@ -9,6 +9,9 @@
 //! store gets on with it polls it once more and calls the server's callbacks: no thread waits for a write, neither for the
 //! disk nor for the store's back-pressure.
 //!
+//! A read is answered at once from memtables, cached blocks, the page cache and quick raw disks. Otherwise it becomes a
+//! future of the store, and the thread of the store that reads calls the server's callback.
+//!
 //! **Expiry.** Readers skip dead items by themselves. The [`ItemFilter`](crate::filter) lets compactions drop them from
 //! disk.
 //!
@@ -20,14 +23,17 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Wake, Waker};
 
+use situ::device::lock;
 use situ::{
-    Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties, ReadOptions,
-    Store, StoreBuilder, Value, WriteFuture,
+    AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PlacementProperties,
+    ReadFuture, ReadOptions, Store, StoreBuilder, Value, WriteFuture,
 };
 
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
-use crate::engine::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
+use crate::engine::{
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+};
 use crate::filter::ItemFilter;
 
 /// Where the server keeps items. Nothing but items may be written there: [`ItemWriter`](crate::ItemWriter) does.
@@ -69,6 +75,13 @@ impl StoreEngine {
         fast_disk: Option<&Path>,
         options: Options,
     ) -> situ::Result<StoreEngine> {
+        StoreEngine::open_by(options, |builder| match fast_disk {
+            Some(path) => builder.fast_disk(path).open(directory),
+            None => builder.open(directory),
+        })
+    }
+
+    fn open_by(options: Options, open: impl FnOnce(StoreBuilder) -> situ::Result<Store>) -> situ::Result<StoreEngine> {
         descriptors::raise_limit();
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;
@@ -76,11 +89,7 @@ impl StoreEngine {
         items.compaction_filter = Some(Arc::clone(&filter) as _);
         let builder =
             StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items.clone()).keyspace(META_KEYSPACE, meta_options());
-        let builder = match fast_disk {
-            Some(path) => builder.fast_disk(path),
-            None => builder,
-        };
-        let store = builder.open(directory)?;
+        let store = open(builder)?;
         let items = store.keyspace_with(ITEMS_KEYSPACE, items)?;
         let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
         if !meta.contains(LIMIT_KEY)? && !is_empty(&items)? {
@@ -206,11 +215,56 @@ impl Wake for Completion {
     }
 }
 
+/// Follows a read of the store and hands its outcome to the server: the waker of itself.
+struct ReadCompletion {
+    following: Mutex<Option<(ReadFuture, OnRead<Value>)>>,
+}
+
+impl ReadCompletion {
+    fn follow(future: ReadFuture, on_read: OnRead<Value>) {
+        Arc::new(ReadCompletion { following: Mutex::new(Some((future, on_read))) }).poll();
+    }
+
+    fn poll(self: Arc<Self>) {
+        let finished = {
+            let mut following = lock(&self.following);
+            let Some((future, _)) = following.as_mut() else { return };
+            let waker = Waker::from(Arc::clone(&self));
+            match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
+                Poll::Ready(outcome) => following.take().map(|(_, on_read)| (outcome, on_read)),
+                Poll::Pending => None,
+            }
+        };
+        // Outside the lock: the callback belongs to the server.
+        if let Some((outcome, on_read)) = finished {
+            on_read(outcome.map_err(EngineError::new));
+        }
+    }
+}
+
+impl Wake for ReadCompletion {
+    fn wake(self: Arc<Self>) {
+        self.poll();
+    }
+}
+
 impl Engine for StoreEngine {
     type Value = Value;
 
-    fn get(&self, key: &[u8]) -> Result<Option<Value>, EngineError> {
-        self.items.get(key).map_err(EngineError::new)
+    fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Value>>) -> Result<Get<Value>, EngineError> {
+        let options = ReadOptions::default();
+        let read = match self.items.get_at_once(key, &options).map_err(EngineError::new)? {
+            AtOnce::Known(Some(value)) => return Ok(Get::Hit(value)),
+            AtOnce::Known(None) => return Ok(Get::Miss),
+            AtOnce::OnDisk(read) => read,
+        };
+        if let Some(on_read) = later() {
+            match read.begin() {
+                Ok(future) => ReadCompletion::follow(future, on_read),
+                Err(error) => on_read(Err(EngineError::new(error))),
+            }
+        }
+        Ok(Get::Later)
     }
 
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission {
@@ -491,3 +545,6 @@ impl StoreEngine {
         });
     }
 }
+
+#[cfg(test)]
+mod tests;

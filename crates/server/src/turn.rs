@@ -13,6 +13,8 @@
 //!   what waits in the server is what a turn brought. It is bounded by the option, too, and by [`OUTPUT_BYTES`] shared by
 //!   all open connections.
 //!
+//! A command that runs again after a [read](crate::fetch) counts again.
+//!
 //! **Bounded.** For its unsent answers a connection holds at most twice its share and the values of one command; all
 //! connections of a server together hold 2 * [`OUTPUT_BYTES`], or 2 * [`OUTPUT_BYTES_MIN`] each where that is more. Of
 //! what the client has sent, it holds one read (64 KiB) and the command that is arriving.

@@ -9,18 +9,24 @@
 //! So the caller's thread does not wait for a disk that takes its time, unless thousands of reads wait for a thread already,
 //! or none can be had: then it reads itself. What the try costs is the search of the memtables and filters, which the thread
 //! of the store repeats, and a system call for each file that the page cache does not hold.
+//!
+//! [`Keyspace::get_at_once`] ends after the try: the caller decides whether the read is worth a thread's time, and an answer
+//! that can be had at once costs no future.
 
 use crate::api::keyspace::{Keyspace, in_key_order};
 use crate::base::options::setters;
+use crate::base::stats::sampled;
 use crate::base::value::Value;
 use crate::read::cursor::Cursor;
 use crate::read::future::ReadFuture;
 use crate::read::get::Lookup;
 use crate::read::options::ReadOptions;
 use crate::read::options::table_read_options;
+use crate::versions::view::View;
 use crate::{Error, Result};
 use arc_swap::Guard;
 use situ_table::{Reach, ReadOptions as TableReadOptions};
+use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 use std::time::Duration;
@@ -163,6 +169,57 @@ impl Filling {
     }
 }
 
+/// The answer of [`Keyspace::get_at_once`].
+#[derive(Debug)]
+pub enum AtOnce<'a> {
+    /// The value of the key, or `None` if the key does not exist.
+    Known(Option<Value>),
+    /// A disk has to be asked, and no disk was asked.
+    OnDisk(DiskRead<'a>),
+}
+
+/// A read that needs a disk: see [`Keyspace::get_at_once`]. It has not begun, and dropping it costs nothing.
+pub struct DiskRead<'a> {
+    keyspace: &'a Keyspace,
+    key: &'a [u8],
+    options: &'a ReadOptions,
+    /// When the attempt began, for one of the sample.
+    begun: Option<Duration>,
+    view: Arc<View>,
+    sequence: u64,
+}
+
+impl fmt::Debug for DiskRead<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "DiskRead(key: {})", self.key.escape_ascii())
+    }
+}
+
+impl DiskRead<'_> {
+    /// Lets a thread of the store read, as of the moment of the attempt.
+    ///
+    /// # Errors
+    /// The store is closed; the rest comes from the future.
+    pub fn begin(self) -> Result<ReadFuture> {
+        let (keyspace, view, sequence, begun) = (self.keyspace.clone(), self.view, self.sequence, self.begun);
+        let (key, options) = (self.key.to_vec(), table_read_options(self.options));
+        let core = &self.keyspace.core;
+        let under_way = core.pipeline.under_way();
+        core.readers.submit(&core.env, move || {
+            let _under_way = under_way;
+            let found = Lookup::new(&key, sequence, options).run(&view)?;
+            keyspace.finished_read(begun, found.is_some());
+            Ok(found)
+        })
+    }
+}
+
+/// How far a read came on the caller's thread.
+enum Attempt<'a> {
+    Settled(Result<Option<Value>>),
+    OnDisk(DiskRead<'a>),
+}
+
 impl Keyspace {
     /// Like [`get_with`](Keyspace::get_with), without blocking: ready at once if the answer can be had at once; otherwise a
     /// thread of the store reads it.
@@ -174,23 +231,64 @@ impl Keyspace {
     }
 
     fn get_bytes_async(&self, key: &[u8], options: &ReadOptions) -> Result<ReadFuture> {
+        match self.attempt(key, options)? {
+            Attempt::Settled(outcome) => Ok(ReadFuture::ready(outcome)),
+            Attempt::OnDisk(read) => read.begin(),
+        }
+    }
+
+    /// The value of `key` if it can be had at once, without blocking and without a future; otherwise a [`DiskRead`], which the
+    /// caller begins or drops. For a caller with many keys that decides itself how many reads wait for a disk.
+    ///
+    /// ```
+    /// use situ_engine::{AtOnce, ReadOptions, Store};
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let store = Store::open(directory.path())?;
+    /// let fruit = store.keyspace("fruit")?;
+    /// fruit.put("apple", "red")?;
+    /// match fruit.get_at_once(b"apple", &ReadOptions::default())? {
+    ///     AtOnce::Known(value) => assert_eq!(value.as_deref(), Some(&b"red"[..])),
+    ///     AtOnce::OnDisk(read) => drop(read.begin()?), // or keep the future
+    /// }
+    /// # drop(fruit);
+    /// # store.close()
+    /// # }
+    /// ```
+    ///
+    /// # Errors
+    /// As [`get`](Keyspace::get).
+    pub fn get_at_once<'a>(&'a self, key: &'a [u8], options: &'a ReadOptions) -> Result<AtOnce<'a>> {
+        match self.attempt(key, options)? {
+            Attempt::Settled(outcome) => outcome.map(AtOnce::Known),
+            Attempt::OnDisk(read) => Ok(AtOnce::OnDisk(read)),
+        }
+    }
+
+    fn attempt<'a>(&'a self, key: &'a [u8], options: &'a ReadOptions) -> Result<Attempt<'a>> {
+        let begun = sampled().then(|| self.core.env.clock.now());
         let (view, sequence) = self.at(options)?;
         let found = Lookup::new(key, sequence, at_once(options)).run(&view);
-        if let Some(outcome) = settled(found, options) {
-            if let Ok(found) = &outcome {
-                self.count_read(found.is_some());
+        match settled(found, options) {
+            Some(outcome) => {
+                if let Ok(found) = &outcome {
+                    self.finished_read(begun, found.is_some());
+                }
+                Ok(Attempt::Settled(outcome))
             }
-            return Ok(ReadFuture::ready(outcome));
+            None => {
+                let view = Guard::into_inner(view);
+                Ok(Attempt::OnDisk(DiskRead { keyspace: self, key, options, begun, view, sequence }))
+            }
         }
-        let (keyspace, view) = (self.clone(), Guard::into_inner(view));
-        let (key, options) = (key.to_vec(), table_read_options(options));
-        let under_way = self.core.pipeline.under_way();
-        self.core.readers.submit(&self.core.env, move || {
-            let _under_way = under_way;
-            let found = Lookup::new(&key, sequence, options).run(&view)?;
-            keyspace.count_read(found.is_some());
-            Ok(found)
-        })
+    }
+
+    /// Counts a read, and how long it took if it is one of the sample.
+    fn finished_read(&self, begun: Option<Duration>, found: bool) {
+        self.count_read(found);
+        if let Some(begun) = begun {
+            self.core.health.stats.read.record(self.core.env.clock.now().saturating_sub(begun));
+        }
     }
 
     /// Like [`multi_get_with`](Keyspace::multi_get_with), without blocking: ready at once if all answers can be had at once;

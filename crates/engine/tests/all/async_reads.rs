@@ -1,7 +1,7 @@
 //! Asynchronous reads: what is in memory is answered on the caller's thread, pages of a scan follow each other, and the
 //! store says when it has as much to do as is good for it.
 
-use situ_engine::{Durability, Error, Options, ReadOptions, ScanOptions, ScanPage, Store};
+use situ_engine::{AtOnce, Durability, Error, Options, ReadOptions, ScanOptions, ScanPage, Store};
 use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
 use std::collections::BTreeMap;
 use std::pin::pin;
@@ -124,6 +124,48 @@ fn blocks_that_are_to_be_had_at_once_are_read_on_the_callers_thread() {
     // Only of what memory knows: nothing is read.
     assert!(now(store.get_async(7u32.to_be_bytes(), &in_memory()).unwrap()).unwrap().unwrap_err().is_not_in_memory());
     store.close().unwrap();
+}
+
+/// The caller decides whether a read that needs a disk begins, and it reads as of the moment of the attempt.
+#[test]
+fn a_read_that_needs_a_disk_begins_when_its_caller_says_so() {
+    let env = situ_device::Env::system();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let mut options = small();
+    options.cache_bytes = 0;
+    let store = situ_engine::StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume)).unwrap();
+    for n in 0..5000u32 {
+        store.put(n.to_be_bytes(), [n as u8; 60]).unwrap();
+    }
+    store.flush().unwrap();
+    let (keyspace, options) = (store.default_keyspace(), ReadOptions::default());
+    let (mut known, mut on_disk, mut dropped) = (0, 0, 0);
+    for n in 0..5000u32 {
+        let key = n.to_be_bytes();
+        let reads = store.statistics().reads;
+        let found = match keyspace.get_at_once(&key, &options).unwrap() {
+            AtOnce::Known(found) => (known += 1, found).1,
+            AtOnce::OnDisk(read) if n % 2 == 0 => {
+                (on_disk, dropped) = (on_disk + 1, dropped + 1);
+                assert_eq!(store.statistics().reads, reads, "what has not begun is not counted");
+                drop(read);
+                continue;
+            }
+            AtOnce::OnDisk(read) => {
+                on_disk += 1;
+                store.put(key, b"later").unwrap();
+                wait(read.begin().unwrap()).unwrap()
+            }
+        };
+        assert_eq!(found.as_deref(), Some(&[n as u8; 60][..]));
+        assert_eq!(store.statistics().reads, reads + 1);
+    }
+    assert!(known > 100 && on_disk > 100 && dropped > 10, "{known} known, {on_disk} on disk, {dropped} dropped");
+    assert!(matches!(keyspace.get_at_once(b"absent", &options).unwrap(), AtOnce::Known(None)));
+    // An even key: the loop has put none of them into memory.
+    assert!(keyspace.get_at_once(&8u32.to_be_bytes(), &in_memory()).is_err_and(|error| error.is_not_in_memory()));
+    store.close().unwrap();
+    assert!(matches!(keyspace.get_at_once(b"absent", &options), Err(Error::Closed)));
 }
 
 fn pages(store: &Store, first: ScanOptions, look: &mut dyn FnMut(&ScanPage)) -> Vec<(Vec<u8>, Vec<u8>)> {

@@ -142,7 +142,7 @@ fn the_compaction_filter_rule_agrees_with_reads() {
     let mut stream = connect(&server);
     ask(&mut stream, "set short 0 100 1\r\nA\r\nset long 0 0 1\r\nA\r\n");
     let now = server.clock.unix_seconds();
-    let value = |key: &[u8]| engine.get(key).unwrap().unwrap();
+    let value = |key: &[u8]| engine.value(key).unwrap();
     assert!(!crate::is_expired(&value(b"short"), now));
     assert!(crate::is_expired(&value(b"short"), now + 101));
     assert!(!crate::is_expired(&value(b"long"), now + 101));

@@ -7,7 +7,9 @@
 
 use crate::memory;
 use crate::skipped;
+use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::memcached::{Memcached, exchange};
@@ -284,7 +286,7 @@ fn check(mine: &[u8], theirs: &[u8], stream: &[u8], seed: u64, round: usize, wha
     let stream: Vec<_> = stream.split(|byte| *byte == b'\n').map(|line| line.escape_ascii().to_string()).collect();
     let lines: Vec<_> = stream.iter().map(|line| &line[..line.len().min(120)]).collect();
     panic!(
-        "seed {seed:#x} round {round}: {what} differ\nours: {}\nmemcached's: {}\nfor:\n{}",
+        "seed {seed:#x} round {round}: {what} differ\nours: {}\ntheirs: {}\nfor:\n{}",
         near(&mine),
         near(&theirs),
         lines.join("\n")
@@ -299,17 +301,24 @@ fn cas_ids(answer: &[u8]) -> Vec<u64> {
         .collect()
 }
 
-fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
+fn compare_with_memcached(seed: u64, rounds: usize, engine: Arc<memory::MemoryEngine>) {
     let Some(memcached) = Memcached::start().filter(|memcached| memcached.version == [1, 6, 18]) else {
         skipped::skipped("no memcached 1.6.18 on this machine to compare with");
         return;
     };
-    println!("seed {seed:#x}");
-    let engine = memory::MemoryEngine::start(delay);
+    let server = serve(engine);
+    compare(seed, rounds, server.addresses()[0], memcached.address);
+    server.stop(Duration::from_secs(5));
+}
+
+fn serve(engine: Arc<memory::MemoryEngine>) -> Server {
     let options =
         ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 2, ..ServerOptions::default() };
-    let server = Server::start(&options, engine).unwrap();
-    let ours = server.addresses()[0];
+    Server::start(&options, engine).unwrap()
+}
+
+fn compare(seed: u64, rounds: usize, ours: SocketAddr, others: SocketAddr) {
+    println!("seed {seed:#x}");
     let mut generator = Generator { random: Random(seed), cas: Vec::new() };
     for round in 0..rounds {
         let mut stream = Vec::new();
@@ -333,28 +342,67 @@ fn compare(seed: u64, rounds: usize, delay: Option<Duration>) {
         }
         // memcached decides by what one read brought whether a long line has no end; whole streams leave no doubt.
         let pieces = if slowly && pieces.len() < 60 { pieces } else { vec![&stream[..]] };
-        let theirs = exchange(memcached.address, &pieces, slowly);
+        let theirs = exchange(others, &pieces, slowly);
         let mine = exchange(ours, &pieces, slowly);
         check(&mine, &theirs, &stream, seed, round, "answers");
         let look = b"gets a b key-c d/d e Zm9v n1 n2 n3\r\nmg a t f s c\r\nmg e t f s c\r\n";
-        let theirs = exchange(memcached.address, &[look], false);
+        let theirs = exchange(others, &[look], false);
         let mine = exchange(ours, &[look], false);
         check(&mine, &theirs, &stream, seed, round, "items afterwards");
         generator.cas = cas_ids(&theirs);
     }
-    server.stop(Duration::from_secs(5));
 }
 
 #[test]
 fn answers_are_memcacheds_when_writes_complete_at_once() {
     for seed in 1..5 {
-        compare(seed, 150, None);
+        compare_with_memcached(seed, 150, memory::MemoryEngine::start(None));
     }
 }
 
 #[test]
 fn answers_are_memcacheds_when_writes_complete_late() {
-    compare(100, 120, Some(Duration::from_micros(200)));
+    compare_with_memcached(100, 120, memory::MemoryEngine::start(Some(Duration::from_micros(200))));
+}
+
+#[test]
+fn answers_are_memcacheds_when_reads_complete_late() {
+    let delay = Some(Duration::from_micros(100));
+    // Each key, or every other one, so that keys in memory lie between keys on the disk.
+    let engine = |is_cold| memory::MemoryEngine::start_on_disk(delay, delay, is_cold);
+    compare_with_memcached(200, 100, engine(|_| true));
+    compare_with_memcached(201, 60, engine(|key| key.iter().map(|byte| usize::from(*byte)).sum::<usize>() % 2 == 0));
+}
+
+/// What `stats` counts, without sizes, times and numbers that depend on how bytes came.
+fn counts(address: SocketAddr) -> Vec<String> {
+    let answer = exchange(address, &[b"stats\r\n"], false);
+    let text = String::from_utf8(answer).unwrap();
+    let counted = |line: &&str| {
+        let name = line.split(' ').nth(1).unwrap_or_default();
+        name.starts_with("cmd_")
+            || ["_hits", "_misses", "_badval", "_expired", "_flushed", "_failures"]
+                .iter()
+                .any(|end| name.ends_with(end))
+            || ["total_items", "store_too_large"].contains(&name)
+    };
+    text.lines().filter(counted).map(str::to_owned).collect()
+}
+
+#[test]
+fn reads_that_complete_late_change_no_answer_and_no_count() {
+    for (seed, read_delay) in [(300, None), (301, Some(Duration::from_micros(50)))] {
+        let hot = serve(memory::MemoryEngine::start(None));
+        let cold = serve(memory::MemoryEngine::start_on_disk(None, read_delay, |_| true));
+        compare(seed, 200, cold.addresses()[0], hot.addresses()[0]);
+        let (ours, theirs) = (counts(cold.addresses()[0]), counts(hot.addresses()[0]));
+        assert!(
+            theirs.len() > 20 && theirs.iter().any(|line| line.starts_with("STAT get_hits") && !line.ends_with(" 0"))
+        );
+        assert_eq!(ours, theirs);
+        hot.stop(Duration::from_secs(5));
+        cold.stop(Duration::from_secs(5));
+    }
 }
 
 #[test]

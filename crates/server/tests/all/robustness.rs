@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::memory::MemoryEngine;
-use situ_server::{Engine, Server, ServerOptions};
+use situ_server::{Server, ServerOptions};
 
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -145,7 +145,7 @@ fn what_a_client_sent_before_it_hung_up_is_run() {
         }
         let deadline = Instant::now() + PATIENCE;
         for (key, length) in expected {
-            let stored = || engine.get(key.as_bytes()).unwrap().map(|value| value.len() - situ_server::HEADER_BYTES);
+            let stored = || engine.value(key.as_bytes()).map(|value| value.len() - situ_server::HEADER_BYTES);
             while stored() != Some(length) {
                 assert!(Instant::now() < deadline, "{key} has {:?} bytes of {length}", stored());
                 std::thread::sleep(Duration::from_millis(1));
@@ -286,7 +286,7 @@ fn stopping_finishes_what_was_read_and_answers_it() {
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
     assert_eq!(String::from_utf8_lossy(&answer), "STORED\r\nSTORED\r\nVALUE a 0 2\r\nxy\r\nEND\r\n");
-    assert!(engine.get(b"a").unwrap().is_some());
+    assert!(engine.value(b"a").is_some());
 }
 
 #[test]

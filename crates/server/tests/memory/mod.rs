@@ -1,14 +1,17 @@
-//! An engine in memory for tests and examples: it can answer writes late, let them wait, and fail on demand.
+//! An engine in memory for tests and examples: it can answer writes late, let them wait, read some keys from a slow disk,
+//! and fail on demand.
 
-use std::collections::HashMap;
 use std::collections::hash_map::RandomState;
+use std::collections::{HashMap, VecDeque};
 use std::hash::BuildHasher;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, RwLock, mpsc};
+use std::sync::{Arc, Condvar, Mutex, RwLock, mpsc};
 use std::time::Duration;
 
-use situ_server::{Admission, Change, Done, Engine, EngineError, Health, Metric, MetricKind, OnTaken, WriteBatch};
+use situ_server::{
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+};
 
 const SHARDS: usize = 64;
 
@@ -27,12 +30,65 @@ type Shard = RwLock<HashMap<Vec<u8>, Arc<[u8]>>>;
 type Late = (WriteBatch, Done);
 type Waiting = (WriteBatch, OnTaken, Done);
 
+/// Ends one read.
+type Read = Box<dyn FnOnce() + Send>;
+
+#[derive(Default)]
+struct Queue {
+    reads: VecDeque<Read>,
+    held: bool,
+    ended: bool,
+}
+
+/// A disk that serves one read after another. A read returns what was there when it began.
+struct Disk {
+    is_cold: fn(&[u8]) -> bool,
+    /// How long a read takes. With `None` it ends before the call that began it.
+    delay: Option<Duration>,
+    queue: Mutex<Queue>,
+    changed: Condvar,
+}
+
+impl Disk {
+    fn submit(&self, read: Read) {
+        let mut queue = self.queue.lock().unwrap();
+        if self.delay.is_none() && !queue.held {
+            drop(queue);
+            return read();
+        }
+        queue.reads.push_back(read);
+        self.changed.notify_all();
+    }
+
+    /// Serves reads until the engine is gone.
+    fn run(&self) {
+        loop {
+            let queue = self.queue.lock().unwrap();
+            let waits = |queue: &mut Queue| !queue.ended && (queue.held || queue.reads.is_empty());
+            let mut queue = self.changed.wait_while(queue, waits).unwrap();
+            if queue.ended {
+                return;
+            }
+            let read = queue.reads.pop_front();
+            drop(queue);
+            std::thread::sleep(self.delay.unwrap_or_default());
+            read.into_iter().for_each(|read| read());
+        }
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Queue)) {
+        change(&mut self.queue.lock().unwrap());
+        self.changed.notify_all();
+    }
+}
+
 /// See the module.
 pub(crate) struct MemoryEngine {
     shards: Arc<[Shard]>,
     hasher: RandomState,
     meta: Mutex<HashMap<Vec<u8>, Vec<u8>>>,
     late: Option<mpsc::Sender<Late>>,
+    disk: Option<Arc<Disk>>,
     /// Writes that wait, while they do.
     held_back: Mutex<Option<Vec<Waiting>>>,
     /// Writes fail while this is set.
@@ -48,11 +104,32 @@ pub(crate) struct MemoryEngine {
 impl MemoryEngine {
     /// Answers writes before `write` returns, or from another thread, each `delay` after the one before.
     pub(crate) fn start(delay: Option<Duration>) -> Arc<MemoryEngine> {
+        Arc::new(MemoryEngine::new(delay))
+    }
+
+    /// As [`start`](MemoryEngine::start), but keys that are cold are on a disk, at every read of them. A read takes
+    /// `read_delay`; with `None` it ends before the call that began it.
+    #[allow(dead_code, reason = "not every test has a disk")]
+    pub(crate) fn start_on_disk(
+        delay: Option<Duration>,
+        read_delay: Option<Duration>,
+        is_cold: fn(&[u8]) -> bool,
+    ) -> Arc<MemoryEngine> {
+        let (queue, changed) = (Mutex::default(), Condvar::new());
+        let disk = Arc::new(Disk { is_cold, delay: read_delay, queue, changed });
+        let mut engine = MemoryEngine::new(delay);
+        engine.disk = Some(Arc::clone(&disk));
+        std::thread::spawn(move || disk.run());
+        Arc::new(engine)
+    }
+
+    fn new(delay: Option<Duration>) -> MemoryEngine {
         let mut engine = MemoryEngine {
             shards: (0..SHARDS).map(|_| Shard::default()).collect(),
             hasher: RandomState::new(),
             meta: Mutex::default(),
             late: None,
+            disk: None,
             held_back: Mutex::default(),
             failing: AtomicBool::new(false),
             failing_reads: AtomicBool::new(false),
@@ -71,7 +148,32 @@ impl MemoryEngine {
             });
             engine.late = Some(sender);
         }
-        Arc::new(engine)
+        engine
+    }
+
+    /// From now on reads from the disk wait until they are let go.
+    #[allow(dead_code, reason = "not every test has a disk")]
+    pub(crate) fn hold_reads(&self) {
+        self.disk.as_ref().unwrap().change(|queue| queue.held = true);
+    }
+
+    /// Reads from the disk that wait.
+    #[allow(dead_code, reason = "not every test has a disk")]
+    pub(crate) fn reads_waiting(&self) -> usize {
+        self.disk.as_ref().unwrap().queue.lock().unwrap().reads.len()
+    }
+
+    /// Serves reads from the disk again.
+    #[allow(dead_code, reason = "not every test has a disk")]
+    pub(crate) fn let_reads_go(&self) {
+        self.disk.as_ref().unwrap().change(|queue| queue.held = false);
+    }
+
+    /// Drops the reads that wait, without a word to whoever asked.
+    #[allow(dead_code, reason = "not every test has a disk")]
+    pub(crate) fn forget_reads(&self) {
+        let mut forgotten = VecDeque::new();
+        self.disk.as_ref().unwrap().change(|queue| forgotten = std::mem::take(&mut queue.reads));
     }
 
     /// From now on writes wait until they are let go.
@@ -106,6 +208,11 @@ impl MemoryEngine {
         }
     }
 
+    /// The value of `key`, wherever it is.
+    pub(crate) fn value(&self, key: &[u8]) -> Option<Shared> {
+        shard(&self.shards, &self.hasher, key).read().unwrap().get(key).map(|value| Shared(Arc::clone(value)))
+    }
+
     fn finish(&self, batch: WriteBatch, done: Done) {
         match &self.late {
             Some(late) => late.send((batch, done)).unwrap(),
@@ -113,6 +220,14 @@ impl MemoryEngine {
                 apply(&self.shards, &self.hasher, &batch);
                 done(Ok(()));
             }
+        }
+    }
+}
+
+impl Drop for MemoryEngine {
+    fn drop(&mut self) {
+        if let Some(disk) = &self.disk {
+            disk.change(|queue| queue.ended = true);
         }
     }
 }
@@ -137,11 +252,20 @@ fn apply(shards: &[Shard], hasher: &RandomState, batch: &WriteBatch) {
 impl Engine for MemoryEngine {
     type Value = Shared;
 
-    fn get(&self, key: &[u8]) -> Result<Option<Shared>, EngineError> {
-        if self.failing_reads.load(Ordering::SeqCst) {
-            return Err(EngineError::new("the disk cannot be read"));
+    fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Shared>>) -> Result<Get<Shared>, EngineError> {
+        let found = match self.failing_reads.load(Ordering::SeqCst) {
+            true => Err(EngineError::new("the disk cannot be read")),
+            false => Ok(self.value(key)),
+        };
+        match &self.disk {
+            Some(disk) if (disk.is_cold)(key) => {
+                if let Some(on_read) = later() {
+                    disk.submit(Box::new(move || on_read(found)));
+                }
+                Ok(Get::Later)
+            }
+            _ => found.map(|found| found.map_or(Get::Miss, Get::Hit)),
         }
-        Ok(shard(&self.shards, &self.hasher, key).read().unwrap().get(key).map(|value| Shared(Arc::clone(value))))
     }
 
     fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission {
