@@ -10,6 +10,11 @@ use crate::opening::open::StoreState;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
+use situ_compaction::{
+    CompactionFilter, Decision, Encoder, FilterContext, FrozenFilter, Grandparent, InputTable, KeySpan, Limits,
+    MergeRules, OutputRules, OutputTable, Surroundings, TableInput, TablePlace, Task, TaskOutput, TaskStats,
+    decode_output, decode_task, encode_output, encode_task,
+};
 use situ_device::{Env, PAGE_BYTES};
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
@@ -27,7 +32,7 @@ const LOG_FILES_MAX: usize = 4;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The functions of this module.
-pub const TARGETS: [Target; 7] = [
+pub const TARGETS: [Target; 8] = [
     ("log", log),
     ("table", table),
     ("manifest", manifest_file),
@@ -35,6 +40,7 @@ pub const TARGETS: [Target; 7] = [
     ("record", record),
     ("range_tombstones", range_tombstones),
     ("members", members),
+    ("task", task),
 ];
 
 fn volume() -> SimVolume {
@@ -307,6 +313,94 @@ pub fn members(bytes: &[u8]) {
     crate::disks::members::decode_any(if control & 1 == 1 { crate::disks::members::with_checksum(text) } else { text });
 }
 
+/// A compaction task, or what one gave, as they go to units elsewhere and come back. The first byte asks for a right checksum.
+///
+/// # Panics
+/// The decoder does, or what was decoded is encoded to other bytes.
+pub fn task(bytes: &[u8]) {
+    let Some((control, rest)) = bytes.split_first() else { return };
+    let mut bytes = rest.to_vec();
+    if let Some(end) = bytes.len().checked_sub(4).filter(|_| control & 1 == 1) {
+        put_checksum(&mut bytes, 0..end, end);
+    }
+    if let Ok(task) = decode_task(&bytes, &NoTables) {
+        assert!(encode_task(&task) == bytes, "a task differs after encoding");
+        // A unit looks at it before it opens anything.
+        let _ = (Limits::unlimited().admit(&task), format!("{task:?}"), task.input_bytes());
+    }
+    if let Ok(output) = decode_output(&bytes) {
+        let _ = decode_output(&encode_output(&output)).expect("an output that was decoded");
+    }
+}
+
+/// Where a task finds no table, and one filter.
+struct NoTables;
+
+impl InputTable for NoTables {
+    fn open(self: Arc<Self>) -> situ_storage::Result<Arc<Table>> {
+        Err(situ_storage::Error::Invalid("there are no tables here".to_owned()))
+    }
+}
+
+impl CompactionFilter for NoTables {
+    fn name(&self) -> &str {
+        "fuzz"
+    }
+
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
+        Decision::Keep
+    }
+}
+
+impl Surroundings for NoTables {
+    fn table(&self, _: TablePlace) -> Arc<dyn InputTable> {
+        Arc::new(NoTables)
+    }
+
+    fn filter(&self, name: &str) -> Option<Arc<dyn CompactionFilter>> {
+        (name == NoTables.name()).then(|| Arc::new(NoTables) as Arc<dyn CompactionFilter>)
+    }
+}
+
+/// Tasks over the tables of a store, and what they gave.
+fn sample_tasks(volume: &SimVolume) -> Vec<Vec<u8>> {
+    let mut inputs = Vec::new();
+    for file in volume.list().expect("a sound volume") {
+        let FileName::Table(number) = file.name else { continue };
+        let table = volume.open(file.name).and_then(|reader| Table::open(reader, number, BlockCache::new(0)));
+        let table = table.expect("a sound table");
+        let properties = table.properties().clone();
+        let ends = (properties.smallest_key(), properties.largest_key());
+        let (Some(first), Some(last)) = ends else { continue };
+        let span = KeySpan::including(first.user, last.user);
+        inputs.push(vec![TableInput::of(table, number, span)]);
+    }
+    let span = || KeySpan { begin: b"key 0001".to_vec(), end: b"key 0100".to_vec() };
+    let filter = FrozenFilter { code: Arc::new(NoTables), parameters: b"parameters".as_slice().into() };
+    let rules = MergeRules {
+        range: situ_compaction::KeyRange { lower: Some(b"key 0002".to_vec()), upper: None },
+        snapshots: vec![3, 40],
+        below: vec![vec![span()]],
+        grandparents: vec![Grandparent { span: span(), bytes: 7 }],
+        output_level: 2,
+        output: OutputRules {
+            table: Default::default(),
+            encoder: Encoder::default(),
+            target_file_bytes: 1 << 20,
+            max_grandparent_bytes: 1 << 20,
+            created_unix_s: 7,
+        },
+        filter: Some(filter),
+        now_unix: std::time::Duration::from_millis(1500),
+    };
+    let task = Task { id: 1, keyspace: 0, level: 1, inputs, rules };
+    let properties = task.tables().next().and_then(|input| input.open().ok()).map(|table| table.properties().clone());
+    let summary = situ_table::TableSummary { bytes: 1, properties: properties.unwrap_or_default() };
+    let table = OutputTable { volume: 0, number: 9, summary, span: span() };
+    let output = TaskOutput { tables: vec![table], stats: TaskStats::default() };
+    vec![encode_task(&task), encode_output(&output)]
+}
+
 /// Inputs that the real encoders have made, for the target of this name: where a fuzzer begins. The store that makes them
 /// lives in the simulator, so that they are the same in each run, byte for byte, and a seeded mutation of them replays.
 ///
@@ -365,6 +459,9 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
                 [with_control(0, text.as_bytes()), with_control(1, &text.as_bytes()[..end])]
             })
             .collect(),
+        "task" => {
+            sample_tasks(&volume).iter().flat_map(|bytes| [with_control(0, bytes), with_control(1, bytes)]).collect()
+        }
         other => panic!("there is no target {other:?}"),
     };
     drop(store);

@@ -117,7 +117,9 @@ mod tests {
     use super::*;
     use crate::item::Header;
     use situ::storage::{DirectoryVolume, FileName, Volume, Writer};
-    use situ_compaction::{FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, Task, TaskHost};
+    use situ_compaction::{
+        Encoder, FrozenFilter, KeyRange, KeySpan, MergeRules, OutputRules, TableInput, TablePlace, Task, TaskHost,
+    };
     use situ_table::{BlockCache, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 
     #[test]
@@ -225,6 +227,7 @@ mod tests {
                 target_file_bytes: 4 << 10,
                 max_grandparent_bytes: u64::MAX,
                 created_unix_s: 0,
+                encoder: Encoder::default(),
             },
             filter: Some(frozen),
             now_unix: Duration::from_secs(now + 86_400),
