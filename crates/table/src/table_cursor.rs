@@ -12,7 +12,7 @@
 //! **Threads**: one per cursor. **Failure**: a failed movement leaves the cursor nowhere; it may be positioned again.
 
 use crate::block::{Block, BlockCursor, Malformed};
-use crate::compress::{decode_into, uncompressed_bytes};
+use crate::compress::uncompressed_bytes;
 use crate::cursor::Cursor;
 use crate::format::{BlockHandle, Damage};
 use crate::key::KeyRef;
@@ -333,9 +333,10 @@ impl TableCursor {
 
 /// Decodes the block at `handle`, which lies in the window, into the memory of `block`.
 fn decode_block(table: &Table, window: &Window, handle: BlockHandle, verify: bool, block: &mut Block) -> Result<()> {
-    let damaged = |d| table.corruption(handle.offset, "data block", d);
-    let stored = window.get(handle).ok_or_else(|| damaged(Damage::new("a block", "none")))?;
-    block.refill(handle.offset, |bytes| decode_into(stored, verify, bytes)).map_err(damaged)
+    match window.get(handle) {
+        Some(stored) => table.decode_data_block(handle, stored, verify, block),
+        None => Err(table.corruption(handle.offset, "data block", Damage::new("a block", "none"))),
+    }
 }
 
 impl Cursor for TableCursor {

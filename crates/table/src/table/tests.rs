@@ -595,3 +595,61 @@ fn a_forgotten_table_has_no_block_in_the_cache() {
         assert_eq!((cache.stats().blocks, cache.stats().block_bytes), (0, 0));
     }
 }
+
+/// The steps of a cursor on three threads: one reads, one decodes, one walks over the entries.
+#[test]
+fn a_table_read_in_parts_has_the_entries_of_a_cursor() {
+    use std::sync::mpsc::sync_channel;
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let options = TableOptions { compression, index_block_bytes: 200, ..TableOptions::default() };
+        let entries: Vec<_> = (0..20_000u32).map(|i| (format!("{i:010}"), format!("{:040}", i % 97))).collect();
+        let trailer = Trailer::new(1, KeyKind::Put);
+        let all = entries.iter().map(|(k, v)| (KeyRef::new(k.as_bytes(), trailer), v.as_bytes()));
+        let table = crate::testing::open(build(&options, all, &[]).0).unwrap();
+        let (read, to_decode) = sync_channel(4);
+        let (decoded, to_walk) = sync_channel(4);
+        let mut walked = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let read = read;
+                for boundary in table.block_boundaries() {
+                    let (handle, mut stored) = (boundary.unwrap().block, Vec::new());
+                    table.read_stored(handle, &mut stored).unwrap();
+                    read.send((handle, stored)).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                let decoded = decoded;
+                for (handle, stored) in to_decode {
+                    let mut block = Block::default();
+                    table.decode_stored(handle, &stored, &mut block).unwrap();
+                    decoded.send(Arc::new(block)).unwrap();
+                }
+            });
+            for block in to_walk {
+                let mut block = table.entries(block).unwrap();
+                while block.valid() {
+                    walked.push((block.key().user.to_vec(), block.value().to_vec()));
+                    block.advance().unwrap();
+                }
+            }
+        });
+        assert!(
+            walked.iter().map(|(k, v)| (&k[..], &v[..])).eq(entries.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes())))
+        );
+    }
+}
+
+#[test]
+fn damage_met_in_parts_names_file_and_block() {
+    let (mut bytes, _) = small_table();
+    bytes[HEADER_BYTES + 3] ^= 1;
+    let table = crate::testing::open(bytes).unwrap();
+    let handle = table.block_boundaries().next().unwrap().unwrap().block;
+    let mut stored = Vec::new();
+    table.read_stored(handle, &mut stored).unwrap();
+    let error = table.decode_stored(handle, &stored, &mut Block::default()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("memory.table"), "{error}");
+    let outside = BlockHandle { offset: handle.offset, bytes: u32::MAX };
+    assert!(table.read_stored(outside, &mut stored).unwrap_err().is_corruption());
+}
