@@ -13,6 +13,9 @@
 //! that began it to the cut that ends it. So tables never overlap, whatever tombstones they hold, and none reaches over
 //! the task's range. A long stretch of tombstones without entries is cut by size as well.
 //!
+//! The size of a table is an estimate that lags behind the encoder: [`size`]. So a cut never waits for the block before it,
+//! and blocks may be encoded and appended elsewhere: [`blocks`].
+//!
 //! **Invariants**: spans of finished tables ascend and are disjoint; no table is empty; every fragment of the retained
 //! tombstones is written exactly once, in one piece or in several that touch.
 
@@ -21,13 +24,19 @@ use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyRef, SequenceNumber, TableWriter};
+use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder};
+
+mod blocks;
+mod size;
+
+pub(crate) use blocks::{BlockOutput, OnThisThread};
+use size::LaggedSize;
 
 /// The host is told of output in pieces of about this size.
 const PACE_BYTES: u64 = 256 << 10;
 
 /// The sink of a merge: tables. See the module's page.
-pub(crate) struct Outputs<'a> {
+pub(crate) struct Outputs<'a, B> {
     host: &'a dyn TaskHost,
     rules: &'a MergeRules,
     tombstones: &'a FragmentedTombstones,
@@ -39,12 +48,16 @@ pub(crate) struct Outputs<'a> {
     last_key: Option<Vec<u8>>,
     grandparents: GrandparentWalk<'a>,
     open: Option<OpenTable>,
-    finished: Vec<OutputTable>,
+    /// Of the open table's blocks.
+    size: LaggedSize,
+    blocks: B,
+    /// Numbers and spans of tables whose blocks have all been given out.
+    ended: Vec<(u64, KeySpan)>,
 }
 
 struct OpenTable {
     number: u64,
-    writer: TableWriter,
+    builder: TableBuilder,
     paced_bytes: u64,
     /// What the range tombstones span.
     tombstones: Option<KeySpan>,
@@ -61,13 +74,14 @@ impl OpenTable {
     }
 }
 
-impl<'a> Outputs<'a> {
+impl<'a, B: BlockOutput> Outputs<'a, B> {
     /// Nothing is created before there is something to write. `tombstones` are those to be kept.
     pub(crate) fn new(
         host: &'a dyn TaskHost,
         rules: &'a MergeRules,
         tombstones: &'a FragmentedTombstones,
-    ) -> Outputs<'a> {
+        blocks: B,
+    ) -> Outputs<'a, B> {
         Outputs {
             host,
             rules,
@@ -77,7 +91,9 @@ impl<'a> Outputs<'a> {
             last_key: None,
             grandparents: GrandparentWalk::new(&rules.grandparents),
             open: None,
-            finished: Vec::new(),
+            size: LaggedSize::new(rules.output.target_file_bytes),
+            blocks,
+            ended: Vec::new(),
         }
     }
 
@@ -85,22 +101,29 @@ impl<'a> Outputs<'a> {
     pub(crate) fn finish(mut self, stats: &mut TaskStats) -> Result<Vec<OutputTable>> {
         self.write_fragments(None)?;
         self.close()?;
-        for table in &self.finished {
+        let summaries = self.blocks.finish()?;
+        assert_eq!(summaries.len(), self.ended.len(), "each table that has ended has a summary");
+        let ended = self.ended.into_iter().zip(summaries);
+        let tables: Vec<_> = ended.map(|((number, span), summary)| OutputTable { number, summary, span }).collect();
+        for table in &tables {
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
         }
-        Ok(self.finished)
+        Ok(tables)
     }
 
     fn open(&mut self) -> Result<&mut OpenTable> {
         if self.open.is_none() {
             let (number, file) = self.host.new_table(self.rules.output_level)?;
             let output = &self.rules.output;
-            let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
+            let builder = TableBuilder::new(&output.table, output.created_unix_s)?;
+            let mut appender = TableAppender::new(file, &output.table)?;
             if let Some(warming) = self.host.warming() {
-                writer.set_warming(warming, number);
+                appender.set_warming(warming, number);
             }
-            self.open = Some(OpenTable { number, writer, paced_bytes: 0, tombstones: None });
+            self.blocks.begin(appender)?;
+            self.size.begin_table();
+            self.open = Some(OpenTable { number, builder, paced_bytes: 0, tombstones: None });
         }
         match &mut self.open {
             Some(open) => Ok(open),
@@ -108,8 +131,23 @@ impl<'a> Outputs<'a> {
         }
     }
 
+    /// The open table has filled this block.
+    fn give_out(&mut self, block: RawBlock) -> Result<()> {
+        self.size.add(block.plain_bytes());
+        let memory = self.blocks.block(block)?;
+        if let (Some(memory), Some(open)) = (memory, &mut self.open) {
+            open.builder.recycle(memory);
+        }
+        while self.size.is_due() {
+            let stored_bytes = self.blocks.stored_bytes()?;
+            self.size.count(stored_bytes);
+        }
+        Ok(())
+    }
+
     fn is_full(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.writer.estimated_bytes() >= self.rules.output.target_file_bytes)
+        let bytes = self.open.as_ref().map(|open| open.builder.estimated_bytes(self.size.blocks_bytes()));
+        bytes.is_some_and(|bytes| bytes >= self.rules.output.target_file_bytes)
     }
 
     fn before_user_key(&mut self, key: &[u8]) -> Result<()> {
@@ -121,7 +159,7 @@ impl<'a> Outputs<'a> {
             self.grandparents.begin_table(key);
             return Ok(());
         };
-        let bytes = open.writer.estimated_bytes();
+        let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
         if bytes >= open.paced_bytes + PACE_BYTES {
             open.pace(self.host, bytes);
         }
@@ -156,16 +194,17 @@ impl<'a> Outputs<'a> {
 
     fn write_tombstones(&mut self, begin: &[u8], end: &[u8], sequences: &[SequenceNumber]) -> Result<()> {
         let host = self.host;
-        let open = self.open()?;
+        self.open()?;
+        let Some(open) = &mut self.open else { return Ok(()) };
         for sequence in sequences {
-            open.writer.add_range_tombstone(begin, *sequence, end)?;
+            open.builder.add_range_tombstone(begin, *sequence, end)?;
         }
         let span = KeySpan { begin: begin.to_vec(), end: end.to_vec() };
         open.tombstones = Some(match open.tombstones.take() {
             Some(before) => before.union(span),
             None => span,
         });
-        let bytes = open.writer.estimated_bytes();
+        let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
         if bytes >= open.paced_bytes + PACE_BYTES {
             open.pace(host, bytes);
             self.tick()?;
@@ -188,22 +227,22 @@ impl<'a> Outputs<'a> {
 
     fn close(&mut self) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        open.pace(self.host, open.writer.estimated_bytes());
-        let summary = open.writer.finish()?;
-        let properties = &summary.properties;
-        let entries = match (properties.smallest_key(), properties.largest_key()) {
-            (Some(first), Some(last)) => Some(KeySpan::including(first.user, last.user)),
-            _ => None,
-        };
+        open.pace(self.host, open.builder.estimated_bytes(self.size.blocks_bytes()));
+        let (last, end) = open.builder.finish();
+        if let Some(block) = last {
+            self.give_out(block)?;
+        }
+        let entries = end.key_bounds().map(|(first, last)| KeySpan::including(first.user, last.user));
         let span = entries.into_iter().chain(open.tombstones).reduce(KeySpan::union);
         // A table is opened only in order to write to it.
         let span = span.expect("a table has an entry or a range tombstone");
-        self.finished.push(OutputTable { number: open.number, summary, span });
+        self.blocks.end(end)?;
+        self.ended.push((open.number, span));
         Ok(())
     }
 }
 
-impl Sink for Outputs<'_> {
+impl<B: BlockOutput> Sink for Outputs<'_, B> {
     #[inline]
     fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
         if about.new_user_key {
@@ -214,10 +253,13 @@ impl Sink for Outputs<'_> {
                 last.extend_from_slice(key.user);
             }
         }
-        let writer = &mut self.open()?.writer;
-        writer.add(key, value)?;
-        writer.warm(key.user.len() + value.len(), about.warmth);
-        Ok(())
+        let builder = &mut self.open()?.builder;
+        let finished = builder.add(key, value)?;
+        builder.warm(key.user.len() + value.len(), about.warmth);
+        match finished {
+            None => Ok(()),
+            Some(block) => self.give_out(block),
+        }
     }
 
     fn tick(&mut self) -> Result<()> {
@@ -280,5 +322,7 @@ impl<'a> GrandparentWalk<'a> {
     }
 }
 
+#[cfg(test)]
+mod pipelined;
 #[cfg(test)]
 mod tests;

@@ -15,7 +15,7 @@
 use crate::error::Result;
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
-use crate::output::Outputs;
+use crate::output::{BlockOutput, OnThisThread, Outputs};
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
@@ -34,6 +34,11 @@ const READ_BYTES: usize = 512 << 10;
 /// # Errors
 /// See [`TaskError`](crate::TaskError).
 pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
+    run_into(task, host, OnThisThread::default())
+}
+
+/// As [`run`], with another way of the blocks into their files.
+pub(crate) fn run_into<B: BlockOutput>(task: &Task, host: &dyn TaskHost, blocks: B) -> Result<TaskOutput> {
     let range = &task.rules.range;
     let mut sources = Vec::with_capacity(task.inputs.len());
     let mut tombstones = Vec::new();
@@ -46,7 +51,7 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
         }
         sources.push(RunSource::new(inside, range)?);
     }
-    let mut output = merge_sources(sources, &tombstones, shared_prefix(task), &task.rules, host)?;
+    let mut output = merge_into(sources, &tombstones, shared_prefix(task), &task.rules, host, blocks)?;
     output.stats.bytes_read = task.input_bytes();
     Ok(output)
 }
@@ -65,6 +70,17 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
     shared_prefix_bytes: usize,
     rules: &MergeRules,
     host: &dyn TaskHost,
+) -> Result<TaskOutput> {
+    merge_into(sources, tombstones, shared_prefix_bytes, rules, host, OnThisThread::default())
+}
+
+fn merge_into<S: Source, T: Borrow<RangeTombstone>, B: BlockOutput>(
+    sources: Vec<S>,
+    tombstones: &[T],
+    shared_prefix_bytes: usize,
+    rules: &MergeRules,
+    host: &dyn TaskHost,
+    blocks: B,
 ) -> Result<TaskOutput> {
     assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
     let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
@@ -87,7 +103,7 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
             .map(|filter| (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))),
     };
     let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
-    let mut outputs = Outputs::new(host, rules, &retained);
+    let mut outputs = Outputs::new(host, rules, &retained, blocks);
     drive(&mut Merge::new(sources, shared_prefix_bytes), &stream_rules, &mut outputs, &mut stats)?;
     let tables = outputs.finish(&mut stats)?;
     Ok(TaskOutput { tables, stats })

@@ -3,7 +3,7 @@ use crate::run::run;
 use crate::task::{OutputRules, Task};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{KeyKind, MAX_SEQUENCE};
+use situ_table::{Compression, KeyKind, MAX_SEQUENCE, TableOptions};
 
 fn spans(task: &Task, host: &MemoryHost) -> Vec<String> {
     run(task, host).unwrap().tables.iter().map(|table| format!("{:?}", table.span).replace("\\x00", "+")).collect()
@@ -42,6 +42,96 @@ fn files_are_about_as_large_as_asked() {
     let (last, full) = tables.split_last().unwrap();
     assert!(full.len() > 5 && last.summary.bytes < 55_000);
     assert!(full.iter().all(|table| table.summary.bytes.abs_diff(50_000) < 2_500));
+}
+
+/// Entries whose values are random in so many of each hundred bytes, and otherwise zeros.
+struct Generated<F> {
+    random_percent: F,
+    at: u64,
+    end: u64,
+    rng: crate::testing::Rng,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<F: Fn(u64) -> usize> Generated<F> {
+    fn new(end: u64, random_percent: F) -> Generated<F> {
+        let rng = crate::testing::Rng::new(1);
+        let mut source = Generated { random_percent, at: 0, end, rng, key: Vec::new(), value: Vec::new() };
+        source.fill();
+        source
+    }
+
+    fn fill(&mut self) {
+        self.key = format!("{:010}", self.at).into_bytes();
+        let random = (self.random_percent)(self.at);
+        self.value = (0..400).map(|at| if at < 4 * random { self.rng.below(256) as u8 } else { 0 }).collect();
+    }
+}
+
+impl<F: Fn(u64) -> usize> crate::Source for Generated<F> {
+    fn valid(&self) -> bool {
+        self.at < self.end
+    }
+
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef::new(&self.key, situ_table::Trailer::new(1, KeyKind::Put))
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    fn next(&mut self) -> situ_storage::Result<()> {
+        self.at += 1;
+        self.fill();
+        Ok(())
+    }
+
+    fn file(&self) -> String {
+        "generated".to_owned()
+    }
+}
+
+/// The sizes of the files that are not the last, in percent of the target, and stored bytes for each hundred plain ones.
+fn sizes(compression: Compression, plain_bytes: u64, random_percent: impl Fn(u64) -> usize) -> (Vec<u64>, u64) {
+    const TARGET: u64 = 512 << 10;
+    let mut rules = rules(TARGET, u64::MAX);
+    rules.output.table = TableOptions { compression, ..TableOptions::default() };
+    let host = MemoryHost::new();
+    let source = Generated::new(plain_bytes / 420, random_percent);
+    let output = crate::merge_sources(vec![source], &[] as &[RangeTombstone], 0, &rules, &host).unwrap();
+    let properties = output.tables.iter().map(|table| &table.summary.properties);
+    let (stored, plain) = properties.fold((0, 0), |(stored, plain), properties| {
+        (stored + properties.data_bytes, plain + properties.raw_key_bytes + properties.raw_value_bytes)
+    });
+    let (_, full) = output.tables.split_last().unwrap();
+    assert!(full.len() > 4, "{} files", full.len());
+    (full.iter().map(|table| table.summary.bytes * 100 / TARGET).collect(), stored * 100 / plain)
+}
+
+#[test]
+fn files_are_about_as_large_as_asked_however_well_they_compress() {
+    for compression in [Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let mut ratios = Vec::new();
+        for random_percent in [4, 20, 40, 60, 80, 100] {
+            let (sizes, ratio) =
+                sizes(compression, (4 << 20) * 100 / (6 + random_percent), |_| random_percent as usize);
+            println!("{compression}, {ratio} stored bytes of 100: files of {sizes:?} percent of the target");
+            assert!(sizes.iter().all(|percent| (75..125).contains(percent)), "{ratio}: {sizes:?}");
+            ratios.push(ratio);
+        }
+        assert!(ratios[0] <= 10 && ratios[5] >= 98, "{ratios:?}");
+    }
+}
+
+#[test]
+fn files_are_about_as_large_as_asked_where_compression_changes() {
+    // Of 30,000 entries, stretches of 3,000 compress to a tenth, and then not at all.
+    let stretches = |at: u64| if (at / 3000).is_multiple_of(2) { 5 } else { 100 };
+    let (sizes, _) = sizes(Compression::Lz4, 420 * 30_000, stretches);
+    println!("files of {sizes:?} percent of the target");
+    assert!(sizes.iter().all(|percent| (75..125).contains(percent)), "{sizes:?}");
 }
 
 #[test]
