@@ -20,11 +20,12 @@
 //! tombstones is written exactly once, in one piece or in several that touch.
 
 use crate::error::{Result, TaskError};
+use crate::merge::WarmReader;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder};
+use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder, WarmBytes};
 
 mod blocks;
 mod size;
@@ -51,6 +52,8 @@ pub(crate) struct Outputs<'a, B> {
     /// Of the open table's blocks.
     size: LaggedSize,
     blocks: B,
+    /// What the inputs had read of warm blocks when the last block ended; `None` if there is no cache to warm.
+    warm_read: Option<WarmBytes>,
     /// Numbers and spans of tables whose blocks have all been given out.
     ended: Vec<(u64, KeySpan)>,
 }
@@ -93,14 +96,15 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             open: None,
             size: LaggedSize::new(rules.output.target_file_bytes),
             blocks,
+            warm_read: None,
             ended: Vec::new(),
         }
     }
 
     /// Writes what is left and closes the last table.
-    pub(crate) fn finish(mut self, stats: &mut TaskStats) -> Result<Vec<OutputTable>> {
-        self.write_fragments(None)?;
-        self.close()?;
+    pub(crate) fn finish(mut self, inputs: &dyn WarmReader, stats: &mut TaskStats) -> Result<Vec<OutputTable>> {
+        self.write_fragments(None, inputs)?;
+        self.close(inputs)?;
         let summaries = self.blocks.finish()?;
         assert_eq!(summaries.len(), self.ended.len(), "each table that has ended has a summary");
         let ended = self.ended.into_iter().zip(summaries);
@@ -120,6 +124,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             let mut appender = TableAppender::new(file, &output.table)?;
             if let Some(warming) = self.host.warming() {
                 appender.set_warming(warming, number);
+                self.warm_read.get_or_insert_default();
             }
             self.blocks.begin(appender)?;
             self.size.begin_table();
@@ -132,7 +137,12 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     }
 
     /// The open table has filled this block.
-    fn give_out(&mut self, block: RawBlock) -> Result<()> {
+    fn give_out(&mut self, mut block: RawBlock, inputs: &dyn WarmReader) -> Result<()> {
+        if let Some(before) = &mut self.warm_read {
+            let read = inputs.warm_read();
+            block.mark_warm(read - *before);
+            *before = read;
+        }
         self.size.add(block.plain_bytes());
         let memory = self.blocks.block(block)?;
         if let (Some(memory), Some(open)) = (memory, &mut self.open) {
@@ -150,9 +160,9 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         bytes.is_some_and(|bytes| bytes >= self.rules.output.target_file_bytes)
     }
 
-    fn before_user_key(&mut self, key: &[u8]) -> Result<()> {
+    fn before_user_key(&mut self, key: &[u8], inputs: &dyn WarmReader) -> Result<()> {
         if self.next_fragment < self.tombstones.len() {
-            self.write_fragments(Some(key))?;
+            self.write_fragments(Some(key), inputs)?;
         }
         let border = self.grandparents.move_to(key);
         let Some(open) = &mut self.open else {
@@ -168,21 +178,21 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         if bytes >= target
             || (border && (self.grandparents.overlap_bytes > self.rules.output.max_grandparent_bytes || large_enough()))
         {
-            self.cut_at(key)?;
+            self.cut_at(key, inputs)?;
             self.grandparents.begin_table(key);
         }
         Ok(())
     }
 
     /// Writes all fragments that end at or before `limit`; all there are, without a limit.
-    fn write_fragments(&mut self, limit: Option<&[u8]>) -> Result<()> {
+    fn write_fragments(&mut self, limit: Option<&[u8]>, inputs: &dyn WarmReader) -> Result<()> {
         let tombstones = self.tombstones;
         while let Some(fragment) = tombstones.get(self.next_fragment)
             && limit.is_none_or(|limit| fragment.end <= limit)
         {
             let may_cut = self.last_key.as_deref().is_none_or(|last| last < fragment.begin);
             if may_cut && fragment.begin >= self.cut.as_slice() && self.is_full() {
-                self.cut_at(fragment.begin)?;
+                self.cut_at(fragment.begin, inputs)?;
                 self.grandparents.begin_table(fragment.begin);
             }
             let begin = fragment.begin.max(&self.cut).to_vec();
@@ -213,24 +223,24 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     }
 
     /// Ends the open table before `key`. All fragments that end at or before `key` have been written.
-    fn cut_at(&mut self, key: &[u8]) -> Result<()> {
+    fn cut_at(&mut self, key: &[u8], inputs: &dyn WarmReader) -> Result<()> {
         let tombstones = self.tombstones;
         if let Some(across) = tombstones.get(self.next_fragment).filter(|fragment| fragment.begin < key) {
             let begin = across.begin.max(&self.cut).to_vec();
             self.write_tombstones(&begin, key, across.sequences)?;
         }
-        self.close()?;
+        self.close(inputs)?;
         self.cut.clear();
         self.cut.extend_from_slice(key);
         Ok(())
     }
 
-    fn close(&mut self) -> Result<()> {
+    fn close(&mut self, inputs: &dyn WarmReader) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
         open.pace(self.host, open.builder.estimated_bytes(self.size.blocks_bytes()));
         let (last, end) = open.builder.finish();
         if let Some(block) = last {
-            self.give_out(block)?;
+            self.give_out(block, inputs)?;
         }
         let entries = end.key_bounds().map(|(first, last)| KeySpan::including(first.user, last.user));
         let span = entries.into_iter().chain(open.tombstones).reduce(KeySpan::union);
@@ -244,21 +254,18 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
 
 impl<B: BlockOutput> Sink for Outputs<'_, B> {
     #[inline]
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
         if about.new_user_key {
-            self.before_user_key(key.user)?;
+            self.before_user_key(key.user, about.inputs)?;
             if self.next_fragment < self.tombstones.len() {
                 let last = self.last_key.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(key.user);
             }
         }
-        let builder = &mut self.open()?.builder;
-        let finished = builder.add(key, value)?;
-        builder.warm(key.user.len() + value.len(), about.warmth);
-        match finished {
+        match self.open()?.builder.add(key, value)? {
             None => Ok(()),
-            Some(block) => self.give_out(block),
+            Some(block) => self.give_out(block, about.inputs),
         }
     }
 

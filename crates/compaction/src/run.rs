@@ -21,7 +21,7 @@ use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
-use situ_table::{KeyRef, Table, TableCursor, Trailer};
+use situ_table::{KeyRef, Table, TableCursor, Trailer, WarmBytes};
 use std::borrow::Borrow;
 use std::sync::Arc;
 
@@ -104,8 +104,9 @@ fn merge_into<S: Source, T: Borrow<RangeTombstone>, B: BlockOutput>(
     };
     let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
     let mut outputs = Outputs::new(host, rules, &retained, blocks);
-    drive(&mut Merge::new(sources, shared_prefix_bytes), &stream_rules, &mut outputs, &mut stats)?;
-    let tables = outputs.finish(&mut stats)?;
+    let mut merge = Merge::new(sources, shared_prefix_bytes);
+    drive(&mut merge, &stream_rules, &mut outputs, &mut stats)?;
+    let tables = outputs.finish(&merge, &mut stats)?;
     Ok(TaskOutput { tables, stats })
 }
 
@@ -144,11 +145,19 @@ struct RunSource<'a> {
     current: Option<(Arc<Table>, TableCursor)>,
     /// The upper bound, if the current table reaches over it.
     upper: Option<&'a [u8]>,
+    /// What was read of warm blocks of the tables before the current one.
+    warm_before: WarmBytes,
 }
 
 impl<'a> RunSource<'a> {
     fn new(tables: Vec<&'a TableInput>, range: &'a KeyRange) -> Result<RunSource<'a>> {
-        let mut source = RunSource { waiting: tables.into_iter(), range, current: None, upper: None };
+        let mut source = RunSource {
+            waiting: tables.into_iter(),
+            range,
+            current: None,
+            upper: None,
+            warm_before: WarmBytes::default(),
+        };
         source.begin_next_table()?;
         Ok(source)
     }
@@ -156,6 +165,7 @@ impl<'a> RunSource<'a> {
     /// To the first entry in range of the next table that has one.
     fn begin_next_table(&mut self) -> situ_storage::Result<()> {
         loop {
+            self.warm_before = self.warm_read();
             self.current = None;
             let Some(input) = self.waiting.next() else { return Ok(()) };
             let table = input.open()?;
@@ -210,9 +220,9 @@ impl Source for RunSource<'_> {
         self.begin_next_table()
     }
 
-    #[inline]
-    fn warmth(&self) -> u8 {
-        self.current.as_ref().map_or(0, |(_, cursor)| cursor.warmth())
+    fn warm_read(&self) -> WarmBytes {
+        let here = self.current.as_ref().map(|(_, cursor)| cursor.warm_read());
+        self.warm_before + here.unwrap_or_default()
     }
 
     fn file(&self) -> String {

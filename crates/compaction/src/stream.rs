@@ -31,7 +31,7 @@
 
 use crate::error::Result;
 use crate::filter::{CompactionFilter, Decision, FilterContext};
-use crate::merge::{Merge, Source};
+use crate::merge::{Merge, Source, WarmReader};
 use crate::span::{KeySpan, SpanWalk, any_overlaps};
 use crate::task::TaskStats;
 use situ_storage::Error;
@@ -70,18 +70,18 @@ impl Rules<'_> {
 }
 
 /// What a sink is told beside the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct About {
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
     /// It is the first of its user key: outputs may be cut before it.
     pub(crate) new_user_key: bool,
-    /// See [`Source::warmth`].
-    pub(crate) warmth: u8,
+    /// The merge, which stands on the entry or behind it. A sink asks it when a block ends.
+    pub(crate) inputs: &'a dyn WarmReader,
 }
 
 /// Takes what the stream keeps, in order.
 pub(crate) trait Sink {
     /// An entry to keep.
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()>;
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()>;
 
     /// Called now and then, also when nothing is kept.
     fn tick(&mut self) -> Result<()>;
@@ -113,7 +113,6 @@ pub(crate) fn drive<S: Source, K: Sink>(
         below_this_key: None,
         waiting: Vec::new(),
         kept_this_key: false,
-        warmth: 0,
     };
     // No entry has been seen: no trailer and no stripe compares equal to these.
     let mut started = false;
@@ -160,8 +159,6 @@ struct Stream<'a> {
     /// Tombstones of this key that are kept only if an older version is; at most one a snapshot.
     waiting: Vec<Trailer>,
     kept_this_key: bool,
-    /// Of the entry that is being looked at.
-    warmth: u8,
 }
 
 impl Stream<'_> {
@@ -196,7 +193,6 @@ impl Stream<'_> {
         stats: &mut TaskStats,
     ) -> Result<()> {
         let rules = self.rules;
-        self.warmth = merge.current().warmth();
         let KeyRef { user, trailer } = merge.key();
         let sequence = trailer.sequence();
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
@@ -216,18 +212,18 @@ impl Stream<'_> {
         };
         match decision {
             Decision::Keep if kind == KeyKind::Delete => {
-                let dropped = self.tombstone(trailer, stripe, sink, stats)?;
+                let dropped = self.tombstone(trailer, stripe, merge, sink, stats)?;
                 stats.dropped_tombstones += u64::from(dropped);
                 Ok(())
             }
-            Decision::Keep => self.value(trailer, kind, stripe, merge.value(), sink, stats),
+            Decision::Keep => self.value(trailer, stripe, merge.value(), merge, sink, stats),
             Decision::Change(value) => {
                 stats.changed_by_filter += 1;
-                self.value(trailer, kind, stripe, &value, sink, stats)
+                self.value(trailer, stripe, &value, merge, sink, stats)
             }
             Decision::Remove => {
                 let tombstone = Trailer::new(sequence, KeyKind::Delete);
-                let dropped = self.tombstone(tombstone, stripe, sink, stats)?;
+                let dropped = self.tombstone(tombstone, stripe, merge, sink, stats)?;
                 stats.dropped_by_filter += u64::from(dropped);
                 Ok(())
             }
@@ -239,11 +235,12 @@ impl Stream<'_> {
         &mut self,
         trailer: Trailer,
         stripe: usize,
+        inputs: &dyn WarmReader,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<bool> {
         if self.lies_below() {
-            self.keep(trailer, &[], sink, stats)?;
+            self.keep(trailer, &[], inputs, sink, stats)?;
             return Ok(false);
         }
         if stripe == 0 {
@@ -257,34 +254,41 @@ impl Stream<'_> {
     fn value<K: Sink>(
         &mut self,
         trailer: Trailer,
-        kind: KeyKind,
         stripe: usize,
         value: &[u8],
+        inputs: &dyn WarmReader,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<()> {
         if !self.waiting.is_empty() {
             for tombstone in std::mem::take(&mut self.waiting) {
-                self.keep(tombstone, &[], sink, stats)?;
+                self.keep(tombstone, &[], inputs, sink, stats)?;
             }
         }
         let mut trailer = trailer;
         if stripe == 0 && trailer.sequence() > 0 && !self.lies_below() {
             let lowest = stripe_top(self.rules.snapshots, 0);
             if self.retained.newest(&self.user_key, lowest).is_none() {
-                trailer = Trailer::new(0, kind);
+                trailer = trailer.of_any_age();
                 stats.sequences_zeroed += 1;
             }
         }
-        self.keep(trailer, value, sink, stats)
+        self.keep(trailer, value, inputs, sink, stats)
     }
 
     #[inline]
-    fn keep<K: Sink>(&mut self, trailer: Trailer, value: &[u8], sink: &mut K, stats: &mut TaskStats) -> Result<()> {
+    fn keep<K: Sink>(
+        &mut self,
+        trailer: Trailer,
+        value: &[u8],
+        inputs: &dyn WarmReader,
+        sink: &mut K,
+        stats: &mut TaskStats,
+    ) -> Result<()> {
         let new_user_key = !self.kept_this_key;
         self.kept_this_key = true;
         stats.entries_out += 1;
-        let about = About { new_user_key, warmth: self.warmth };
+        let about = About { new_user_key, inputs };
         sink.entry(KeyRef::new(&self.user_key, trailer), value, about)
     }
 }

@@ -8,7 +8,7 @@
 //! 3. At the front of the main queue a block goes round again as often as it was hit since, three times at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in for those that were read since the third merge before ([`TableWriter::warm`](crate::TableWriter::warm)), and
+//! puts new blocks in for those that were read since the third merge before ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and
 //! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
 //! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
 //! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)

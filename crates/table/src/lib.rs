@@ -24,6 +24,7 @@ mod properties;
 mod salvage;
 mod table;
 mod table_cursor;
+mod warmth;
 mod writer;
 
 pub use block::{Block, EncodedBlock, RawBlock, ValueRef};
@@ -38,6 +39,7 @@ pub use properties::{Properties, WRITER_VERSION, property_names};
 pub use salvage::{LostKeys, Salvaged, salvage};
 pub use table::{BlockBoundaries, BlockBoundary, BlockEntries, Table, TableEntry};
 pub use table_cursor::TableCursor;
+pub use warmth::WarmBytes;
 pub use writer::{TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
 
 #[cfg(test)]

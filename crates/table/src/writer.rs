@@ -17,7 +17,8 @@
 //! 4. At the end the builder gives out a [`TableEnd`]: filter, range tombstones, properties. The appender writes index
 //!    blocks, filter, range tombstones, properties, top index and footer.
 //!
-//! [`TableWriter`] is the three parts on one thread. An appender that may warm a cache puts warm data blocks into it.
+//! [`TableWriter`] is the three parts on one thread. An appender that may warm a cache puts data blocks into it that were
+//! [marked warm](RawBlock::mark_warm).
 //!
 //! **Invariants**: internal keys strictly ascend, or [`add`](TableBuilder::add) refuses. Same options, creation time and
 //! entries: same bytes, whatever thread did which part. **Threads**: each part is used by one thread at a time. **Failure**:
@@ -25,12 +26,10 @@
 //! **Memory**: a data block, the index (about 1 % of the data) and 8 bytes per key until the table is finished.
 
 use crate::block::RawBlock;
-use crate::cache::Warming;
 use crate::key::{KeyRef, SequenceNumber};
 use crate::options::TableOptions;
 use crate::properties::Properties;
 use situ_storage::{Result, Writer};
-use std::sync::Arc;
 
 mod appender;
 mod builder;
@@ -61,17 +60,6 @@ impl TableWriter {
     pub fn new(file: Box<dyn Writer>, options: &TableOptions, created_unix_s: u64) -> Result<TableWriter> {
         let builder = TableBuilder::new(options, created_unix_s)?;
         Ok(TableWriter { builder, appender: TableAppender::new(file, options)? })
-    }
-
-    /// Lets the writer put warm blocks into the cache through which the table will be read, opened by this number.
-    pub fn set_warming(&mut self, warming: Arc<Warming>, table_id: u64) {
-        self.appender.set_warming(warming, table_id);
-    }
-
-    /// See [`TableBuilder::warm`]. Without a cache, nothing.
-    #[inline]
-    pub fn warm(&mut self, entry_bytes: usize, warmth: u8) {
-        self.builder.warm(entry_bytes, warmth);
     }
 
     /// Appends an entry.

@@ -3,7 +3,7 @@ use crate::run::run;
 use crate::task::{OutputRules, Task};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{Compression, KeyKind, MAX_SEQUENCE, TableOptions};
+use situ_table::{Compression, KeyKind, MAX_SEQUENCE, ReadOptions, TableOptions, Warming, hash_key};
 
 fn spans(task: &Task, host: &MemoryHost) -> Vec<String> {
     run(task, host).unwrap().tables.iter().map(|table| format!("{:?}", table.span).replace("\\x00", "+")).collect()
@@ -206,4 +206,63 @@ fn nothing_left_makes_no_file() {
     let output = run(&task(&host, &[contents], rules(1, 1)), &host).unwrap();
     assert_eq!(output.tables, []);
     assert_eq!((output.stats.dropped_range_deleted, output.stats.dropped_tombstones), (1, 1));
+}
+
+/// A host whose readers have a cache.
+struct WarmHost<'a> {
+    files: &'a MemoryHost,
+    warming: std::sync::Arc<Warming>,
+}
+
+impl TaskHost for WarmHost<'_> {
+    fn new_table(&self, level: u32) -> situ_storage::Result<(u64, Box<dyn situ_storage::Writer>)> {
+        self.files.new_table(level)
+    }
+
+    fn warming(&self) -> Option<std::sync::Arc<Warming>> {
+        Some(std::sync::Arc::clone(&self.warming))
+    }
+
+    fn pace(&self, _bytes: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Reads these keys of the tables, and says how many blocks were not in the cache.
+fn misses(host: &MemoryHost, tables: &[u64], keys: std::ops::Range<u64>) -> u64 {
+    let before = host.cache().stats().misses;
+    for table in tables {
+        let table = host.open(*table);
+        for key in keys.clone() {
+            let key = format!("{key:05}");
+            table.get(key.as_bytes(), MAX_SEQUENCE, hash_key(key.as_bytes()), &ReadOptions::default()).unwrap();
+        }
+    }
+    host.cache().stats().misses - before
+}
+
+#[test]
+fn warm_blocks_of_inputs_make_warm_blocks_of_outputs() {
+    let host = MemoryHost::new();
+    let options = TableOptions { compression: Compression::None, block_bytes: 1000, ..TableOptions::default() };
+    // Every other key lies in the one run, every other in the other; only one of them is read.
+    let parted = |odd: usize| {
+        let mut contents = numbered(30_000, 1, 9);
+        contents.entries = contents.entries.into_iter().skip(odd).step_by(2).collect();
+        vec![host.write(&contents, &options).unwrap()]
+    };
+    let inputs = vec![parted(0), parted(1)];
+    let mut task = Task { inputs, ..task(&host, &[], rules(300_000, u64::MAX)) };
+    task.rules.output.table = options.clone();
+    assert!(misses(&host, &[task.inputs[0][0].number], 9000..11_000) > 30);
+    let warming = std::sync::Arc::new(Warming::new(std::sync::Arc::clone(host.cache())));
+    let output = run(&task, &WarmHost { files: &host, warming }).unwrap();
+    let tables: Vec<u64> = output.tables.iter().map(|table| table.number).collect();
+    assert!(tables.len() > 2);
+    let warm = misses(&host, &tables, 9100..10_900);
+    let (below, above) = (misses(&host, &tables, 7000..8800), misses(&host, &tables, 11_200..13_000));
+    // Index blocks are in no cache; so are blocks that only a filter's error leads to.
+    assert!(warm <= 8 && below > 50 && above > 50, "{warm} misses between {below} and {above}");
 }

@@ -10,7 +10,7 @@ struct Collect {
 }
 
 impl Sink for Collect {
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
         let before = self.entries.last();
         assert!(before.is_none_or(|before| before.key_ref() < key), "{key:?} is out of order");
         assert_eq!(before.is_none_or(|before| before.key != key.user), about.new_user_key);

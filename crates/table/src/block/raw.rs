@@ -1,6 +1,7 @@
 //! Data blocks on their way into a file: out of the builder, through an encoder, to the appender.
 
 use crate::format::BLOCK_TRAILER_BYTES;
+use crate::warmth::WarmBytes;
 
 /// A data block as it is before compression, with what the index will say of it.
 #[derive(Debug, Default)]
@@ -18,6 +19,11 @@ impl RawBlock {
     /// The block: entries, restarts, count.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
+    }
+
+    /// Says what the inputs of the merge that made the block have read of warm blocks meanwhile.
+    pub fn mark_warm(&mut self, read: WarmBytes) {
+        self.warmth = read.of_output(self.bytes.len());
     }
 
     /// How long the block is in the file if it is not compressed.

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
-use crate::{Compression, MAX_SEQUENCE, TableOptions, TableWriter, Warming, hash_key};
+use crate::{Compression, MAX_SEQUENCE, TableAppender, TableBuilder, TableOptions, WarmBytes, Warming, hash_key};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -508,14 +508,23 @@ fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> u8)
         ..TableOptions::default()
     };
     let file = crate::testing::MemoryFile::default();
-    let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1).unwrap();
-    writer.set_warming(Arc::new(Warming::new(Arc::clone(cache))), 1);
+    let mut builder = TableBuilder::new(&options, 1).unwrap();
+    let mut appender = TableAppender::new(Box::new(file.clone()), &options).unwrap();
+    appender.set_warming(Arc::new(Warming::new(Arc::clone(cache))), 1);
+    let mut read = WarmBytes::default();
     for number in 0..entries {
         let (key, value) = (number.to_be_bytes(), [number as u8; 80]);
-        writer.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap();
-        writer.warm(key.len() + value.len(), warm(number));
+        if let Some(mut block) = builder.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap() {
+            block.mark_warm(std::mem::take(&mut read));
+            appender.encode_and_append(block).unwrap();
+        }
+        read = read + WarmBytes::of_block((key.len() + value.len()) as u64, warm(number));
     }
-    writer.finish().unwrap();
+    let (last, end) = builder.finish();
+    let mut last = last.unwrap();
+    last.mark_warm(read);
+    appender.encode_and_append(last).unwrap();
+    appender.finish(end).unwrap();
     let table = Table::open(MemoryReader::new(file.bytes()), 1, Arc::clone(cache)).unwrap();
     assert_eq!(table.footer.index_levels, 2);
     table

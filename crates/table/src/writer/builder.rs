@@ -11,8 +11,6 @@ use crate::options::TableOptions;
 use crate::properties::{Properties, WRITER_VERSION};
 use situ_storage::{Error, Result};
 
-/// A block goes into the cache if one in this many of its bytes is warm.
-const WARM_PART: usize = 4;
 /// What each index block adds to the top index and the footer, about.
 const LEAF_BYTES: usize = 48;
 
@@ -75,10 +73,6 @@ pub struct TableBuilder {
     range_tombstone_bytes: usize,
     /// All of [`estimated_bytes`](TableBuilder::estimated_bytes) that changes with a block only.
     beside_blocks_bytes: usize,
-    /// Of the entries of the open data block that are warm.
-    warm_bytes: usize,
-    /// Of the warmest of them.
-    warmth: u8,
     pub(crate) properties: Properties,
 }
 
@@ -110,23 +104,11 @@ impl TableBuilder {
             range_tombstones: Vec::new(),
             range_tombstone_bytes: 0,
             beside_blocks_bytes: 0,
-            warm_bytes: 0,
-            warmth: 0,
             properties,
             options: options.clone(),
         };
         builder.measure_beside_blocks();
         Ok(builder)
-    }
-
-    /// Says how [warm](crate::TableCursor::warmth) the block is that the entry added last comes from. A merge takes one off, so
-    /// that what nobody reads any more does not go from table to table for ever.
-    #[inline]
-    pub fn warm(&mut self, entry_bytes: usize, warmth: u8) {
-        if warmth > 0 {
-            self.warm_bytes += entry_bytes;
-            self.warmth = self.warmth.max(warmth);
-        }
     }
 
     /// Adds an entry. If the open block ends before the entry, the block is the result.
@@ -237,9 +219,7 @@ impl TableBuilder {
                 last.encode_into(&mut block.separator);
             }
         }
-        let warm_bytes = std::mem::take(&mut self.warm_bytes);
-        let left = std::mem::take(&mut self.warmth).saturating_sub(1);
-        block.warmth = (warm_bytes > 0 && warm_bytes >= block.bytes.len() / WARM_PART).then_some(left);
+        block.warmth = None;
         self.index.add(&block.separator);
         self.measure_beside_blocks();
         block
