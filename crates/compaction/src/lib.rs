@@ -17,6 +17,7 @@
 mod check;
 mod cpu;
 mod cut;
+mod dropped;
 mod error;
 mod filter;
 mod merge;
@@ -34,6 +35,7 @@ mod testing;
 pub use check::check_output;
 pub use cpu::CpuUnit;
 pub use cut::cut;
+pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};

@@ -19,11 +19,12 @@
 //! **Invariants**: spans of finished tables ascend and are disjoint; no table is empty; every fragment of the retained
 //! tombstones is written exactly once, in one piece or in several that touch.
 
+use crate::dropped::{DropReason, DroppedEntry, DroppedSums};
 use crate::error::{Result, TaskError};
 use crate::merge::WarmReader;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
-use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskStats};
+use crate::task::{Grandparent, MergeRules, OutputTable, TaskHost, TaskOutput, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
 use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder, WarmBytes};
 
@@ -54,6 +55,8 @@ pub(crate) struct Outputs<'a, B> {
     blocks: B,
     /// What the inputs had read of warm blocks when the last block ended; `None` if there is no cache to warm.
     warm_read: Option<WarmBytes>,
+    /// Of what the merge drops, if the store has a value log.
+    dropped: Option<DroppedSums>,
     /// Numbers and spans of tables whose blocks have all been given out.
     ended: Vec<(u64, KeySpan)>,
 }
@@ -97,12 +100,13 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             size: LaggedSize::new(rules.output.target_file_bytes),
             blocks,
             warm_read: None,
+            dropped: host.value_handles().map(DroppedSums::new),
             ended: Vec::new(),
         }
     }
 
     /// Writes what is left and closes the last table.
-    pub(crate) fn finish(mut self, inputs: &dyn WarmReader, stats: &mut TaskStats) -> Result<Vec<OutputTable>> {
+    pub(crate) fn finish(mut self, inputs: &dyn WarmReader, mut stats: TaskStats) -> Result<TaskOutput> {
         self.write_fragments(None, inputs)?;
         self.close(inputs)?;
         let summaries = self.blocks.finish()?;
@@ -113,7 +117,8 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
         }
-        Ok(tables)
+        let dropped_values = self.dropped.map_or_else(Vec::new, DroppedSums::finish);
+        Ok(TaskOutput { tables, stats, dropped_values })
     }
 
     fn open(&mut self) -> Result<&mut OpenTable> {
@@ -266,6 +271,14 @@ impl<B: BlockOutput> Sink for Outputs<'_, B> {
         match self.open()?.builder.add(key, value)? {
             None => Ok(()),
             Some(block) => self.give_out(block, about.inputs),
+        }
+    }
+
+    #[inline]
+    fn dropped(&mut self, entry: &DroppedEntry<'_>, _why: DropReason) -> Result<()> {
+        match &mut self.dropped {
+            None => Ok(()),
+            Some(sums) => sums.add(entry),
         }
     }
 

@@ -106,8 +106,7 @@ fn merge_into<S: Source, T: Borrow<RangeTombstone>, B: BlockOutput>(
     let mut outputs = Outputs::new(host, rules, &retained, blocks);
     let mut merge = Merge::new(sources, shared_prefix_bytes);
     drive(&mut merge, &stream_rules, &mut outputs, &mut stats)?;
-    let tables = outputs.finish(&merge, &mut stats)?;
-    Ok(TaskOutput { tables, stats })
+    outputs.finish(&merge, stats)
 }
 
 /// How many leading bytes all keys of the task have in common.

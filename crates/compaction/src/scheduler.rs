@@ -18,6 +18,7 @@
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that waits for the job.
 
 use crate::check::check_output;
+use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
 use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Refused, Unit};
@@ -138,6 +139,10 @@ impl TaskHost for AttemptHost {
 
     fn warming(&self) -> Option<Arc<Warming>> {
         self.inner.warming()
+    }
+
+    fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
+        self.inner.value_handles()
     }
 
     fn pace(&self, bytes: u64) {

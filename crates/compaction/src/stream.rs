@@ -27,8 +27,11 @@
 //! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
 //! shows in the entry after it happened, and names the file.
 //!
+//! What is not kept is told to the sink, with the reason: [`Sink::dropped`].
+//!
 //! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
 
+use crate::dropped::{DropReason, DroppedEntry};
 use crate::error::Result;
 use crate::filter::{CompactionFilter, Decision, FilterContext};
 use crate::merge::{Merge, Source, WarmReader};
@@ -83,6 +86,13 @@ pub(crate) trait Sink {
     /// An entry to keep.
     fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()>;
 
+    /// An input entry that is not kept, or not with its value. The default listens to nothing, and costs nothing.
+    #[inline]
+    fn dropped(&mut self, entry: &DroppedEntry<'_>, why: DropReason) -> Result<()> {
+        let _ = (entry, why);
+        Ok(())
+    }
+
     /// Called now and then, also when nothing is kept.
     fn tick(&mut self) -> Result<()>;
 }
@@ -127,7 +137,8 @@ pub(crate) fn drive<S: Source, K: Sink>(
         let order = if started { stream.user_key.as_slice().cmp(key.user) } else { Ordering::Less };
         match order {
             Ordering::Less => {
-                stats.dropped_tombstones += stream.begin_user_key(key.user);
+                stream.drop_waiting(sink, stats)?;
+                stream.begin_user_key(key.user);
                 started = true;
                 stripe_before = usize::MAX;
             }
@@ -138,14 +149,27 @@ pub(crate) fn drive<S: Source, K: Sink>(
         let stripe = stripe_of(rules.snapshots, key.trailer.sequence());
         if stripe == stripe_before {
             stats.dropped_hidden += 1;
+            sink.dropped(&dying(merge), DropReason::Hidden)?;
         } else {
             stripe_before = stripe;
             stream.newest_in_stripe(merge, stripe, sink, stats)?;
         }
         merge.advance()?;
     }
-    stats.dropped_tombstones += stream.waiting.len() as u64;
-    Ok(())
+    stream.drop_waiting(sink, stats)
+}
+
+/// The entry that the merge stands on.
+#[inline]
+fn dying<S: Source>(merge: &Merge<S>) -> DroppedEntry<'_> {
+    DroppedEntry { key: merge.key(), source: Some(merge.current()) }
+}
+
+/// A tombstone that is kept only if an older version of its key is.
+struct WaitingTombstone {
+    trailer: Trailer,
+    /// It is an entry of the inputs, not what the filter made of one.
+    is_input: bool,
 }
 
 struct Stream<'a> {
@@ -156,22 +180,32 @@ struct Stream<'a> {
     user_key: Vec<u8>,
     /// Whether older data of this key may lie below the inputs, once it has been asked.
     below_this_key: Option<bool>,
-    /// Tombstones of this key that are kept only if an older version is; at most one a snapshot.
-    waiting: Vec<Trailer>,
+    /// Of this key; at most one a snapshot.
+    waiting: Vec<WaitingTombstone>,
     kept_this_key: bool,
 }
 
 impl Stream<'_> {
-    /// Returns the number of tombstones of the key before that turned out to hide nothing.
+    /// Drops the tombstones of a key of which no older version was kept: they hide nothing.
     #[inline]
-    fn begin_user_key(&mut self, user_key: &[u8]) -> u64 {
+    fn drop_waiting<K: Sink>(&mut self, sink: &mut K, stats: &mut TaskStats) -> Result<()> {
+        for WaitingTombstone { trailer, is_input } in self.waiting.drain(..) {
+            stats.dropped_tombstones += 1;
+            if is_input {
+                let entry = DroppedEntry { key: KeyRef::new(&self.user_key, trailer), source: None };
+                sink.dropped(&entry, DropReason::HidesNothing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of the key before waits any more.
+    #[inline]
+    fn begin_user_key(&mut self, user_key: &[u8]) {
         self.user_key.clear();
         self.user_key.extend_from_slice(user_key);
         self.below_this_key = None;
         self.kept_this_key = false;
-        let dropped = self.waiting.len() as u64;
-        self.waiting.clear();
-        dropped
     }
 
     #[inline]
@@ -198,7 +232,7 @@ impl Stream<'_> {
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
         if hidden_by.is_some_and(|tombstone| tombstone > sequence) {
             stats.dropped_range_deleted += 1;
-            return Ok(());
+            return sink.dropped(&dying(merge), DropReason::RangeDeleted);
         }
         let kind = match trailer.kind() {
             Some(kind @ (KeyKind::Put | KeyKind::Delete | KeyKind::ValueHandle)) => kind,
@@ -212,17 +246,23 @@ impl Stream<'_> {
         };
         match decision {
             Decision::Keep if kind == KeyKind::Delete => {
-                let dropped = self.tombstone(trailer, stripe, merge, sink, stats)?;
-                stats.dropped_tombstones += u64::from(dropped);
-                Ok(())
+                let tombstone = WaitingTombstone { trailer, is_input: true };
+                if !self.tombstone(tombstone, stripe, merge, sink, stats)? {
+                    return Ok(());
+                }
+                stats.dropped_tombstones += 1;
+                sink.dropped(&dying(merge), DropReason::HidesNothing)
             }
             Decision::Keep => self.value(trailer, stripe, merge.value(), merge, sink, stats),
             Decision::Change(value) => {
                 stats.changed_by_filter += 1;
+                sink.dropped(&dying(merge), DropReason::ChangedByFilter)?;
                 self.value(trailer, stripe, &value, merge, sink, stats)
             }
             Decision::Remove => {
-                let tombstone = Trailer::new(sequence, KeyKind::Delete);
+                sink.dropped(&dying(merge), DropReason::RemovedByFilter)?;
+                let trailer = Trailer::new(sequence, KeyKind::Delete);
+                let tombstone = WaitingTombstone { trailer, is_input: false };
                 let dropped = self.tombstone(tombstone, stripe, merge, sink, stats)?;
                 stats.dropped_by_filter += u64::from(dropped);
                 Ok(())
@@ -233,20 +273,20 @@ impl Stream<'_> {
     /// Returns whether it is dropped for good; otherwise it is kept or waits.
     fn tombstone<K: Sink>(
         &mut self,
-        trailer: Trailer,
+        tombstone: WaitingTombstone,
         stripe: usize,
         inputs: &dyn WarmReader,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<bool> {
         if self.lies_below() {
-            self.keep(trailer, &[], inputs, sink, stats)?;
+            self.keep(tombstone.trailer, &[], inputs, sink, stats)?;
             return Ok(false);
         }
         if stripe == 0 {
             return Ok(true);
         }
-        self.waiting.push(trailer);
+        self.waiting.push(tombstone);
         Ok(false)
     }
 
@@ -262,7 +302,7 @@ impl Stream<'_> {
     ) -> Result<()> {
         if !self.waiting.is_empty() {
             for tombstone in std::mem::take(&mut self.waiting) {
-                self.keep(tombstone, &[], inputs, sink, stats)?;
+                self.keep(tombstone.trailer, &[], inputs, sink, stats)?;
             }
         }
         let mut trailer = trailer;
