@@ -24,6 +24,7 @@ mod directory;
 mod error;
 mod name;
 mod raw;
+pub mod s3_fifo;
 mod volume;
 
 pub use directory::DirectoryVolume;
