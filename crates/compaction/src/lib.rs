@@ -18,6 +18,7 @@
 mod check;
 mod cpu;
 mod cut;
+mod dropped;
 mod error;
 mod filter;
 mod merge;
@@ -36,6 +37,7 @@ mod testing;
 pub use check::check_output;
 pub use cpu::CpuUnit;
 pub use cut::cut;
+pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};

@@ -16,7 +16,7 @@
 //! Rejected: `dyn Cursor` sources. A virtual call for each key, value and step costs more than the match.
 
 use situ_storage::Result;
-use situ_table::{Cursor, KeyRef};
+use situ_table::{Cursor, KeyRef, WarmBytes};
 
 /// One sorted input of a merge.
 pub trait Source {
@@ -33,10 +33,21 @@ pub trait Source {
     fn next(&mut self) -> Result<()>;
     /// Which file the entry comes from, for errors.
     fn file(&self) -> String;
-    /// How warm the block of the cache is that the entry lies in; 0 if it lies in none.
-    #[inline]
-    fn warmth(&self) -> u8 {
-        0
+    /// How much it has read, before the entry, of blocks that are warm in the cache. Asked once for each output block.
+    fn warm_read(&self) -> WarmBytes {
+        WarmBytes::default()
+    }
+}
+
+/// Whatever knows how much it has read of blocks that are warm in the cache.
+pub(crate) trait WarmReader {
+    /// See [`Source::warm_read`].
+    fn warm_read(&self) -> WarmBytes;
+}
+
+impl<S: Source> WarmReader for Merge<S> {
+    fn warm_read(&self) -> WarmBytes {
+        self.sources.iter().map(S::warm_read).sum()
     }
 }
 

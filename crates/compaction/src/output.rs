@@ -13,21 +13,32 @@
 //! that began it to the cut that ends it. So tables never overlap, whatever tombstones they hold, and none reaches over
 //! the task's range. A long stretch of tombstones without entries is cut by size as well.
 //!
+//! The size of a table is an estimate that lags behind the encoder: [`size`]. So a cut never waits for the block before it,
+//! and blocks may be encoded and appended elsewhere: [`blocks`].
+//!
 //! **Invariants**: spans of finished tables ascend and are disjoint; no table is empty; every fragment of the retained
 //! tombstones is written exactly once, in one piece or in several that touch.
 
+use crate::dropped::{DropReason, DroppedEntry, DroppedSums};
 use crate::error::{Result, TaskError};
+use crate::merge::WarmReader;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
-use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskStats};
+use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyRef, SequenceNumber, TableWriter};
+use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder, WarmBytes};
+
+mod blocks;
+mod size;
+
+pub(crate) use blocks::{BlockOutput, OnThisThread};
+use size::LaggedSize;
 
 /// The host is told of output in pieces of about this size.
 const PACE_BYTES: u64 = 256 << 10;
 
 /// The sink of a merge: tables. See the module's page.
-pub(crate) struct Outputs<'a> {
+pub(crate) struct Outputs<'a, B> {
     host: &'a dyn TaskHost,
     rules: &'a MergeRules,
     tombstones: &'a FragmentedTombstones,
@@ -39,12 +50,20 @@ pub(crate) struct Outputs<'a> {
     last_key: Option<Vec<u8>>,
     grandparents: GrandparentWalk<'a>,
     open: Option<OpenTable>,
-    finished: Vec<OutputTable>,
+    /// Of the open table's blocks.
+    size: LaggedSize,
+    blocks: B,
+    /// What the inputs had read of warm blocks when the last block ended; `None` if there is no cache to warm.
+    warm_read: Option<WarmBytes>,
+    /// Of what the merge drops, if the store has a value log.
+    dropped: Option<DroppedSums>,
+    /// Numbers and spans of tables whose blocks have all been given out.
+    ended: Vec<(TablePlace, KeySpan)>,
 }
 
 struct OpenTable {
     place: TablePlace,
-    writer: TableWriter,
+    builder: TableBuilder,
     paced_bytes: u64,
     /// What the range tombstones span.
     tombstones: Option<KeySpan>,
@@ -61,13 +80,14 @@ impl OpenTable {
     }
 }
 
-impl<'a> Outputs<'a> {
+impl<'a, B: BlockOutput> Outputs<'a, B> {
     /// Nothing is created before there is something to write. `tombstones` are those to be kept.
     pub(crate) fn new(
         host: &'a dyn TaskHost,
         rules: &'a MergeRules,
         tombstones: &'a FragmentedTombstones,
-    ) -> Outputs<'a> {
+        blocks: B,
+    ) -> Outputs<'a, B> {
         Outputs {
             host,
             rules,
@@ -77,30 +97,49 @@ impl<'a> Outputs<'a> {
             last_key: None,
             grandparents: GrandparentWalk::new(&rules.grandparents),
             open: None,
-            finished: Vec::new(),
+            size: LaggedSize::new(rules.output.target_file_bytes),
+            blocks,
+            warm_read: None,
+            dropped: host.value_handles().map(DroppedSums::new),
+            ended: Vec::new(),
         }
     }
 
     /// Writes what is left and closes the last table.
-    pub(crate) fn finish(mut self, stats: &mut TaskStats) -> Result<Vec<OutputTable>> {
-        self.write_fragments(None)?;
-        self.close()?;
-        for table in &self.finished {
+    pub(crate) fn finish(mut self, inputs: &dyn WarmReader, mut stats: TaskStats) -> Result<TaskOutput> {
+        self.write_fragments(None, inputs)?;
+        self.close(inputs)?;
+        let summaries = self.blocks.finish()?;
+        assert_eq!(summaries.len(), self.ended.len(), "each table that has ended has a summary");
+        let ended = self.ended.into_iter().zip(summaries);
+        let table = |((place, span), summary): ((TablePlace, KeySpan), _)| OutputTable {
+            volume: place.volume,
+            number: place.number,
+            summary,
+            span,
+        };
+        let tables: Vec<_> = ended.map(table).collect();
+        for table in &tables {
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
         }
-        Ok(self.finished)
+        let dropped_values = self.dropped.map_or_else(Vec::new, DroppedSums::finish);
+        Ok(TaskOutput { tables, stats, dropped_values })
     }
 
     fn open(&mut self) -> Result<&mut OpenTable> {
         if self.open.is_none() {
             let (place, file) = self.host.new_table(self.rules.output_level)?;
             let output = &self.rules.output;
-            let mut writer = TableWriter::new(file, &output.table, output.created_unix_s)?;
+            let builder = TableBuilder::new(&output.table, output.created_unix_s)?;
+            let mut appender = TableAppender::new(file, &output.table)?;
             if let Some(warming) = self.host.warming() {
-                writer.set_warming(warming, place.number);
+                appender.set_warming(warming, place.number);
+                self.warm_read.get_or_insert_default();
             }
-            self.open = Some(OpenTable { place, writer, paced_bytes: 0, tombstones: None });
+            self.blocks.begin(appender)?;
+            self.size.begin_table();
+            self.open = Some(OpenTable { place, builder, paced_bytes: 0, tombstones: None });
         }
         match &mut self.open {
             Some(open) => Ok(open),
@@ -108,20 +147,40 @@ impl<'a> Outputs<'a> {
         }
     }
 
-    fn is_full(&self) -> bool {
-        self.open.as_ref().is_some_and(|open| open.writer.estimated_bytes() >= self.rules.output.target_file_bytes)
+    /// The open table has filled this block.
+    fn give_out(&mut self, mut block: RawBlock, inputs: &dyn WarmReader) -> Result<()> {
+        if let Some(before) = &mut self.warm_read {
+            let read = inputs.warm_read();
+            block.mark_warm(read - *before);
+            *before = read;
+        }
+        self.size.add(block.plain_bytes());
+        let memory = self.blocks.block(block)?;
+        if let (Some(memory), Some(open)) = (memory, &mut self.open) {
+            open.builder.recycle(memory);
+        }
+        while self.size.is_due() {
+            let stored_bytes = self.blocks.stored_bytes()?;
+            self.size.count(stored_bytes);
+        }
+        Ok(())
     }
 
-    fn before_user_key(&mut self, key: &[u8]) -> Result<()> {
+    fn is_full(&self) -> bool {
+        let bytes = self.open.as_ref().map(|open| open.builder.estimated_bytes(self.size.blocks_bytes()));
+        bytes.is_some_and(|bytes| bytes >= self.rules.output.target_file_bytes)
+    }
+
+    fn before_user_key(&mut self, key: &[u8], inputs: &dyn WarmReader) -> Result<()> {
         if self.next_fragment < self.tombstones.len() {
-            self.write_fragments(Some(key))?;
+            self.write_fragments(Some(key), inputs)?;
         }
         let border = self.grandparents.move_to(key);
         let Some(open) = &mut self.open else {
             self.grandparents.begin_table(key);
             return Ok(());
         };
-        let bytes = open.writer.estimated_bytes();
+        let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
         if bytes >= open.paced_bytes + PACE_BYTES {
             open.pace(self.host, bytes);
         }
@@ -130,21 +189,21 @@ impl<'a> Outputs<'a> {
         if bytes >= target
             || (border && (self.grandparents.overlap_bytes > self.rules.output.max_grandparent_bytes || large_enough()))
         {
-            self.cut_at(key)?;
+            self.cut_at(key, inputs)?;
             self.grandparents.begin_table(key);
         }
         Ok(())
     }
 
     /// Writes all fragments that end at or before `limit`; all there are, without a limit.
-    fn write_fragments(&mut self, limit: Option<&[u8]>) -> Result<()> {
+    fn write_fragments(&mut self, limit: Option<&[u8]>, inputs: &dyn WarmReader) -> Result<()> {
         let tombstones = self.tombstones;
         while let Some(fragment) = tombstones.get(self.next_fragment)
             && limit.is_none_or(|limit| fragment.end <= limit)
         {
             let may_cut = self.last_key.as_deref().is_none_or(|last| last < fragment.begin);
             if may_cut && fragment.begin >= self.cut.as_slice() && self.is_full() {
-                self.cut_at(fragment.begin)?;
+                self.cut_at(fragment.begin, inputs)?;
                 self.grandparents.begin_table(fragment.begin);
             }
             let begin = fragment.begin.max(&self.cut).to_vec();
@@ -156,16 +215,17 @@ impl<'a> Outputs<'a> {
 
     fn write_tombstones(&mut self, begin: &[u8], end: &[u8], sequences: &[SequenceNumber]) -> Result<()> {
         let host = self.host;
-        let open = self.open()?;
+        self.open()?;
+        let Some(open) = &mut self.open else { return Ok(()) };
         for sequence in sequences {
-            open.writer.add_range_tombstone(begin, *sequence, end)?;
+            open.builder.add_range_tombstone(begin, *sequence, end)?;
         }
         let span = KeySpan { begin: begin.to_vec(), end: end.to_vec() };
         open.tombstones = Some(match open.tombstones.take() {
             Some(before) => before.union(span),
             None => span,
         });
-        let bytes = open.writer.estimated_bytes();
+        let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
         if bytes >= open.paced_bytes + PACE_BYTES {
             open.pace(host, bytes);
             self.tick()?;
@@ -174,50 +234,58 @@ impl<'a> Outputs<'a> {
     }
 
     /// Ends the open table before `key`. All fragments that end at or before `key` have been written.
-    fn cut_at(&mut self, key: &[u8]) -> Result<()> {
+    fn cut_at(&mut self, key: &[u8], inputs: &dyn WarmReader) -> Result<()> {
         let tombstones = self.tombstones;
         if let Some(across) = tombstones.get(self.next_fragment).filter(|fragment| fragment.begin < key) {
             let begin = across.begin.max(&self.cut).to_vec();
             self.write_tombstones(&begin, key, across.sequences)?;
         }
-        self.close()?;
+        self.close(inputs)?;
         self.cut.clear();
         self.cut.extend_from_slice(key);
         Ok(())
     }
 
-    fn close(&mut self) -> Result<()> {
+    fn close(&mut self, inputs: &dyn WarmReader) -> Result<()> {
         let Some(mut open) = self.open.take() else { return Ok(()) };
-        open.pace(self.host, open.writer.estimated_bytes());
-        let summary = open.writer.finish()?;
-        let properties = &summary.properties;
-        let entries = match (properties.smallest_key(), properties.largest_key()) {
-            (Some(first), Some(last)) => Some(KeySpan::including(first.user, last.user)),
-            _ => None,
-        };
+        open.pace(self.host, open.builder.estimated_bytes(self.size.blocks_bytes()));
+        let (last, end) = open.builder.finish();
+        if let Some(block) = last {
+            self.give_out(block, inputs)?;
+        }
+        let entries = end.key_bounds().map(|(first, last)| KeySpan::including(first.user, last.user));
         let span = entries.into_iter().chain(open.tombstones).reduce(KeySpan::union);
         // A table is opened only in order to write to it.
         let span = span.expect("a table has an entry or a range tombstone");
-        self.finished.push(OutputTable { volume: open.place.volume, number: open.place.number, summary, span });
+        self.blocks.end(end)?;
+        self.ended.push((open.place, span));
         Ok(())
     }
 }
 
-impl Sink for Outputs<'_> {
+impl<B: BlockOutput> Sink for Outputs<'_, B> {
     #[inline]
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
         if about.new_user_key {
-            self.before_user_key(key.user)?;
+            self.before_user_key(key.user, about.inputs)?;
             if self.next_fragment < self.tombstones.len() {
                 let last = self.last_key.get_or_insert_default();
                 last.clear();
                 last.extend_from_slice(key.user);
             }
         }
-        let writer = &mut self.open()?.writer;
-        writer.add(key, value)?;
-        writer.warm(key.user.len() + value.len(), about.warmth);
-        Ok(())
+        match self.open()?.builder.add(key, value)? {
+            None => Ok(()),
+            Some(block) => self.give_out(block, about.inputs),
+        }
+    }
+
+    #[inline]
+    fn dropped(&mut self, entry: &DroppedEntry<'_>, _why: DropReason) -> Result<()> {
+        match &mut self.dropped {
+            None => Ok(()),
+            Some(sums) => sums.add(entry),
+        }
     }
 
     fn tick(&mut self) -> Result<()> {
@@ -280,5 +348,7 @@ impl<'a> GrandparentWalk<'a> {
     }
 }
 
+#[cfg(test)]
+mod pipelined;
 #[cfg(test)]
 mod tests;

@@ -15,13 +15,13 @@
 use crate::error::Result;
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
-use crate::output::Outputs;
+use crate::output::{BlockOutput, OnThisThread, Outputs};
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
-use situ_table::{KeyRef, Table, TableCursor, Trailer};
+use situ_table::{KeyRef, Table, TableCursor, Trailer, WarmBytes};
 use std::borrow::Borrow;
 use std::sync::Arc;
 
@@ -34,6 +34,11 @@ const READ_BYTES: usize = 512 << 10;
 /// # Errors
 /// See [`TaskError`](crate::TaskError).
 pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
+    run_into(task, host, OnThisThread::default())
+}
+
+/// As [`run`], with another way of the blocks into their files.
+pub(crate) fn run_into<B: BlockOutput>(task: &Task, host: &dyn TaskHost, blocks: B) -> Result<TaskOutput> {
     let range = &task.rules.range;
     let mut sources = Vec::with_capacity(task.inputs.len());
     let mut tombstones = Vec::new();
@@ -46,7 +51,7 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
         }
         sources.push(RunSource::new(inside, range)?);
     }
-    let mut output = merge_sources(sources, &tombstones, shared_prefix(task), &task.rules, host)?;
+    let mut output = merge_into(sources, &tombstones, shared_prefix(task), &task.rules, host, blocks)?;
     output.stats.bytes_read = task.input_bytes();
     Ok(output)
 }
@@ -65,6 +70,17 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
     shared_prefix_bytes: usize,
     rules: &MergeRules,
     host: &dyn TaskHost,
+) -> Result<TaskOutput> {
+    merge_into(sources, tombstones, shared_prefix_bytes, rules, host, OnThisThread::default())
+}
+
+fn merge_into<S: Source, T: Borrow<RangeTombstone>, B: BlockOutput>(
+    sources: Vec<S>,
+    tombstones: &[T],
+    shared_prefix_bytes: usize,
+    rules: &MergeRules,
+    host: &dyn TaskHost,
+    blocks: B,
 ) -> Result<TaskOutput> {
     assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
     let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
@@ -87,10 +103,10 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
             .map(|filter| (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))),
     };
     let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
-    let mut outputs = Outputs::new(host, rules, &retained);
-    drive(&mut Merge::new(sources, shared_prefix_bytes), &stream_rules, &mut outputs, &mut stats)?;
-    let tables = outputs.finish(&mut stats)?;
-    Ok(TaskOutput { tables, stats })
+    let mut outputs = Outputs::new(host, rules, &retained, blocks);
+    let mut merge = Merge::new(sources, shared_prefix_bytes);
+    drive(&mut merge, &stream_rules, &mut outputs, &mut stats)?;
+    outputs.finish(&merge, stats)
 }
 
 /// How many leading bytes all keys of the task have in common.
@@ -128,11 +144,19 @@ struct RunSource<'a> {
     current: Option<(Arc<Table>, TableCursor)>,
     /// The upper bound, if the current table reaches over it.
     upper: Option<&'a [u8]>,
+    /// What was read of warm blocks of the tables before the current one.
+    warm_before: WarmBytes,
 }
 
 impl<'a> RunSource<'a> {
     fn new(tables: Vec<&'a TableInput>, range: &'a KeyRange) -> Result<RunSource<'a>> {
-        let mut source = RunSource { waiting: tables.into_iter(), range, current: None, upper: None };
+        let mut source = RunSource {
+            waiting: tables.into_iter(),
+            range,
+            current: None,
+            upper: None,
+            warm_before: WarmBytes::default(),
+        };
         source.begin_next_table()?;
         Ok(source)
     }
@@ -140,6 +164,7 @@ impl<'a> RunSource<'a> {
     /// To the first entry in range of the next table that has one.
     fn begin_next_table(&mut self) -> situ_storage::Result<()> {
         loop {
+            self.warm_before = self.warm_read();
             self.current = None;
             let Some(input) = self.waiting.next() else { return Ok(()) };
             let table = input.open()?;
@@ -194,9 +219,9 @@ impl Source for RunSource<'_> {
         self.begin_next_table()
     }
 
-    #[inline]
-    fn warmth(&self) -> u8 {
-        self.current.as_ref().map_or(0, |(_, cursor)| cursor.warmth())
+    fn warm_read(&self) -> WarmBytes {
+        let here = self.current.as_ref().map(|(_, cursor)| cursor.warm_read());
+        self.warm_before + here.unwrap_or_default()
     }
 
     fn file(&self) -> String {

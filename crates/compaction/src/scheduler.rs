@@ -21,6 +21,7 @@
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
 
 use crate::check::check_output;
+use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
 use crate::task::{TablePlace, Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
@@ -245,6 +246,10 @@ impl TaskHost for AttemptHost {
 
     fn warming(&self) -> Option<Arc<Warming>> {
         self.inner.warming()
+    }
+
+    fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
+        self.inner.value_handles()
     }
 
     fn pace(&self, bytes: u64) {

@@ -27,11 +27,14 @@
 //! Input keys ascend strictly; the stream checks it, because a merge of sorted inputs is sorted, so that a disorder
 //! shows in the entry after it happened, and names the file.
 //!
+//! What is not kept is told to the sink, with the reason: [`Sink::dropped`].
+//!
 //! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
 
+use crate::dropped::{DropReason, DroppedEntry};
 use crate::error::Result;
 use crate::filter::{CompactionFilter, Decision, FilterContext};
-use crate::merge::{Merge, Source};
+use crate::merge::{Merge, Source, WarmReader};
 use crate::span::{KeySpan, SpanWalk, any_overlaps};
 use crate::task::TaskStats;
 use situ_storage::Error;
@@ -70,18 +73,25 @@ impl Rules<'_> {
 }
 
 /// What a sink is told beside the entry.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct About {
+#[derive(Clone, Copy)]
+pub(crate) struct About<'a> {
     /// It is the first of its user key: outputs may be cut before it.
     pub(crate) new_user_key: bool,
-    /// See [`Source::warmth`].
-    pub(crate) warmth: u8,
+    /// The merge, which stands on the entry or behind it. A sink asks it when a block ends.
+    pub(crate) inputs: &'a dyn WarmReader,
 }
 
 /// Takes what the stream keeps, in order.
 pub(crate) trait Sink {
     /// An entry to keep.
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()>;
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()>;
+
+    /// An input entry that is not kept, or not with its value. The default listens to nothing, and costs nothing.
+    #[inline]
+    fn dropped(&mut self, entry: &DroppedEntry<'_>, why: DropReason) -> Result<()> {
+        let _ = (entry, why);
+        Ok(())
+    }
 
     /// Called now and then, also when nothing is kept.
     fn tick(&mut self) -> Result<()>;
@@ -113,7 +123,6 @@ pub(crate) fn drive<S: Source, K: Sink>(
         below_this_key: None,
         waiting: Vec::new(),
         kept_this_key: false,
-        warmth: 0,
     };
     // No entry has been seen: no trailer and no stripe compares equal to these.
     let mut started = false;
@@ -128,7 +137,8 @@ pub(crate) fn drive<S: Source, K: Sink>(
         let order = if started { stream.user_key.as_slice().cmp(key.user) } else { Ordering::Less };
         match order {
             Ordering::Less => {
-                stats.dropped_tombstones += stream.begin_user_key(key.user);
+                stream.drop_waiting(sink, stats)?;
+                stream.begin_user_key(key.user);
                 started = true;
                 stripe_before = usize::MAX;
             }
@@ -139,14 +149,27 @@ pub(crate) fn drive<S: Source, K: Sink>(
         let stripe = stripe_of(rules.snapshots, key.trailer.sequence());
         if stripe == stripe_before {
             stats.dropped_hidden += 1;
+            sink.dropped(&dying(merge), DropReason::Hidden)?;
         } else {
             stripe_before = stripe;
             stream.newest_in_stripe(merge, stripe, sink, stats)?;
         }
         merge.advance()?;
     }
-    stats.dropped_tombstones += stream.waiting.len() as u64;
-    Ok(())
+    stream.drop_waiting(sink, stats)
+}
+
+/// The entry that the merge stands on.
+#[inline]
+fn dying<S: Source>(merge: &Merge<S>) -> DroppedEntry<'_> {
+    DroppedEntry { key: merge.key(), source: Some(merge.current()) }
+}
+
+/// A tombstone that is kept only if an older version of its key is.
+struct WaitingTombstone {
+    trailer: Trailer,
+    /// It is an entry of the inputs, not what the filter made of one.
+    is_input: bool,
 }
 
 struct Stream<'a> {
@@ -157,24 +180,32 @@ struct Stream<'a> {
     user_key: Vec<u8>,
     /// Whether older data of this key may lie below the inputs, once it has been asked.
     below_this_key: Option<bool>,
-    /// Tombstones of this key that are kept only if an older version is; at most one a snapshot.
-    waiting: Vec<Trailer>,
+    /// Of this key; at most one a snapshot.
+    waiting: Vec<WaitingTombstone>,
     kept_this_key: bool,
-    /// Of the entry that is being looked at.
-    warmth: u8,
 }
 
 impl Stream<'_> {
-    /// Returns the number of tombstones of the key before that turned out to hide nothing.
+    /// Drops the tombstones of a key of which no older version was kept: they hide nothing.
     #[inline]
-    fn begin_user_key(&mut self, user_key: &[u8]) -> u64 {
+    fn drop_waiting<K: Sink>(&mut self, sink: &mut K, stats: &mut TaskStats) -> Result<()> {
+        for WaitingTombstone { trailer, is_input } in self.waiting.drain(..) {
+            stats.dropped_tombstones += 1;
+            if is_input {
+                let entry = DroppedEntry { key: KeyRef::new(&self.user_key, trailer), source: None };
+                sink.dropped(&entry, DropReason::HidesNothing)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Nothing of the key before waits any more.
+    #[inline]
+    fn begin_user_key(&mut self, user_key: &[u8]) {
         self.user_key.clear();
         self.user_key.extend_from_slice(user_key);
         self.below_this_key = None;
         self.kept_this_key = false;
-        let dropped = self.waiting.len() as u64;
-        self.waiting.clear();
-        dropped
     }
 
     #[inline]
@@ -196,13 +227,12 @@ impl Stream<'_> {
         stats: &mut TaskStats,
     ) -> Result<()> {
         let rules = self.rules;
-        self.warmth = merge.current().warmth();
         let KeyRef { user, trailer } = merge.key();
         let sequence = trailer.sequence();
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
         if hidden_by.is_some_and(|tombstone| tombstone > sequence) {
             stats.dropped_range_deleted += 1;
-            return Ok(());
+            return sink.dropped(&dying(merge), DropReason::RangeDeleted);
         }
         let kind = match trailer.kind() {
             Some(kind @ (KeyKind::Put | KeyKind::Delete | KeyKind::ValueHandle)) => kind,
@@ -216,18 +246,24 @@ impl Stream<'_> {
         };
         match decision {
             Decision::Keep if kind == KeyKind::Delete => {
-                let dropped = self.tombstone(trailer, stripe, sink, stats)?;
-                stats.dropped_tombstones += u64::from(dropped);
-                Ok(())
+                let tombstone = WaitingTombstone { trailer, is_input: true };
+                if !self.tombstone(tombstone, stripe, merge, sink, stats)? {
+                    return Ok(());
+                }
+                stats.dropped_tombstones += 1;
+                sink.dropped(&dying(merge), DropReason::HidesNothing)
             }
-            Decision::Keep => self.value(trailer, kind, stripe, merge.value(), sink, stats),
+            Decision::Keep => self.value(trailer, stripe, merge.value(), merge, sink, stats),
             Decision::Change(value) => {
                 stats.changed_by_filter += 1;
-                self.value(trailer, kind, stripe, &value, sink, stats)
+                sink.dropped(&dying(merge), DropReason::ChangedByFilter)?;
+                self.value(trailer, stripe, &value, merge, sink, stats)
             }
             Decision::Remove => {
-                let tombstone = Trailer::new(sequence, KeyKind::Delete);
-                let dropped = self.tombstone(tombstone, stripe, sink, stats)?;
+                sink.dropped(&dying(merge), DropReason::RemovedByFilter)?;
+                let trailer = Trailer::new(sequence, KeyKind::Delete);
+                let tombstone = WaitingTombstone { trailer, is_input: false };
+                let dropped = self.tombstone(tombstone, stripe, merge, sink, stats)?;
                 stats.dropped_by_filter += u64::from(dropped);
                 Ok(())
             }
@@ -237,19 +273,20 @@ impl Stream<'_> {
     /// Returns whether it is dropped for good; otherwise it is kept or waits.
     fn tombstone<K: Sink>(
         &mut self,
-        trailer: Trailer,
+        tombstone: WaitingTombstone,
         stripe: usize,
+        inputs: &dyn WarmReader,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<bool> {
         if self.lies_below() {
-            self.keep(trailer, &[], sink, stats)?;
+            self.keep(tombstone.trailer, &[], inputs, sink, stats)?;
             return Ok(false);
         }
         if stripe == 0 {
             return Ok(true);
         }
-        self.waiting.push(trailer);
+        self.waiting.push(tombstone);
         Ok(false)
     }
 
@@ -257,34 +294,41 @@ impl Stream<'_> {
     fn value<K: Sink>(
         &mut self,
         trailer: Trailer,
-        kind: KeyKind,
         stripe: usize,
         value: &[u8],
+        inputs: &dyn WarmReader,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<()> {
         if !self.waiting.is_empty() {
             for tombstone in std::mem::take(&mut self.waiting) {
-                self.keep(tombstone, &[], sink, stats)?;
+                self.keep(tombstone.trailer, &[], inputs, sink, stats)?;
             }
         }
         let mut trailer = trailer;
         if stripe == 0 && trailer.sequence() > 0 && !self.lies_below() {
             let lowest = stripe_top(self.rules.snapshots, 0);
             if self.retained.newest(&self.user_key, lowest).is_none() {
-                trailer = Trailer::new(0, kind);
+                trailer = trailer.of_any_age();
                 stats.sequences_zeroed += 1;
             }
         }
-        self.keep(trailer, value, sink, stats)
+        self.keep(trailer, value, inputs, sink, stats)
     }
 
     #[inline]
-    fn keep<K: Sink>(&mut self, trailer: Trailer, value: &[u8], sink: &mut K, stats: &mut TaskStats) -> Result<()> {
+    fn keep<K: Sink>(
+        &mut self,
+        trailer: Trailer,
+        value: &[u8],
+        inputs: &dyn WarmReader,
+        sink: &mut K,
+        stats: &mut TaskStats,
+    ) -> Result<()> {
         let new_user_key = !self.kept_this_key;
         self.kept_this_key = true;
         stats.entries_out += 1;
-        let about = About { new_user_key, warmth: self.warmth };
+        let about = About { new_user_key, inputs };
         sink.entry(KeyRef::new(&self.user_key, trailer), value, about)
     }
 }

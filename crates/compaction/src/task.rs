@@ -4,6 +4,7 @@
 //! back to the engine. So it can be queued, sent elsewhere, given up and run again, and it always gives the same bytes.
 //! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
 
+use crate::dropped::{DroppedValues, ValueHandles};
 use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::Writer;
@@ -293,6 +294,12 @@ pub trait TaskHost: Send + Sync {
         None
     }
 
+    /// For a store with a value log: how its value handles are read. With it, the output says what was dropped of the log, see
+    /// [`TaskOutput::dropped_values`].
+    fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
+        None
+    }
+
     /// Called as output grows, with the number of new bytes. May block in order to hold the run back.
     fn pace(&self, bytes: u64);
 
@@ -327,6 +334,9 @@ pub struct TaskOutput {
     pub tables: Vec<OutputTable>,
     /// What was done.
     pub stats: TaskStats,
+    /// What nobody can ask for any more of a value log, by segment ascending. Empty without
+    /// [`TaskHost::value_handles`].
+    pub dropped_values: Vec<DroppedValues>,
 }
 
 /// What a task did, in numbers.

@@ -310,6 +310,10 @@ impl MemoryHost {
         }
     }
 
+    pub(crate) fn cache(&self) -> &Arc<BlockCache> {
+        &self.cache
+    }
+
     pub(crate) fn bytes(&self, number: u64) -> Bytes {
         Arc::clone(&self.files.lock().unwrap()[&number])
     }

@@ -7,6 +7,7 @@
 //! ascend, spans and ranges are not empty, options are in bounds. **Failure.** Bytes that break a rule are an error that names the
 //! field; nothing is allocated for a length that the bytes do not have.
 
+use crate::dropped::DroppedValues;
 use crate::filter::{CompactionFilter, FrozenFilter};
 use crate::span::{KeyRange, KeySpan};
 use crate::task::{
@@ -70,6 +71,9 @@ pub fn encode_output(output: &TaskOutput) -> Vec<u8> {
         out.bytes(&table.summary.properties.to_bytes());
     });
     numbers_of(&output.stats).iter().for_each(|number| out.u64(*number));
+    out.list(&output.dropped_values, |out, dropped| {
+        [dropped.segment, dropped.handles, dropped.bytes].into_iter().for_each(|number| out.u64(number));
+    });
     out.seal()
 }
 
@@ -91,8 +95,11 @@ pub fn decode_output(bytes: &[u8]) -> Result<TaskOutput> {
     for number in &mut numbers {
         *number = fields.u64()?;
     }
+    let dropped_values = fields.list("segments", 24, |fields| {
+        Ok(DroppedValues { segment: fields.u64()?, handles: fields.u64()?, bytes: fields.u64()? })
+    })?;
     fields.end()?;
-    Ok(TaskOutput { tables, stats: stats_of(numbers) })
+    Ok(TaskOutput { tables, stats: stats_of(numbers), dropped_values })
 }
 
 /// In the order of the page.

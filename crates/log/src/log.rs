@@ -7,7 +7,7 @@
 use crate::files::{Files, shortest_for};
 use crate::options::{AppendError, Durability, LogMetrics, LogOptions, Lsn};
 use crate::page::{RECORD_BYTES_MAX, record_header};
-use crate::state::{Flight, Next, Plan, State};
+use crate::state::{LogFlight, LogPlan, LogState, NextLogFile};
 use situ_device::{Env, Event, PAGE_BYTES};
 use situ_storage::{Error, PageFile, Result, Volume};
 use std::fmt;
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 /// Dropping it without [`close`](Log::close) is safe and does no I/O: what was not committed is lost, as in a crash.
 pub struct Log {
     env: Env,
-    state: Mutex<State>,
+    state: Mutex<LogState>,
     files: Files,
     first_file_bytes: u64,
     /// Copies of the watermarks, for those who only look.
@@ -63,7 +63,7 @@ impl Log {
         first_file: u64,
         pages: Arc<dyn PageFile>,
     ) -> Result<Arc<Log>> {
-        let state = Mutex::new(State::new(options, first_file, pages)?);
+        let state = Mutex::new(LogState::new(options, first_file, pages)?);
         let (written, durable) = (AtomicU64::new(0), AtomicU64::new(0));
         let buffered_flights = AtomicUsize::new(0);
         let first_file_bytes = options.first_file_bytes;
@@ -71,7 +71,7 @@ impl Log {
         Ok(Arc::new(Log { env, state, files, first_file_bytes, written, durable, buffered_flights, number_given_up }))
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, LogState> {
         self.state.lock().expect("a thread panicked inside the log")
     }
 
@@ -111,8 +111,8 @@ impl Log {
         let mut state = self.lock();
         let result = loop {
             match state.plan(lsn.0, durability, &mut wants_sync) {
-                Plan::Done(result) => break result,
-                Plan::Wait(what, position) => {
+                LogPlan::Done(result) => break result,
+                LogPlan::Wait(what, position) => {
                     let Some(event) = event.take().or_else(|| state.idle_events.pop()) else {
                         // Made without the lock: an executor may do what it likes there.
                         drop(state);
@@ -149,10 +149,10 @@ impl Log {
     }
 
     /// Performs a write or a sync without the lock, and reports it.
-    fn run<'a>(&'a self, work: Plan, state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+    fn run<'a>(&'a self, work: LogPlan, state: MutexGuard<'a, LogState>) -> MutexGuard<'a, LogState> {
         drop(state);
         let (state, woken) = match work {
-            Plan::Write(mut flight) => {
+            LogPlan::Write(mut flight) => {
                 let is_buffered = !flight.durable;
                 if is_buffered {
                     self.buffered_flights.fetch_add(1, Ordering::Relaxed);
@@ -165,24 +165,24 @@ impl Log {
                 }
                 (state, woken)
             }
-            Plan::Sync(sync) => {
+            LogPlan::Sync(sync) => {
                 let result = sync.file.pages.sync();
                 let mut state = self.lock();
                 let woken = state.synced(result);
                 (state, woken)
             }
-            Plan::Done(_) | Plan::Wait(..) => (self.lock(), Vec::new()),
+            LogPlan::Done(_) | LogPlan::Wait(..) => (self.lock(), Vec::new()),
         };
         self.publish(state, woken)
     }
 
-    fn fly(flight: &mut Flight) -> Result<()> {
+    fn fly(flight: &mut LogFlight) -> Result<()> {
         flight.chunk.seal(flight.durable_before);
         flight.chunk.write(flight.durable)
     }
 
     /// Shows the watermarks to those who only look, and notifies without the lock.
-    fn publish<'a>(&'a self, state: MutexGuard<'a, State>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, State> {
+    fn publish<'a>(&'a self, state: MutexGuard<'a, LogState>, woken: Vec<Arc<dyn Event>>) -> MutexGuard<'a, LogState> {
         // Both only grow, and are stored under the lock.
         self.written.store(state.written, Ordering::Release);
         self.durable.store(state.durable, Ordering::Release);
@@ -219,12 +219,12 @@ impl Log {
         }
     }
 
-    fn one_turn<'a>(&'a self, mut state: MutexGuard<'a, State>, durability: Durability) -> Result<bool> {
+    fn one_turn<'a>(&'a self, mut state: MutexGuard<'a, LogState>, durability: Durability) -> Result<bool> {
         let mut wants_sync = false;
         let target = state.pending_end();
         let result = match state.plan(target, durability, &mut wants_sync) {
-            Plan::Done(result) => result.map(|()| false),
-            Plan::Wait(..) => Ok(false),
+            LogPlan::Done(result) => result.map(|()| false),
+            LogPlan::Wait(..) => Ok(false),
             work => {
                 state = self.run(work, state);
                 match &state.failed {
@@ -329,7 +329,7 @@ impl Log {
             let mut state = self.lock();
             state.distance(file_number)?;
             let next = state.next();
-            let fits = |next: &Next| next.number == file_number && fits(&*next.pages);
+            let fits = |next: &NextLogFile| next.number == file_number && fits(&*next.pages);
             if next.as_ref().is_some_and(fits) {
                 return Ok(true);
             }
@@ -441,7 +441,7 @@ impl Log {
     /// Whether file `number`, with room for a record of `record_bytes`, takes no more room of the volume: it is prepared, or
     /// there is a spare for it whose number `counts`.
     pub fn has_file_at_hand(&self, number: u64, record_bytes: u64, counts: impl Fn(u64) -> bool) -> bool {
-        let fits = |next: &Next| next.number == number && self.files.fits(&*next.pages, record_bytes);
+        let fits = |next: &NextLogFile| next.number == number && self.files.fits(&*next.pages, record_bytes);
         self.lock().next().as_ref().is_some_and(fits)
             || self.files.has_spare(self.files.bytes_for(record_bytes), counts)
     }

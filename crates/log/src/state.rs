@@ -11,7 +11,7 @@
 //! ```
 //!
 //! 1. `append` copies a record into the open chunk; a full chunk moves to the queue of waiting ones.
-//! 2. `take` hands out the first waiting chunk as a [`Flight`], in order of the log. Any number of flights complete
+//! 2. `take` hands out the first waiting chunk as a [`LogFlight`], in order of the log. Any number of flights complete
 //!    in any order; `written` moves over the contiguous completed ones only.
 //! 3. When the flight of the last page lands and nobody began another page, the page is opened again: later records
 //!    go into it, and it is written again.
@@ -43,7 +43,7 @@ use std::sync::Arc;
 mod flights;
 
 /// A chunk that its holder writes.
-pub(crate) struct Flight {
+pub(crate) struct LogFlight {
     id: u64,
     pub(crate) chunk: Chunk,
     pub(crate) durable: bool,
@@ -52,15 +52,15 @@ pub(crate) struct Flight {
 }
 
 /// A file sync that its holder performs.
-pub(crate) struct Sync {
+pub(crate) struct FileSync {
     pub(crate) file: Arc<LogFile>,
 }
 
 /// What a thread that wants a position should do.
-pub(crate) enum Plan {
+pub(crate) enum LogPlan {
     Done(Result<()>),
-    Write(Flight),
-    Sync(Sync),
+    Write(LogFlight),
+    Sync(FileSync),
     /// Wait until the position is reached, or until woken to look again.
     Wait(Durability, u64),
 }
@@ -87,14 +87,14 @@ struct Older {
 }
 
 /// The file to rotate to.
-pub(crate) struct Next {
+pub(crate) struct NextLogFile {
     pub(crate) number: u64,
     pub(crate) pages: Arc<dyn PageFile>,
     page_count: u32,
     distance: u32,
 }
 
-pub(crate) struct State {
+pub(crate) struct LogState {
     buffer_bytes_max: usize,
     in_flight_max: usize,
     /// Where records go now.
@@ -125,14 +125,14 @@ pub(crate) struct State {
     pub(crate) idle_events: Vec<Arc<dyn Event>>,
     pub(crate) failed: Option<Error>,
     closed: bool,
-    next: Option<Next>,
+    next: Option<NextLogFile>,
     metrics: LogMetrics,
 }
 
-impl State {
-    pub(crate) fn new(options: &LogOptions, number: u64, pages: Arc<dyn PageFile>) -> Result<State> {
+impl LogState {
+    pub(crate) fn new(options: &LogOptions, number: u64, pages: Arc<dyn PageFile>) -> Result<LogState> {
         let page_count = page_count(&*pages)?;
-        Ok(State {
+        Ok(LogState {
             buffer_bytes_max: options.buffer_bytes_max,
             in_flight_max: options.in_flight_max.max(1),
             file: Arc::new(LogFile { number, pages, page_count, base: 0, distance: 0 }),
@@ -279,7 +279,7 @@ impl State {
     /// Ends the current file and goes on in the one prepared. Returns the file that was ended and where.
     pub(crate) fn rotate(&mut self) -> Result<(Arc<LogFile>, u64), AppendError> {
         self.refuse_if_ended()?;
-        let Next { number, pages, page_count, distance } = self.next.take().ok_or(AppendError::NotPrepared)?;
+        let NextLogFile { number, pages, page_count, distance } = self.next.take().ok_or(AppendError::NotPrepared)?;
         self.end_file(flag::ENDED);
         let end = self.file.position(self.next_page);
         let next = Arc::new(LogFile { number, pages, page_count, base: end, distance });
@@ -299,14 +299,14 @@ impl State {
         })
     }
 
-    pub(crate) fn next(&mut self) -> &mut Option<Next> {
+    pub(crate) fn next(&mut self) -> &mut Option<NextLogFile> {
         &mut self.next
     }
 
     /// Makes a file the one to rotate to; returns the one that was.
-    pub(crate) fn set_next(&mut self, number: u64, pages: Arc<dyn PageFile>) -> Result<Option<Next>> {
+    pub(crate) fn set_next(&mut self, number: u64, pages: Arc<dyn PageFile>) -> Result<Option<NextLogFile>> {
         let (page_count, distance) = (page_count(&*pages)?, self.distance(number)?);
-        Ok(self.next.replace(Next { number, pages, page_count, distance }))
+        Ok(self.next.replace(NextLogFile { number, pages, page_count, distance }))
     }
 
     /// Takes no more records. True the first time.

@@ -30,6 +30,7 @@ mod error;
 mod name;
 mod raw;
 mod reads;
+pub mod s3_fifo;
 mod volume;
 
 pub use directory::DirectoryVolume;

@@ -27,9 +27,11 @@ use std::sync::Arc;
 
 mod builder;
 mod cursor;
+mod raw;
 
 pub(crate) use builder::BlockBuilder;
 pub(crate) use cursor::BlockCursor;
+pub use raw::{EncodedBlock, RawBlock};
 
 /// An entry that cannot be decoded, at this byte of its (uncompressed) block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

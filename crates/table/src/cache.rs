@@ -1,21 +1,15 @@
 //! The block cache: uncompressed blocks of all tables, bounded in bytes.
 //!
-//! Each shard is an S3-FIFO: two first-in-first-out queues and a list of what was thrown out lately.
-//!
-//! 1. A new block enters the *small* queue, a tenth of the shard. If it is not asked for again before it reaches the
-//!    front, it leaves, and only its hash stays behind, in the *ghost* list. So a scan washes through the small queue.
-//! 2. A block that was asked for again moves to the *main* queue, as does a new one whose hash is in the ghost list.
-//! 3. At the front of the main queue a block goes round again as often as it was hit since, three times at most.
+//! Each shard keeps blocks by [S3-FIFO](situ_storage::s3_fifo): a scan washes through a small queue, and what is read again
+//! stays. There are as many ghosts as blocks, at most.
 //!
 //! A merge of tables replaces blocks that were hit by others with the same entries. So that readers do not notice, it
-//! puts new blocks in for those that were read since the third merge before ([`TableWriter::warm`](crate::TableWriter::warm)), and
+//! puts new blocks in for those that were read since the third merge before ([`RawBlock::mark_warm`](crate::RawBlock::mark_warm)), and
 //! the blocks of a table that is deleted are taken out ([`Table::forget`](crate::Table::forget)): without either, each
 //! compaction would cool the cache, and fill it with what nobody can ask for. (X-Engine does the same: Huang et al.,
 //! "X-Engine: An Optimized Storage Engine for Large-scale E-commerce Transaction Processing", SIGMOD 2019.)
 //!
-//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that
-//! blocks. Rejected: LRU, whose hits relink a list and whose contents a scan replaces; CLOCK, which is as cheap but
-//! keeps one-time blocks as long as the others.
+//! A hit is a map lookup and a saturating addition under the shard's mutex, which is never held across anything that blocks.
 //!
 //! The memory of blocks that go is used again for those that come ([`BlockCache::buffer`]): they are allocated by one
 //! thread and freed by another, and allocators with a heap for each thread would let the process grow.
@@ -27,8 +21,7 @@
 //! **Failure**: none; a cache without room keeps nothing.
 
 use crate::block::Block;
-use std::collections::{HashMap, HashSet};
-use std::hash::{BuildHasherDefault, Hasher};
+use std::hash::Hasher;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -37,7 +30,7 @@ use shard::{Garbage, SPARE_BYTES_MAX, SPARE_STEP_BYTES, Shard, WARMTH_MAX};
 
 /// What is charged for a block beside its own memory: its hash, slot and control byte in a map at a load of one half, its
 /// places in the queue and in the ghost list.
-pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + size_of::<shard::Slot>() + 1) + 8 + 48;
+pub const ENTRY_OVERHEAD_BYTES: usize = 2 * (8 + shard::SLOT_BYTES + 1) + 8 + 48;
 /// A shard is not made smaller than this, so that small caches can still hold large blocks.
 const SHARD_BYTES_MIN: u64 = 512 << 10;
 const SHARDS_MAX: usize = 64;
@@ -313,9 +306,6 @@ impl Hasher for Identity {
         self.0 = hash;
     }
 }
-
-type ByHash<V> = HashMap<u64, V, BuildHasherDefault<Identity>>;
-type HashesOnly = HashSet<u64, BuildHasherDefault<Identity>>;
 
 #[cfg(test)]
 mod tests;

@@ -8,6 +8,7 @@
 //! **Invariants**: what is written depends on the block and the options only, not on earlier blocks.
 //! **Threads**: decompression state is per thread and holds nothing between calls.
 
+use crate::block::{EncodedBlock, RawBlock};
 use crate::format::{
     BLOCK_TRAILER_BYTES, COMPRESSION_LZ4, COMPRESSION_NONE, COMPRESSION_ZSTD, Damage, MAX_BLOCK_BYTES, u32_at,
 };
@@ -29,14 +30,19 @@ enum Encoder {
     Zstd(zstd::bulk::Compressor<'static>),
 }
 
-/// Turns blocks into stored bytes.
-pub(crate) struct Compressor {
+/// Turns blocks into stored bytes: the middle part of [writing](crate::TableWriter) a table. What comes out depends on the
+/// block and the compression alone, so any number of encoders may share the blocks of a table.
+pub struct BlockEncoder {
     encoder: Encoder,
     compressed: Vec<u8>,
 }
 
-impl Compressor {
-    pub(crate) fn new(compression: Compression) -> Result<Compressor> {
+impl BlockEncoder {
+    /// An encoder for tables of this compression.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid) if the compression has no such level.
+    pub fn new(compression: Compression) -> Result<BlockEncoder> {
         let encoder = match compression {
             Compression::None => Encoder::None,
             Compression::Lz4 => Encoder::Lz4 { small: CompressTable::small(), large: None },
@@ -45,23 +51,29 @@ impl Compressor {
                 Encoder::Zstd(make.map_err(|e| Error::Invalid(format!("Zstandard refuses level {level}: {e}")))?)
             }
         };
-        Ok(Compressor { encoder, compressed: Vec::new() })
+        Ok(BlockEncoder { encoder, compressed: Vec::new() })
+    }
+
+    /// The block as it is to be stored.
+    pub fn encode(&mut self, mut block: RawBlock) -> EncodedBlock {
+        let (kind, payload) = self.compress(&block.bytes);
+        if kind == COMPRESSION_NONE {
+            seal(&mut block.bytes, 0, kind);
+            return EncodedBlock { block, is_compressed: false };
+        }
+        block.stored.clear();
+        frame(&mut block.stored, block.bytes.len(), kind, payload);
+        EncodedBlock { block, is_compressed: true }
     }
 
     /// Appends `block` as it is to be stored, with its trailer; returns the stored length without the trailer.
     pub(crate) fn store(&mut self, block: &[u8], out: &mut Vec<u8>) -> usize {
-        let start = out.len();
         let (kind, payload) = self.compress(block);
-        out.reserve(payload.len() + 4 + BLOCK_TRAILER_BYTES);
-        if kind != COMPRESSION_NONE {
-            out.extend_from_slice(&(block.len() as u32).to_le_bytes());
-        }
-        out.extend_from_slice(payload);
-        seal(out, start, kind)
+        frame(out, block.len(), kind, payload)
     }
 
     fn compress<'a>(&'a mut self, block: &'a [u8]) -> (u8, &'a [u8]) {
-        let Compressor { encoder, compressed } = self;
+        let BlockEncoder { encoder, compressed } = self;
         let bound = match encoder {
             Encoder::None => return (COMPRESSION_NONE, block),
             Encoder::Lz4 { .. } => get_maximum_output_size(block.len()),
@@ -87,6 +99,28 @@ impl Compressor {
             _ => (COMPRESSION_NONE, block),
         }
     }
+}
+
+impl std::fmt::Debug for BlockEncoder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self.encoder {
+            Encoder::None => "BlockEncoder(none)",
+            Encoder::Lz4 { .. } => "BlockEncoder(LZ4)",
+            Encoder::Zstd(_) => "BlockEncoder(Zstandard)",
+        })
+    }
+}
+
+/// Appends a block's stored form: its length if it is compressed, the payload, the trailer. Returns the stored length
+/// without the trailer.
+fn frame(out: &mut Vec<u8>, block_bytes: usize, kind: u8, payload: &[u8]) -> usize {
+    let start = out.len();
+    out.reserve(payload.len() + 4 + BLOCK_TRAILER_BYTES);
+    if kind != COMPRESSION_NONE {
+        out.extend_from_slice(&(block_bytes as u32).to_le_bytes());
+    }
+    out.extend_from_slice(payload);
+    seal(out, start, kind)
 }
 
 /// Appends the trailer to the stored block that begins at `start`; returns its length without the trailer.

@@ -52,11 +52,13 @@ impl Damage {
     }
 }
 
-/// Where a block lies. `bytes` counts the block as stored, without its trailer.
+/// Where a block lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) struct BlockHandle {
-    pub(crate) offset: u64,
-    pub(crate) bytes: u32,
+pub struct BlockHandle {
+    /// Its first byte in the file.
+    pub offset: u64,
+    /// The block as stored, without its trailer.
+    pub bytes: u32,
 }
 
 impl BlockHandle {
@@ -75,7 +77,7 @@ impl BlockHandle {
 
     /// The block with its trailer.
     #[inline]
-    pub(crate) fn stored_bytes(self) -> u64 {
+    pub fn stored_bytes(self) -> u64 {
         u64::from(self.bytes) + BLOCK_TRAILER_BYTES as u64
     }
 

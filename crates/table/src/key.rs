@@ -66,6 +66,12 @@ impl Trailer {
         Trailer(sequence << 8 | 0xff)
     }
 
+    /// The same kind with sequence number 0: older than any snapshot.
+    #[inline]
+    pub fn of_any_age(self) -> Trailer {
+        Trailer(self.0 & 0xff)
+    }
+
     /// The sequence number.
     #[inline]
     pub fn sequence(self) -> SequenceNumber {

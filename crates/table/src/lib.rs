@@ -24,19 +24,23 @@ mod properties;
 mod salvage;
 mod table;
 mod table_cursor;
+mod warmth;
 mod writer;
 
-pub use block::{Block, ValueRef};
+pub use block::{Block, EncodedBlock, RawBlock, ValueRef};
 pub use cache::{BlockCache, CacheStats, Warming};
+pub use compress::BlockEncoder;
 pub use cursor::Cursor;
 pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, filter_bits, filter_line, hash_key};
+pub use format::BlockHandle;
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
 pub use options::{Compression, Reach, ReadOptions, TableOptions};
 pub use properties::{Properties, WRITER_VERSION, property_names};
 pub use salvage::{LostKeys, Salvaged, salvage};
-pub use table::{BlockBoundaries, BlockBoundary, Table, TableEntry};
+pub use table::{BlockBoundaries, BlockBoundary, BlockEntries, Table, TableEntry};
 pub use table_cursor::TableCursor;
-pub use writer::{TableSummary, TableWriter};
+pub use warmth::WarmBytes;
+pub use writer::{TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
 
 #[cfg(test)]
 mod testing;

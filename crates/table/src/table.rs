@@ -6,7 +6,8 @@
 //! 2. searches the top index and, with two levels, one index block;
 //! 3. searches the one data block in which the key must be.
 //!
-//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed.
+//! Index blocks and data blocks come from the block cache, or from the file, checked and decompressed. A caller that wants
+//! to do these steps itself, each on a thread of its own, finds them as [parts](Table::read_stored).
 //!
 //! **Invariants**: at most one data block is read per `get`: a separator is never equal to what `get` searches for
 //! (see there). **Threads**: a table is shared by all; no lock is held while the file is read; two threads that miss the
@@ -25,7 +26,10 @@ use crate::table_cursor::TableCursor;
 use situ_storage::{Error, Reader, Result};
 use std::sync::{Arc, OnceLock};
 
+mod parts;
 mod verify;
+
+pub use parts::BlockEntries;
 
 /// Read in one piece at open; what lies in it needs no read of its own.
 const TAIL_BYTES: u64 = 16 << 10;
@@ -39,9 +43,11 @@ pub struct TableEntry {
     pub value: ValueRef,
 }
 
-/// A place where a table can be cut: all keys before it are in the file before `offset`.
+/// A place where a table can be cut, behind a data block: all keys before it are in the file before `offset`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct BlockBoundary {
+    /// The data block that ends here.
+    pub block: BlockHandle,
     /// Entries with this user key or a larger one are behind the boundary (if versions of one key lie on both sides of it:
     /// some of them).
     pub user_key: Vec<u8>,
@@ -509,7 +515,7 @@ impl BlockBoundaries<'_> {
                 self.next_entry += 1;
                 self.table.check_handle(handle, self.table.data_end, "data block")?;
                 let offset = handle.offset + handle.stored_bytes();
-                return Ok(Some(BlockBoundary { user_key: key.user.to_vec(), offset }));
+                return Ok(Some(BlockBoundary { block: handle, user_key: key.user.to_vec(), offset }));
             }
             if self.next_leaf >= self.table.leaf_count() {
                 return Ok(None);

@@ -12,12 +12,13 @@
 //! **Threads**: one per cursor. **Failure**: a failed movement leaves the cursor nowhere; it may be positioned again.
 
 use crate::block::{Block, BlockCursor, Malformed};
-use crate::compress::{decode_into, uncompressed_bytes};
+use crate::compress::uncompressed_bytes;
 use crate::cursor::Cursor;
 use crate::format::{BlockHandle, Damage};
 use crate::key::KeyRef;
 use crate::options::{Reach, ReadOptions};
 use crate::table::Table;
+use crate::warmth::WarmBytes;
 use situ_storage::Result;
 use std::sync::Arc;
 
@@ -73,6 +74,8 @@ pub struct TableCursor {
     sequential: bool,
     /// Of a sequential cursor: how warm the current block is in the cache.
     warmth: u8,
+    /// What it has read of warm blocks before the current one.
+    warm_before: WarmBytes,
     misses: u32,
     /// The end of the last block that was loaded; the next one begins there in a forward scan.
     expected_offset: u64,
@@ -91,6 +94,7 @@ impl TableCursor {
             window_bytes: sequential_bytes.map_or(WINDOW_BYTES_MIN, |bytes| bytes.max(SEQUENTIAL_BYTES_MIN)),
             sequential: sequential_bytes.is_some(),
             warmth: 0,
+            warm_before: WarmBytes::default(),
             misses: 0,
             expected_offset: 0,
         }
@@ -119,11 +123,18 @@ impl TableCursor {
         self.entries.value()
     }
 
-    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there, for
-    /// [`TableWriter::warm`](crate::TableWriter::warm). 0 if it is not there, and of other cursors.
+    /// Of a sequential cursor, which reads past the cache: how warm the block of this entry is there. 0 if it is not there,
+    /// and of other cursors.
     #[inline]
     pub fn warmth(&self) -> u8 {
         self.warmth
+    }
+
+    /// Of a sequential cursor: how much it has read of blocks that are warm, up to the entry it stands on.
+    pub fn warm_read(&self) -> WarmBytes {
+        // Behind the last entry of its block, the cursor has read all of them.
+        let in_block = self.entries.at().min(self.entries.block().entries_end());
+        self.warm_before + WarmBytes::of_block(in_block as u64, self.warmth)
     }
 
     /// The entry's value, keeping its block alive. Must stand on an entry.
@@ -307,6 +318,7 @@ impl TableCursor {
     }
 
     fn load_sequential(&mut self, handle: BlockHandle) -> Result<()> {
+        self.warm_before = self.warm_read();
         self.warmth = self.table.cache().warmth(self.table.id(), handle.offset);
         if self.window.get(handle).is_none() {
             self.fill_window(handle)?;
@@ -333,9 +345,10 @@ impl TableCursor {
 
 /// Decodes the block at `handle`, which lies in the window, into the memory of `block`.
 fn decode_block(table: &Table, window: &Window, handle: BlockHandle, verify: bool, block: &mut Block) -> Result<()> {
-    let damaged = |d| table.corruption(handle.offset, "data block", d);
-    let stored = window.get(handle).ok_or_else(|| damaged(Damage::new("a block", "none")))?;
-    block.refill(handle.offset, |bytes| decode_into(stored, verify, bytes)).map_err(damaged)
+    match window.get(handle) {
+        Some(stored) => table.decode_data_block(handle, stored, verify, block),
+        None => Err(table.corruption(handle.offset, "data block", Damage::new("a block", "none"))),
+    }
 }
 
 impl Cursor for TableCursor {

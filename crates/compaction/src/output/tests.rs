@@ -1,9 +1,9 @@
 use super::*;
 use crate::run::run;
-use crate::task::{OutputRules, Task};
+use crate::task::{OutputRules, TablePlace, Task};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use situ_table::range_del::RangeTombstone;
-use situ_table::{KeyKind, MAX_SEQUENCE};
+use situ_table::{Compression, KeyKind, MAX_SEQUENCE, ReadOptions, TableOptions, Warming, hash_key};
 
 fn spans(task: &Task, host: &MemoryHost) -> Vec<String> {
     run(task, host).unwrap().tables.iter().map(|table| format!("{:?}", table.span).replace("\\x00", "+")).collect()
@@ -42,6 +42,96 @@ fn files_are_about_as_large_as_asked() {
     let (last, full) = tables.split_last().unwrap();
     assert!(full.len() > 5 && last.summary.bytes < 55_000);
     assert!(full.iter().all(|table| table.summary.bytes.abs_diff(50_000) < 2_500));
+}
+
+/// Entries whose values are random in so many of each hundred bytes, and otherwise zeros.
+struct Generated<F> {
+    random_percent: F,
+    at: u64,
+    end: u64,
+    rng: crate::testing::Rng,
+    key: Vec<u8>,
+    value: Vec<u8>,
+}
+
+impl<F: Fn(u64) -> usize> Generated<F> {
+    fn new(end: u64, random_percent: F) -> Generated<F> {
+        let rng = crate::testing::Rng::new(1);
+        let mut source = Generated { random_percent, at: 0, end, rng, key: Vec::new(), value: Vec::new() };
+        source.fill();
+        source
+    }
+
+    fn fill(&mut self) {
+        self.key = format!("{:010}", self.at).into_bytes();
+        let random = (self.random_percent)(self.at);
+        self.value = (0..400).map(|at| if at < 4 * random { self.rng.below(256) as u8 } else { 0 }).collect();
+    }
+}
+
+impl<F: Fn(u64) -> usize> crate::Source for Generated<F> {
+    fn valid(&self) -> bool {
+        self.at < self.end
+    }
+
+    fn key(&self) -> KeyRef<'_> {
+        KeyRef::new(&self.key, situ_table::Trailer::new(1, KeyKind::Put))
+    }
+
+    fn value(&self) -> &[u8] {
+        &self.value
+    }
+
+    fn next(&mut self) -> situ_storage::Result<()> {
+        self.at += 1;
+        self.fill();
+        Ok(())
+    }
+
+    fn file(&self) -> String {
+        "generated".to_owned()
+    }
+}
+
+/// The sizes of the files that are not the last, in percent of the target, and stored bytes for each hundred plain ones.
+fn sizes(compression: Compression, plain_bytes: u64, random_percent: impl Fn(u64) -> usize) -> (Vec<u64>, u64) {
+    const TARGET: u64 = 512 << 10;
+    let mut rules = rules(TARGET, u64::MAX);
+    rules.output.table = TableOptions { compression, ..TableOptions::default() };
+    let host = MemoryHost::new();
+    let source = Generated::new(plain_bytes / 420, random_percent);
+    let output = crate::merge_sources(vec![source], &[] as &[RangeTombstone], 0, &rules, &host).unwrap();
+    let properties = output.tables.iter().map(|table| &table.summary.properties);
+    let (stored, plain) = properties.fold((0, 0), |(stored, plain), properties| {
+        (stored + properties.data_bytes, plain + properties.raw_key_bytes + properties.raw_value_bytes)
+    });
+    let (_, full) = output.tables.split_last().unwrap();
+    assert!(full.len() > 4, "{} files", full.len());
+    (full.iter().map(|table| table.summary.bytes * 100 / TARGET).collect(), stored * 100 / plain)
+}
+
+#[test]
+fn files_are_about_as_large_as_asked_however_well_they_compress() {
+    for compression in [Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let mut ratios = Vec::new();
+        for random_percent in [4, 20, 40, 60, 80, 100] {
+            let (sizes, ratio) =
+                sizes(compression, (4 << 20) * 100 / (6 + random_percent), |_| random_percent as usize);
+            println!("{compression}, {ratio} stored bytes of 100: files of {sizes:?} percent of the target");
+            assert!(sizes.iter().all(|percent| (75..125).contains(percent)), "{ratio}: {sizes:?}");
+            ratios.push(ratio);
+        }
+        assert!(ratios[0] <= 10 && ratios[5] >= 98, "{ratios:?}");
+    }
+}
+
+#[test]
+fn files_are_about_as_large_as_asked_where_compression_changes() {
+    // Of 30,000 entries, stretches of 3,000 compress to a tenth, and then not at all.
+    let stretches = |at: u64| if (at / 3000).is_multiple_of(2) { 5 } else { 100 };
+    let (sizes, _) = sizes(Compression::Lz4, 420 * 30_000, stretches);
+    println!("files of {sizes:?} percent of the target");
+    assert!(sizes.iter().all(|percent| (75..125).contains(percent)), "{sizes:?}");
 }
 
 #[test]
@@ -116,4 +206,71 @@ fn nothing_left_makes_no_file() {
     let output = run(&task(&host, &[contents], rules(1, 1)), &host).unwrap();
     assert_eq!(output.tables, []);
     assert_eq!((output.stats.dropped_range_deleted, output.stats.dropped_tombstones), (1, 1));
+}
+
+/// A host whose readers have a cache.
+struct WarmHost<'a> {
+    files: &'a MemoryHost,
+    warming: std::sync::Arc<Warming>,
+}
+
+impl TaskHost for WarmHost<'_> {
+    fn reserve(&self, level: u32) -> situ_storage::Result<TablePlace> {
+        self.files.reserve(level)
+    }
+
+    fn create(
+        &self,
+        level: u32,
+        place: TablePlace,
+    ) -> situ_storage::Result<(TablePlace, Box<dyn situ_storage::Writer>)> {
+        self.files.create(level, place)
+    }
+
+    fn warming(&self) -> Option<std::sync::Arc<Warming>> {
+        Some(std::sync::Arc::clone(&self.warming))
+    }
+
+    fn pace(&self, _bytes: u64) {}
+
+    fn cancelled(&self) -> bool {
+        false
+    }
+}
+
+/// Reads these keys of the tables, and says how many blocks were not in the cache.
+fn misses(host: &MemoryHost, tables: &[u64], keys: std::ops::Range<u64>) -> u64 {
+    let before = host.cache().stats().misses;
+    for table in tables {
+        let table = host.open(*table);
+        for key in keys.clone() {
+            let key = format!("{key:05}");
+            table.get(key.as_bytes(), MAX_SEQUENCE, hash_key(key.as_bytes()), &ReadOptions::default()).unwrap();
+        }
+    }
+    host.cache().stats().misses - before
+}
+
+#[test]
+fn warm_blocks_of_inputs_make_warm_blocks_of_outputs() {
+    let host = MemoryHost::new();
+    let options = TableOptions { compression: Compression::None, block_bytes: 1000, ..TableOptions::default() };
+    // Every other key lies in the one run, every other in the other; only one of them is read.
+    let parted = |odd: usize| {
+        let mut contents = numbered(30_000, 1, 9);
+        contents.entries = contents.entries.into_iter().skip(odd).step_by(2).collect();
+        vec![host.write(&contents, &options).unwrap()]
+    };
+    let inputs = vec![parted(0), parted(1)];
+    let mut task = Task { inputs, ..task(&host, &[], rules(300_000, u64::MAX)) };
+    task.rules.output.table = options.clone();
+    assert!(misses(&host, &[task.inputs[0][0].number], 9000..11_000) > 30);
+    let warming = std::sync::Arc::new(Warming::new(std::sync::Arc::clone(host.cache())));
+    let output = run(&task, &WarmHost { files: &host, warming }).unwrap();
+    let tables: Vec<u64> = output.tables.iter().map(|table| table.number).collect();
+    assert!(tables.len() > 2);
+    let warm = misses(&host, &tables, 9100..10_900);
+    let (below, above) = (misses(&host, &tables, 7000..8800), misses(&host, &tables, 11_200..13_000));
+    // Index blocks are in no cache; so are blocks that only a filter's error leads to.
+    assert!(warm <= 8 && below > 50 && above > 50, "{warm} misses between {below} and {above}");
 }

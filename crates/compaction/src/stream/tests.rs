@@ -7,14 +7,21 @@ use std::time::Duration;
 #[derive(Default)]
 struct Collect {
     entries: Vec<Entry>,
+    dropped: Vec<(Entry, DropReason)>,
 }
 
 impl Sink for Collect {
-    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About) -> Result<()> {
+    fn entry(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
         let before = self.entries.last();
         assert!(before.is_none_or(|before| before.key_ref() < key), "{key:?} is out of order");
         assert_eq!(before.is_none_or(|before| before.key != key.user), about.new_user_key);
         self.entries.push(Entry { key: key.user.to_vec(), trailer: key.trailer, value: value.to_vec() });
+        Ok(())
+    }
+
+    fn dropped(&mut self, entry: &DroppedEntry<'_>, why: DropReason) -> Result<()> {
+        let KeyRef { user, trailer } = entry.key;
+        self.dropped.push((Entry { key: user.to_vec(), trailer, value: entry.value().to_vec() }, why));
         Ok(())
     }
 
@@ -25,6 +32,7 @@ impl Sink for Collect {
 
 struct Compacted {
     contents: Contents,
+    dropped: Vec<(Entry, DropReason)>,
     stats: TaskStats,
 }
 
@@ -45,7 +53,8 @@ fn compact_with(world: &World, filter: Option<&dyn CompactionFilter>) -> Result<
     drive(&mut Merge::new(sources, 0), &rules, &mut sink, &mut stats)?;
     assert_eq!(stats.entries_in, stats.entries_out + stats.dropped(), "{stats:?}");
     assert_eq!(stats.entries_out, sink.entries.len() as u64);
-    Ok(Compacted { contents: Contents { entries: sink.entries, tombstones: retained.to_list() }, stats })
+    let contents = Contents { entries: sink.entries, tombstones: retained.to_list() };
+    Ok(Compacted { contents, dropped: sink.dropped, stats })
 }
 
 fn compact(world: &World) -> Compacted {
@@ -217,4 +226,75 @@ fn disorder_and_strange_kinds_are_corruption_that_names_the_file() {
         let crate::TaskError::Storage(error) = error else { panic!("{error}") };
         assert!(error.is_corruption() && error.to_string().contains("list"), "{error}");
     }
+}
+
+/// Removes and changes what it sees by the last digit of the value.
+struct ByDigit;
+
+impl CompactionFilter for ByDigit {
+    fn name(&self) -> &str {
+        "by digit"
+    }
+
+    fn decide(&self, _: &FilterContext<'_>, _key: &[u8], value: &[u8]) -> Decision {
+        match value.last() {
+            Some(b'0'..=b'2') => Decision::Remove,
+            Some(b'3'..=b'5') => Decision::Change([b"changed ", value].concat()),
+            _ => Decision::Keep,
+        }
+    }
+}
+
+/// What tells entries of a history apart: values are unique, and a number may have become zero.
+fn identities<'a>(entries: impl Iterator<Item = &'a Entry>) -> Vec<(&'a [u8], Option<KeyKind>, &'a [u8])> {
+    let mut all: Vec<_> = entries.map(|e| (e.key.as_slice(), e.trailer.kind(), e.value.as_slice())).collect();
+    all.sort();
+    all
+}
+
+#[test]
+fn every_entry_is_kept_or_reported_as_dropped_exactly_once() {
+    let mut met = std::collections::BTreeSet::new();
+    with_seeds(3000, |rng| {
+        let world = World::random(rng);
+        let filter: Option<&dyn CompactionFilter> = if rng.below(2) == 0 { Some(&ByDigit) } else { None };
+        let after = compact_with(&world, filter).unwrap();
+        let inputs = world.inputs();
+        // What the filter has put there: another value, or a tombstone with the number of a value.
+        let is_made = |entry: &&Entry| {
+            let was = |e: &Entry| e.key == entry.key && e.trailer.sequence() == entry.trailer.sequence();
+            entry.value.starts_with(b"changed ")
+                || entry.trailer.kind() == Some(KeyKind::Delete)
+                    && inputs.entries.iter().any(|e| was(e) && e.trailer.kind() == Some(KeyKind::Put))
+        };
+        let kept = after.contents.entries.iter().filter(|entry| !is_made(entry));
+        let dropped = after.dropped.iter().map(|(entry, _)| entry);
+        assert_eq!(identities(kept.chain(dropped)), identities(inputs.entries.iter()));
+
+        let count = |why: DropReason| after.dropped.iter().filter(|(_, reason)| *reason == why).count() as u64;
+        let stats = &after.stats;
+        assert_eq!(count(DropReason::Hidden), stats.dropped_hidden);
+        assert_eq!(count(DropReason::RangeDeleted), stats.dropped_range_deleted);
+        assert_eq!(count(DropReason::ChangedByFilter), stats.changed_by_filter);
+        assert!(count(DropReason::RemovedByFilter) >= stats.dropped_by_filter);
+        assert!(count(DropReason::HidesNothing) <= stats.dropped_tombstones);
+        assert!(filter.is_some() || count(DropReason::HidesNothing) == stats.dropped_tombstones);
+        met.extend(after.dropped.iter().map(|(_, why)| *why));
+    });
+    assert_eq!(met.len(), 5, "{met:?}");
+}
+
+#[test]
+fn nothing_is_reported_as_dropped_that_somebody_can_read() {
+    with_seeds(1500, |rng| {
+        let world = World::random(rng);
+        let before = world.inputs();
+        let dropped = compact(&world).dropped;
+        for key in &world.keys {
+            for snapshot in world.snapshots.iter().copied().chain([MAX_SEQUENCE]) {
+                let Some(value) = before.read(key, snapshot) else { continue };
+                assert!(!dropped.iter().any(|(entry, _)| entry.key == *key && entry.value == value));
+            }
+        }
+    });
 }

@@ -101,7 +101,9 @@ fn what_is_decoded_is_the_same_output() {
     with_seeds(100, |rng| {
         let host = MemoryHost::new();
         let task = random_task(&host, rng);
-        let output = run(&task, &host).unwrap();
+        let mut output = run(&task, &host).unwrap();
+        let dropped = (0..rng.below(3)).map(|segment| DroppedValues { segment, handles: 2, bytes: rng.below(1 << 40) });
+        output.dropped_values = dropped.collect();
         let bytes = encode_output(&output);
         assert_eq!(decode_output(&bytes).unwrap(), output);
         let shorter = &bytes[..rng.below(bytes.len() as u64) as usize];

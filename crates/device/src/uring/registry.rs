@@ -44,7 +44,7 @@ struct Memory {
 }
 
 #[derive(Debug, Default, Clone, Copy)]
-struct Place {
+struct BufferPlace {
     /// The buffer's identity; 0 is no buffer's.
     id: u64,
     bytes: usize,
@@ -56,15 +56,15 @@ struct Place {
 /// The registered buffers of one ring.
 #[derive(Debug, Default)]
 pub(crate) struct Registry {
-    places: [Place; PLACES],
+    places: [BufferPlace; PLACES],
     watched: [(u64, u32); WATCHED],
     next_watched: usize,
     uses: u64,
-    state: State,
+    state: RegistryState,
 }
 
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-enum State {
+enum RegistryState {
     #[default]
     NoPlacesYet,
     Ready,
@@ -80,7 +80,7 @@ impl Registry {
         S: squeue::EntryMarker,
         C: cqueue::EntryMarker,
     {
-        if buffer.len() < BYTES_MIN || self.state == State::Refused {
+        if buffer.len() < BYTES_MIN || self.state == RegistryState::Refused {
             return None;
         }
         self.uses += 1;
@@ -94,7 +94,7 @@ impl Registry {
                 Ok(Some(index)) => index,
                 Ok(None) => return None,
                 Err(_) => {
-                    self.state = State::Refused;
+                    self.state = RegistryState::Refused;
                     return None;
                 }
             },
@@ -112,7 +112,7 @@ impl Registry {
     /// Operations in flight that name a place; None if the system registers nothing.
     #[cfg(test)]
     pub(crate) fn in_use(&self) -> Option<u32> {
-        (self.state != State::Refused).then(|| self.places.iter().map(|place| place.in_flight).sum())
+        (self.state != RegistryState::Refused).then(|| self.places.iter().map(|place| place.in_flight).sum())
     }
 
     /// Counts a sighting.
@@ -135,29 +135,30 @@ impl Registry {
         S: squeue::EntryMarker,
         C: cqueue::EntryMarker,
     {
-        if self.state == State::NoPlacesYet {
+        if self.state == RegistryState::NoPlacesYet {
             ring.submitter().register_buffers_sparse(PLACES as u32)?;
-            self.state = State::Ready;
+            self.state = RegistryState::Ready;
         }
         loop {
             let idle = (0..PLACES).filter(|place| self.can_be_replaced(*place));
-            let fits = |place: &Place| self.pinned_bytes() - place.bytes + buffer.len() <= PINNED_BYTES_MAX;
+            let fits = |place: &BufferPlace| self.pinned_bytes() - place.bytes + buffer.len() <= PINNED_BYTES_MAX;
             let Some(oldest) = idle.min_by_key(|place| self.places[*place].used) else { return Ok(None) };
             if fits(&self.places[oldest]) {
                 update(ring, oldest, Memory { address: buffer.address(), bytes: buffer.len() })?;
-                self.places[oldest] = Place { id: buffer.id(), bytes: buffer.len(), used: self.uses, in_flight: 0 };
+                self.places[oldest] =
+                    BufferPlace { id: buffer.id(), bytes: buffer.len(), used: self.uses, in_flight: 0 };
                 return Ok(Some(oldest));
             }
             // One that is free already makes no room; the next is one that is not.
             let taken = (0..PLACES).filter(|place| self.can_be_replaced(*place) && self.places[*place].bytes > 0);
             let Some(oldest) = taken.min_by_key(|place| self.places[*place].used) else { return Ok(None) };
             update(ring, oldest, Memory { address: null_mut(), bytes: 0 })?;
-            self.places[oldest] = Place::default();
+            self.places[oldest] = BufferPlace::default();
         }
     }
 
     fn can_be_replaced(&self, place: usize) -> bool {
-        let Place { id, used, in_flight, .. } = self.places[place];
+        let BufferPlace { id, used, in_flight, .. } = self.places[place];
         in_flight == 0 && (id == 0 || self.uses - used > UNUSED_FOR)
     }
 

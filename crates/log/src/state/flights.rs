@@ -1,43 +1,43 @@
 //! Writes on their way: what a thread should do next, what came of it, how the watermarks move, who is woken. The
 //! invariants are those of the [state](super).
 
-use super::{Flight, InFlight, Plan, State, Sync, Waiter};
+use super::{FileSync, InFlight, LogFlight, LogPlan, LogState, Waiter};
 use crate::chunk::{CHUNK_PAGES, Chunk};
 use crate::options::Durability;
 use situ_device::{Event, PAGE_BYTES};
 use situ_storage::{Error, Result};
 use std::sync::Arc;
 
-impl State {
+impl LogState {
     /// What a thread should do that wants everything before `target`. `wants_sync` is its own note, false at first, which
-    /// it hands to [`stop_wanting`](State::stop_wanting) when it goes away.
-    pub(crate) fn plan(&mut self, target: u64, durability: Durability, wants_sync: &mut bool) -> Plan {
+    /// it hands to [`stop_wanting`](LogState::stop_wanting) when it goes away.
+    pub(crate) fn plan(&mut self, target: u64, durability: Durability, wants_sync: &mut bool) -> LogPlan {
         if self.durable >= target {
-            return Plan::Done(Ok(()));
+            return LogPlan::Done(Ok(()));
         }
         if let Some(error) = &self.failed {
-            return Plan::Done(Err(error.clone()));
+            return LogPlan::Done(Err(error.clone()));
         }
         if self.position(durability) >= target {
-            return Plan::Done(Ok(()));
+            return LogPlan::Done(Ok(()));
         }
         if target <= self.issued {
             return match durability {
-                Durability::Buffered => Plan::Wait(durability, target),
+                Durability::Buffered => LogPlan::Wait(durability, target),
                 Durability::Synced => self.plan_durable(target, wants_sync),
             };
         }
         let Some(first) = self.next_chunk() else {
             let text = format!("position {target} is not in this log, which ends at {}", self.issued);
-            return Plan::Done(Err(Error::Invalid(text)));
+            return LogPlan::Done(Err(Error::Invalid(text)));
         };
         if !self.may_take(durability) {
-            return Plan::Wait(durability, target);
+            return LogPlan::Wait(durability, target);
         }
         // Pages that leave a gap behind are written without durability: the sync that closes the gap does for both.
         let start = first.start_position();
         let durable = durability == Durability::Synced && self.gap.as_ref().is_none_or(|gap| gap.start >= start);
-        Plan::Write(self.take(durable))
+        LogPlan::Write(self.take(durable))
     }
 
     /// What is written next, if anything waits.
@@ -73,31 +73,31 @@ impl State {
     }
 
     /// As `plan`, for a position that was handed out to flights already.
-    fn plan_durable(&mut self, target: u64, wants_sync: &mut bool) -> Plan {
+    fn plan_durable(&mut self, target: u64, wants_sync: &mut bool) -> LogPlan {
         let Some(gap) = self.gap.clone().filter(|gap| gap.start < target) else {
-            return Plan::Wait(Durability::Synced, target);
+            return LogPlan::Wait(Durability::Synced, target);
         };
         if !*wants_sync {
             *wants_sync = true;
             self.sync_wanted += 1;
         }
         if let Some(sync) = &self.sync {
-            return Plan::Wait(Durability::Synced, sync.end.min(target));
+            return LogPlan::Wait(Durability::Synced, sync.end.min(target));
         }
         let need = gap.end.min(target);
         if self.written < need {
-            return Plan::Wait(Durability::Buffered, need);
+            return LogPlan::Wait(Durability::Buffered, need);
         }
         if let Some(rewrite) = self.in_flight.iter().rev().find(|flight| flight.rewrite && !flight.landed) {
-            return Plan::Wait(Durability::Buffered, rewrite.end);
+            return LogPlan::Wait(Durability::Buffered, rewrite.end);
         }
         let first = self.waiting.front().or(self.open.as_ref());
         if first.is_some_and(|chunk| chunk.rewrite && chunk.dirty) {
             return match self.in_flight.front() {
                 Some(flight) if self.in_flight.len() >= self.in_flight_max => {
-                    Plan::Wait(Durability::Buffered, flight.end)
+                    LogPlan::Wait(Durability::Buffered, flight.end)
                 }
-                _ => Plan::Write(self.take(false)),
+                _ => LogPlan::Write(self.take(false)),
             };
         }
         self.drop_clean_tail();
@@ -109,7 +109,7 @@ impl State {
         self.gap = (end < gap.end).then_some(end..gap.end);
         self.sync = Some(gap.start..end);
         self.metrics.syncs += 1;
-        Plan::Sync(Sync { file })
+        LogPlan::Sync(FileSync { file })
     }
 
     /// The thread that wanted `target` with this note goes away.
@@ -135,7 +135,7 @@ impl State {
     // ---- flights ----
 
     /// Hands out the first waiting chunk. There must be one.
-    fn take(&mut self, durable: bool) -> Flight {
+    fn take(&mut self, durable: bool) -> LogFlight {
         let chunk = match self.waiting.pop_front() {
             Some(chunk) => {
                 self.waiting_pages -= chunk.pages;
@@ -172,12 +172,12 @@ impl State {
         metrics.pages_written += chunk.pages as u64;
         metrics.pages_rewritten += u64::from(chunk.rewrite);
         metrics.in_flight_peak = metrics.in_flight_peak.max(self.in_flight.len() as u64);
-        Flight { id, chunk, durable, durable_before }
+        LogFlight { id, chunk, durable, durable_before }
     }
 
     /// A flight came back. Returns whom to notify, without the lock.
-    pub(crate) fn landed(&mut self, flight: Flight, result: Result<()>) -> Vec<Arc<dyn Event>> {
-        let Flight { id, chunk, durable, .. } = flight;
+    pub(crate) fn landed(&mut self, flight: LogFlight, result: Result<()>) -> Vec<Arc<dyn Event>> {
+        let LogFlight { id, chunk, durable, .. } = flight;
         if let Err(error) = result {
             self.failed.get_or_insert(error);
             return self.woken();

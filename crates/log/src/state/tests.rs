@@ -3,24 +3,24 @@
 use super::*;
 use crate::shadow::Nowhere;
 
-fn state() -> State {
-    State::new(&LogOptions::default(), 1, Arc::new(Nowhere { pages: 64, writes_wait: false })).unwrap()
+fn state() -> LogState {
+    LogState::new(&LogOptions::default(), 1, Arc::new(Nowhere { pages: 64, writes_wait: false })).unwrap()
 }
 
-fn append(state: &mut State, length: usize) -> u64 {
+fn append(state: &mut LogState, length: usize) -> u64 {
     state.append([0; RECORD_HEADER_BYTES], &[&vec![1; length]], length).unwrap().0
 }
 
-fn fly(state: &mut State, target: u64, durability: Durability) -> Flight {
+fn fly(state: &mut LogState, target: u64, durability: Durability) -> LogFlight {
     match state.plan(target, durability, &mut false) {
-        Plan::Write(flight) => flight,
+        LogPlan::Write(flight) => flight,
         _ => panic!("there is something to write"),
     }
 }
 
-fn waits(state: &mut State, target: u64, durability: Durability) -> bool {
+fn waits(state: &mut LogState, target: u64, durability: Durability) -> bool {
     let mut wants_sync = false;
-    let waits = matches!(state.plan(target, durability, &mut wants_sync), Plan::Wait(..));
+    let waits = matches!(state.plan(target, durability, &mut wants_sync), LogPlan::Wait(..));
     state.stop_wanting(wants_sync);
     waits
 }
@@ -73,7 +73,7 @@ fn a_sync_waits_for_the_rewrite_in_flight() {
     assert!(rewrite.chunk.rewrite);
     assert!(waits(&mut state, a, Durability::Synced));
     state.landed(rewrite, Ok(()));
-    assert!(matches!(state.plan(a, Durability::Synced, &mut false), Plan::Sync(_)));
+    assert!(matches!(state.plan(a, Durability::Synced, &mut false), LogPlan::Sync(_)));
     // The page that the sync covers is closed.
     let c = append(&mut state, 100);
     assert_eq!((b / PAYLOAD_BYTES as u64 + 1) * PAYLOAD_BYTES as u64 + 108, c);
@@ -88,11 +88,11 @@ fn a_wanted_sync_keeps_pages_from_being_opened_again() {
     let a = append(&mut state, 5000);
     let first = fly(&mut state, a, Durability::Buffered);
     let mut wants_sync = false;
-    assert!(matches!(state.plan(a, Durability::Synced, &mut wants_sync), Plan::Wait(Durability::Buffered, _)));
+    assert!(matches!(state.plan(a, Durability::Synced, &mut wants_sync), LogPlan::Wait(Durability::Buffered, _)));
     state.landed(first, Ok(()));
     let b = append(&mut state, 100);
     assert_eq!(b % PAYLOAD_BYTES as u64, 108, "a fresh page: otherwise rewrites could keep the sync waiting for ever");
-    assert!(matches!(state.plan(a, Durability::Synced, &mut wants_sync), Plan::Sync(_)));
+    assert!(matches!(state.plan(a, Durability::Synced, &mut wants_sync), LogPlan::Sync(_)));
     state.synced(Ok(()));
     state.stop_wanting(wants_sync);
     let second = fly(&mut state, b, Durability::Buffered);

@@ -2,10 +2,8 @@
 //!
 //! # Algorithm
 //!
-//! S3-FIFO (Yang, Zhang, Qiu, Yue, Vinayak, SOSP 2023), in up to 16 parts by hash. New units go to a small queue, a
-//! tenth of the room; those that were read again before they reach its end move to the main queue, the others leave and are
-//! remembered by their key for a while: if they come back, to the main queue. The main queue gives a unit another round for
-//! each time that it was read, three at most.
+//! [S3-FIFO](crate::s3_fifo), in up to 16 parts by hash. A unit that is thrown out is remembered by its key for a while: as many
+//! are remembered as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
 //! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the
@@ -20,9 +18,10 @@
 //! **Threads.** One lock a part, held for a few map operations; bytes are copied outside.
 
 use super::transfer::SMALL_PIECE_BYTES;
+use crate::s3_fifo::S3Fifo;
 use situ_device::Buffer;
 use situ_device::lock;
-use std::collections::{HashMap, HashSet, VecDeque};
+use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -34,27 +33,15 @@ const ENTRY_BYTES: usize = 160;
 const PARTS_MAX: usize = 16;
 /// A part holds at least so many units.
 const UNITS_PER_PART_MIN: usize = 32;
-const READS_MAX: u8 = 3;
+/// The small queue's part of the room: one in this many bytes.
+const SMALL_PART: u64 = 10;
 
 /// A file's number in this run, and the unit's in the file.
 type Key = (u64, u64);
 
-struct Entry {
-    unit: Arc<Buffer>,
-    reads: u8,
-    is_main: bool,
-}
-
 #[derive(Default)]
 struct Part {
-    units: HashMap<Key, Entry>,
-    /// Keys in order of arrival; those whose unit has gone are passed over.
-    small: VecDeque<Key>,
-    main: VecDeque<Key>,
-    small_bytes: usize,
-    bytes: usize,
-    remembered: HashSet<Key>,
-    memory: VecDeque<Key>,
+    units: S3Fifo<Key, Arc<Buffer>>,
     /// Where the last short read ended that missed a unit, for as many units as are remembered.
     missed: HashMap<Key, u64>,
     missed_in_turn: VecDeque<Key>,
@@ -80,8 +67,9 @@ pub(super) struct Cache {
     misses: AtomicU64,
 }
 
-fn cost(unit: &Buffer) -> usize {
-    unit.len() + ENTRY_BYTES
+/// What holding a unit costs; `None` if it is no unit but something far longer.
+fn cost(unit: &Buffer) -> Option<u32> {
+    u32::try_from(unit.len() + ENTRY_BYTES).ok()
 }
 
 impl Cache {
@@ -109,9 +97,9 @@ impl Cache {
 
     pub(super) fn get(&self, file: u64, unit: u64) -> Option<Arc<Buffer>> {
         let mut part = self.part((file, unit));
-        let found = part.units.get_mut(&(file, unit)).map(|entry| {
-            entry.reads = (entry.reads + 1).min(READS_MAX);
-            Arc::clone(&entry.unit)
+        let found = part.units.get_mut(&(file, unit)).map(|held| {
+            held.hit();
+            Arc::clone(&held.value)
         });
         drop(part);
         let count = if found.is_some() { &self.hits } else { &self.misses };
@@ -121,7 +109,7 @@ impl Cache {
 
     /// Whether all of these units are here. Not counted as a use of them.
     pub(super) fn has(&self, file: u64, units: Range<u64>) -> bool {
-        self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.contains_key(&(file, unit)))
+        self.is_on() && units.into_iter().all(|unit| self.part((file, unit)).units.peek(&(file, unit)).is_some())
     }
 
     /// Whether a unit that a read of these bytes missed should be read whole: the read before ended where this one begins.
@@ -153,7 +141,7 @@ impl Cache {
         };
         for part in &self.parts {
             let part = lock(part);
-            usage.bytes += part.bytes as u64;
+            usage.bytes += part.units.bytes();
             usage.units += part.units.len() as u64;
         }
         usage
@@ -162,64 +150,16 @@ impl Cache {
 
 impl Part {
     fn put(&mut self, key: Key, unit: Arc<Buffer>, bytes_max: usize) {
-        let more = cost(&unit);
-        if self.units.contains_key(&key) || more > bytes_max {
+        let Some(cost) = cost(&unit).filter(|cost| *cost as usize <= bytes_max) else { return };
+        if self.units.peek(&key).is_some() {
             return;
         }
-        let is_main = self.remembered.remove(&key);
-        while self.bytes + more > bytes_max {
-            self.evict(bytes_max);
+        let comes_back = self.units.recall(&key);
+        let room = bytes_max as u64 - u64::from(cost);
+        while self.units.bytes() > room && self.units.evict(bytes_max as u64 / SMALL_PART).is_some() {
+            self.units.limit_ghosts(bytes_max / UNIT_BYTES);
         }
-        self.bytes += more;
-        if is_main {
-            self.main.push_back(key);
-        } else {
-            self.small_bytes += more;
-            self.small.push_back(key);
-        }
-        self.units.insert(key, Entry { unit, reads: 0, is_main });
-        self.sweep();
-    }
-
-    /// Lets one unit go, or moves units until one has gone.
-    fn evict(&mut self, bytes_max: usize) {
-        loop {
-            let from_small = self.small_bytes > bytes_max / 10 || self.main.is_empty();
-            let Some(key) = (if from_small { self.small.pop_front() } else { self.main.pop_front() }) else { return };
-            let Some(entry) = self.units.get_mut(&key) else { continue };
-            if entry.is_main == from_small {
-                // A key from an earlier stay in this queue.
-                continue;
-            }
-            let cost = cost(&entry.unit);
-            if from_small {
-                self.small_bytes -= cost;
-                if entry.reads > 0 {
-                    (entry.reads, entry.is_main) = (0, true);
-                    self.main.push_back(key);
-                    continue;
-                }
-                self.remember(key, bytes_max);
-            } else if entry.reads > 0 {
-                entry.reads -= 1;
-                self.main.push_back(key);
-                continue;
-            }
-            self.units.remove(&key);
-            self.bytes -= cost;
-            return;
-        }
-    }
-
-    /// Remembers a key; as many as there are units of full length in the room.
-    fn remember(&mut self, key: Key, bytes_max: usize) {
-        if self.remembered.insert(key) {
-            self.memory.push_back(key);
-        }
-        while self.memory.len() > bytes_max / UNIT_BYTES {
-            let Some(oldest) = self.memory.pop_front() else { break };
-            self.remembered.remove(&oldest);
-        }
+        self.units.insert(key, unit, cost, 0, comes_back);
     }
 
     /// Whether a read begins where the last one of this unit ended; it is the last one from now on.
@@ -236,23 +176,8 @@ impl Part {
     }
 
     fn forget(&mut self, key: Key) {
-        self.remembered.remove(&key);
-        let Some(entry) = self.units.remove(&key) else { return };
-        let cost = cost(&entry.unit);
-        self.bytes -= cost;
-        if !entry.is_main {
-            self.small_bytes -= cost;
-        }
-    }
-
-    /// Takes keys out of the queues whose units have gone, once they are the most.
-    fn sweep(&mut self) {
-        if self.small.len() + self.main.len() <= 2 * self.units.len() + 64 {
-            return;
-        }
-        let Part { units, small, main, .. } = self;
-        small.retain(|key| units.get(key).is_some_and(|entry| !entry.is_main));
-        main.retain(|key| units.get(key).is_some_and(|entry| entry.is_main));
+        self.units.recall(&key);
+        self.units.remove(&key);
     }
 }
 

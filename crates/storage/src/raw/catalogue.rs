@@ -23,7 +23,7 @@ const PLACE_EXTENTS: u8 = 1;
 const EXTENT_BYTES: usize = 16;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum FilePlace {
     Inline(Arc<[u8]>),
     Extents(Vec<Extent>),
 }
@@ -32,7 +32,7 @@ pub(super) enum Place {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Record {
     pub(super) length: u64,
-    pub(super) place: Place,
+    pub(super) place: FilePlace,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,27 +45,27 @@ pub(super) enum Edit {
 impl Record {
     pub(super) fn extents(&self) -> &[Extent] {
         match &self.place {
-            Place::Inline(_) => &[],
-            Place::Extents(extents) => extents,
+            FilePlace::Inline(_) => &[],
+            FilePlace::Extents(extents) => extents,
         }
     }
 
     fn encoded_bytes(&self) -> u64 {
         13 + match &self.place {
-            Place::Inline(contents) => contents.len() as u64,
-            Place::Extents(extents) => (extents.len() * EXTENT_BYTES) as u64,
+            FilePlace::Inline(contents) => contents.len() as u64,
+            FilePlace::Extents(extents) => (extents.len() * EXTENT_BYTES) as u64,
         }
     }
 
     fn encode(&self, into: &mut Vec<u8>) {
         into.extend(self.length.to_le_bytes());
         match &self.place {
-            Place::Inline(contents) => {
+            FilePlace::Inline(contents) => {
                 into.push(PLACE_INLINE);
                 into.extend((contents.len() as u32).to_le_bytes());
                 into.extend(&contents[..]);
             }
-            Place::Extents(extents) => {
+            FilePlace::Extents(extents) => {
                 into.push(PLACE_EXTENTS);
                 into.extend((extents.len() as u32).to_le_bytes());
                 encode_extents(extents, into);
@@ -79,8 +79,8 @@ impl Record {
             PLACE_INLINE if count > INLINE_BYTES_MAX || count as u64 != length => {
                 return Err(format!("a file of {length} bytes with {count} of them in the catalogue"));
             }
-            PLACE_INLINE => Place::Inline(bytes.take(count)?.into()),
-            PLACE_EXTENTS => Place::Extents(decode_extents(bytes, count)?),
+            PLACE_INLINE => FilePlace::Inline(bytes.take(count)?.into()),
+            PLACE_EXTENTS => FilePlace::Extents(decode_extents(bytes, count)?),
             other => return Err(format!("a file in place {other}, which this version does not know")),
         };
         Ok(Record { length, place })
@@ -88,7 +88,7 @@ impl Record {
 
     /// Whether the record can be one of this disk.
     fn check(&self, layout: &Superblock) -> Result<(), String> {
-        let Place::Extents(extents) = &self.place else { return Ok(()) };
+        let FilePlace::Extents(extents) = &self.place else { return Ok(()) };
         let mut pages = 0u64;
         for extent in extents {
             let area = if layout.log.contains(&extents[0]) { &layout.log } else { &layout.top };

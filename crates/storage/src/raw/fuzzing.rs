@@ -2,7 +2,7 @@
 //! feature `fuzzing` and in tests.
 
 use super::bytes::Bytes;
-use super::catalogue::{Catalogue, Edit, Place, Record};
+use super::catalogue::{Catalogue, Edit, FilePlace, Record};
 use super::frame::{self, FRAME_HEADER_BYTES, FRAME_MAGIC, Kind};
 use super::journal::{Journal, replay};
 use super::layout::{Copy, DiskId, PAGE, Superblock};
@@ -79,7 +79,7 @@ pub fn disk(data: &[u8]) {
         // What is written next is read back.
         let mut journal = Journal::new(&replayed);
         let mut catalogue = catalogue.clone();
-        let edit = Edit::Put(FileName::Identity, Record { length: 1, place: Place::Inline([1].into()) });
+        let edit = Edit::Put(FileName::Identity, Record { length: 1, place: FilePlace::Inline([1].into()) });
         catalogue.apply(edit.clone()).expect("it names no pages");
         journal.emit(&edit);
         if let Some(plan) = journal.plan(&layout, &catalogue) {
@@ -116,7 +116,7 @@ fn superblock(page: &[u8], sealed: bool) {
 pub fn corpus() -> Vec<Vec<u8>> {
     let layout = layout();
     let put = |name, first, pages| {
-        let place = Place::Extents(vec![Extent { first, pages }]);
+        let place = FilePlace::Extents(vec![Extent { first, pages }]);
         Edit::Put(name, Record { length: pages * PAGE - 7, place })
     };
     let (log, top) = (layout.log.first, layout.top.first);
@@ -126,7 +126,7 @@ pub fn corpus() -> Vec<Vec<u8>> {
         vec![Edit::Remove(FileName::Table(2))],
     ];
     let mut catalogue = Catalogue::new(layout);
-    let small = Record { length: 5, place: Place::Inline(b"words"[..].into()) };
+    let small = Record { length: 5, place: FilePlace::Inline(b"words"[..].into()) };
     catalogue.apply(Edit::Put(FileName::Identity, small)).expect("it fits");
     let mut half = Vec::new();
     let (frame, mut previous) = frame::encode(Kind::Checkpoint, layout.id, 7, 100, 0, &catalogue.encode());

@@ -125,7 +125,7 @@ impl FreeRuns {
 }
 
 #[derive(Default)]
-struct State {
+struct AreaState {
     free: FreeRuns,
     given_back: Vec<Extent>,
     given_back_pages: u64,
@@ -148,7 +148,7 @@ pub(super) struct Room {
     pub(super) area: Extent,
     /// The shortest discard that the device understands, in pages; 0 if none.
     discard_pages: u64,
-    state: Mutex<State>,
+    state: Mutex<AreaState>,
     discarded: Arc<dyn Event>,
 }
 
@@ -179,11 +179,11 @@ impl Room {
             from = first + pages;
         }
         free.insert(Extent { first: from, pages: area.first + area.pages - from });
-        let state = Mutex::new(State { free, ..State::default() });
+        let state = Mutex::new(AreaState { free, ..AreaState::default() });
         Ok(Room { area, discard_pages, state, discarded })
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
+    fn lock(&self) -> MutexGuard<'_, AreaState> {
         lock(&self.state)
     }
 

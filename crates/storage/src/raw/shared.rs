@@ -1,7 +1,7 @@
 //! What all handles of a volume share: the index of names, rooms, the journal; and the steps that change them.
 
 use super::cache::Cache;
-use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, Place, Record};
+use super::catalogue::{Catalogue, Edit, FILE_BYTES_TYPICAL, FilePlace, Record};
 use super::file::{File, Meta};
 use super::journal::{Journal, Plan, Replayed, long_pages};
 use super::layout::{PAGE, Superblock};
@@ -99,8 +99,8 @@ impl State {
         };
         for (name, record) in state.catalogue.files.clone() {
             let inline = match &record.place {
-                Place::Inline(contents) => Some(Arc::clone(contents)),
-                Place::Extents(_) => None,
+                FilePlace::Inline(contents) => Some(Arc::clone(contents)),
+                FilePlace::Extents(_) => None,
             };
             let meta = Meta {
                 name: Some(name),
@@ -171,8 +171,8 @@ impl State {
         let mut meta = file.meta();
         let Some(name) = meta.name else { return Ok(None) };
         let place = match &meta.inline {
-            Some(contents) => Place::Inline(Arc::clone(contents)),
-            None => Place::Extents(places(&meta.extents, 0, length.div_ceil(PAGE))),
+            Some(contents) => FilePlace::Inline(Arc::clone(contents)),
+            None => FilePlace::Extents(places(&meta.extents, 0, length.div_ceil(PAGE))),
         };
         let record = Record { length, place };
         meta.length = length;

@@ -48,17 +48,17 @@ pub(super) const SHORT_READ_BYTES_MAX: usize = 16 << 10;
 const SPARE_BUFFERS_MAX: usize = 4;
 
 /// A queue, and buffers that come back from it.
-pub(super) struct Slot {
+pub(super) struct QueueSlot {
     queue: Box<dyn Queue>,
     in_flight: usize,
     done: Vec<Completion>,
     spare: Vec<Buffer>,
 }
 
-impl Slot {
-    fn open(device: &dyn Device) -> io::Result<Slot> {
+impl QueueSlot {
+    fn open(device: &dyn Device) -> io::Result<QueueSlot> {
         let queue = device.queue(QUEUE_DEPTH)?;
-        Ok(Slot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
+        Ok(QueueSlot { queue, in_flight: 0, done: Vec::new(), spare: Vec::new() })
     }
 
     /// A buffer of exactly so many bytes, in whole pages. What it holds is undefined.
@@ -70,7 +70,7 @@ impl Slot {
         }
     }
 
-    /// Keeps a buffer for [`Slot::buffer`].
+    /// Keeps a buffer for [`QueueSlot::buffer`].
     pub(super) fn keep(&mut self, buffer: Buffer) {
         if self.spare.len() == SPARE_BUFFERS_MAX {
             self.spare.remove(0);
@@ -155,7 +155,7 @@ impl Slot {
 
 #[derive(Default)]
 struct PoolState {
-    idle: Vec<Slot>,
+    idle: Vec<QueueSlot>,
     /// Queues that exist.
     open: usize,
     /// Of these, lent to somebody who keeps them.
@@ -181,7 +181,7 @@ impl Pool {
 
     /// Opens the queue that a pool is never without.
     fn open_first(&self, device: &dyn Device) -> io::Result<()> {
-        let slot = Slot::open(device)?;
+        let slot = QueueSlot::open(device)?;
         let mut state = self.lock();
         state.open += 1;
         state.idle.push(slot);
@@ -189,7 +189,7 @@ impl Pool {
     }
 
     /// An idle queue, or the right to open one. Who wants to keep it leaves one for the others.
-    fn idle(&self, keep: bool) -> Option<Option<Slot>> {
+    fn idle(&self, keep: bool) -> Option<Option<QueueSlot>> {
         let mut state = self.lock();
         if keep && state.kept >= QUEUES_MAX / 2 {
             return None;
@@ -209,8 +209,8 @@ impl Pool {
 
     /// Uses the right to open a queue. None if the system refuses: then the others have to do, and there are others.
     /// Nobody who waits is woken for that, or those who wait would wake each other for as long as it refuses.
-    fn open(&self, device: &dyn Device, keep: bool) -> Option<Slot> {
-        let opened = Slot::open(device);
+    fn open(&self, device: &dyn Device, keep: bool) -> Option<QueueSlot> {
+        let opened = QueueSlot::open(device);
         let mut state = self.lock();
         state.refused = opened.as_ref().err().map(ToString::to_string);
         if state.refused.is_some() {
@@ -221,7 +221,7 @@ impl Pool {
         opened.ok()
     }
 
-    fn borrow(&self, device: &dyn Device) -> Slot {
+    fn borrow(&self, device: &dyn Device) -> QueueSlot {
         loop {
             let seen = self.returned.generation();
             let found = self.idle(false).and_then(|found| found.or_else(|| self.open(device, false)));
@@ -232,7 +232,7 @@ impl Pool {
         }
     }
 
-    fn give_back(&self, mut slot: Slot, kept: bool) {
+    fn give_back(&self, mut slot: QueueSlot, kept: bool) {
         assert_eq!(slot.in_flight, 0, "a queue with operations in flight");
         // What waits here for the next borrower is a few pages each, not the pieces of a file that is done.
         slot.spare.retain(|buffer| buffer.len() <= SMALL_PIECE_BYTES);
@@ -320,7 +320,7 @@ impl Transfers {
         (self.geometry.max_transfer_bytes as usize).min(PIECE_BYTES) / PAGE_BYTES * PAGE_BYTES
     }
 
-    fn borrowing<T>(&self, pool: &Pool, work: impl FnOnce(&mut Slot) -> io::Result<T>) -> io::Result<T> {
+    fn borrowing<T>(&self, pool: &Pool, work: impl FnOnce(&mut QueueSlot) -> io::Result<T>) -> io::Result<T> {
         let mut slot = pool.borrow(&*self.device);
         let result = work(&mut slot);
         pool.give_back(slot, false);
@@ -328,7 +328,7 @@ impl Transfers {
     }
 
     /// A queue to keep for a while; None if there is none to spare. To be given back by [`Transfers::give_back_kept`].
-    pub(super) fn keep_slot(&self) -> Option<Slot> {
+    pub(super) fn keep_slot(&self) -> Option<QueueSlot> {
         self.bulk.idle(true)?.or_else(|| self.bulk.open(&*self.device, true))
     }
 
@@ -337,7 +337,7 @@ impl Transfers {
         [&self.log, &self.bulk, &self.read].iter().find_map(|pool| pool.lock().refused.clone())
     }
 
-    pub(super) fn give_back_kept(&self, slot: Slot) {
+    pub(super) fn give_back_kept(&self, slot: QueueSlot) {
         self.bulk.give_back(slot, true);
     }
 

@@ -13,7 +13,7 @@ use super::file::File;
 use super::layout::PAGE;
 use super::room::{Extent, pages_of};
 use super::shared::Shared;
-use super::transfer::{SMALL_PIECE_BYTES, Slot, pieces, places};
+use super::transfer::{QueueSlot, SMALL_PIECE_BYTES, pieces, places};
 use crate::{Error, FileName, Result, Writer};
 use situ_device::{Buffer, Op, PAGE_BYTES};
 use std::sync::Arc;
@@ -28,7 +28,7 @@ pub(super) struct RawWriter {
     name: FileName,
     extents: Vec<Extent>,
     /// Kept while writing, if there was one to spare.
-    slot: Option<Slot>,
+    slot: Option<QueueSlot>,
     piece: Buffer,
     /// Where the piece begins in the file.
     piece_at: u64,

@@ -64,6 +64,13 @@ impl BlockBuilder {
         &self.bytes
     }
 
+    /// Puts the block, complete, into `out`, and begins the next one in the memory that `out` had.
+    pub(crate) fn finish_into(&mut self, out: &mut Vec<u8>) {
+        self.finish();
+        std::mem::swap(&mut self.bytes, out);
+        self.clear();
+    }
+
     pub(crate) fn clear(&mut self) {
         self.bytes.clear();
         self.restarts.clear();

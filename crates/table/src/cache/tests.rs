@@ -1,5 +1,6 @@
 use super::*;
 use crate::testing::Random;
+use std::collections::HashSet;
 
 /// A block of about `bytes` that `mark` tells apart.
 fn block(bytes: usize, mark: u64) -> Arc<Block> {

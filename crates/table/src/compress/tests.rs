@@ -7,7 +7,7 @@ const ALL: [Compression; 3] = [Compression::None, Compression::Lz4, Compression:
 fn what_is_stored_comes_back_and_does_not_depend_on_earlier_blocks() {
     let mut random = Random::seeded(1);
     for compression in ALL {
-        let mut reused = Compressor::new(compression).unwrap();
+        let mut reused = BlockEncoder::new(compression).unwrap();
         let mut decoded = Vec::new();
         for length in [0, 1, 100, 4096, 70_000, 65_535, 65_534, 300, 1 << 20] {
             let zeros = vec![0; length];
@@ -16,7 +16,7 @@ fn what_is_stored_comes_back_and_does_not_depend_on_earlier_blocks() {
             for block in [zeros, noise, text] {
                 let (mut stored, mut fresh) = (vec![9; 3], Vec::new());
                 let bytes = reused.store(&block, &mut stored);
-                Compressor::new(compression).unwrap().store(&block, &mut fresh);
+                BlockEncoder::new(compression).unwrap().store(&block, &mut fresh);
                 assert!(stored[3..] == fresh);
                 assert_eq!(bytes + BLOCK_TRAILER_BYTES, fresh.len());
                 assert!(bytes <= block.len(), "a block never grows");
@@ -46,7 +46,7 @@ fn damaged_blocks_are_refused_with_and_without_their_checksum() {
     let mut random = Random::seeded(2);
     for compression in ALL {
         let mut stored = Vec::new();
-        Compressor::new(compression).unwrap().store(&b"some text, ".repeat(40), &mut stored);
+        BlockEncoder::new(compression).unwrap().store(&b"some text, ".repeat(40), &mut stored);
         for _ in 0..3000 {
             let mut damaged = stored.clone();
             let at = random.below(damaged.len());

@@ -1,6 +1,6 @@
 use super::*;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
-use crate::{Compression, MAX_SEQUENCE, TableOptions, TableWriter, Warming, hash_key};
+use crate::{Compression, MAX_SEQUENCE, TableAppender, TableBuilder, TableOptions, WarmBytes, Warming, hash_key};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -508,14 +508,23 @@ fn written_warm(cache: &Arc<BlockCache>, entries: u32, warm: impl Fn(u32) -> u8)
         ..TableOptions::default()
     };
     let file = crate::testing::MemoryFile::default();
-    let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1).unwrap();
-    writer.set_warming(Arc::new(Warming::new(Arc::clone(cache))), 1);
+    let mut builder = TableBuilder::new(&options, 1).unwrap();
+    let mut appender = TableAppender::new(Box::new(file.clone()), &options).unwrap();
+    appender.set_warming(Arc::new(Warming::new(Arc::clone(cache))), 1);
+    let mut read = WarmBytes::default();
     for number in 0..entries {
         let (key, value) = (number.to_be_bytes(), [number as u8; 80]);
-        writer.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap();
-        writer.warm(key.len() + value.len(), warm(number));
+        if let Some(mut block) = builder.add(KeyRef::new(&key, Trailer::new(1, KeyKind::Put)), &value).unwrap() {
+            block.mark_warm(std::mem::take(&mut read));
+            appender.encode_and_append(block).unwrap();
+        }
+        read = read + WarmBytes::of_block((key.len() + value.len()) as u64, warm(number));
     }
-    writer.finish().unwrap();
+    let (last, end) = builder.finish();
+    let mut last = last.unwrap();
+    last.mark_warm(read);
+    appender.encode_and_append(last).unwrap();
+    appender.finish(end).unwrap();
     let table = Table::open(MemoryReader::new(file.bytes()), 1, Arc::clone(cache)).unwrap();
     assert_eq!(table.footer.index_levels, 2);
     table
@@ -594,4 +603,62 @@ fn a_forgotten_table_has_no_block_in_the_cache() {
         second.forget();
         assert_eq!((cache.stats().blocks, cache.stats().block_bytes), (0, 0));
     }
+}
+
+/// The steps of a cursor on three threads: one reads, one decodes, one walks over the entries.
+#[test]
+fn a_table_read_in_parts_has_the_entries_of_a_cursor() {
+    use std::sync::mpsc::sync_channel;
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let options = TableOptions { compression, index_block_bytes: 200, ..TableOptions::default() };
+        let entries: Vec<_> = (0..20_000u32).map(|i| (format!("{i:010}"), format!("{:040}", i % 97))).collect();
+        let trailer = Trailer::new(1, KeyKind::Put);
+        let all = entries.iter().map(|(k, v)| (KeyRef::new(k.as_bytes(), trailer), v.as_bytes()));
+        let table = crate::testing::open(build(&options, all, &[]).0).unwrap();
+        let (read, to_decode) = sync_channel(4);
+        let (decoded, to_walk) = sync_channel(4);
+        let mut walked = Vec::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let read = read;
+                for boundary in table.block_boundaries() {
+                    let (handle, mut stored) = (boundary.unwrap().block, Vec::new());
+                    table.read_stored(handle, &mut stored).unwrap();
+                    read.send((handle, stored)).unwrap();
+                }
+            });
+            scope.spawn(|| {
+                let decoded = decoded;
+                for (handle, stored) in to_decode {
+                    let mut block = Block::default();
+                    table.decode_stored(handle, &stored, &mut block).unwrap();
+                    decoded.send(Arc::new(block)).unwrap();
+                }
+            });
+            for block in to_walk {
+                let mut block = table.entries(block).unwrap();
+                while block.valid() {
+                    walked.push((block.key().user.to_vec(), block.value().to_vec()));
+                    block.advance().unwrap();
+                }
+            }
+        });
+        assert!(
+            walked.iter().map(|(k, v)| (&k[..], &v[..])).eq(entries.iter().map(|(k, v)| (k.as_bytes(), v.as_bytes())))
+        );
+    }
+}
+
+#[test]
+fn damage_met_in_parts_names_file_and_block() {
+    let (mut bytes, _) = small_table();
+    bytes[HEADER_BYTES + 3] ^= 1;
+    let table = crate::testing::open(bytes).unwrap();
+    let handle = table.block_boundaries().next().unwrap().unwrap().block;
+    let mut stored = Vec::new();
+    table.read_stored(handle, &mut stored).unwrap();
+    let error = table.decode_stored(handle, &stored, &mut Block::default()).unwrap_err();
+    assert!(error.is_corruption() && error.to_string().contains("memory.table"), "{error}");
+    let outside = BlockHandle { offset: handle.offset, bytes: u32::MAX };
+    assert!(table.read_stored(outside, &mut stored).unwrap_err().is_corruption());
 }

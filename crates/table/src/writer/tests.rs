@@ -1,4 +1,6 @@
 use super::*;
+use crate::format::MAX_KEY_BYTES;
+use crate::key::KeyKind;
 use crate::testing::{MemoryFile, Random, build};
 use crate::{Compression, KeyRef, Trailer};
 
@@ -18,10 +20,13 @@ fn what_does_not_ascend_or_fit_is_refused() {
         (b"n", Trailer::new(1, KeyKind::RangeDelete)),
         (b"n", Trailer(0x1ff)),
     ] {
-        assert!(matches!(writer.add(KeyRef::new(user_key, trailer), b""), Err(Error::Invalid(_))), "{user_key:?}");
+        assert!(
+            matches!(writer.add(KeyRef::new(user_key, trailer), b""), Err(situ_storage::Error::Invalid(_))),
+            "{user_key:?}"
+        );
     }
     let long = vec![b'x'; MAX_KEY_BYTES + 1];
-    assert!(matches!(writer.add(KeyRef::new(&long, put(1)), b""), Err(Error::Invalid(_))));
+    assert!(matches!(writer.add(KeyRef::new(&long, put(1)), b""), Err(situ_storage::Error::Invalid(_))));
     assert!(writer.add_range_tombstone(b"b", 1, b"b").is_err() && writer.add_range_tombstone(b"c", 1, b"b").is_err());
     assert!(writer.add_range_tombstone(b"a", 1, &long).is_err());
     // A refusal changes nothing.
@@ -65,6 +70,35 @@ fn the_same_entries_give_the_same_bytes_and_blocks_keep_to_their_size() {
     }
 }
 
+/// The parts, with the blocks encoded by others than the appender, and late.
+#[test]
+fn the_parts_give_the_bytes_of_the_writer() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd { level: 1 }] {
+        let options = TableOptions { compression, index_block_bytes: 300, ..TableOptions::default() };
+        let values: Vec<_> = (0..9000u32).map(|i| format!("{:0w$}", i % 13, w = 1 + (i % 90) as usize)).collect();
+        let keys: Vec<_> = (0..9000u32).map(|i| format!("key{i:06}")).collect();
+        let entries = || keys.iter().zip(&values).map(|(k, v)| (KeyRef::new(k.as_bytes(), put(1)), v.as_bytes()));
+        let (expected, expected_summary) = build(&options, entries(), &[(b"a", 1, b"b")]);
+
+        let mut builder = TableBuilder::new(&options, 1_700_000_000).unwrap();
+        let mut encoders = [(); 2].map(|()| crate::BlockEncoder::new(compression).unwrap());
+        let mut blocks: Vec<RawBlock> = entries().filter_map(|(key, value)| builder.add(key, value).unwrap()).collect();
+        builder.add_range_tombstone(b"a", 1, b"b").unwrap();
+        let (last, end) = builder.finish();
+        blocks.extend(last);
+        assert_eq!(end.key_bounds().unwrap().0.user, b"key000000");
+        assert_eq!(blocks.len() as u64, expected_summary.properties.data_blocks);
+        let encoded: Vec<_> = blocks.into_iter().enumerate().map(|(i, block)| encoders[i % 2].encode(block)).collect();
+        let file = MemoryFile::default();
+        let mut appender = TableAppender::new(Box::new(file.clone()), &options).unwrap();
+        for block in encoded {
+            appender.append(block).unwrap();
+        }
+        assert_eq!(appender.finish(end).unwrap(), expected_summary);
+        assert!(file.bytes() == expected, "{compression}");
+    }
+}
+
 /// Sixteen bytes a line, each line after its offset.
 fn hex(bytes: &[u8]) -> String {
     let line = |(i, line): (usize, &[u8])| {
@@ -74,7 +108,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.chunks(16).enumerate().map(line).collect()
 }
 
-fn opened(golden: &str) -> Arc<crate::Table> {
+fn opened(golden: &str) -> std::sync::Arc<crate::Table> {
     let digits = golden.lines().flat_map(|line| line.split_once(": ").unwrap().1.split(' '));
     crate::testing::open(digits.map(|digit| u8::from_str_radix(digit, 16).unwrap()).collect()).unwrap()
 }
@@ -98,7 +132,7 @@ fn the_pages_example_is_what_the_writer_makes() {
     let options = TableOptions { compression: Compression::None, keyspace_id: 2, ..TableOptions::default() };
     let mut writer = TableWriter::new(Box::new(file.clone()), &options, 1_700_000_000).unwrap();
     // The only thing that changes from release to release.
-    writer.properties.writer_version = "situ".to_owned();
+    writer.builder.properties.writer_version = "situ".to_owned();
     writer.add(KeyRef::new(b"apple", Trailer::new(9, KeyKind::Delete)), b"").unwrap();
     writer.add(KeyRef::new(b"apple", put(8)), b"first").unwrap();
     writer.add(KeyRef::new(b"apply", put(7)), b"b").unwrap();

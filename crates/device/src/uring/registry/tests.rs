@@ -24,7 +24,7 @@ fn a_buffer_that_comes_back_is_registered_and_one_that_does_not_is_not() {
         assert_eq!(registry.place_of(&Buffer::new(BYTES_MIN), &ring), None);
     }
     let place = registered(&mut registry, &large, &ring);
-    if registry.state == State::Refused {
+    if registry.state == RegistryState::Refused {
         return skipped("this process may not register buffers");
     }
     assert!(place.is_some());
@@ -37,7 +37,7 @@ fn a_place_that_an_operation_in_flight_names_is_nobody_elses() {
     let mut registry = Registry::default();
     let first = Buffer::new(BYTES_MIN);
     let Some(place) = registered(&mut registry, &first, &ring) else {
-        assert_eq!(registry.state, State::Refused);
+        assert_eq!(registry.state, RegistryState::Refused);
         return skipped("this process may not register buffers");
     };
     let others: Vec<Buffer> = (0..2 * PLACES).map(|_| Buffer::new(BYTES_MIN)).collect();
@@ -65,7 +65,7 @@ fn a_buffer_at_the_address_of_a_freed_one_is_another_buffer() {
     let came_again = (0..100).any(|_| {
         let first = Buffer::new(BYTES_MIN);
         let place = registered_again(&mut registry, &first, &ring);
-        if registry.state == State::Refused {
+        if registry.state == RegistryState::Refused {
             return false;
         }
         // As long as there is room; what is registered stays for a while.
@@ -76,7 +76,7 @@ fn a_buffer_at_the_address_of_a_freed_one_is_another_buffer() {
         assert_eq!(registry.place_of(&other, &ring), None);
         is_registered && other.address() == address
     });
-    if registry.state == State::Refused {
+    if registry.state == RegistryState::Refused {
         return skipped("this process may not register buffers");
     }
     assert!(came_again, "no buffer had the address of one that was registered; this test shows nothing");

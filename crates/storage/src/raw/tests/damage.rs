@@ -418,7 +418,7 @@ fn a_check_names_overlaps_and_data_in_the_clean_log_area() {
         let mut body = Vec::new();
         for number in [5, 6] {
             let extents = vec![Extent { first: layout.top.first + 100, pages: 2 }];
-            let record = catalogue::Record { length: PAGE, place: catalogue::Place::Extents(extents) };
+            let record = catalogue::Record { length: PAGE, place: catalogue::FilePlace::Extents(extents) };
             catalogue::Edit::Put(FileName::Table(number), record).encode(&mut body);
         }
         let volume = open(env, device).unwrap();

@@ -1,0 +1,112 @@
+//! What a merge drops.
+//!
+//! A merge is the only one that knows when a version of a key is dead: no snapshot and no present reader can ask for it. If
+//! the version's value lies in a value log, its bytes there are dead from then on. The log has to know how many bytes of which
+//! *segment* are dead, so that it can clean the segments that are worth it.
+//!
+//! 1. The stream of versions tells its sink of each input entry that is not in the outputs as it was, and why.
+//! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
+//! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and never if
+//!    the attempt is given up.
+//!
+//! **Invariants**: each input entry is kept or reported, exactly once. The sums depend on the task and on the handles alone.
+//! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each segment.
+//! **Failure**: a handle that nobody can read is corruption: its bytes could never be counted again.
+
+use crate::error::Result;
+use crate::merge::Source;
+use situ_storage::Error;
+use situ_table::{KeyKind, KeyRef};
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+/// Why an input entry is not in the outputs, or not as it was.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum DropReason {
+    /// A newer version in the same stripe hides it.
+    Hidden,
+    /// A range tombstone covers it.
+    RangeDeleted,
+    /// It is a tombstone, and hides nothing.
+    HidesNothing,
+    /// The filter has removed it. A tombstone may be in its place.
+    RemovedByFilter,
+    /// The filter has given it another value.
+    ChangedByFilter,
+}
+
+/// An input entry that is dropped.
+pub(crate) struct DroppedEntry<'a> {
+    pub(crate) key: KeyRef<'a>,
+    /// Stands on the entry; `None` for a tombstone, which has no value, and whose source has gone on.
+    pub(crate) source: Option<&'a dyn Source>,
+}
+
+impl DroppedEntry<'_> {
+    pub(crate) fn value(&self) -> &[u8] {
+        self.source.map_or(&[], Source::value)
+    }
+}
+
+/// Where a value lies in a value log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ValueLocation {
+    /// The part of the log that is cleaned as one.
+    pub segment: u64,
+    /// How many bytes of the segment are dead without the value.
+    pub bytes: u64,
+}
+
+/// Reads the value handles of a store.
+pub trait ValueHandles: Send + Sync {
+    /// Where the value of this handle lies; `None` if these bytes are no handle. The answer depends on the bytes alone.
+    fn locate(&self, handle: &[u8]) -> Option<ValueLocation>;
+}
+
+/// What a task has dropped of one segment of a value log.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct DroppedValues {
+    /// The segment.
+    pub segment: u64,
+    /// Value handles that lead there.
+    pub handles: u64,
+    /// The bytes of their values.
+    pub bytes: u64,
+}
+
+/// Sums dropped value handles by segment.
+pub(crate) struct DroppedSums {
+    handles: Arc<dyn ValueHandles>,
+    segments: BTreeMap<u64, DroppedValues>,
+}
+
+impl DroppedSums {
+    pub(crate) fn new(handles: Arc<dyn ValueHandles>) -> DroppedSums {
+        DroppedSums { handles, segments: BTreeMap::new() }
+    }
+
+    #[inline]
+    pub(crate) fn add(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
+        if entry.key.trailer.kind() == Some(KeyKind::ValueHandle) { self.add_handle(entry) } else { Ok(()) }
+    }
+
+    fn add_handle(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
+        let Some(ValueLocation { segment, bytes }) = self.handles.locate(entry.value()) else {
+            let file = entry.source.map_or(String::new(), Source::file);
+            let found = format!("{} at {:?}", entry.value().escape_ascii(), entry.key);
+            return Err(Error::corruption(&file, 0, "value handles", "a value handle", found).into());
+        };
+        let sum = self.segments.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
+        sum.handles += 1;
+        sum.bytes += bytes;
+        Ok(())
+    }
+
+    /// By segment ascending.
+    pub(crate) fn finish(self) -> Vec<DroppedValues> {
+        self.segments.into_values().collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

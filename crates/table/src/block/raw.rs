@@ -1,0 +1,55 @@
+//! Data blocks on their way into a file: out of the builder, through an encoder, to the appender.
+
+use crate::format::BLOCK_TRAILER_BYTES;
+use crate::warmth::WarmBytes;
+
+/// A data block as it is before compression, with what the index will say of it.
+#[derive(Debug, Default)]
+pub struct RawBlock {
+    pub(crate) bytes: Vec<u8>,
+    /// The encoded internal key that separates the block from the next one.
+    pub(crate) separator: Vec<u8>,
+    /// How warm the block is to be in the cache, if it is to be there.
+    pub(crate) warmth: Option<u8>,
+    /// Memory for the compressed block.
+    pub(crate) stored: Vec<u8>,
+}
+
+impl RawBlock {
+    /// The block: entries, restarts, count.
+    pub fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// Says what the inputs of the merge that made the block have read of warm blocks meanwhile.
+    pub fn mark_warm(&mut self, read: WarmBytes) {
+        self.warmth = read.of_output(self.bytes.len());
+    }
+
+    /// How long the block is in the file if it is not compressed.
+    pub fn plain_bytes(&self) -> u64 {
+        (self.bytes.len() + BLOCK_TRAILER_BYTES) as u64
+    }
+}
+
+/// A data block as it will be in the file.
+#[derive(Debug)]
+pub struct EncodedBlock {
+    /// Of a block that was not worth compressing, `bytes` has the block's trailer already.
+    pub(crate) block: RawBlock,
+    pub(crate) is_compressed: bool,
+}
+
+impl EncodedBlock {
+    /// The bytes for the file, trailer included.
+    pub fn stored(&self) -> &[u8] {
+        if self.is_compressed { &self.block.stored } else { &self.block.bytes }
+    }
+
+    /// The block before compression.
+    pub(crate) fn raw(&self) -> &[u8] {
+        let bytes = &self.block.bytes;
+        let end = if self.is_compressed { bytes.len() } else { bytes.len() - BLOCK_TRAILER_BYTES };
+        &bytes[..end]
+    }
+}

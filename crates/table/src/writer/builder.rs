@@ -1,0 +1,286 @@
+//! The first part of writing: entries become raw blocks. The module page of the writer has the whole way.
+
+use crate::block::{BlockBuilder, RawBlock, entry_bytes};
+use crate::filter::FilterBuilder;
+use crate::format::{
+    BLOCK_TRAILER_BYTES, FOOTER_BYTES, HANDLE_BYTES, HEADER_BYTES, KEY_TRAILER_BYTES, MAX_BLOCK_BYTES, MAX_KEY_BYTES,
+    MAX_VALUE_BYTES, common_prefix, separator,
+};
+use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
+use crate::options::TableOptions;
+use crate::properties::{Properties, WRITER_VERSION};
+use situ_storage::{Error, Result};
+
+/// What each index block adds to the top index and the footer, about.
+const LEAF_BYTES: usize = 48;
+
+/// What comes behind the blocks of a table.
+#[derive(Debug)]
+pub struct TableEnd {
+    /// Without what only the appender knows: bytes and number of blocks.
+    pub(crate) properties: Properties,
+    pub(crate) filter: Option<Vec<u8>>,
+    pub(crate) range_tombstones: Option<Vec<u8>>,
+}
+
+impl TableEnd {
+    /// The first and the last internal key; `None` if the table has no entries.
+    pub fn key_bounds(&self) -> Option<(KeyRef<'_>, KeyRef<'_>)> {
+        self.properties.smallest_key().zip(self.properties.largest_key())
+    }
+}
+
+/// How large the index would be if nothing of it were compressed.
+#[derive(Debug)]
+struct PlainIndex {
+    finished_bytes: usize,
+    open_bytes: usize,
+    block_bytes: usize,
+}
+
+impl PlainIndex {
+    const EMPTY_BLOCK_BYTES: usize = 4;
+
+    fn new(block_bytes: usize) -> PlainIndex {
+        PlainIndex { finished_bytes: 0, open_bytes: PlainIndex::EMPTY_BLOCK_BYTES, block_bytes }
+    }
+
+    fn add(&mut self, separator: &[u8]) {
+        let user_key_bytes = separator.len().saturating_sub(KEY_TRAILER_BYTES);
+        self.open_bytes += entry_bytes(0, user_key_bytes, HANDLE_BYTES) + 4;
+        if self.open_bytes >= self.block_bytes {
+            self.finished_bytes += self.open_bytes + BLOCK_TRAILER_BYTES + LEAF_BYTES;
+            self.open_bytes = PlainIndex::EMPTY_BLOCK_BYTES;
+        }
+    }
+
+    fn bytes(&self) -> usize {
+        self.finished_bytes + self.open_bytes
+    }
+}
+
+/// Turns entries into raw blocks. See the module page of the writer.
+pub struct TableBuilder {
+    options: TableOptions,
+    filter: FilterBuilder,
+    data: BlockBuilder,
+    index: PlainIndex,
+    /// A block whose memory the next one takes.
+    spare: RawBlock,
+    last_user_key: Vec<u8>,
+    last_trailer: Trailer,
+    range_tombstones: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
+    range_tombstone_bytes: usize,
+    /// All of [`estimated_bytes`](TableBuilder::estimated_bytes) that changes with a block only.
+    beside_blocks_bytes: usize,
+    pub(crate) properties: Properties,
+}
+
+impl TableBuilder {
+    /// A builder without entries.
+    ///
+    /// # Errors
+    /// An option is out of range.
+    pub fn new(options: &TableOptions, created_unix_s: u64) -> Result<TableBuilder> {
+        if options.block_bytes > MAX_BLOCK_BYTES || options.index_block_bytes > MAX_BLOCK_BYTES {
+            return Err(Error::Invalid(format!("blocks can be at most {MAX_BLOCK_BYTES} bytes long")));
+        }
+        let mut properties = Properties {
+            created_unix_s,
+            keyspace_id: options.keyspace_id,
+            keyspace_name: options.keyspace_name.clone(),
+            writer_version: WRITER_VERSION.to_owned(),
+            smallest_sequence: MAX_SEQUENCE,
+            ..Properties::default()
+        };
+        properties.set_compression(options.compression);
+        let mut builder = TableBuilder {
+            filter: FilterBuilder::new(options.filter_bits_per_key),
+            data: BlockBuilder::new(options.restart_interval),
+            index: PlainIndex::new(options.index_block_bytes),
+            spare: RawBlock::default(),
+            last_user_key: Vec::new(),
+            last_trailer: Trailer::OLDEST,
+            range_tombstones: Vec::new(),
+            range_tombstone_bytes: 0,
+            beside_blocks_bytes: 0,
+            properties,
+            options: options.clone(),
+        };
+        builder.measure_beside_blocks();
+        Ok(builder)
+    }
+
+    /// Adds an entry. If the open block ends before the entry, the block is the result.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid) if the key is not behind the last one, too long, or of a kind that is no entry. A refused
+    /// entry changes nothing.
+    #[inline]
+    pub fn add(&mut self, key: KeyRef<'_>, value: &[u8]) -> Result<Option<RawBlock>> {
+        let shared = common_prefix(&self.last_user_key, key.user);
+        let mut new_user_key = true;
+        if self.properties.entries > 0 {
+            let in_order = match (self.last_user_key.get(shared), key.user.get(shared)) {
+                (None, None) => {
+                    new_user_key = false;
+                    key.trailer < self.last_trailer
+                }
+                (last, this) => last < this,
+            };
+            if !in_order {
+                return Err(self.out_of_order(key));
+            }
+        }
+        check(key, value)?;
+        let mut finished = None;
+        if !self.data.is_empty()
+            && self.data.finished_bytes_with(shared, key.user.len(), value.len()) > self.options.block_bytes
+        {
+            finished = Some(self.finish_data_block(Some((key, shared))));
+        }
+        self.data.add(key, shared, value);
+        if new_user_key {
+            self.filter.add(key.user);
+        }
+        self.last_user_key.truncate(shared);
+        self.last_user_key.extend_from_slice(&key.user[shared..]);
+        self.last_trailer = key.trailer;
+
+        let properties = &mut self.properties;
+        if properties.entries == 0 {
+            key.encode_into(&mut properties.smallest);
+        }
+        properties.entries += 1;
+        properties.deletions += u64::from(key.trailer.0 as u8 == KeyKind::Delete as u8);
+        properties.raw_key_bytes += (key.user.len() + KEY_TRAILER_BYTES) as u64;
+        properties.raw_value_bytes += value.len() as u64;
+        // Both lengths have been checked, and fit.
+        properties.longest_key_bytes = properties.longest_key_bytes.max(Some(key.user.len() as u32));
+        properties.longest_value_bytes = properties.longest_value_bytes.max(Some(value.len() as u32));
+        properties.smallest_sequence = properties.smallest_sequence.min(key.trailer.sequence());
+        properties.largest_sequence = properties.largest_sequence.max(key.trailer.sequence());
+        Ok(finished)
+    }
+
+    #[cold]
+    fn out_of_order(&self, key: KeyRef<'_>) -> Error {
+        let last = KeyRef::new(&self.last_user_key, self.last_trailer);
+        Error::Invalid(format!("the keys of a table ascend: {key:?} cannot follow {last:?}"))
+    }
+
+    /// Adds a range tombstone: all versions of user keys in `begin..end` older than `sequence` are gone. In any order.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid) if the range is empty or a bound too long.
+    pub fn add_range_tombstone(&mut self, begin: &[u8], sequence: SequenceNumber, end: &[u8]) -> Result<()> {
+        if begin >= end || begin.len().max(end.len()) > MAX_KEY_BYTES || sequence > MAX_SEQUENCE {
+            let range = format!("{}..{}", begin.escape_ascii(), end.escape_ascii());
+            return Err(Error::Invalid(format!("no range tombstone can cover {range} at {sequence}")));
+        }
+        let trailer = Trailer::new(sequence, KeyKind::RangeDelete);
+        self.range_tombstones.push((begin.to_vec(), trailer, end.to_vec()));
+        self.range_tombstone_bytes += begin.len() + end.len() + KEY_TRAILER_BYTES + 15;
+        self.properties.range_deletions += 1;
+        self.properties.smallest_sequence = self.properties.smallest_sequence.min(sequence);
+        self.properties.largest_sequence = self.properties.largest_sequence.max(sequence);
+        Ok(())
+    }
+
+    /// Point entries so far.
+    pub fn entries(&self) -> u64 {
+        self.properties.entries
+    }
+
+    /// About how long the file would be if it were finished now, and the blocks given out took `blocks_bytes` in it. The open
+    /// block and the index are counted uncompressed.
+    #[inline]
+    pub fn estimated_bytes(&self, blocks_bytes: u64) -> u64 {
+        let open = if self.data.is_empty() { 0 } else { self.data.finished_bytes() + BLOCK_TRAILER_BYTES };
+        // The properties have two keys, each about as long as the last.
+        let keys = 2 * self.last_user_key.len();
+        let rest = open + keys + self.filter.finished_bytes() + self.range_tombstone_bytes;
+        blocks_bytes + (rest + self.beside_blocks_bytes) as u64
+    }
+
+    fn measure_beside_blocks(&mut self) {
+        // The properties' names and values, without the two keys.
+        let properties = 522 + self.properties.keyspace_name.len();
+        self.beside_blocks_bytes =
+            HEADER_BYTES + properties + self.index.bytes() + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES;
+    }
+
+    /// Ends the open data block. `next` is the entry that follows, with what its user key has in common with the last one's.
+    fn finish_data_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> RawBlock {
+        let mut block = std::mem::take(&mut self.spare);
+        self.data.finish_into(&mut block.bytes);
+        let last = KeyRef::new(&self.last_user_key, self.last_trailer);
+        match next {
+            Some((next, shared)) => separator(last, next, shared, &mut block.separator),
+            None => {
+                block.separator.clear();
+                last.encode_into(&mut block.separator);
+            }
+        }
+        block.warmth = None;
+        self.index.add(&block.separator);
+        self.measure_beside_blocks();
+        block
+    }
+
+    /// Takes the memory of a block that is in the file, for the next one.
+    pub fn recycle(&mut self, memory: RawBlock) {
+        self.spare = memory;
+    }
+
+    /// The last block, if there is one, and what comes behind the blocks.
+    pub fn finish(mut self) -> (Option<RawBlock>, TableEnd) {
+        let last = if self.data.is_empty() { None } else { Some(self.finish_data_block(None)) };
+        let range_tombstones = self.finish_range_tombstones();
+        let mut properties = self.properties;
+        if properties.entries > 0 {
+            KeyRef::new(&self.last_user_key, self.last_trailer).encode_into(&mut properties.largest);
+        }
+        if properties.entries + properties.range_deletions == 0 {
+            properties.smallest_sequence = 0;
+        }
+        (last, TableEnd { properties, filter: self.filter.finish(), range_tombstones })
+    }
+
+    fn finish_range_tombstones(&mut self) -> Option<Vec<u8>> {
+        if self.range_tombstones.is_empty() {
+            return None;
+        }
+        let mut tombstones = std::mem::take(&mut self.range_tombstones);
+        tombstones.sort_unstable_by(|(b1, t1, e1), (b2, t2, e2)| (b1, t2, e1).cmp(&(b2, t1, e2)));
+        let mut block = BlockBuilder::new(self.options.restart_interval);
+        let mut last: &[u8] = &[];
+        for (begin, trailer, end) in &tombstones {
+            block.add(KeyRef::new(begin, *trailer), common_prefix(last, begin), end);
+            last = begin;
+        }
+        Some(block.finish().to_vec())
+    }
+}
+
+impl std::fmt::Debug for TableBuilder {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "TableBuilder({} entries)", self.entries())
+    }
+}
+
+#[inline]
+fn check(key: KeyRef<'_>, value: &[u8]) -> Result<()> {
+    match key.trailer.kind() {
+        Some(KeyKind::Delete | KeyKind::Put | KeyKind::ValueHandle) => {}
+        _ => return Err(Error::Invalid(format!("{key:?} cannot be an entry of a table"))),
+    }
+    if key.user.len() > MAX_KEY_BYTES || value.len() > MAX_VALUE_BYTES {
+        let (key_bytes, value_bytes) = (key.user.len(), value.len());
+        return Err(Error::Invalid(format!(
+            "an entry of {key_bytes} and {value_bytes} bytes is too long: keys may have {MAX_KEY_BYTES}, values \
+             {MAX_VALUE_BYTES}"
+        )));
+    }
+    Ok(())
+}
