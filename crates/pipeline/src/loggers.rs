@@ -13,7 +13,7 @@
 //! **Invariant.** The first logger never sleeps while something waits: it is woken for each write, whatever the others do. So
 //! the counts here may be off by what happens at the same moment, and only speed depends on them.
 //!
-//! **Idle**: all sleep. **Failure**: as in `commit.rs`; loggers go on after it, because whoever waits is owed an answer.
+//! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because whoever waits is owed an answer.
 
 use situ_device::{Env, Event};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// More than three writes in flight have not been found to be any faster.
-pub(crate) const LOGGERS_MAX: usize = 3;
+pub const LOGGERS_MAX: usize = 3;
 /// Two switches of threads on a busy machine; a disk that is faster is waited for.
 const SERVICE_NS_MIN: u64 = 40_000;
 /// Fewer writes than this are not worth a group of their own.

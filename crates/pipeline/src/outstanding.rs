@@ -11,15 +11,11 @@
 //!
 //! **Bounded.** A waiter that is dropped takes its waker with it.
 
-use crate::base::sync::{lock, wake};
-use crate::pipeline::Pipeline;
+use situ_device::{lock, wake};
 use std::collections::BTreeMap;
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Waker};
+use std::task::Waker;
 
 /// The number, and who waits for it to fall.
 #[derive(Debug)]
@@ -47,6 +43,16 @@ impl Outstanding {
         self.count.load(Ordering::SeqCst)
     }
 
+    /// As many requests are under way as callers are to keep, or more.
+    pub(crate) fn is_full(&self) -> bool {
+        self.count() >= self.max
+    }
+
+    /// Somebody waits for the number to fall.
+    pub(crate) fn has_waiters(&self) -> bool {
+        self.waiters.load(Ordering::SeqCst) > 0
+    }
+
     /// A request is under way.
     pub(crate) fn begin(&self) {
         self.count.fetch_add(1, Ordering::SeqCst);
@@ -59,7 +65,7 @@ impl Outstanding {
         }
         let before = self.count.fetch_sub(ended, Ordering::SeqCst);
         debug_assert!(before >= ended, "{ended} requests ended of {before}");
-        if before.saturating_sub(ended) < self.max && self.waiters.load(Ordering::SeqCst) > 0 {
+        if before.saturating_sub(ended) < self.max && self.has_waiters() {
             self.wake();
         }
     }
@@ -77,7 +83,7 @@ impl Outstanding {
     }
 
     /// Leaves a waker, in place of the one that this future left before.
-    fn wake_with(&self, number: &mut Option<u64>, waker: &Waker) {
+    pub(crate) fn wake_with(&self, number: &mut Option<u64>, waker: &Waker) {
         let mut wakers = lock(&self.wakers);
         let number = *number.get_or_insert_with(|| {
             wakers.next += 1;
@@ -87,7 +93,7 @@ impl Outstanding {
         self.waiters.store(wakers.left.len(), Ordering::SeqCst);
     }
 
-    fn forget(&self, number: u64) {
+    pub(crate) fn forget(&self, number: u64) {
         let forgotten = {
             let mut wakers = lock(&self.wakers);
             let forgotten = wakers.left.remove(&number);
@@ -100,78 +106,21 @@ impl Outstanding {
 }
 
 /// One request under way, which ends when this is dropped.
-pub(crate) struct UnderWay {
+pub struct UnderWay {
     outstanding: Arc<Outstanding>,
+}
+
+impl UnderWay {
+    /// Counts a request.
+    pub(crate) fn begin(outstanding: &Arc<Outstanding>) -> UnderWay {
+        outstanding.begin();
+        UnderWay { outstanding: Arc::clone(outstanding) }
+    }
 }
 
 impl Drop for UnderWay {
     fn drop(&mut self) {
         self.outstanding.end(1);
-    }
-}
-
-impl Pipeline {
-    /// Counts a request until the result is dropped.
-    pub(crate) fn under_way(&self) -> UnderWay {
-        self.outstanding.begin();
-        UnderWay { outstanding: Arc::clone(&self.outstanding) }
-    }
-
-    /// The waiting room has been emptied, perhaps; to be called without a lock.
-    pub(crate) fn room_left(&self) {
-        if self.outstanding.waiters.load(Ordering::SeqCst) > 0 && !self.is_busy() {
-            self.outstanding.wake();
-        }
-    }
-
-    pub(crate) fn is_busy(&self) -> bool {
-        self.outstanding.count() >= self.outstanding.max || !self.waiting_room.is_empty()
-    }
-}
-
-/// See [`Store::ready`](crate::Store::ready).
-#[must_use = "a future does nothing unless it is awaited"]
-pub struct ReadyFuture {
-    pipeline: Arc<Pipeline>,
-    /// Under which its waker lies, once it has left one.
-    number: Option<u64>,
-}
-
-impl ReadyFuture {
-    pub(crate) fn of(pipeline: &Arc<Pipeline>) -> ReadyFuture {
-        ReadyFuture { pipeline: Arc::clone(pipeline), number: None }
-    }
-
-    fn is_over(&self) -> bool {
-        !self.pipeline.is_busy() || self.pipeline.health.is_closing() || self.pipeline.health.failure().is_some()
-    }
-}
-
-impl Future for ReadyFuture {
-    type Output = ();
-
-    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<()> {
-        if self.is_over() {
-            return Poll::Ready(());
-        }
-        let this = &mut *self;
-        this.pipeline.outstanding.wake_with(&mut this.number, context.waker());
-        // It may be over since, and whoever ended it may not have seen the waker.
-        if self.is_over() { Poll::Ready(()) } else { Poll::Pending }
-    }
-}
-
-impl Drop for ReadyFuture {
-    fn drop(&mut self) {
-        if let Some(number) = self.number {
-            self.pipeline.outstanding.forget(number);
-        }
-    }
-}
-
-impl fmt::Debug for ReadyFuture {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "ReadyFuture({})", if self.is_over() { "ready" } else { "busy" })
     }
 }
 
