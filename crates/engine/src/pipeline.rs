@@ -1,7 +1,7 @@
 //! The LSM engine's side of the staged write path: memtables, log files, and what holds writers back.
 //!
 //! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the memtables that writes go
-//! into, and the log files that hold the same writes until the memtables are tables. `environment.rs` is the implementation of its
+//! into, and the log files that hold the same writes. `environment.rs` is the implementation of its
 //! trait, `seal.rs` exchanges memtables, `log_files.rs` says which file the log goes on in, `stall.rs` how writers are slowed.
 //!
 //! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out

@@ -1,13 +1,13 @@
 //! Admission: when a write may begin, and where it waits until then.
 //!
-//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]: the environment has no room (of an LSM
-//! engine, all memtables of a keyspace are full, or level 0 is), no log file with room is ready, the log's page buffer is full. A
+//! A write is held back by the budget of a store in debt (`budget.rs`) or by an [`Obstacle`]. The environment has no room: of an LSM
+//! engine, all memtables of a keyspace are full, or level 0 is. No log file with room is ready. The log's page buffer is full. A
 //! blocking write waits, and clears the way, on its own thread. An asynchronous one never does:
 //!
 //! 1. If nobody waits, it is tried at once, and mostly begins.
 //! 2. Otherwise it goes to the back of the *waiting room*, and its future stays pending.
-//! 3. The admission thread (`threads.rs`) takes the first one in the room, sleeps until its budget is due, begins it as soon as
-//!    nothing is in its way, and wakes its future. What has to be done for that (a log file made ready, the page buffer
+//! 3. The admission thread (`threads.rs`) takes the first one in the room, and sleeps until its budget is due. It begins the write as
+//!    soon as nothing is in its way, and wakes its future. What has to be done for that (a log file made ready, the page buffer
 //!    written out) it does itself; the event `progress` wakes it.
 //!
 //! **Order.** Asynchronous writes begin in the order of the calls. A blocking write begins after all asynchronous ones
@@ -18,7 +18,7 @@
 //! **Cancelling.** There is none: a write takes place whether its future is kept or dropped. Otherwise it would depend on
 //! how busy the store is what becomes of a write whose future nobody keeps.
 //!
-//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, many small writes as well as a few large
+//! **Bounded.** What is in the room takes up to [`WAITING_BYTES_MAX`](crate::WAITING_BYTES_MAX) of memory, in many small writes or a few large
 //! ones; beyond, a call is refused.
 //!
 //! **Threads.** The room's lock is taken before the commit lock and held across nothing that blocks or notifies. A write
@@ -43,8 +43,8 @@ use std::sync::Arc;
 use std::task::{Wake, Waker};
 use std::time::Duration;
 
-/// A commit that finds so often that more was published during its check than is kept takes its turn with the asynchronous
-/// writes: those that come later wait until it has begun.
+/// A commit may find so often that more was published during its check than is kept. Then it takes its turn with the asynchronous
+/// writes, and those that come later wait until it has begun.
 const FORGOTTEN_MAX: u32 = 2;
 
 /// Wakes a thread that waits for a verdict.
@@ -238,7 +238,7 @@ impl<E: Environment> Pipeline<E> {
     }
 
     /// Does what can be done about an obstacle. True if the write may be tried again now, false if it is to wait for the
-    /// store's progress; an error if it never will begin.
+    /// store's progress. An error if it never will begin.
     fn remove_obstacle(&self, obstacle: Obstacle<E>) -> Result<bool, E::Error> {
         match obstacle {
             Obstacle::Refused(error) => Err(*error),

@@ -1,7 +1,7 @@
 //! The budget of slowed writers: bytes a second, shared by all.
 //!
-//! Whoever measures the debt of the store [sets](Budget::set) the budget. It is a virtual clock: each write moves the clock forward
-//! by its bytes' time and waits until it is due, never longer than [`DELAY_MS_MAX`] a time. A blocking write sleeps; an asynchronous
+//! Whoever measures the debt of the store [sets](Budget::set) the budget. It is a virtual clock. Each write moves the clock forward
+//! by its bytes' time and waits until it is due, but never longer than [`DELAY_MS_MAX`]. A blocking write sleeps; an asynchronous
 //! one waits outside of any thread of its caller (`admission.rs`).
 //!
 //! **Threads.** While writers are slowed, a write costs one atomic add and two looks at the clock. One write in [`REFRESH_MS`] asks the

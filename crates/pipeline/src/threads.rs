@@ -19,8 +19,7 @@ pub(crate) fn panicked(job: &str, panic: &(dyn Any + Send)) -> StorageError {
 
 impl<E: Environment> Pipeline<E> {
     /// Logger `number`, below [`LOGGERS_MAX`](crate::LOGGERS_MAX). It goes on after a failure and ends only when nothing is left that
-    /// it has to carry: whoever waits for an asynchronous write is owed an answer, and writes behind it in the queue have theirs only
-    /// then.
+    /// it has to carry. The caller of an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
     pub fn carry_writes(&self, number: usize) {
         let event = self.loggers.event(number);
         loop {
@@ -56,7 +55,7 @@ impl<E: Environment> Pipeline<E> {
         }
     }
 
-    /// Runs a turn. A panic in it leaves memory in doubt: the store takes no more writes, and whoever waits is told so, instead of
+    /// Runs a turn. A panic in it leaves memory in doubt, and the store takes no more writes. All that wait are told so, instead of
     /// waiting for a thread that has ended.
     fn guarded<T>(&self, job: &str, turn: impl FnOnce() -> T, after_panic: T) -> T {
         catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {

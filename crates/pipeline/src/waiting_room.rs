@@ -28,8 +28,8 @@ const SHARED_BYTES: usize = 2 * size_of::<usize>();
 /// What an allocation takes beside what was asked for, about.
 const ALLOCATION_BYTES: usize = 16;
 
-/// What a write in the room takes beside what its batch holds: its entry in a map whose nodes may be half empty, what it
-/// shares with its future, and the allocator's part in three allocations.
+/// What a write in the room takes beside what its batch holds. It has an entry in a map whose nodes may be half empty, a part that it
+/// shares with its future, and three allocations.
 pub(crate) const fn overhead_bytes<E: Environment>() -> u64 {
     (2 * (size_of::<u64>() + size_of::<Waiting<E>>())
         + size_of::<AdmissionOutcome<E>>()

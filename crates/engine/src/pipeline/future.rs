@@ -1,4 +1,4 @@
-//! Futures of a store's asynchronous writes. They belong to no runtime: each keeps the waker that it is polled with, and the thread of
+//! Futures of a store's asynchronous writes. They belong to no runtime. Each keeps the waker that it is polled with, and the thread of
 //! the store that finishes the write wakes it.
 
 use crate::Result;

@@ -12,8 +12,8 @@ pub(crate) struct Places {
     keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
     /// The log file that takes records now.
     pub(crate) log_number: u64,
-    /// Bytes that may go into the present log file before the next one should be made ready: late enough that the flush of
-    /// the memtable before has mostly ended and its log file can be used again, early enough to be done in time.
+    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
+    /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
     until_prepare_bytes: u64,
 }
 

@@ -3,8 +3,8 @@
 //! 1. All memtables are full, or level 0 is: the flusher (a compaction) is woken, and the writer waits for its progress. While flushes
 //!    (the compactions that would make room in level 0) fail, nobody knows when there will be room: the writer is told why.
 //! 2. No log file is ready: the writer makes one ready itself.
-//! 3. The disk has no room for a log file: what nobody needs is removed, the log goes on in a short file, or a memtable is sealed whose
-//!    flush gives log files back. If all of that is in vain, the writer is told so.
+//! 3. The disk has no room for a log file. What nobody needs is removed. Then the log goes on in a short file, or a memtable is sealed
+//!    whose flush gives log files back. If all of that is in vain, the writer is told so.
 //!
 //! **Threads.** All of this may block. It is called with no lock held, by several threads at a time.
 
@@ -54,7 +54,7 @@ impl Memory {
     }
 
     /// Does what can be done about want of room. True if the write may be tried again now, false if it is to wait for the
-    /// store's progress; an error if it never will begin.
+    /// store's progress. An error if it never will begin.
     pub(crate) fn remove_obstacle(&self, no_room: NoRoom) -> Result<bool> {
         match no_room {
             NoRoom::LogFile(NoLogFile { bytes, file }) => self.make_log_file(bytes, file),

@@ -1,8 +1,8 @@
-//! Writers of all kinds over shelves, in orders that a seed decides: what they are told is what there is, before a power failure and
-//! after it.
+//! Writers of all kinds over shelves, in orders that a seed decides. What the writers are told is what there is, before a power failure
+//! and after it.
 //!
-//! A run has writers that wait and writers that do not, synced and buffered, with batches for several shelves; loggers, the admission
-//! thread, the carrier; somebody who closes bins at any time, and a reader. The environment asserts what it is promised
+//! A run has writers that wait and writers that do not, synced and buffered, with batches for several shelves. Beside them are the
+//! loggers, the admission thread, the carrier, a thread that closes bins at any time, and a reader. The environment asserts what it is promised
 //! (`shelves.rs`). The reader asserts that what is visible only grows and has no holes. The rest is asserted from what the writers were
 //! told.
 
@@ -162,10 +162,16 @@ impl Writer {
     }
 }
 
+/// Whether the writers go on. Threads that sleep again and again would hide a writer that nobody answers from the simulator.
+fn goes_on(env: &Env, ends: &AtomicBool) -> bool {
+    assert!(env.clock.now() < Duration::from_secs(5), "a writer is not answered");
+    !ends.load(Ordering::Acquire)
+}
+
 /// What is visible only grows, and has no holes.
 fn read(shelves: &Shelves, ends: &AtomicBool) {
     let mut seen = Vec::new();
-    while !ends.load(Ordering::Acquire) {
+    while goes_on(&shelves.env, ends) {
         let visible = shelves.all_visible();
         assert!(visible.starts_with(&seen), "what was visible has changed");
         seen = visible;
@@ -175,7 +181,7 @@ fn read(shelves: &Shelves, ends: &AtomicBool) {
 
 /// Closes bins at any time, as flushes that somebody asks for do.
 fn close_bins(shelves: &Shelves, rng: &mut Rng, ends: &AtomicBool) {
-    while !ends.load(Ordering::Acquire) {
+    while goes_on(&shelves.env, ends) {
         shelves.close_bin(rng.below(u64::from(SHELVES)) as u8);
         shelves.env.clock.sleep(Duration::from_micros(rng.below(2000)));
     }
@@ -378,7 +384,7 @@ fn count_up(world: &(Arc<crate::Pipeline<Shelves>>, Arc<Shelves>), shelf: u8, re
     written.is_ok()
 }
 
-/// Writers that add one to the last number of a shelf, under the condition that it still is the last: none is lost, none is there twice.
+/// Writers add one to the last number of a shelf, under the condition that it still is the last. No number is lost, none is there twice.
 #[test]
 fn a_condition_holds_when_its_write_begins() {
     for_each_seed(0, 40, |seed| {
