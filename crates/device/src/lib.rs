@@ -41,6 +41,6 @@ pub use file::FileDevice;
 pub use lock::Flocked;
 pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
-pub use sync::lock;
+pub use sync::{lock, panic_text, wake};
 pub use uring::{FileRead, FileReads};
 pub use watch::Watch;

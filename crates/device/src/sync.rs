@@ -1,6 +1,9 @@
-//! Locks, and what a panic of their holder means.
+//! Locks, wakers, and what somebody else's panic means.
 
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
 
 /// Locks a mutex, also after a thread has panicked with it.
 ///
@@ -19,6 +22,18 @@ pub fn lock<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// Wakes the task that waits for a future; to be called with no lock held. False if the waker panicked: the program's bug must
+/// not end a thread of the store.
+pub fn wake(waker: Waker) -> bool {
+    catch_unwind(AssertUnwindSafe(|| waker.wake())).is_ok()
+}
+
+/// What a panic says of itself; empty if it says nothing.
+pub fn panic_text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -34,5 +49,27 @@ mod tests {
         assert!(std::panic::catch_unwind(std::panic::AssertUnwindSafe(panics)).is_err());
         assert!(mutex.is_poisoned());
         assert_eq!(*lock(&mutex), 2);
+    }
+
+    struct Panics;
+
+    impl std::task::Wake for Panics {
+        fn wake(self: std::sync::Arc<Self>) {
+            panic!("in a waker");
+        }
+    }
+
+    #[test]
+    fn a_waker_that_panics_is_told_of() {
+        assert!(wake(Waker::noop().clone()));
+        assert!(!wake(Waker::from(std::sync::Arc::new(Panics))));
+    }
+
+    #[test]
+    fn a_panic_says_what_it_was_given() {
+        let text = |panics: fn()| panic_text(&*catch_unwind(panics).unwrap_err());
+        assert_eq!(text(|| panic!("a text")), "a text");
+        assert_eq!(text(|| panic!("number {}", 1)), "number 1");
+        assert_eq!(text(|| std::panic::panic_any(1)), "");
     }
 }

@@ -1,19 +1,15 @@
 //! An open store: its rooms, wired together.
 //!
-//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`admission.rs`), `commit` (sequence
-//! numbers and the queue of requests, see `commit.rs`), the registry's (`versions/store.rs`). None is held across anything that
+//! **Locks, in the order in which they may be taken together.** The lock of the waiting writes (`situ-pipeline`), `commit` (sequence
+//! numbers, the queue of requests, and [`Places`]), the registry's (`versions/store.rs`). None is held across anything that
 //! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
-use crate::pipeline::admission::WaitingRoom;
-use crate::pipeline::commit::Commit;
-use crate::pipeline::group_commit::GroupCommit;
-use crate::pipeline::loggers::{LOGGERS_MAX, Loggers};
-use crate::pipeline::outstanding::Outstanding;
+use crate::pipeline::places::Places;
 use crate::pipeline::stall::Stall;
-use crate::pipeline::{Above, Pipeline};
+use crate::pipeline::{Above, Commit, Memory, Pipeline};
 use crate::placement::run::Placement;
 use crate::read::future::Readers;
 use crate::rows::Transactions;
@@ -27,6 +23,7 @@ use crate::work::throttle::CompactionThrottle;
 use situ_compaction::{CpuUnit, Patience, Scheduler};
 use situ_device::Env;
 use situ_log::Log;
+use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex};
@@ -38,6 +35,7 @@ pub(crate) struct Core {
     pub(crate) health: Arc<Health>,
     pub(crate) env: Env,
     pub(crate) versions: Arc<Versions>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) work: Arc<Work>,
     pub(crate) options: Options,
@@ -70,14 +68,12 @@ impl Core {
         let Parts { lossy_repair, had_fast_disk, names_tables_later, .. } = parts;
         let event = || env.executor.event();
         let id = StoreId::new();
-        let (work, progress, published, editor_returned) = (event(), event(), event(), event());
+        let (work, progress, editor_returned) = (event(), event(), event());
         let listener = options.listener.clone();
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.obsolete.ring(Arc::clone(&work));
-        let loggers = Arc::new(Loggers::new(&env, if options.ablation.serial_log { 1 } else { LOGGERS_MAX }));
-        let outstanding = Arc::new(Outstanding::new(options.requests_outstanding_max));
-        let commit = Commit::new(last_sequence + 1, log_number, registry.by_id.values());
+        let places = Places::new(log_number, registry.by_id.values());
         let versions = Arc::new(Versions {
             health: Arc::clone(&health),
             is_writable: log.is_some(),
@@ -97,40 +93,36 @@ impl Core {
         let disks = versions.source.disks.as_ref();
         let has_work = Arc::clone(&work);
         let placement = disks.map(|disks| Placement::new(&env, &versions, disks, &options, &work));
-        let events = [&work, &progress, &published, &editor_returned].map(Arc::clone);
-        let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
-        health.wakes(vec![
-            Box::new(move || waiting.wake()),
-            Box::new(move || asleep.wake_all()),
-            Box::new(move || events.iter().for_each(|event| event.notify())),
-        ]);
-        let pipeline = Arc::new(Pipeline {
+        let memory = Arc::new(Memory {
             env: env.clone(),
             health: Arc::clone(&health),
             versions: Arc::clone(&versions),
             above: OnceLock::new(),
-            log,
+            log: log.clone(),
             first_log: log_number,
-            commit: Mutex::new(commit),
-            published,
-            work,
-            progress,
-            loggers,
+            commit: Mutex::new(Commit::new(last_sequence, places)),
+            work: Arc::clone(&work),
+            progress: Arc::clone(&progress),
             stall: Stall::default(),
-            waiting_room: WaitingRoom::default(),
-            outstanding,
-            group_commit: GroupCommit::new(env.executor.cores()),
             prepared_log: AtomicU64::new(0),
             log_wanted: AtomicBool::new(false),
             flushes_releasing: AtomicUsize::new(0),
             log_area_stops: AtomicBool::new(false),
             troubles: Mutex::default(),
         });
+        let limits = Limits {
+            loggers: if options.ablation.serial_log { 1 } else { LOGGERS_MAX },
+            outstanding: options.requests_outstanding_max,
+        };
+        let pipeline = Arc::new(Pipeline::new(&env, Arc::clone(&memory), log, Arc::clone(&progress), limits));
+        let events = [work, progress, editor_returned];
+        health.wakes(vec![Box::new(pipeline.bell()), Box::new(move || events.iter().for_each(|event| event.notify()))]);
         let work = Arc::new(Work {
             id,
             env: env.clone(),
             health: Arc::clone(&health),
             versions: Arc::clone(&versions),
+            memory: Arc::clone(&memory),
             pipeline: Arc::clone(&pipeline),
             options: options.clone(),
             has_flushed_own: AtomicBool::new(false),
@@ -143,9 +135,9 @@ impl Core {
             placement,
         });
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
-        pipeline.stand_below(above);
+        memory.stand_below(above);
         let transactions = Arc::new(Transactions::new(id, &env, options.transaction_locks_max));
         let readers = Readers::new(id, &env);
-        Arc::new(Core { id, health, versions, pipeline, work, readers, transactions, env, options })
+        Arc::new(Core { id, health, versions, memory, pipeline, work, readers, transactions, env, options })
     }
 }

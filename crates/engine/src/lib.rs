@@ -1,7 +1,7 @@
 //! The LSM engine: an ordered, durable map that outlives crashes.
 //!
 //! ```text
-//!  put ──> commit.rs: prologue │ log │ epilogue ──> memtable/          get ──> read/get.rs: memtables, then tables
+//!  put ──> situ-pipeline: prologue │ log │ epilogue ──> memtable/      get ──> read/get.rs: memtables, then tables
 //!                │                                   │ sealed          iter ─> cursor.rs over merge.rs
 //!                v                                   v
 //!           situ-log                 flush.rs ──> level 0 ──> picker.rs, compact.rs ──> deeper levels
@@ -12,7 +12,7 @@
 //! * [`Store`] is what a program opens, [`Keyspace`] an ordered map in it, [`WriteBatch`] an atomic change across
 //!   keyspaces, [`Snapshot`] a moment to read at, [`Cursor`] a walk over keys.
 //! * [`Transaction`]: reads and writes that take effect together and in nobody's way; `transaction.rs` says how.
-//! * `admission.rs` says when a write may begin and where it waits until then.
+//! * `situ-pipeline` carries writes through their stages; `pipeline.rs` is what they find in the engine: memtables and log files.
 //! * `core.rs` says which locks exist and in which order they are taken; `background.rs` which threads exist.
 //! * `docs/architecture.md` has the promises, `docs/formats/` the bytes.
 
@@ -61,8 +61,7 @@ pub use check::repair::{
 pub use check::verify::{DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
 pub use disks::decision::PlacementDecision;
 pub use opening::membership::files_of;
-pub use pipeline::future::WriteFuture;
-pub use pipeline::outstanding::ReadyFuture;
+pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use placement::rules::PlacementRule;
 pub use placement::run::PlacementProperties;
 pub use read::cursor::Cursor;

@@ -1,38 +1,48 @@
-//! The staged write path: admission, prologue, log, epilogue, publish; and what holds writers back.
+//! The LSM engine's side of the staged write path: memtables, log files, and what holds writers back.
 //!
-//! `admission.rs` says when a write may begin, `commit.rs` how it goes through the stages, `log_files.rs` which file the log goes on in,
-//! `stall.rs` how writers are slowed. The pipeline knows the rooms above it only as [`Above`].
+//! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the memtables that writes go
+//! into, and the log files that hold the same writes. `environment.rs` is the implementation of its
+//! trait, `seal.rs` exchanges memtables, `log_files.rs` says which file the log goes on in, `stall.rs` how writers are slowed.
+//!
+//! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out
+//! before the seal.
+//!
+//! **Threads.** What lies under the commit lock is [`Places`]. Memory knows the rooms above it only as [`Above`].
 
-pub(crate) mod admission;
-pub(crate) mod commit;
-pub(crate) mod conditions;
+mod environment;
 pub(crate) mod future;
-pub(crate) mod group_commit;
 pub(crate) mod log_area;
 pub(crate) mod log_files;
-pub(crate) mod loggers;
-pub(crate) mod outstanding;
+pub(crate) mod places;
+pub(crate) mod seal;
 pub(crate) mod stall;
 pub(crate) mod troubles;
+pub(crate) mod way;
+pub(crate) mod write;
 
-use crate::Error;
 use crate::base::health::Health;
-use crate::pipeline::admission::WaitingRoom;
-use crate::pipeline::commit::Commit;
-use crate::pipeline::group_commit::GroupCommit;
-use crate::pipeline::loggers::Loggers;
-use crate::pipeline::outstanding::Outstanding;
+use crate::base::sync::lock;
 use crate::pipeline::stall::Stall;
 use crate::pipeline::troubles::Troubles;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
+use crate::{Error, Result};
 use situ_device::{Env, Event};
 use situ_log::Log;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::Duration;
 
-/// What the pipeline asks of the rooms above it, and tells them.
+/// The pipeline of a store.
+pub(crate) type Pipeline = situ_pipeline::Pipeline<Memory>;
+/// What the commit lock of a store protects.
+pub(crate) type Commit = situ_pipeline::Commit<Memory>;
+/// Why a write of a store cannot begin at once.
+pub(crate) type Obstacle = situ_pipeline::Obstacle<Memory>;
+/// A write on its way through the stages.
+pub(crate) type Request = situ_pipeline::Request<Memory>;
+
+/// What memory asks of the rooms above it, and tells them.
 pub(crate) trait Above: Send + Sync {
     /// A memtable was sealed, or the budget of slowed writers is old: the debt is to be measured and set.
     fn memory_changed(&self);
@@ -47,8 +57,8 @@ pub(crate) trait Above: Send + Sync {
     fn log_was_synced(&self, took: Duration, now: Duration);
 }
 
-/// See the module's documentation.
-pub(crate) struct Pipeline {
+/// What writes go into: memtables, and log files. See the module's documentation.
+pub(crate) struct Memory {
     pub(crate) env: Env,
     pub(crate) health: Arc<Health>,
     pub(crate) versions: Arc<Versions>,
@@ -58,22 +68,12 @@ pub(crate) struct Pipeline {
     /// The log file that this opening began with: what came from those before was replayed.
     pub(crate) first_log: u64,
     pub(crate) commit: Mutex<Commit>,
-    /// Notified when the visible sequence number has advanced and somebody waits for it.
-    pub(crate) published: Arc<dyn Event>,
     /// Notified when there may be something to flush, to compact or to delete. Also by the last holder of a table, which may hold a
     /// lock.
     pub(crate) work: Arc<dyn Event>,
     /// Notified when memtables have been flushed or compactions installed, and when the waiting room has a new first write.
     pub(crate) progress: Arc<dyn Event>,
-    /// Asynchronous writes for the loggers.
-    pub(crate) loggers: Arc<Loggers>,
     pub(crate) stall: Stall,
-    /// Asynchronous writes that may not begin yet.
-    pub(crate) waiting_room: WaitingRoom,
-    /// Asynchronous requests under way.
-    pub(crate) outstanding: Arc<Outstanding>,
-    /// Synced writers that wait for the log.
-    pub(crate) group_commit: GroupCommit,
     /// The number that the next log file has or will have; 0 if none was chosen.
     pub(crate) prepared_log: AtomicU64,
     /// The flusher is to make the next log file ready.
@@ -86,11 +86,17 @@ pub(crate) struct Pipeline {
     pub(crate) troubles: Mutex<Troubles>,
 }
 
-impl Pipeline {
+impl Memory {
     /// Says what is above; once.
     pub(crate) fn stand_below(&self, above: Weak<dyn Above>) {
         let is_first = self.above.set(above).is_ok();
-        assert!(is_first, "a pipeline is part of one store");
+        assert!(is_first, "a memory is part of one store");
+    }
+
+    /// The error that keeps memtables from being flushed, if there is one.
+    pub(crate) fn check_flushes(&self) -> Result<()> {
+        let troubles = lock(&self.troubles);
+        troubles.flush.error.clone().filter(|_| !troubles.only_log_fails).map_or(Ok(()), Err)
     }
 
     /// The rooms above, while the store lives.
@@ -98,3 +104,6 @@ impl Pipeline {
         self.above.get().and_then(Weak::upgrade)
     }
 }
+
+#[cfg(test)]
+mod tests;

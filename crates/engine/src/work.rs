@@ -21,7 +21,7 @@ use crate::base::health::Health;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
 use crate::disks::set::CAPACITY;
-use crate::pipeline::{Above, Pipeline};
+use crate::pipeline::{Above, Memory, Pipeline};
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
@@ -41,6 +41,7 @@ pub(crate) struct Work {
     pub(crate) env: Env,
     pub(crate) health: Arc<Health>,
     pub(crate) versions: Arc<Versions>,
+    pub(crate) memory: Arc<Memory>,
     pub(crate) pipeline: Arc<Pipeline>,
     pub(crate) options: Options,
     /// Something that was written since the store was opened has become a table.

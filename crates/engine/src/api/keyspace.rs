@@ -8,8 +8,9 @@ use crate::base::sync::lock;
 use crate::base::value::Value;
 use crate::core::Core;
 use crate::disks::set::FAST;
-use crate::pipeline::commit::Level0;
 use crate::pipeline::future::WriteFuture;
+use crate::pipeline::seal::Level0;
+use crate::pipeline::write::write;
 use crate::read::cursor::{Cursor, RankedTombstones};
 use crate::read::get::Lookup;
 use crate::read::merge::{LevelCursor, Source};
@@ -173,7 +174,7 @@ impl Keyspace {
     /// As [`put`](Keyspace::put).
     pub fn put_with(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let batch = self.put_of(key.as_ref(), value.as_ref())?;
-        self.core.pipeline.write(batch, durability)
+        write(&self.core.pipeline, batch, durability)
     }
 
     /// Removes `key`; no error if it does not exist.
@@ -190,7 +191,7 @@ impl Keyspace {
     /// As [`put`](Keyspace::put).
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
         let batch = self.delete_of(key.as_ref())?;
-        self.core.pipeline.write(batch, durability)
+        write(&self.core.pipeline, batch, durability)
     }
 
     /// Removes all keys in `begin..end`, at the cost of one write.
@@ -212,7 +213,7 @@ impl Keyspace {
         durability: Durability,
     ) -> Result<()> {
         let batch = self.delete_range_of(begin.as_ref(), end.as_ref())?;
-        self.core.pipeline.write(batch, durability)
+        write(&self.core.pipeline, batch, durability)
     }
 
     /// Like [`put`](Keyspace::put), without blocking. The future is ready when the write is visible, and durable if it
@@ -431,7 +432,7 @@ impl Keyspace {
         KeyspaceProperties {
             name: self.inner.name.clone(),
             memtables: view.slots().count(),
-            memtables_max: self.core.pipeline.memtables_max(&self.inner),
+            memtables_max: self.core.memory.memtables_max(&self.inner),
             memtable_bytes: view.memtable_bytes(),
             memtable_entries: in_memory,
             tables: files().count(),

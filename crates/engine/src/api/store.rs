@@ -14,9 +14,9 @@ use crate::core::Core;
 use crate::opening::closing::Open;
 use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
-use crate::pipeline::commit::Level0;
-use crate::pipeline::future::WriteFuture;
-use crate::pipeline::outstanding::ReadyFuture;
+use crate::pipeline::future::{ReadyFuture, WriteFuture};
+use crate::pipeline::seal::Level0;
+use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
@@ -361,7 +361,7 @@ impl Store {
     fn create(&self, name: &str, options: KeyspaceOptions, existing: Existing) -> Result<Keyspace> {
         check_name(name)?;
         let core = self.core();
-        core.pipeline.writable()?;
+        core.memory.writable()?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let id = {
@@ -379,7 +379,7 @@ impl Store {
                 }
             }
         };
-        let log_number = lock(&core.pipeline.commit).log_number;
+        let log_number = lock(&core.memory.commit).places.log_number;
         let inner = KeyspaceCore::new(id, name.to_owned(), options, Version::empty(), log_number);
         let edit = Edit {
             next_keyspace: Some(id + 1),
@@ -388,7 +388,7 @@ impl Store {
             ..Edit::default()
         };
         editor.apply(edit, || {
-            lock(&core.pipeline.commit).add_keyspace(&inner);
+            lock(&core.memory.commit).places.add_keyspace(&inner);
             let mut registry = lock(&core.versions.registry);
             registry.next_id = id + 1;
             registry.by_id.insert(id, Arc::clone(&inner));
@@ -403,7 +403,7 @@ impl Store {
     /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
-        core.pipeline.writable()?;
+        core.memory.writable()?;
         let _guest = core.health.enter()?;
         let mut editor = core.versions.edit()?;
         let found = lock(&core.versions.registry).by_name(name).cloned();
@@ -416,7 +416,7 @@ impl Store {
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
         editor.apply(edit, || {
             keyspace.dropped.store(true, Ordering::Release);
-            lock(&core.pipeline.commit).remove_keyspace(keyspace.id);
+            lock(&core.memory.commit).places.remove_keyspace(keyspace.id);
             lock(&core.versions.registry).by_id.remove(&keyspace.id);
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
@@ -427,9 +427,9 @@ impl Store {
             };
             keyspace.view.store(Arc::new(empty));
         })?;
-        core.pipeline.release_logs();
-        core.pipeline.work.notify();
-        core.pipeline.progress.notify();
+        core.memory.release_logs();
+        core.memory.work.notify();
+        core.memory.progress.notify();
         Ok(())
     }
 
@@ -448,7 +448,7 @@ impl Store {
     /// As [`write`](Store::write).
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         batch.check_store(self.core().id)?;
-        self.core().pipeline.write(batch, durability)
+        write(&self.core().pipeline, batch, durability)
     }
 
     /// Like [`write_with`](Store::write_with), without blocking; see [`Keyspace::put_async`].
@@ -536,7 +536,7 @@ impl Store {
     /// The store takes no writes, or the sync failed; then it takes none from now on.
     pub fn sync(&self) -> Result<()> {
         let core = self.core();
-        let log = core.pipeline.writable()?;
+        let log = core.memory.writable()?;
         log.sync().map_err(|error| {
             core.health.fail(error.clone());
             error.into()
@@ -602,8 +602,8 @@ impl Store {
         let cache = &core.versions.source.cache;
         let views = core.versions.keyspaces().iter().map(|k| k.view.load_full()).collect::<Vec<_>>();
         let stats = cache.stats();
-        let log = core.pipeline.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
-        let (writes_waiting, waiting_bytes) = core.pipeline.waiting_room.waiting();
+        let log = core.memory.log.as_ref().map(|log| log.metrics()).unwrap_or_default();
+        let (writes_waiting, waiting_bytes) = core.pipeline.waiting();
         let (tables_open, table_descriptors) = core.versions.source.open();
         StoreProperties {
             location: core.versions.volume.location(),
@@ -624,14 +624,14 @@ impl Store {
             snapshots: core.versions.snapshots.count(),
             transactions: core.transactions.live(),
             locks: core.transactions.locks.count(),
-            write_limit_bytes_per_s: core.pipeline.stall.limit_bytes_per_s(),
+            write_limit_bytes_per_s: core.pipeline.budget().limit_bytes_per_s(),
             damaged_files: core.versions.source.damaged.list(),
             failure: core.health.failure(),
             background_failure: core.work.trouble(),
             lossy_repair_unix_ms: core.versions.lossy_repair,
             mended: lock(&core.versions.mended).iter().map(ToString::to_string).collect(),
             compactions_paused: core.work.compactions_are_paused(),
-            requests_outstanding: core.pipeline.outstanding.count(),
+            requests_outstanding: core.pipeline.outstanding(),
             writes_waiting,
             waiting_bytes,
             options: core.options.named(),

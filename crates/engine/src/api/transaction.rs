@@ -43,7 +43,6 @@ use self::future::CommitState;
 pub use self::future::{CommitFuture, ForUpdateFuture, LockFuture};
 pub use self::iter::TransactionIter;
 pub use self::options::{Isolation, TransactionKind, TransactionOptions};
-use crate::pipeline::conditions::Condition;
 use crate::rows::Transactions;
 use crate::rows::locks::LockMode;
 
@@ -55,14 +54,16 @@ use crate::base::batch::{WriteBatch, check_key, check_value};
 use crate::base::options::Durability;
 use crate::base::value::Value;
 use crate::core::Core;
-use crate::pipeline::commit::Write;
+use crate::pipeline::Memory;
 use crate::pipeline::future::WriteFuture;
+use crate::pipeline::write::write_numbered;
 use crate::read::future::ReadFuture;
 use crate::read::options::ReadOptions;
 use crate::rows::locks::Row;
 use crate::versions::snapshot::Snapshot;
 use crate::{Error, Result};
 use situ_device::Event;
+use situ_pipeline::{Condition, Write};
 use situ_table::SequenceNumber;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -146,7 +147,7 @@ pub struct Transaction {
 impl Transaction {
     pub(crate) fn begin(default: &Keyspace, options: TransactionOptions) -> Result<Transaction> {
         let core = &default.core;
-        core.pipeline.writable()?;
+        core.memory.writable()?;
         let transactions = &core.transactions;
         let number = transactions.next_number.fetch_add(1, Ordering::Relaxed);
         Ok(Transaction {
@@ -581,14 +582,12 @@ impl Transaction {
     /// that failed with it may be found, whole, when the store is opened again.
     pub fn commit(self) -> Result<SequenceNumber> {
         let core = Arc::clone(&self.core);
-        let (write, durability) = self.into_write()?;
-        if let Some(condition) = &write.condition {
-            condition.check_published(true)?;
+        let (commit, durability) = self.into_commit()?;
+        commit.check_published(true)?;
+        if commit.batch.is_empty() {
+            return Ok(commit.nothing_to_write(&core));
         }
-        if write.batch.is_empty() {
-            return Ok(nothing_to_write(&core, &write));
-        }
-        core.pipeline.write_numbered(write, durability)
+        write_numbered(&core.pipeline, commit.into_write(), durability)
     }
 
     /// Like [`commit`](Transaction::commit), without blocking; see [`Keyspace::put_async`] for when it begins. It takes place,
@@ -598,53 +597,68 @@ impl Transaction {
     /// As [`commit`](Transaction::commit); some at once, others from the future.
     pub fn commit_async(self) -> Result<CommitFuture> {
         let core = Arc::clone(&self.core);
-        let (write, durability) = self.into_write()?;
-        let is_checked = match &write.condition {
-            Some(condition) => condition.check_published(false)?,
-            None => true,
-        };
-        if is_checked && write.batch.is_empty() {
-            return Ok(CommitFuture::done(nothing_to_write(&core, &write)));
+        let (commit, durability) = self.into_commit()?;
+        let is_checked = commit.check_published(false)?;
+        if is_checked && commit.batch.is_empty() {
+            return Ok(CommitFuture::done(commit.nothing_to_write(&core)));
         }
         if is_checked {
-            return WriteFuture::begin(&core.pipeline, write, durability).map(CommitFuture::writing);
+            let writing = WriteFuture::begin_write(&core.pipeline, commit.into_write(), durability);
+            return writing.map(CommitFuture::writing);
         }
         // Tables have to be read first, on a thread of the store.
         let there = Arc::clone(&core);
         let admission = core.readers.submit(&core.env, move || {
-            if let Some(condition) = &write.condition {
-                condition.check_published(true)?;
+            commit.check_published(true)?;
+            if commit.batch.is_empty() {
+                return Ok(CommitState::Done(commit.nothing_to_write(&there)));
             }
-            if write.batch.is_empty() {
-                return Ok(CommitState::Done(nothing_to_write(&there, &write)));
-            }
-            WriteFuture::begin(&there.pipeline, write, durability)
+            WriteFuture::begin_write(&there.pipeline, commit.into_write(), durability)
                 .map(|writing| CommitState::Writing(writing.into_admission()))
         })?;
         Ok(CommitFuture::checking(admission))
     }
 
     /// The batch, and what has to hold when it begins.
-    fn into_write(self) -> Result<(Write, Durability)> {
-        self.core.pipeline.writable()?;
+    fn into_commit(self) -> Result<(PreparedCommit, Durability)> {
+        self.core.memory.writable()?;
         let durability = self.options.durability.unwrap_or(self.core.options.durability);
         let (rows, mut snapshots) = self.tracked.into_rows();
         snapshots.extend(self.moment.into_inner());
         let mut batch = WriteBatch::new();
         self.writes.encode(&self.keyspaces, &mut batch)?;
-        let condition = (!rows.is_empty()).then(|| {
+        let commitment = (!rows.is_empty()).then(|| {
             let keyspaces = self.keyspaces.into_values().collect();
-            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots) as Arc<dyn Condition>
+            Commitment::new(&self.core, rows, keyspaces, self.locks, snapshots)
         });
-        Ok((Write { batch, condition }, durability))
+        Ok((PreparedCommit { batch, commitment }, durability))
     }
 }
 
-/// The outcome of a commit of reads only, after its check.
-fn nothing_to_write(core: &Core, write: &Write) -> SequenceNumber {
-    core.health.stats.counters.transactions_committed.add(1);
-    let checked_to = write.condition.as_ref().map(|condition| condition.checked_to());
-    checked_to.unwrap_or_else(|| core.versions.snapshots.visible())
+/// The batch of a transaction that ends, and what has to hold when it begins.
+struct PreparedCommit {
+    batch: WriteBatch,
+    /// None if the transaction relies on nothing.
+    commitment: Option<Arc<Commitment>>,
+}
+
+impl PreparedCommit {
+    /// See [`Commitment::check_published`].
+    fn check_published(&self, read_tables: bool) -> Result<bool> {
+        self.commitment.as_ref().map_or(Ok(true), |commitment| commitment.check_published(read_tables))
+    }
+
+    /// The outcome of a commit of reads only, after its check.
+    fn nothing_to_write(&self, core: &Core) -> SequenceNumber {
+        core.health.stats.counters.transactions_committed.add(1);
+        let checked_to = self.commitment.as_ref().map(|commitment| commitment.checked_to());
+        checked_to.unwrap_or_else(|| core.versions.snapshots.visible())
+    }
+
+    fn into_write(self) -> Write<Memory> {
+        let condition = self.commitment.map(|commitment| commitment as Arc<dyn Condition<Memory>>);
+        Write::new(self.batch, condition)
+    }
 }
 
 fn no_savepoint() -> Error {

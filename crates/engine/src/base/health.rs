@@ -8,7 +8,7 @@
 use crate::base::damage::DamagedFiles;
 use crate::base::listener::{Listener, StoreEvent};
 use crate::base::stats::Stats;
-use crate::base::sync::{lock, panic_text, wake};
+use crate::base::sync::{lock, panic_text};
 use crate::{Error, Result};
 use situ_device::Event;
 use situ_storage::{Error as StorageError, Volume};
@@ -16,7 +16,6 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
-use std::task::Waker;
 
 /// Wakes what waits in some room.
 type WakeRoom = Box<dyn Fn() + Send + Sync>;
@@ -68,13 +67,6 @@ impl Health {
             if catch_unwind(AssertUnwindSafe(|| listener.event(&event))).is_err() {
                 self.stats.counters.listener_panics.add(1);
             }
-        }
-    }
-
-    /// Wakes a task that waits for a write; with no lock held.
-    pub(crate) fn wake(&self, waker: Option<Waker>) {
-        if waker.is_some_and(|waker| !wake(waker)) {
-            self.stats.counters.waker_panics.add(1);
         }
     }
 

@@ -594,10 +594,10 @@ impl Repair {
         }
         self.volume.replace(FileName::Identity, IDENTITY.as_bytes())?;
         self.volume.sync_names()?;
-        if let Some(log) = &core.pipeline.log {
+        if let Some(log) = &core.memory.log {
             log.close()?;
         }
-        core.pipeline.note_closed()
+        core.memory.note_closed()
     }
 
     fn set_aside(&mut self, new_number: impl Fn() -> u64) -> Result<()> {

@@ -54,7 +54,7 @@ impl Open {
                         listeners are called; close it on another thread";
             return Err(Error::Invalid(text.to_owned()));
         }
-        core.pipeline.wait_for_replayed();
+        core.memory.wait_for_replayed();
         core.work.wait_for_level0();
         if !core.health.begin_closing() {
             return Ok(());
@@ -71,10 +71,9 @@ impl Open {
         core.work.scheduler.close();
         core.versions.delete_obsolete();
         // Even after a failure: what can be made durable is.
-        let closed = core.pipeline.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
+        let closed = core.memory.log.as_ref().map_or(Ok(()), |log| Ok(log.close().and(log.drop_spares())?));
         let closed = core.health.failure().map_or(closed, Err);
-        let closed =
-            if core.pipeline.log.is_some() { closed.and_then(|()| core.pipeline.note_closed()) } else { closed };
+        let closed = if core.memory.log.is_some() { closed.and_then(|()| core.memory.note_closed()) } else { closed };
         core.health.wake_all();
         if closed.is_ok() {
             core.tidy_at_the_end();
@@ -104,7 +103,7 @@ impl Open {
 impl Core {
     /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
     fn tidy_at_the_end(&self) {
-        let (Some(_), Some(placement)) = (&self.pipeline.log, &self.work.placement) else { return };
+        let (Some(_), Some(placement)) = (&self.memory.log, &self.work.placement) else { return };
         let fast = &placement.disks.fast.volume;
         let until = self.env.clock.now() + TIDYING_MAX;
         // Room is free when the removal is durable.

@@ -497,7 +497,7 @@ impl Ground<'_> {
         if let Some(error) = copy_failure {
             core.health.note_job_failure("copy manifest", error.into());
         }
-        if carried.is_some() && core.pipeline.note_carried()? {
+        if carried.is_some() && core.memory.note_carried()? {
             return Ok(Built { core, manifest_number, old_logs: all_logs, unused_logs: Vec::new() });
         }
         Ok(Built { core, manifest_number, old_logs, unused_logs })

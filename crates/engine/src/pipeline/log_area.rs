@@ -1,11 +1,11 @@
 //! The area that the log has to itself on a raw fast disk: how much of it memtables may fill, and who waits when it is full.
 //!
 //! Its files go when the memtables are tables whose records they hold. So what it has room for bounds the memtables there may
-//! be (`commit/seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home
+//! be (`seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home
 //! from it only if no flush is due that gives some of it back.
 
 use crate::disks::set::FAST;
-use crate::pipeline::Pipeline;
+use crate::pipeline::Memory;
 use crate::pipeline::stall::Debt;
 use situ_log::Log;
 use situ_storage::FileName;
@@ -32,12 +32,12 @@ impl Debt {
 }
 
 /// From before a memtable goes until its log files are given back, counted for writers that wait for room for a log file.
-pub(crate) struct Releasing<'a>(&'a Pipeline);
+pub(crate) struct Releasing<'a>(&'a Memory);
 
 impl<'a> Releasing<'a> {
-    pub(crate) fn begin(pipeline: &'a Pipeline) -> Releasing<'a> {
-        pipeline.flushes_releasing.fetch_add(1, Ordering::SeqCst);
-        Releasing(pipeline)
+    pub(crate) fn begin(memory: &'a Memory) -> Releasing<'a> {
+        memory.flushes_releasing.fetch_add(1, Ordering::SeqCst);
+        Releasing(memory)
     }
 }
 
@@ -49,7 +49,7 @@ impl Drop for Releasing<'_> {
     }
 }
 
-impl Pipeline {
+impl Memory {
     /// Whether a file for a record of `bytes` has no room in the area, and a flush is due that gives some of it back.
     pub(crate) fn log_area_is_full_for_now(&self, bytes: u64) -> bool {
         let room = self.versions.source.disks.as_ref().and_then(|disks| disks.log_room());
@@ -94,7 +94,7 @@ impl Pipeline {
         self.log_area_in_files_of(log.file_bytes_for(0))
     }
 
-    /// As [`log_area_bytes`](Pipeline::log_area_bytes), with files of so many bytes.
+    /// As [`log_area_bytes`](Memory::log_area_bytes), with files of so many bytes.
     pub(crate) fn log_area_in_files_of(&self, file: u64) -> Option<u64> {
         let room = self.versions.source.disks.as_ref()?.log_room()?;
         let largest = self.versions.keyspaces().iter().map(|keyspace| keyspace.options.memtable_bytes).max()?;

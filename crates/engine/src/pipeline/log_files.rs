@@ -1,8 +1,8 @@
 //! Which file the log goes on in: the next one is made ready before the present one is full, and those that no memtable needs go.
 
 use crate::base::sync::lock;
-use crate::pipeline::Pipeline;
-use crate::pipeline::commit::{Level0, Obstacle};
+use crate::pipeline::Memory;
+use crate::pipeline::seal::{Level0, Unsealed};
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::view::MemtableSlot;
@@ -12,12 +12,12 @@ use situ_storage::Error as StorageError;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-impl Pipeline {
+impl Memory {
     /// Makes the next log file ready, with room for a record of `bytes`, unless it is. May block. After an error the next
     /// try takes another number: a file that was begun under this one may still be there.
     ///
     /// False, and nothing is done, if the area that the log has to itself is full, and a flush that is due gives some of it
-    /// back: then it is to be tried again after the next [`progress`](Core::progress).
+    /// back: then it is to be tried again after the next [`progress`](Memory::progress).
     pub(crate) fn prepare_log(&self, bytes: u64) -> Result<bool> {
         let waits = self.log_area_is_full_for_now(bytes);
         self.log_area_stops.fetch_and(waits, Ordering::Relaxed);
@@ -27,7 +27,7 @@ impl Pipeline {
         self.prepare_log_by(|log, number| log.prepare_next(number, bytes)).map(|()| true)
     }
 
-    /// As [`prepare_log`](Core::prepare_log), for a file that is to take little room, `bytes_max` at most if that is enough for
+    /// As [`prepare_log`](Memory::prepare_log), for a file that is to take little room, `bytes_max` at most if that is enough for
     /// a record of `bytes`.
     pub(crate) fn prepare_short_log(&self, bytes: u64, bytes_max: u64) -> Result<()> {
         self.prepare_log_by(|log, number| log.prepare_short(number, bytes, bytes_max))
@@ -112,7 +112,7 @@ impl Pipeline {
     /// Notes in the manifest which log files what is in memory still needs.
     pub(crate) fn note_log_numbers(&self) -> Result<()> {
         let mut editor = self.versions.edit()?;
-        let log_numbers = self.versions.log_numbers(lock(&self.commit).log_number);
+        let log_numbers = self.versions.log_numbers(lock(&self.commit).places.log_number);
         editor.apply(Edit { log_numbers, ..Edit::default() }, || {})
     }
 
@@ -121,13 +121,13 @@ impl Pipeline {
     pub(crate) fn needs_less_log_than_noted(&self) -> bool {
         let noted = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
         let needed =
-            self.versions.log_numbers(lock(&self.commit).log_number).into_iter().map(|(_, number)| number).min();
+            self.versions.log_numbers(lock(&self.commit).places.log_number).into_iter().map(|(_, number)| number).min();
         noted < needed
     }
 
     /// Notes in the manifest that the store is closed in order; to be called when the log has been closed.
     pub(crate) fn note_closed(&self) -> Result<()> {
-        let closed = Some(lock(&self.commit).log_number);
+        let closed = Some(lock(&self.commit).places.log_number);
         match self.versions.edit()?.apply(Edit { closed, ..Edit::default() }, || {}) {
             // Nothing is lost without the note; the next open then looks a little less closely.
             Err(error) if error.is_no_space() => Ok(()),
@@ -143,7 +143,7 @@ impl Pipeline {
         }
     }
 
-    /// As [`release_logs`](Core::release_logs), for those who cannot do without: the first failure is theirs.
+    /// As [`release_logs`](Memory::release_logs), for those who cannot do without: the first failure is theirs.
     pub(crate) fn try_release_logs(&self) -> Result<()> {
         let Some(log) = &self.log else { return Ok(()) };
         let oldest = lock(&self.versions.registry).by_id.values().map(|k| k.log_number.load(Ordering::Relaxed)).min();
@@ -170,7 +170,7 @@ impl Pipeline {
         self.prepare_short_log(0, situ_log::FILE_BYTES_MIN)?;
         match self.seal_once(&keyspace, Level0::Heeded) {
             Ok(()) => Ok(true),
-            Err(Obstacle::Refused(error)) => Err(*error),
+            Err(Unsealed::Refused(error)) => Err(*error),
             Err(_) => Ok(false),
         }
     }

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two |
 //! | `situ-compact` (one or more) | picks and runs compactions |
-//! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`loggers.rs`) |
+//! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
 //! Threads that read for futures (`future.rs`), and `situ-locks`, which ends the waits of futures for locks
@@ -16,12 +16,12 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::pipeline::commit::Level0;
-use crate::pipeline::loggers::LOGGERS_MAX;
+use crate::pipeline::seal::Level0;
 use crate::pipeline::troubles::{Trouble, Troubles};
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_device::JobHandle;
+use situ_pipeline::LOGGERS_MAX;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -107,7 +107,7 @@ const FLUSH: Duty = Duty {
     trouble: |troubles| &mut troubles.flush,
     idle_for: |work| work.placement.as_ref().and_then(|placement| placement.next_sample_in()),
     // The flush gives back the room that the failure was about.
-    ends_pause: |work| lock(&work.pipeline.troubles).only_log_fails && work.pipeline.a_flush_is_due_that_frees_log(),
+    ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
     meanwhile: |_| {},
 };
 
@@ -125,7 +125,7 @@ const COMPACT: Duty = Duty {
 fn serve(work: &Arc<Work>, duty: &Duty) {
     let Duty { job, turn, trouble, idle_for, ends_pause, meanwhile } = *duty;
     let meanwhile = || guarded(work, job, || Ok(meanwhile(work)), ()).unwrap_or(());
-    let event = &work.pipeline.work;
+    let event = &work.memory.work;
     let mut pause_ms = 0;
     while !work.health.is_closing() {
         let seen = event.generation();
@@ -142,8 +142,8 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
         match guarded(work, job, || turn(work), false) {
             Ok(worked) => {
                 if pause_ms > 0 {
-                    trouble(&mut lock(&work.pipeline.troubles)).error = None;
-                    work.pipeline.progress.notify();
+                    trouble(&mut lock(&work.memory.troubles)).error = None;
+                    work.memory.progress.notify();
                     work.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
                 }
                 pause_ms = 0;
@@ -156,15 +156,15 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
                 // First: a caller that sees the trouble finds the damage noted, and the listener told.
                 work.health.note_job_failure(job, error.clone());
                 {
-                    let mut troubles = lock(&work.pipeline.troubles);
+                    let mut troubles = lock(&work.memory.troubles);
                     let trouble = trouble(&mut troubles);
                     trouble.error = Some(error);
                     trouble.pausing += 1;
                 }
-                work.pipeline.progress.notify();
+                work.memory.progress.notify();
                 pause_ms = (pause_ms * 2).clamp(PAUSE_MS_MIN, PAUSE_MS_MAX);
                 pause(work, pause_ms, ends_pause, &meanwhile);
-                trouble(&mut lock(&work.pipeline.troubles)).pausing -= 1;
+                trouble(&mut lock(&work.memory.troubles)).pausing -= 1;
             }
         }
     }
@@ -179,56 +179,27 @@ fn guarded<T>(work: &Work, job: &str, turn: impl FnOnce() -> Result<T>, after_pa
     })
 }
 
-/// A logger. Unlike the others it goes on after a failure and ends only when nothing is left that it has to carry:
-/// whoever waits for an asynchronous write is owed an answer, and writes behind it in the queue have theirs only then.
+/// A logger. Unlike the others it goes on after a failure.
 fn carry_writes<const NUMBER: usize>(work: &Arc<Work>) {
-    let event = work.pipeline.loggers.event(NUMBER);
-    loop {
-        let seen = event.generation();
-        // Asked before: a write that was admitted before the store began to close is in the queue by then.
-        let closing = work.health.is_closing();
-        work.pipeline.loggers.begin_turn();
-        while guarded(work, "log", || Ok(work.pipeline.carry_futures()), false).unwrap_or(false)
-            && (NUMBER == 0 || work.pipeline.loggers.another_pays())
-        {}
-        work.pipeline.loggers.end_turn();
-        if closing {
-            return;
-        }
-        event.wait(seen, None);
-    }
+    work.pipeline.carry_writes(NUMBER);
 }
 
-/// The admission thread. It ends when the store closes, and leaves nobody in the waiting room.
+/// The admission thread.
 fn admit_writes(work: &Arc<Work>) {
-    loop {
-        // Asked before: the turn that follows then closes the room.
-        let closing = work.health.is_closing();
-        // A panic has been noted as the store's failure, and the next turn answers with it.
-        let waits = guarded(work, "admission", || Ok(work.pipeline.admit_first()), None).unwrap_or(None);
-        if closing {
-            return;
-        }
-        // Closing may have begun, and told so, between the two: then what was seen is too new to wait for.
-        if let Some((seen, timeout)) = waits
-            && !work.health.is_closing()
-        {
-            work.pipeline.progress.wait(seen, timeout);
-        }
-    }
+    work.pipeline.admit_writes();
 }
 
 /// Sleeps until the store closes or the pause ends early. Notifications are answered with what goes on meanwhile.
 fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn()) {
     let until = work.env.clock.now() + Duration::from_millis(ms);
     loop {
-        let seen = work.pipeline.work.generation();
+        let seen = work.memory.work.generation();
         meanwhile();
         let left = until.saturating_sub(work.env.clock.now());
         if left.is_zero() || work.health.is_closing() || ends(work) {
             return;
         }
-        work.pipeline.work.wait(seen, Some(left));
+        work.memory.work.wait(seen, Some(left));
     }
 }
 
@@ -237,21 +208,21 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.placement.iter().for_each(|placement| placement.judge());
     work.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
-    let prepared = match work.pipeline.log_wanted.swap(false, Ordering::AcqRel) {
+    let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {
         true => {
-            let prepared = work.pipeline.prepare_log(0);
-            work.pipeline.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
+            let prepared = work.memory.prepare_log(0);
+            work.memory.log_wanted.fetch_or(!matches!(prepared, Ok(true)), Ordering::AcqRel);
             prepared.map(drop)
         }
         false => Ok(()),
     };
-    let flushed = work.flush_one().inspect_err(|_| lock(&work.pipeline.troubles).only_log_fails = false)?;
+    let flushed = work.flush_one().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?;
     if flushed {
         return Ok(true);
     }
     if let Err(error) = prepared {
         return prepare_log_in_little_room(work, error)
-            .inspect_err(|_| lock(&work.pipeline.troubles).only_log_fails = true);
+            .inspect_err(|_| lock(&work.memory.troubles).only_log_fails = true);
     }
     work.limit_log()?;
     Ok(work.versions.volume.tidy())
@@ -263,27 +234,27 @@ fn prepare_log_in_little_room(work: &Work, error: Error) -> Result<bool> {
         return Err(error);
     }
     // Before the file is there: a writer that rotates to it may want the next one.
-    work.pipeline.log_wanted.store(false, Ordering::Release);
-    if matches!(work.pipeline.goes_on_in_a_short_log(0), Ok(true)) {
+    work.memory.log_wanted.store(false, Ordering::Release);
+    if matches!(work.memory.goes_on_in_a_short_log(0), Ok(true)) {
         return Ok(true);
     }
-    work.pipeline.log_wanted.store(true, Ordering::Release);
-    if work.pipeline.seal_for_room()? { Ok(true) } else { Err(error) }
+    work.memory.log_wanted.store(true, Ordering::Release);
+    if work.memory.seal_for_room()? { Ok(true) } else { Err(error) }
 }
 
 impl Work {
     /// If log files take more room than they may, seals the memtable that holds back the oldest one.
     fn limit_log(&self) -> Result<()> {
-        let Some(log) = &self.pipeline.log else { return Ok(()) };
-        let current = lock(&self.pipeline.commit).log_number;
+        let Some(log) = &self.memory.log else { return Ok(()) };
+        let current = lock(&self.memory.commit).places.log_number;
         // An area of its own bounds it, too, well before it is full: what an idle memtable holds back, no flush of others frees.
-        let in_area = self.pipeline.log_area_bytes(log).is_some_and(|area| log.held_bytes() > area / 4 * 3);
+        let in_area = self.memory.log_area_bytes(log).is_some_and(|area| log.held_bytes() > area / 4 * 3);
         if !in_area && log.metrics().file_bytes <= self.options.log_bytes_max {
             return Ok(());
         }
-        match self.pipeline.holder_of_oldest_log() {
+        match self.memory.holder_of_oldest_log() {
             // The log's limit comes before that of level 0: the log is everybody's. If its memtables are all full, a flush is due anyway, and this is looked at again after it.
-            Some((log, keyspace)) if log < current => self.pipeline.try_seal(&keyspace, Level0::Ignored).map(drop),
+            Some((log, keyspace)) if log < current => self.memory.try_seal(&keyspace, Level0::Ignored).map(drop),
             _ => Ok(()),
         }
     }
@@ -291,7 +262,7 @@ impl Work {
     /// Whether background work has failed and not succeeded since.
     pub(crate) fn trouble(&self) -> Option<Error> {
         let failing = {
-            let troubles = lock(&self.pipeline.troubles);
+            let troubles = lock(&self.memory.troubles);
             troubles.flush.error.clone().or_else(|| troubles.compaction.error.clone())
         };
         failing.or_else(|| self.versions.keyspaces().iter().find_map(|keyspace| keyspace.postponed_error()))

@@ -14,7 +14,7 @@
 
 use crate::base::options::LEVELS;
 use crate::base::sync::lock;
-use crate::pipeline::commit::Level0;
+use crate::pipeline::seal::Level0;
 use crate::pipeline::stall::Debt;
 use crate::placement::promotion::run::inherit_heat;
 use crate::versions::edit::Edit;
@@ -268,7 +268,7 @@ impl Work {
         let claimed = self.claim_range(keyspace, begin, end);
         keyspace.compactions_paused.fetch_sub(1, Ordering::AcqRel);
         // From here on the job is one among others: they take what it has not claimed, such as new tables of level 0.
-        self.pipeline.work.notify();
+        self.memory.work.notify();
         claimed.and_then(|job| job.map_or(Ok(()), |job| self.run_job(keyspace, job)))?;
         // Whoever compacts wants room back.
         self.versions.delete_obsolete();
@@ -277,7 +277,7 @@ impl Work {
 
     /// Gives back the room of log files that are not needed. If no memtable holds anything, the log goes on in a short file.
     fn trim_log(&self) -> Result<()> {
-        let Some(log) = &self.pipeline.log else { return Ok(()) };
+        let Some(log) = &self.memory.log else { return Ok(()) };
         // First what needs no room: the disk may be full.
         log.drop_spares()?;
         if self.is_flushed()
@@ -286,21 +286,21 @@ impl Work {
             // The compaction is done, and the log goes on in the file that it has.
             self.health.note_job_failure("shorten log", error);
         }
-        self.pipeline.release_logs();
+        self.memory.release_logs();
         Ok(log.drop_spares()?)
     }
 
     /// Goes on in a short log file, if still no memtable holds anything, and lets go of those before it.
     fn shorten_log(&self, log: &Log) -> Result<()> {
-        self.pipeline.prepare_short_log(0, u64::MAX)?;
+        self.memory.prepare_short_log(0, u64::MAX)?;
         {
-            let mut commit = lock(&self.pipeline.commit);
+            let mut commit = lock(&self.memory.commit);
             // Asked again: with the lock, nobody writes.
-            if !self.is_flushed() || self.pipeline.rotate_locked(&mut commit).is_err() {
+            if !self.is_flushed() || self.memory.rotate_locked(&mut commit).is_err() {
                 return Ok(());
             }
         }
-        self.pipeline.note_log_numbers()?;
+        self.memory.note_log_numbers()?;
         // The last page of the file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
         Ok(())
@@ -322,8 +322,8 @@ impl Work {
         end: Option<&[u8]>,
     ) -> Result<Option<Job>> {
         loop {
-            let seen = self.pipeline.progress.generation();
-            self.pipeline.writable()?;
+            let seen = self.memory.progress.generation();
+            self.memory.writable()?;
             {
                 let _scheduling = lock(&self.scheduling);
                 let mut running = lock(&keyspace.running);
@@ -345,23 +345,23 @@ impl Work {
                     return Ok(job);
                 }
             }
-            self.pipeline.progress.wait(seen, None);
+            self.memory.progress.wait(seen, None);
         }
     }
 
     /// Waits until nothing is left to flush or compact.
     pub(crate) fn wait_idle(&self) -> Result<()> {
         loop {
-            let seen = self.pipeline.progress.generation();
-            self.pipeline.writable()?;
+            let seen = self.memory.progress.generation();
+            self.memory.writable()?;
             if !self.has_work() {
                 return self.versions.keyspaces().iter().find_map(|k| k.postponed_error()).map_or(Ok(()), Err);
             }
             if let Some(error) = self.trouble() {
                 return Err(error);
             }
-            self.pipeline.work.notify();
-            self.pipeline.progress.wait(seen, Some(Duration::from_millis(100)));
+            self.memory.work.notify();
+            self.memory.progress.wait(seen, Some(Duration::from_millis(100)));
         }
     }
 
@@ -387,14 +387,14 @@ impl Work {
     pub(crate) fn wait_for_level0(&self) {
         let until = self.env.clock.now() + LEVEL0_WAIT_MAX;
         loop {
-            let seen = self.pipeline.progress.generation();
+            let seen = self.memory.progress.generation();
             let left = until.saturating_sub(self.env.clock.now());
             let is_over = left.is_zero() || self.has_flushed_own.load(Ordering::Acquire);
-            if is_over || self.pipeline.writable().is_err() || self.trouble().is_some() || !self.owes_level0() {
+            if is_over || self.memory.writable().is_err() || self.trouble().is_some() || !self.owes_level0() {
                 return;
             }
-            self.pipeline.work.notify();
-            self.pipeline.progress.wait(seen, Some(left.min(Duration::from_millis(100))));
+            self.memory.work.notify();
+            self.memory.progress.wait(seen, Some(left.min(Duration::from_millis(100))));
         }
     }
 
@@ -420,7 +420,7 @@ impl Work {
     /// Measures the debt and sets the writers' and the compactions' budgets accordingly.
     pub(crate) fn update_debt(&self) {
         let (mut debt, mut all_memory) = (Debt::default(), 0);
-        let fit = self.pipeline.memtables_that_fit();
+        let fit = self.memory.memtables_that_fit();
         for keyspace in self.versions.keyspaces() {
             let view = keyspace.view.load();
             let options = &keyspace.options;
@@ -434,12 +434,12 @@ impl Work {
             debt.tables = debt.tables.max(tables).max(pending);
         }
         if let Some((area, log)) =
-            self.pipeline.log.as_ref().and_then(|log| Some((self.pipeline.log_area_bytes(log)?, log)))
+            self.memory.log.as_ref().and_then(|log| Some((self.memory.log_area_bytes(log)?, log)))
         {
             debt.note_log(all_memory, log.held_bytes(), area);
         }
-        self.pipeline.note_room();
-        self.pipeline.stall.set_debt(&self.pipeline, &debt);
+        self.memory.note_room();
+        self.memory.stall.set_debt(&self.memory, self.pipeline.budget(), &debt);
         self.pacer.set_debt(debt.tables);
         self.throttle.set_debt(debt.tables.max(debt.memory - 0.5));
     }

@@ -14,7 +14,7 @@
 
 use crate::base::sync::lock;
 use crate::disks::set::{CAPACITY, Disks, FAST};
-use crate::pipeline::commit::Level0;
+use crate::pipeline::seal::Level0;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
@@ -65,7 +65,7 @@ fn not_removed(error: Error) -> Error {
 impl Work {
     /// See [`Store::drain_fast_disk`](crate::Store::drain_fast_disk).
     pub(crate) fn drain(self: &Arc<Self>) -> Result<()> {
-        let log = self.pipeline.writable()?;
+        let log = self.memory.writable()?;
         let _guest = self.health.enter()?;
         let Some(placement) = self.placement.as_ref().filter(|placement| !placement.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
@@ -76,8 +76,8 @@ impl Work {
         self.log_goes_home(log, disks)?;
         let mut unreadable = Unreadable::default();
         loop {
-            let seen = self.pipeline.progress.generation();
-            self.pipeline.writable()?;
+            let seen = self.memory.progress.generation();
+            self.memory.writable()?;
             if self.log_is_on_fast(log, disks) {
                 self.log_goes_home(log, disks)?;
             }
@@ -90,7 +90,7 @@ impl Work {
             }
             let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, &mut unreadable)?;
             // A file that cannot be removed would be tried again without end.
-            self.versions.try_delete_obsolete().and_then(|()| self.pipeline.try_release_logs()).map_err(not_removed)?;
+            self.versions.try_delete_obsolete().and_then(|()| self.memory.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
             disks.fast.volume.sync_names()?;
@@ -99,7 +99,7 @@ impl Work {
             }
             unreadable.while_others_are_left(disks)?;
             if !moved {
-                self.pipeline.progress.wait(seen, Some(LOOK_EVERY));
+                self.memory.progress.wait(seen, Some(LOOK_EVERY));
             }
         }
         // Files that came back after a crash, without MEMBER, would be nobody's.
@@ -144,7 +144,7 @@ impl Work {
     /// Whether records go to the fast disk, or will with the next file. The one that is ready is kept for as long as no other could
     /// be made.
     fn log_is_on_fast(&self, log: &Log, disks: &Disks) -> bool {
-        let numbers = [Some(log.file()), Some(self.pipeline.prepared_log()), log.next_file()];
+        let numbers = [Some(log.file()), Some(self.memory.prepared_log()), log.next_file()];
         numbers.into_iter().flatten().any(|number| disks.disk_of(FileName::Log(number)) == FAST)
     }
 
@@ -152,17 +152,17 @@ impl Work {
     fn log_goes_home(&self, log: &Log, disks: &Disks) -> Result<()> {
         while self.log_is_on_fast(log, disks) {
             // A file that was made ready may be on the fast disk: another number takes its place.
-            let ready = self.pipeline.prepared_log();
+            let ready = self.memory.prepared_log();
             if disks.disk_of(FileName::Log(ready)) == FAST {
-                self.pipeline.log_rotated(ready);
+                self.memory.log_rotated(ready);
             }
-            self.pipeline.prepare_log(0)?;
-            let mut commit = lock(&self.pipeline.commit);
+            self.memory.prepare_log(0)?;
+            let mut commit = lock(&self.memory.commit);
             let is_home = disks.disk_of(FileName::Log(log.file())) == CAPACITY;
             // Another thread may have gone on to the file meanwhile; then it is tried again.
-            let _ = if is_home { Ok(()) } else { self.pipeline.rotate_locked(&mut commit) };
+            let _ = if is_home { Ok(()) } else { self.memory.rotate_locked(&mut commit) };
             drop(commit);
-            self.pipeline.writable()?;
+            self.memory.writable()?;
         }
         for keyspace in self.versions.keyspaces() {
             match self.flush(&keyspace, Level0::Ignored) {
@@ -170,10 +170,10 @@ impl Work {
                 flushed => flushed?,
             }
         }
-        self.pipeline.note_log_numbers()?;
+        self.memory.note_log_numbers()?;
         // The last page of a file before would be written with the next records, and must be before it can go.
         log.write_out().inspect_err(|error| self.health.fail(error.clone()))?;
-        self.pipeline.try_release_logs().map_err(not_removed)
+        self.memory.try_release_logs().map_err(not_removed)
     }
 
     /// Step 3; whether a table was copied.
@@ -188,7 +188,7 @@ impl Work {
         let found: Vec<_> = self.versions.keyspaces().into_iter().map(on_fast).collect();
         for (keyspace, files) in found {
             for (level, file) in files {
-                self.pipeline.writable()?;
+                self.memory.writable()?;
                 // A table that rests after a failed compaction would be waited for as long as that goes on failing. If it
                 // cannot be copied either, the drain says why.
                 {

@@ -14,8 +14,8 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::disks::set::CAPACITY;
-use crate::pipeline::commit::Level0;
 use crate::pipeline::log_area::Releasing;
+use crate::pipeline::seal::Level0;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Added;
@@ -36,14 +36,14 @@ struct FlushUnderWay<'a>(&'a Work);
 
 impl<'a> FlushUnderWay<'a> {
     fn begin(work: &'a Work, bytes: u64, disk: u32) -> FlushUnderWay<'a> {
-        work.pipeline.stall.flush_begins(&work.pipeline, bytes, disk);
+        work.memory.stall.flush_begins(&work.memory, bytes, disk);
         FlushUnderWay(work)
     }
 }
 
 impl Drop for FlushUnderWay<'_> {
     fn drop(&mut self) {
-        self.0.pipeline.stall.flush_ends();
+        self.0.memory.stall.flush_ends();
     }
 }
 
@@ -72,9 +72,9 @@ impl Work {
             entries: slot.memtable.entries() as u64,
             bytes: slot.bytes(),
         });
-        self.pipeline.wait_visible(slot.last_sequence())?;
+        self.pipeline.wait_published(|| self.versions.snapshots.visible() >= slot.last_sequence())?;
         if self.versions.keyspaces().len() > 1
-            && let Some(log) = &self.pipeline.log
+            && let Some(log) = &self.memory.log
             && let Err(error) = log.sync()
         {
             self.health.fail(error.clone());
@@ -82,7 +82,7 @@ impl Work {
         }
         let write = |host: &Arc<Host>| {
             let tables = self.write_slot(keyspace, slot, host)?;
-            let releasing = Releasing::begin(&self.pipeline);
+            let releasing = Releasing::begin(&self.memory);
             self.install_flush(keyspace, slot, &tables)?;
             Ok((tables, releasing))
         };
@@ -97,7 +97,7 @@ impl Work {
             let disks = self.versions.source.disks.as_ref();
             disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
         };
-        self.pipeline.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
+        self.memory.stall.flushed(slot.bytes(), duration, tables.first().map_or(disk, went_to));
         self.health.stats.counters.flushes.add(1);
         self.health.stats.counters.flush_bytes_written.add(bytes);
         self.health.stats.flush.record(duration);
@@ -108,9 +108,9 @@ impl Work {
             bytes,
             duration,
         });
-        self.pipeline.release_logs();
+        self.memory.release_logs();
         drop(releasing);
-        self.pipeline.work.notify();
+        self.memory.work.notify();
         Ok(())
     }
 
@@ -173,8 +173,8 @@ impl Work {
         let version = keyspace.view.load().version.apply(&[], &added, &self.versions.source);
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
         let log_numbers = {
-            let commit = lock(&self.pipeline.commit);
-            editor.log_numbers_without(commit.log_number, keyspace, slot)
+            let commit = lock(&self.memory.commit);
+            editor.log_numbers_without(commit.places.log_number, keyspace, slot)
         };
         let added = added.into_iter().map(|a| (keyspace.id, a)).collect();
         editor.apply(Edit { added, log_numbers, ..Edit::default() }, || {
@@ -185,7 +185,7 @@ impl Work {
                 view
             });
         })?;
-        if !self.pipeline.is_replayed(slot) {
+        if !self.memory.is_replayed(slot) {
             self.has_flushed_own.store(true, Ordering::Release);
         }
         Ok(())
@@ -201,20 +201,20 @@ impl Work {
 
     /// A blocking flush of one keyspace.
     pub(crate) fn flush(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<()> {
-        self.pipeline.seal(keyspace, level0)?;
+        self.memory.seal(keyspace, level0)?;
         let Some(newest) = keyspace.view.load().sealed.first().cloned() else { return Ok(()) };
         loop {
-            let seen = self.pipeline.progress.generation();
-            self.pipeline.writable()?;
+            let seen = self.memory.progress.generation();
+            self.memory.writable()?;
             if keyspace.dropped.load(Ordering::Acquire) {
                 return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
             }
             if !keyspace.view.load().sealed.iter().any(|slot| Arc::ptr_eq(slot, &newest)) {
                 return Ok(());
             }
-            self.pipeline.check_flushes()?;
-            self.pipeline.work.notify();
-            self.pipeline.progress.wait(seen, None);
+            self.memory.check_flushes()?;
+            self.memory.work.notify();
+            self.memory.progress.wait(seen, None);
         }
     }
 }

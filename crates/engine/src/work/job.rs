@@ -172,7 +172,7 @@ impl Work {
         let begun = Begun { turn: None, outcome: Some(Arc::clone(&outcome)) };
         let number = self.begin_job(Arc::clone(keyspace), job, begun)?;
         loop {
-            let seen = self.pipeline.work.generation();
+            let seen = self.memory.work.generation();
             self.scheduler.turn();
             if let Some(finished) = number.and_then(|number| self.scheduler.take_finished_job(number)) {
                 self.land(finished)?;
@@ -180,7 +180,7 @@ impl Work {
             if let Some(outcome) = lock(&outcome).take() {
                 return outcome;
             }
-            self.pipeline.work.wait(seen, self.scheduler.next_look_in());
+            self.memory.work.wait(seen, self.scheduler.next_look_in());
         }
     }
 
@@ -233,12 +233,12 @@ impl Work {
     /// Lands the jobs of a store that is closing: their hosts answer "cancelled" by now.
     pub(crate) fn land_the_last(self: &Arc<Self>) {
         loop {
-            let seen = self.pipeline.work.generation();
+            let seen = self.memory.work.generation();
             self.land_all();
             if self.scheduler.is_empty() {
                 break;
             }
-            self.pipeline.work.wait(seen, Some(LOOK_AGAIN));
+            self.memory.work.wait(seen, Some(LOOK_AGAIN));
         }
         // Only those that a panic has taken from the scheduler are left.
         let lost = std::mem::take(&mut *lock(&self.jobs));
@@ -327,8 +327,8 @@ impl Work {
             None if is_postponed => Ok(()),
             None => ended,
         };
-        self.pipeline.progress.notify();
-        self.pipeline.work.notify();
+        self.memory.progress.notify();
+        self.memory.work.notify();
         answer
     }
 
@@ -345,7 +345,7 @@ impl Work {
         }
         if job.level() == 0 && job.output_level != 0 && !job.is_move {
             let from_level0 = job.inputs[0].1.iter().map(|f| f.meta.bytes).sum();
-            self.pipeline.stall.drained(from_level0, duration);
+            self.memory.stall.drained(from_level0, duration);
         }
         self.health.tell(|| StoreEvent::Compacted {
             keyspace: keyspace.name.clone(),

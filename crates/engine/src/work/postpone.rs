@@ -104,7 +104,7 @@ impl Work {
     /// down needs rests after this failure, or compactions fail altogether (a full disk). A failure elsewhere is no reason,
     /// nor is one thread that pauses while another makes way for level 0 or is free to begin.
     pub(crate) fn why_level0_stays(&self, keyspace: &KeyspaceCore) -> Option<Error> {
-        let trouble = lock(&self.pipeline.troubles).compaction.clone();
+        let trouble = lock(&self.memory.troubles).compaction.clone();
         let _scheduling = lock(&self.scheduling);
         let version = Arc::clone(&keyspace.view.load().version);
         let running = lock(&keyspace.running).clone();

@@ -82,8 +82,8 @@ impl Work {
         if matches!(copied, Ok(true)) && self.forget_postponed(keyspace, &job) {
             self.health.tell(|| StoreEvent::JobRecovered { job: "compact".to_owned() });
         }
-        self.pipeline.progress.notify();
-        self.pipeline.work.notify();
+        self.memory.progress.notify();
+        self.memory.work.notify();
         match copied {
             // Nobody needs the table any more.
             Err(NotCopied { error: Error::KeyspaceDropped { .. }, .. }) => Ok(false),

@@ -22,18 +22,18 @@
 //! **Bounded.** Requests that were published during checks are kept up to a megabyte; a check that finds
 //! older ones forgotten looks into memtables again. With many rows that can take so long that as much is published meanwhile;
 //! so a commit to which it happens twice takes its turn in the waiting room, where no other write overtakes it
-//! (`admission.rs`).
+//! (`situ-pipeline`).
 
 use super::held::{HeldLocks, keyspace_name};
 use crate::api::keyspace::Keyspace;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::pipeline::commit::{Commit, Obstacle, Request};
-use crate::pipeline::conditions::{Condition, Unchecked};
+use crate::pipeline::{Commit, Memory, Obstacle, Request};
 use crate::versions::snapshot::Snapshot;
 use crate::versions::version::TableFile;
 use crate::versions::view::View;
 use crate::{Error, Result};
+use situ_pipeline::{Condition, Unchecked};
 use situ_storage::Error as StorageError;
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{KeyKind, Reach, ReadOptions as TableReadOptions, hash_key};
@@ -90,7 +90,7 @@ impl Commitment {
         snapshots: Vec<Snapshot>,
     ) -> Arc<Commitment> {
         debug_assert!(rows.is_sorted_by(|a, b| (a.keyspace, &a.key) < (b.keyspace, &b.key)));
-        lock(&core.pipeline.commit).checks.begin(core.versions.snapshots.visible());
+        lock(&core.memory.commit).checks.begin(core.versions.snapshots.visible());
         let held = Held { _locks: locks, _snapshots: snapshots, _lately: VecDeque::new() };
         Arc::new(Commitment {
             core: Arc::clone(core),
@@ -114,7 +114,7 @@ impl Commitment {
     }
 
     fn row_changed_by(&self, request: &Request) -> Option<&CheckedRow> {
-        request.operations().find_map(|operation| {
+        request.batch().iter().find_map(|operation| {
             let before = |row: &CheckedRow| (row.keyspace, &row.key[..]) < (operation.keyspace, operation.key);
             let first = self.rows.get(self.rows.partition_point(before))?;
             let is_changed = match operation.kind {
@@ -124,18 +124,12 @@ impl Commitment {
             (first.keyspace == operation.keyspace && is_changed).then_some(first)
         })
     }
-}
 
-impl Condition for Commitment {
-    fn bytes(&self) -> u64 {
-        self.rows.iter().map(|row| (size_of::<CheckedRow>() + row.key.len()) as u64).sum()
-    }
-
-    /// Step 1.
-    fn check_published(&self, read_tables: bool) -> Result<bool> {
+    /// Step 1: looks at everything that is visible now, with no lock held. False if tables would have to be read, and are not to be.
+    pub(super) fn check_published(&self, read_tables: bool) -> Result<bool> {
         // Under the lock nothing is published: all up to this number, and nothing above, has left the queue.
         let visible = {
-            let _commit = lock(&self.core.pipeline.commit);
+            let _commit = lock(&self.core.memory.commit);
             self.core.versions.snapshots.visible()
         };
         let checked_to = self.checked_to();
@@ -160,8 +154,15 @@ impl Condition for Commitment {
         Ok(true)
     }
 
-    fn checked_to(&self) -> u64 {
+    /// The sequence number up to which nothing has changed a row.
+    pub(super) fn checked_to(&self) -> u64 {
         self.checked_to.load(Ordering::Relaxed)
+    }
+}
+
+impl Condition<Memory> for Commitment {
+    fn bytes(&self) -> u64 {
+        self.rows.iter().map(|row| (size_of::<CheckedRow>() + row.key.len()) as u64).sum()
     }
 
     /// Step 3.
@@ -170,11 +171,11 @@ impl Condition for Commitment {
         let to = commit.last_sequence();
         let unchecked =
             |requests| Obstacle::Unchecked(Box::new(UncheckedRows { commitment: Arc::clone(&self), requests, to }));
-        if checked_to < commit.checks.forgotten_to {
+        if checked_to < commit.checks.forgotten_to() {
             return Err(unchecked(None));
         }
         let newer = || commit.requests_behind(checked_to);
-        let operations = newer().map(|request| request.operations_count()).sum::<usize>();
+        let operations = newer().map(|request| request.batch().len()).sum::<usize>();
         if operations > UNDER_LOCK_MAX {
             return Err(unchecked(Some(newer().cloned().collect())));
         }
@@ -204,13 +205,13 @@ impl Condition for Commitment {
 impl Drop for Commitment {
     fn drop(&mut self) {
         if self.is_registered.swap(false, Ordering::Relaxed) {
-            let lately = lock(&self.core.pipeline.commit).checks.end();
+            let lately = lock(&self.core.memory.commit).checks.end();
             drop(lately);
         }
     }
 }
 
-impl Unchecked for UncheckedRows {
+impl Unchecked<Memory> for UncheckedRows {
     fn may_read(&self) -> bool {
         self.requests.is_none()
     }

@@ -5,9 +5,10 @@ use super::held::Pending;
 use crate::Result;
 use crate::api::keyspace::Keyspace;
 use crate::base::value::Value;
-use crate::pipeline::admission::Admission;
+use crate::pipeline::Memory;
 use crate::pipeline::future::WriteFuture;
 use crate::read::future::ReadFuture;
+use situ_pipeline::Admission;
 use situ_table::SequenceNumber;
 use std::fmt;
 use std::future::Future;
@@ -30,7 +31,7 @@ enum Stage {
 /// What has become of a commit once it is checked.
 #[derive(Clone)]
 pub(super) enum CommitState {
-    Writing(Admission),
+    Writing(Admission<Memory>),
     /// There was nothing to write.
     Done(SequenceNumber),
 }

@@ -2,6 +2,7 @@ use super::*;
 use crate::base::options::Options;
 use crate::opening::membership::Given;
 use crate::opening::open::{KeyspaceChoices, open};
+use crate::pipeline::seal::NoRoom;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::sync::Arc;
 
@@ -29,70 +30,32 @@ fn a_rate_follows_what_was_measured_lately() {
     assert!(average.load(Ordering::Relaxed) > 9000, "no time at all is no division by zero");
 }
 
-/// Runs `test` with the pipeline of a store that has no threads of its own.
-fn with_pipeline(test: impl FnOnce(&Arc<Pipeline>, &SimExecutor) + Send) {
+/// Runs `test` with the memory of a store that has no threads of its own, and its budget.
+fn with_memory(test: impl FnOnce(&Arc<Memory>, &Budget) + Send) {
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let env = executor.env();
         let volume = SimVolume::new(&env, FaultPlan::none(), 1);
         let opened =
             open(&Given::alone(Arc::new(volume)), env, Options::default(), &KeyspaceChoices::new(), false).unwrap();
-        test(&opened.core.pipeline, &executor);
-    });
-}
-
-#[test]
-fn writers_share_the_budget_and_no_wait_is_long() {
-    with_pipeline(|pipeline, executor| {
-        pipeline.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
-        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.75, ..Debt::default() });
-        pipeline.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
-        let rate = pipeline.stall.limit_bytes_per_s().unwrap();
-        let expected = 10.0 * MIB as f64 * 2.0 * 0.125f64.sqrt();
-        assert!((rate as f64 / expected - 1.0).abs() < 0.01, "{rate}");
-        let started = pipeline.env.clock.now();
-        let writers: Vec<_> = (0..4)
-            .map(|_| {
-                let pipeline = Arc::clone(pipeline);
-                let write = move || {
-                    for _ in 0..1000 {
-                        let before = pipeline.env.clock.now();
-                        pipeline.stall.admit(&pipeline, 4096);
-                        let waited = pipeline.env.clock.now() - before;
-                        assert!(waited <= Duration::from_millis(DELAY_MS_MAX + 5), "one write waited {waited:?}");
-                    }
-                };
-                executor.env().executor.spawn("writer", Box::new(write)).unwrap()
-            })
-            .collect();
-        writers.iter().for_each(|writer| writer.join().unwrap());
-        let took = (pipeline.env.clock.now() - started).as_secs_f64();
-        let due = 4.0 * 1000.0 * 4096.0 / rate as f64;
-        assert!((0.9..1.1).contains(&(took / due)), "{took} s for what is due in {due} s");
-        assert!(pipeline.health.stats.counters.stall_ns.get() > 0);
-        // Without debt nobody waits.
-        pipeline.stall.set_debt(pipeline, &Debt::default());
-        let before = pipeline.env.clock.now();
-        (0..1000).for_each(|_| pipeline.stall.admit(pipeline, 1 << 20));
-        assert_eq!(pipeline.env.clock.now(), before);
-        assert_eq!(pipeline.stall.limit_bytes_per_s(), None);
+        test(&opened.core.memory, opened.core.pipeline.budget());
     });
 }
 
 /// Of a flush that takes ten times as long as any before, nobody knew until memory was full, and writers stopped.
 #[test]
 fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
-    with_pipeline(|pipeline, _| {
-        pipeline.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
-        pipeline.stall.flush_begins(pipeline, 64 * MIB, 0);
+    with_memory(|memory, budget| {
+        memory.stall.flushed(64 * MIB, Duration::from_millis(200), 0);
+        memory.stall.flush_begins(memory, 64 * MIB, 0);
         let mut room = 128 * MIB;
         let mut limits = Vec::new();
         // As the writers would, which use what they are given: ten times a millisecond's, of 200 it usually takes, for 5 s.
         for step in 0..500 {
             let debt = Debt { memory: 1.0 - room as f64 / (256 * MIB) as f64, room, tables: 0.0 };
-            pipeline.stall.set_debt(pipeline, &debt);
-            let limit = pipeline.stall.limit_bytes_per_s().unwrap();
-            pipeline.env.clock.sleep(Duration::from_millis(10));
+            memory.stall.set_debt(memory, budget, &debt);
+            let limit = budget.limit_bytes_per_s().unwrap();
+            memory.env.clock.sleep(Duration::from_millis(10));
             room = room.saturating_sub(limit / 100);
             assert!(room > 0, "writers stop after {step} times 10 ms");
             limits.push(limit);
@@ -100,41 +63,41 @@ fn what_memory_is_left_lasts_for_as_long_as_the_flush_does() {
         assert!(limits.windows(2).all(|two| two[1] <= two[0] + two[0] / 50), "{limits:?}");
         assert!(limits[0] > 300 * MIB && limits[499] < 2 * MIB, "{} to {}", limits[0], limits[499]);
         // Its end is the end of that, and another disk is another matter.
-        pipeline.stall.flush_ends();
-        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.5, room, tables: 0.0 });
-        assert_eq!(pipeline.stall.limit_bytes_per_s().unwrap() / MIB, 640);
-        pipeline.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
-        pipeline.stall.set_debt(pipeline, &Debt { memory: 0.5, room, tables: 0.0 });
-        assert_eq!(pipeline.stall.limit_bytes_per_s().unwrap() / MIB, 640);
+        memory.stall.flush_ends();
+        memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
+        memory.stall.flushed(64 * MIB, Duration::from_secs(64), FAST);
+        memory.stall.set_debt(memory, budget, &Debt { memory: 0.5, room, tables: 0.0 });
+        assert_eq!(budget.limit_bytes_per_s().unwrap() / MIB, 640);
     });
 }
 
+/// The budget is what the debt leaves of the rate of flushes.
 #[test]
-fn a_single_huge_write_waits_no_longer_than_others() {
-    with_pipeline(|pipeline, _| {
-        pipeline.stall.drained(MIB, Duration::from_secs(1));
-        pipeline.stall.set_debt(pipeline, &Debt { tables: 1.0, ..Debt::default() });
-        pipeline.stall.refresh_ns.store(u64::MAX, Ordering::Relaxed);
-        for _ in 0..3 {
-            let before = pipeline.env.clock.now();
-            pipeline.stall.admit(pipeline, 1 << 30);
-            assert!(pipeline.env.clock.now() - before <= Duration::from_millis(DELAY_MS_MAX + 5));
-        }
+fn the_debt_sets_the_budget() {
+    with_memory(|memory, budget| {
+        memory.stall.flushed(10 * MIB, Duration::from_secs(1), 0);
+        memory.stall.set_debt(memory, budget, &Debt { memory: 0.75, ..Debt::default() });
+        let rate = budget.limit_bytes_per_s().unwrap();
+        let expected = 10.0 * MIB as f64 * 2.0 * 0.125f64.sqrt();
+        assert!((rate as f64 / expected - 1.0).abs() < 0.01, "{rate}");
+        memory.stall.set_debt(memory, budget, &Debt::default());
+        assert_eq!(budget.limit_bytes_per_s(), None);
     });
 }
 
 /// A stop that was noted when there was room already used to stick until the next stop ended.
 #[test]
 fn a_stop_that_is_noted_late_does_not_stick() {
-    with_pipeline(|pipeline, _| {
-        let keyspace = pipeline.versions.keyspaces().remove(0);
-        for obstacle in [
-            Obstacle::MemtablesFull { keyspace: Arc::clone(&keyspace) },
-            Obstacle::Level0Full { keyspace: Arc::clone(&keyspace) },
+    with_memory(|memory, _| {
+        let keyspace = memory.versions.keyspaces().remove(0);
+        for no_room in [
+            NoRoom::MemtablesFull { keyspace: Arc::clone(&keyspace) },
+            NoRoom::Level0Full { keyspace: Arc::clone(&keyspace) },
         ] {
-            pipeline.note_stop(&obstacle);
+            memory.note_stop(&no_room);
             assert!(!keyspace.stopped.load(Ordering::SeqCst), "writers are said to wait for room that there is");
         }
-        assert_eq!(pipeline.health.stats.counters.write_stops.get(), 2);
+        assert_eq!(memory.health.stats.counters.write_stops.get(), 2);
     });
 }

@@ -48,7 +48,7 @@ impl Work {
         let damaged = names.filter(|name| matches!(name, FileName::Damaged(_)) && !unreadable.0.contains_key(name));
         let mut moved = false;
         for name in damaged.collect::<Vec<FileName>>() {
-            self.pipeline.writable()?;
+            self.memory.writable()?;
             match self.damaged_file_goes_home(disks, name)? {
                 Ok(()) => moved = true,
                 Err(what) => drop(unreadable.0.insert(name, what)),

@@ -2,7 +2,7 @@ use super::*;
 use crate::base::options::Options;
 use crate::opening::membership::Given;
 use crate::opening::open::{KeyspaceChoices, open};
-use crate::pipeline::commit::Obstacle;
+use crate::pipeline::seal::NoRoom;
 use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
@@ -139,7 +139,7 @@ fn a_job_that_is_just_beginning_is_waited_for() {
         let version = Arc::new(version.apply(&removed, &[], &work.versions.source).unwrap());
         keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
         drop(Claimed::new(&work, &keyspace, &Arc::new(job.clone())));
-        work.pipeline.progress.notify();
+        work.memory.progress.notify();
         assert!(!between && !beside, "{between} {beside}");
     });
     assert!(is_over.load(Ordering::SeqCst));
@@ -158,7 +158,7 @@ const TREE: [Sketch; 7] = [
 
 /// What a write is told that finds level 0 full: `None` if it is to wait.
 fn answer(work: &Work, keyspace: &Arc<KeyspaceCore>) -> Option<String> {
-    match work.pipeline.remove_obstacle(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) }) {
+    match work.memory.remove_obstacle(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) }) {
         Ok(may_try) => {
             assert!(!may_try);
             None
@@ -234,7 +234,7 @@ fn promise_7_a_thread_that_pauses_refuses_no_write_while_another_makes_way() {
     ];
     for (pausing, output_level, tables, waits) in cases {
         with_tables(&TREE, |work, keyspace| {
-            lock(&work.pipeline.troubles).compaction = full_disk(pausing);
+            lock(&work.memory.troubles).compaction = full_disk(pausing);
             if !tables.is_empty() {
                 let running = job(keyspace, output_level, tables);
                 running.claim(true);

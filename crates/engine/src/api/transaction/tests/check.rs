@@ -9,10 +9,10 @@ use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, Options};
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::pipeline::commit::Obstacle;
-use crate::pipeline::conditions::Condition;
+use crate::pipeline::Obstacle;
 use crate::{Error, Result, WriteFuture};
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
+use situ_pipeline::Condition;
 use situ_sim::{Fault, FaultPlan, Operation, Rule, SimExecutor, SimVolume, for_each_seed};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, mpsc};
@@ -46,7 +46,7 @@ fn end_check(core: &Arc<Core>, commitment: &Arc<Commitment>) -> Result<(u32, u32
     let (mut looks, mut lookups) = (0, 0);
     loop {
         let failed = {
-            let mut commit = lock(&core.pipeline.commit);
+            let mut commit = lock(&core.memory.commit);
             match Arc::clone(commitment).check_rest(&mut commit) {
                 Ok(()) => return Ok((looks, lookups)),
                 Err(failed) => failed,
@@ -121,9 +121,9 @@ fn writes_that_were_forgotten_are_looked_up() {
                 assert_eq!(is_conflict(&outcome, key), conflicts, "{outcome:?}");
                 assert!(conflicts || outcome.unwrap() == (0, 1));
                 // With the last check all is forgotten.
-                assert_eq!(lock(&core.pipeline.commit).checks.lately().count(), 1);
+                assert_eq!(lock(&core.memory.commit).checks.lately().count(), 1);
                 drop(commitment);
-                assert_eq!(lock(&core.pipeline.commit).checks.lately().count(), 0);
+                assert_eq!(lock(&core.memory.commit).checks.lately().count(), 0);
             }
         });
     });

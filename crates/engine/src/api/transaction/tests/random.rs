@@ -5,9 +5,11 @@ use crate::api::store::{Store, StoreBuilder};
 use crate::api::transaction::{Isolation, LockMode, Transaction, TransactionKind, TransactionOptions};
 use crate::base::batch::WriteBatch;
 use crate::base::options::{Durability, KeyspaceOptions, Options};
+use crate::pipeline::write::write_numbered;
 use crate::read::options::ReadOptions;
 use crate::{Error, Keyspace, Result, Value};
 use situ_device::Env;
+use situ_pipeline::Write;
 use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume, for_each_seed, wait};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -220,7 +222,8 @@ fn write(run: &Run, rng: &mut Rng) {
         }
     }
     let durability = if rng.chance(0.3) { Durability::Synced } else { Durability::Buffered };
-    let number = run.store.default_keyspace().core.pipeline.write_numbered(batch.into(), durability).unwrap();
+    let number =
+        write_numbered(&run.store.default_keyspace().core.pipeline, Write::new(batch, None), durability).unwrap();
     let ended = run.tick();
     run.record(Recorded { level: Level::ReadCommitted, steps, begun, ended, committed: Some(number) });
 }

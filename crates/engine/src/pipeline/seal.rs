@@ -3,15 +3,15 @@
 //! **Threads.** Memtables are exchanged under the commit lock, so that each request has all its targets from one side of
 //! the exchange.
 
-use super::{Commit, Obstacle};
 use crate::base::batch::WriteBatch;
 use crate::base::sync::lock;
-use crate::pipeline::Pipeline;
+use crate::pipeline::{Commit, Memory, Obstacle};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::log_file_bytes;
 use crate::versions::view::MemtableSlot;
 use crate::{Error, Result};
 use situ_log::AppendError;
+use situ_pipeline::NoLogFile;
 use std::sync::Arc;
 
 /// Whether the limit on tables of level 0 keeps a memtable from being sealed.
@@ -21,17 +21,56 @@ pub(crate) enum Level0 {
     Ignored,
 }
 
-impl Pipeline {
+/// Why a write has no room in memory.
+pub(crate) enum NoRoom {
+    /// All memtables of a keyspace are full.
+    MemtablesFull { keyspace: Arc<KeyspaceCore> },
+    /// The memtable is full, and so is the level that it would become a table of.
+    Level0Full { keyspace: Arc<KeyspaceCore> },
+    /// No log file with room for the record is ready.
+    LogFile(NoLogFile),
+}
+
+impl From<NoLogFile> for NoRoom {
+    fn from(no_file: NoLogFile) -> NoRoom {
+        NoRoom::LogFile(no_file)
+    }
+}
+
+/// Why a memtable was not sealed, or the log did not go on in another file.
+pub(crate) enum Unsealed {
+    /// Not now.
+    NoRoom(NoRoom),
+    /// Never.
+    Refused(Box<Error>),
+}
+
+impl From<NoRoom> for Unsealed {
+    fn from(no_room: NoRoom) -> Unsealed {
+        Unsealed::NoRoom(no_room)
+    }
+}
+
+impl From<Unsealed> for Obstacle {
+    fn from(unsealed: Unsealed) -> Obstacle {
+        match unsealed {
+            Unsealed::NoRoom(no_room) => Obstacle::NoRoom(no_room),
+            Unsealed::Refused(error) => Obstacle::Refused(error),
+        }
+    }
+}
+
+impl Memory {
     /// Goes on in the next log file because the current one is full. Concurrent writers leave pages half empty now and
     /// then, so that may be just before a memtable is: it is sealed at once then, and needs no second file for its rest.
-    pub(super) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+    pub(crate) fn leave_full_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Unsealed> {
         for id in batch.keyspaces() {
-            let Some(keyspace) = commit.keyspaces.get(id as usize).cloned().flatten() else { continue };
+            let Some(keyspace) = commit.places.keyspace(id).cloned() else { continue };
             if keyspace.view.load().active.bytes() < keyspace.options.memtable_bytes / 4 * 3 {
                 continue;
             }
             match self.seal_locked(commit, &keyspace, Level0::Heeded) {
-                Err(Obstacle::MemtablesFull { .. } | Obstacle::Level0Full { .. }) => {}
+                Err(Unsealed::NoRoom(NoRoom::MemtablesFull { .. } | NoRoom::Level0Full { .. })) => {}
                 sealed_and_rotated => return sealed_and_rotated,
             }
         }
@@ -39,45 +78,45 @@ impl Pipeline {
     }
 
     /// Lets records go to the next log file from now on.
-    pub(crate) fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Obstacle> {
-        let log = self.log.as_ref().ok_or(Obstacle::refused(Error::ReadOnly))?;
+    pub(crate) fn rotate_locked(&self, commit: &mut Commit) -> Result<(), Unsealed> {
+        let log = self.log.as_ref().ok_or_else(|| Unsealed::Refused(Box::new(Error::ReadOnly)))?;
         match log.rotate() {
             Ok(number) => {
-                commit.log_number = number;
-                // A file may be shorter than most: the next one must be ready before it is full.
-                commit.until_prepare_bytes = (log.room_bytes() * 3 / 8).max(1);
+                commit.places.go_on_in(number, log.room_bytes());
                 self.log_rotated(number);
                 Ok(())
             }
-            Err(AppendError::Failed(error)) => Err(Obstacle::refused(Error::Failed { cause: Box::new(error) })),
-            Err(_) => Err(Obstacle::NoLogFile { bytes: 0, file: log.file() }),
+            Err(AppendError::Failed(error)) => {
+                Err(Unsealed::Refused(Box::new(Error::Failed { cause: Box::new(error) })))
+            }
+            Err(_) => Err(NoRoom::LogFile(NoLogFile { bytes: 0, file: log.file() }).into()),
         }
     }
 
     /// Makes the active memtable of a keyspace immutable and puts a new one in its place, with a new log file.
-    pub(super) fn seal_locked(
+    pub(crate) fn seal_locked(
         &self,
         commit: &mut Commit,
         keyspace: &Arc<KeyspaceCore>,
         level0: Level0,
-    ) -> Result<(), Obstacle> {
+    ) -> Result<(), Unsealed> {
         let view = keyspace.view.load();
         if !keyspace.has_memtable(&view, self.memtables_max(keyspace)) {
-            return Err(Obstacle::MemtablesFull { keyspace: Arc::clone(keyspace) });
+            return Err(NoRoom::MemtablesFull { keyspace: Arc::clone(keyspace) }.into());
         }
         if level0 == Level0::Heeded && !keyspace.has_level0(&view) {
-            return Err(Obstacle::Level0Full { keyspace: Arc::clone(keyspace) });
+            return Err(NoRoom::Level0Full { keyspace: Arc::clone(keyspace) }.into());
         }
         self.rotate_locked(commit)?;
         let last = commit.last_sequence();
-        let fresh = MemtableSlot::new(commit.next_sequence, keyspace.options.memtable_bytes);
+        let fresh = MemtableSlot::new(commit.next_sequence(), keyspace.options.memtable_bytes);
         keyspace.view.rcu(|view| {
             let mut view = (**view).clone();
             view.active.seal(last);
             view.sealed.insert(0, std::mem::replace(&mut view.active, Arc::clone(&fresh)));
             view
         });
-        commit.news = true;
+        commit.leave_work();
         Ok(())
     }
 
@@ -89,7 +128,7 @@ impl Pipeline {
         keyspace.options.memtables_max.min(self.memtables_that_fit())
     }
 
-    /// The part of [`memtables_max`](Pipeline::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
+    /// The part of [`memtables_max`](Memory::memtables_max) that is the same for all keyspaces. Cost: a look at each of them.
     pub(crate) fn memtables_that_fit(&self) -> usize {
         // A reader has no log, and tells what a writer would have.
         let ordinary = || log_file_bytes(&lock(&self.versions.registry));
@@ -105,8 +144,8 @@ impl Pipeline {
             let seen = self.progress.generation();
             match self.try_seal(keyspace, level0)? {
                 None => return Ok(()),
-                Some(obstacle) => {
-                    if !self.remove_obstacle(obstacle)? {
+                Some(no_room) => {
+                    if !self.remove_obstacle(no_room)? {
                         self.progress.wait(seen, None);
                     }
                 }
@@ -114,27 +153,27 @@ impl Pipeline {
         }
     }
 
-    /// Like [`seal`](Pipeline::seal), but returns what only the store's progress can clear away.
-    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<Obstacle>> {
+    /// Like [`seal`](Memory::seal), but returns what only the store's progress can clear away.
+    pub(crate) fn try_seal(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<Option<NoRoom>> {
         loop {
             self.writable()?;
             let outcome = self.seal_once(keyspace, level0);
             self.work.notify();
             match outcome {
                 Ok(()) => return Ok(None),
-                Err(Obstacle::Refused(error)) => return Err(*error),
-                Err(Obstacle::NoLogFile { bytes, file }) => {
-                    if !self.remove_obstacle(Obstacle::NoLogFile { bytes, file })? {
-                        return Ok(Some(Obstacle::NoLogFile { bytes, file }));
+                Err(Unsealed::Refused(error)) => return Err(*error),
+                Err(Unsealed::NoRoom(NoRoom::LogFile(file))) => {
+                    if !self.remove_obstacle(NoRoom::LogFile(file))? {
+                        return Ok(Some(NoRoom::LogFile(file)));
                     }
                 }
-                Err(obstacle) => return Ok(Some(obstacle)),
+                Err(Unsealed::NoRoom(no_room)) => return Ok(Some(no_room)),
             }
         }
     }
 
     /// Seals the active memtable of a keyspace if anything is in it and nothing is in the way.
-    pub(crate) fn seal_once(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Obstacle> {
+    pub(crate) fn seal_once(&self, keyspace: &Arc<KeyspaceCore>, level0: Level0) -> Result<(), Unsealed> {
         let mut commit = lock(&self.commit);
         match keyspace.view.load().active.is_empty() {
             true => Ok(()),

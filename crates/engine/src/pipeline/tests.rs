@@ -1,12 +1,16 @@
-use super::*;
+//! The stages of a store's writes: what happens when one of them fails, and how many writes of the log are in flight.
+
+use crate::Error;
 use crate::api::store::{Store, StoreBuilder};
+use crate::base::batch::WriteBatch;
+use crate::base::options::Durability;
 use crate::base::options::{Ablation, Options};
 use situ_device::{Env, Event, Executor, JobHandle};
 use situ_sim::{FaultPlan, SimExecutor, SimVolume, for_each_seed};
 use std::io;
 use std::pin::pin;
-use std::sync::Barrier;
-use std::task::{Context, Poll};
+use std::sync::{Arc, Barrier};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 /// The epilogue panics at this key, in these tests.
@@ -110,7 +114,7 @@ fn a_serial_log_has_one_write_in_flight() {
             writers.iter().for_each(|writer| writer.join().unwrap());
             drop(waiting);
             store.sync().unwrap();
-            let peak = store.core().pipeline.log.as_ref().unwrap().metrics().in_flight_peak;
+            let peak = store.core().memory.log.as_ref().unwrap().metrics().in_flight_peak;
             store.close().unwrap();
             peak
         })

@@ -3,8 +3,9 @@
 //! The prologue asks the condition of a write, under the commit lock, whether the write may begin. For that it keeps requests that were
 //! published since the check began: [`Checks`].
 
-use crate::Result;
-use crate::pipeline::commit::{Commit, Obstacle, Request};
+use super::Environment;
+use super::commit::Commit;
+use super::request::{Obstacle, Request};
 use std::collections::VecDeque;
 use std::sync::Arc;
 
@@ -12,57 +13,61 @@ use std::sync::Arc;
 const LATELY_BYTES_MAX: usize = 1 << 20;
 
 /// The condition of a write.
-pub(crate) trait Condition: Send + Sync {
+pub trait Condition<E: Environment>: Send + Sync {
     /// The memory it takes, about.
     fn bytes(&self) -> u64;
 
-    /// Looks at everything that is visible now, with no lock held. False if tables would have to be read, and are not to be.
-    fn check_published(&self, read_tables: bool) -> Result<bool>;
+    /// Whether the write may begin now. If it may, it has to hold until the lock is released. Called under the commit lock.
+    ///
+    /// # Errors
+    /// The write is refused, or something has to be looked at first without the lock.
+    fn check_rest(self: Arc<Self>, commit: &mut Commit<E>) -> Result<(), Obstacle<E>>;
 
-    /// The sequence number up to which the condition is known to hold.
-    fn checked_to(&self) -> u64;
+    /// The record is in the log, and the write is about to get its sequence numbers. Called under the commit lock.
+    fn begun(&self, commit: &mut Commit<E>);
 
-    /// Whether the write may begin now, under the commit lock. If it may, it has to.
-    fn check_rest(self: Arc<Self>, commit: &mut Commit) -> Result<(), Obstacle>;
-
-    /// The write has its sequence numbers; under the commit lock.
-    fn begun(&self, commit: &mut Commit);
-
-    /// The write has an outcome. To be called without a lock.
+    /// The write has an outcome. Called with no lock held, perhaps more than once.
     fn release(&self);
 }
 
 /// What remains to be looked at before a write with a condition may begin.
-pub(crate) trait Unchecked: Send {
+pub trait Unchecked<E: Environment>: Send {
     /// Whether a look may have to wait for a disk.
     fn may_read(&self) -> bool;
 
-    /// Looks, with no lock held.
-    fn look(self: Box<Self>) -> Result<()>;
+    /// Looks. Called with no lock held.
+    ///
+    /// # Errors
+    /// The condition does not hold.
+    fn look(self: Box<Self>) -> Result<(), E::Error>;
 }
 
 /// What checks that are going on need of the commit queue; under the commit lock.
-#[derive(Default)]
-pub(crate) struct Checks {
+pub struct Checks<E: Environment> {
     /// How many are going on.
     running: usize,
     /// Requests published since the first of them began, oldest first, but for those forgotten.
-    lately: VecDeque<Arc<Request>>,
+    lately: VecDeque<Arc<Request<E>>>,
     lately_bytes: usize,
-    /// Published requests up to this sequence number are not in `lately`.
-    pub(crate) forgotten_to: u64,
+    forgotten_to: u64,
 }
 
-impl Checks {
+impl<E: Environment> Default for Checks<E> {
+    fn default() -> Checks<E> {
+        Checks { running: 0, lately: VecDeque::new(), lately_bytes: 0, forgotten_to: 0 }
+    }
+}
+
+impl<E: Environment> Checks<E> {
     /// A request leaves the queue. Those that are kept no longer go to `dropped`, to be freed without the lock.
     #[inline]
-    pub(crate) fn published(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
+    pub(crate) fn published(&mut self, request: &Arc<Request<E>>, dropped: &mut Vec<Arc<Request<E>>>) {
         if self.running > 0 {
             self.keep(request, dropped);
         }
     }
 
-    fn keep(&mut self, request: &Arc<Request>, dropped: &mut Vec<Arc<Request>>) {
+    fn keep(&mut self, request: &Arc<Request<E>>, dropped: &mut Vec<Arc<Request<E>>>) {
         self.lately_bytes += request.bytes();
         self.lately.push_back(Arc::clone(request));
         while self.lately_bytes > LATELY_BYTES_MAX
@@ -74,21 +79,26 @@ impl Checks {
         }
     }
 
+    /// Published requests up to this sequence number are not kept.
+    pub fn forgotten_to(&self) -> u64 {
+        self.forgotten_to
+    }
+
     /// What is kept, newest first.
-    pub(crate) fn lately(&self) -> impl Iterator<Item = &Arc<Request>> {
+    pub fn lately(&self) -> impl Iterator<Item = &Arc<Request<E>>> {
         self.lately.iter().rev()
     }
 
     /// A check begins, where all up to `visible` can be seen.
-    pub(crate) fn begin(&mut self, visible: u64) {
+    pub fn begin(&mut self, visible: u64) {
         if self.running == 0 {
             self.forgotten_to = visible;
         }
         self.running += 1;
     }
 
-    /// What was kept for the checks, if this was the last.
-    pub(crate) fn end(&mut self) -> VecDeque<Arc<Request>> {
+    /// What was kept for the checks, if this was the last; to be freed without the lock.
+    pub fn end(&mut self) -> VecDeque<Arc<Request<E>>> {
         self.running -= 1;
         if self.running > 0 {
             return VecDeque::new();

@@ -1,15 +1,14 @@
 use super::*;
-use crate::base::batch::WriteBatch;
-use crate::base::options::{Durability, Options};
-use crate::opening::membership::Given;
-use crate::opening::open::{KeyspaceChoices, open};
-use crate::pipeline::admission::Admission;
-use crate::pipeline::stall::Debt;
+use crate::pipeline::Pipeline;
+use crate::tests::shelves::{Plan, Shelves, Things, World};
+use crate::waiting_room::Admission;
+use crate::{ReadyFuture, Write};
 use situ_device::Env;
+use situ_log::Durability;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
-use situ_table::KeyKind;
+use std::future::Future;
 use std::pin::pin;
-use std::task::Wake;
+use std::task::{Context, Wake};
 use std::time::Duration;
 
 #[derive(Default)]
@@ -21,15 +20,14 @@ impl Wake for Count {
     }
 }
 
-/// Runs `test` with the pipeline of a store that has no threads of its own and likes so many requests at a time.
-fn with_pipeline(requests_outstanding_max: usize, test: impl FnOnce(&Arc<Pipeline>, &Env) + Send) {
+/// Runs `test` with a pipeline that nobody serves and that likes so many requests at a time.
+fn with_pipeline(outstanding: usize, test: impl FnOnce(&Arc<Pipeline<Shelves>>, &Env) + Send) {
     let executor = SimExecutor::new(1);
     executor.run(|| {
         let volume = SimVolume::new(&executor.env(), FaultPlan::none(), 1);
-        let options = Options { requests_outstanding_max, ..Options::default() };
-        let given = Given::alone(Arc::new(volume));
-        let opened = open(&given, executor.env(), options, &KeyspaceChoices::new(), false).unwrap();
-        test(&opened.core.pipeline, &executor.env());
+        let plan = Plan { outstanding, ..Plan::default() };
+        let world = World::new(&executor.env(), Arc::new(volume), &plan).unwrap();
+        test(&world.pipeline, &executor.env());
     });
 }
 
@@ -38,13 +36,10 @@ fn with_pipeline(requests_outstanding_max: usize, test: impl FnOnce(&Arc<Pipelin
 #[test]
 fn whoever_empties_the_room_looks_for_waiters() {
     with_pipeline(10, |pipeline, env| {
-        pipeline.stall.flushed(1 << 20, Duration::from_secs(1), 0);
-        pipeline.stall.set_debt(pipeline, &Debt { memory: 1.0, ..Debt::default() });
-        pipeline.stall.charge(pipeline, 1 << 20);
-        let mut batch = WriteBatch::new();
-        let keyspace = Arc::clone(&pipeline.versions.keyspaces()[0]);
-        batch.push(KeyKind::Put, keyspace.id, b"key", Some(b"value")).unwrap();
-        let admission = pipeline.admit_async(batch.into(), Durability::Synced).unwrap();
+        pipeline.budget.set(env.clock.now(), Some(250_000.0));
+        pipeline.budget.charge(&*env.clock, 1 << 20);
+        let write = Write::new(Things::one(1), None);
+        let admission = pipeline.admit_async(write, Durability::Synced).unwrap();
         assert!(matches!(admission, Admission::Waits(_)));
         let count = Arc::new(Count::default());
         let waker = Waker::from(Arc::clone(&count));
@@ -53,7 +48,7 @@ fn whoever_empties_the_room_looks_for_waiters() {
         assert!(ready.as_mut().poll(&mut context).is_pending(), "a write waits to begin");
         env.clock.sleep(Duration::from_secs(1));
         pipeline.admit_first();
-        assert_eq!(pipeline.outstanding.count(), 1, "it has begun, and nobody carries it on");
+        assert_eq!(pipeline.outstanding(), 1, "it has begun, and nobody carries it on");
         assert_eq!(count.0.load(Ordering::SeqCst), 1);
         assert!(ready.as_mut().poll(&mut context).is_ready());
     });

@@ -2,18 +2,18 @@
 //!
 //! A group of synced writes keeps its logger as long as the disk takes. What comes meanwhile waits, unless another logger
 //! puts a second write in flight. That pays where the disk takes much longer than a switch of threads and works on several
-//! writes at once, and where as much waits as is in flight already; otherwise it only makes groups smaller. SpanDB
+//! writes at once, and where as much waits as is in flight already. Otherwise it only makes groups smaller. SpanDB
 //! (FAST '21, section 4.2) found three loggers to saturate the fastest disks, and moves between one and three.
 //!
 //! 1. A caller's thread that leaves a write to the loggers counts it and wakes the first logger, if that sleeps.
 //! 2. If [`another_pays`], it wakes one more.
-//! 3. A logger takes all that wait, writes them, applies and publishes them, and goes on while there are more; a further
-//!    one only while it pays.
+//! 3. A logger takes all that wait, writes them, applies and publishes them. It goes on while there are more; a further
+//!    logger goes on only while it pays.
 //!
 //! **Invariant.** The first logger never sleeps while something waits: it is woken for each write, whatever the others do. So
 //! the counts here may be off by what happens at the same moment, and only speed depends on them.
 //!
-//! **Idle**: all sleep. **Failure**: as in `commit.rs`; loggers go on after it, because whoever waits is owed an answer.
+//! **Idle**: all sleep. **Failure**: as in `stages.rs`; loggers go on after it, because whoever waits is owed an answer.
 
 use situ_device::{Env, Event};
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 /// More than three writes in flight have not been found to be any faster.
-pub(crate) const LOGGERS_MAX: usize = 3;
+pub const LOGGERS_MAX: usize = 3;
 /// Two switches of threads on a busy machine; a disk that is faster is waited for.
 const SERVICE_NS_MIN: u64 = 40_000;
 /// Fewer writes than this are not worth a group of their own.

@@ -1,7 +1,7 @@
 //! Synced writers that come together share a write of the log.
 //!
 //! Many writers on few processors take turns of milliseconds. Each finds the log idle, as the others do not run, and
-//! writes a page for its own record: the same page again and again, with one record more each time. Group commit
+//! writes a page for its own record. It is the same page again and again, with one record more each time. Group commit
 //! never comes about where the disk is faster than a switch of threads. So a writer that has put its record into the log's
 //! buffer, and knows of more writers than the processors can run, gives way once. The others put theirs in; who comes back
 //! first writes for all, and whoever comes back later finds it done.
@@ -10,8 +10,8 @@
 //! 2. With more than [`WRITERS_A_CORE`] for each processor, a writer [gives way](GroupCommit::yield_once) before it writes.
 //! 3. A processor may have other things to do. A writer that got it back after more than [`LATE`] gave way to a computation,
 //!    which keeps it for milliseconds. While that happens on one processor of several, the others make up for it; where it
-//!    happens on all, writers get next to nothing. So there is a credit: whoever comes back in time earns 1, who comes back
-//!    late costs [`LATE_COST`], and when it is used up nobody gives way for [`REST`] times as long as the last one took.
+//!    happens on all, writers get next to nothing. So there is a credit. A writer that comes back in time earns 1, one that comes
+//!    back late costs [`LATE_COST`]. When the credit is used up, nobody gives way for [`REST`] times as long as the last one took.
 //!    On a machine that is busy with other things that is one part in `REST` of the time.
 //!
 //! **Invariant.** It only decides who runs next: a record's way, its order and its durability do not depend on it.

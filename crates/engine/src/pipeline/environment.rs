@@ -1,0 +1,164 @@
+//! What the pipeline asks of an LSM store: memtables to apply writes to, and readers that see them.
+
+use crate::base::batch::{Touched, WriteBatch};
+use crate::base::health::Health;
+use crate::pipeline::places::Places;
+use crate::pipeline::seal::{Level0, NoRoom};
+use crate::pipeline::{Commit, Memory, Obstacle, Request};
+use crate::versions::view::MemtableSlot;
+use crate::{Error, Result};
+use situ_pipeline::{Batch, Environment, Note, Refusal};
+use situ_storage::Error as StorageError;
+use situ_table::MAX_SEQUENCE;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// Bytes an operation takes in a memtable beside its encoding, about.
+const NODE_BYTES: u64 = 32;
+
+impl Batch for WriteBatch {
+    fn count(&self) -> usize {
+        self.len()
+    }
+
+    fn bytes(&self) -> usize {
+        WriteBatch::bytes(self)
+    }
+
+    fn held_bytes(&self) -> usize {
+        WriteBatch::held_bytes(self)
+    }
+
+    #[inline]
+    fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T {
+        takes(&[&self.header(first), self.encoded()])
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::ReadOnly => Error::ReadOnly,
+            Refusal::Closed => Error::Closed,
+            Refusal::TooManyWaiting { waiting_bytes } => Error::TooManyWaiting { waiting_bytes },
+            Refusal::LogFailed(error) => Error::Failed { cause: Box::new(error) },
+            Refusal::NoRecord(text) => Error::Invalid(text),
+            other => Error::Invalid(format!("the write was refused: {other:?}")),
+        }
+    }
+}
+
+impl Environment for Memory {
+    type Batch = WriteBatch;
+    type Targets = Touched<Arc<MemtableSlot>>;
+    type Places = Places;
+    type NoRoom = NoRoom;
+    type Error = Error;
+
+    #[inline]
+    fn commit(&self) -> &Mutex<Commit> {
+        &self.commit
+    }
+
+    #[inline]
+    fn is_closing(&self) -> bool {
+        self.health.is_closing()
+    }
+
+    #[inline]
+    fn failure(&self) -> Option<Error> {
+        self.health.failure()
+    }
+
+    fn fail(&self, cause: StorageError) {
+        self.health.fail(cause);
+    }
+
+    /// Full memtables are sealed here.
+    fn find_room(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+        if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
+            return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
+        }
+        for id in batch.keyspaces() {
+            let keyspace = commit.places.keyspace(id).cloned();
+            let keyspace =
+                keyspace.ok_or_else(|| Obstacle::refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
+            let slot = Arc::clone(&keyspace.view.load().active);
+            if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
+                self.seal_locked(commit, &keyspace, Level0::Heeded)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn next_log_file(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
+        Ok(self.leave_full_log_file(commit, batch)?)
+    }
+
+    /// The active memtables, in which room is announced.
+    fn place(&self, commit: &mut Commit, batch: &WriteBatch) -> Touched<Arc<MemtableSlot>> {
+        let bytes = batch.bytes() as u64;
+        if commit.places.used(bytes) {
+            self.log_wanted.store(true, Ordering::Release);
+            commit.leave_work();
+        }
+        let bytes = bytes + NODE_BYTES * batch.len() as u64;
+        let mut targets = Touched::default();
+        for id in batch.keyspaces() {
+            if let Some(keyspace) = commit.places.keyspace(id) {
+                let slot = Arc::clone(&keyspace.view.load().active);
+                slot.reserve(bytes, commit.places.log_number);
+                targets.push(id, slot);
+            }
+        }
+        targets
+    }
+
+    /// The operations go into the memtables.
+    fn apply(&self, batch: &WriteBatch, targets: &Touched<Arc<MemtableSlot>>, first: u64) {
+        for (sequence, operation) in (first..).zip(batch.iter()) {
+            #[cfg(test)]
+            super::tests::taste(operation.key);
+            if let Some(slot) = targets.get(operation.keyspace) {
+                slot.insert(&operation, sequence);
+            }
+        }
+    }
+
+    fn publish(&self, request: &Request) {
+        self.versions.snapshots.advance(request.first(), request.last());
+        count_published(&self.health, request);
+    }
+
+    fn make_way(&self, no_room: NoRoom) -> Result<bool> {
+        self.note_stop(&no_room);
+        self.remove_obstacle(no_room)
+    }
+
+    fn tell_background(&self) {
+        self.above().iter().for_each(|above| above.memory_changed());
+        self.work.notify();
+    }
+
+    fn note(&self, note: Note) {
+        match note {
+            Note::HeldBack(duration) => {
+                self.health.stats.counters.stall_ns.add(duration.as_nanos() as u64);
+                self.health.stats.stall.record(duration);
+            }
+            Note::Synced { took, now } => self.above().iter().for_each(|above| above.log_was_synced(took, now)),
+            Note::BudgetIsOld => self.above().iter().for_each(|above| above.memory_changed()),
+            Note::WakerPanicked => self.health.stats.counters.waker_panics.add(1),
+            // What later pipelines tell beside these is not counted here.
+            _ => {}
+        }
+    }
+}
+
+fn count_published(health: &Health, request: &Request) {
+    let counters = &health.stats.counters;
+    counters.writes.add(1);
+    counters.operations_written.add(request.batch().len() as u64);
+    counters.bytes_written.add(request.batch().bytes() as u64);
+    counters.transactions_committed.add(u64::from(request.has_condition()));
+}

@@ -1,0 +1,58 @@
+//! What memory keeps under the commit lock: where records and operations of the next write go.
+
+use crate::versions::keyspace::KeyspaceCore;
+use std::sync::Arc;
+
+/// Of the first log file, which is short, this much is used before the next one is made ready.
+const FIRST_FILE_BYTES: u64 = 512 << 10;
+
+/// See the module's documentation.
+pub(crate) struct Places {
+    /// By keyspace id.
+    keyspaces: Vec<Option<Arc<KeyspaceCore>>>,
+    /// The log file that takes records now.
+    pub(crate) log_number: u64,
+    /// Bytes that may go into the present log file before the next one should be made ready. By then the flush of the memtable before
+    /// has mostly ended, and its log file can be used again. It is early enough to be done in time.
+    until_prepare_bytes: u64,
+}
+
+impl Places {
+    pub(crate) fn new<'a>(log_number: u64, keyspaces: impl Iterator<Item = &'a Arc<KeyspaceCore>>) -> Places {
+        let mut places = Places { keyspaces: Vec::new(), log_number, until_prepare_bytes: FIRST_FILE_BYTES };
+        keyspaces.for_each(|keyspace| places.add_keyspace(keyspace));
+        places
+    }
+
+    pub(crate) fn add_keyspace(&mut self, keyspace: &Arc<KeyspaceCore>) {
+        let index = keyspace.id as usize;
+        if self.keyspaces.len() <= index {
+            self.keyspaces.resize(index + 1, None);
+        }
+        self.keyspaces[index] = Some(Arc::clone(keyspace));
+    }
+
+    pub(crate) fn remove_keyspace(&mut self, id: u32) {
+        if let Some(entry) = self.keyspaces.get_mut(id as usize) {
+            *entry = None;
+        }
+    }
+
+    pub(crate) fn keyspace(&self, id: u32) -> Option<&Arc<KeyspaceCore>> {
+        self.keyspaces.get(id as usize)?.as_ref()
+    }
+
+    /// Records go to log file `number` from now on, which has room for so many bytes.
+    pub(crate) fn go_on_in(&mut self, number: u64, room_bytes: u64) {
+        self.log_number = number;
+        // A file may be shorter than most: the next one must be ready before it is full.
+        self.until_prepare_bytes = (room_bytes * 3 / 8).max(1);
+    }
+
+    /// So many bytes went into the present log file. True, once for each file, if the next one is to be made ready.
+    pub(crate) fn used(&mut self, bytes: u64) -> bool {
+        let had = self.until_prepare_bytes;
+        self.until_prepare_bytes = had.saturating_sub(bytes);
+        had > 0 && self.until_prepare_bytes == 0
+    }
+}

@@ -1,0 +1,93 @@
+//! What the commit lock protects: sequence numbers, the queue of requests, and the places of the environment.
+//!
+//! **Invariants.** The queue holds what has a sequence number and is not published, in the order of the numbers. Requests leave it
+//! at the front. Each that is published follows the last one that was. Behind a request that failed nothing is published.
+
+use super::Environment;
+use super::conditions::Checks;
+use super::request::{Caller, Request, Write};
+use situ_log::{Durability, Lsn};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// See the module's documentation.
+pub struct Commit<E: Environment> {
+    /// What the environment keeps here.
+    pub places: E::Places,
+    /// What transactions that are about to commit need to know of the others.
+    pub checks: Checks<E>,
+    next_sequence: u64,
+    /// The last sequence number that was published.
+    published: u64,
+    pub(crate) pending: VecDeque<Arc<Request<E>>>,
+    /// Set when a request failed: those behind it must not be published.
+    pub(crate) broken: Option<E::Error>,
+    /// There is new work for the background; to be told once the lock is released.
+    has_work: bool,
+}
+
+impl<E: Environment> Commit<E> {
+    /// Goes on behind `last_sequence`, up to which everything is visible.
+    pub fn new(last_sequence: u64, places: E::Places) -> Commit<E> {
+        Commit {
+            places,
+            checks: Checks::default(),
+            next_sequence: last_sequence + 1,
+            published: last_sequence,
+            pending: VecDeque::new(),
+            broken: None,
+            has_work: false,
+        }
+    }
+
+    /// The last sequence number that was given out.
+    pub fn last_sequence(&self) -> u64 {
+        self.next_sequence - 1
+    }
+
+    /// The first sequence number that was not given out.
+    pub fn next_sequence(&self) -> u64 {
+        self.next_sequence
+    }
+
+    /// There is new work for the background. The pipeline says so once the lock is released
+    /// ([`Environment::tell_background`]), if a prologue does this.
+    pub fn leave_work(&mut self) {
+        self.has_work = true;
+    }
+
+    /// Whether there is new work for the background; asked once.
+    pub(crate) fn take_work(&mut self) -> bool {
+        std::mem::take(&mut self.has_work)
+    }
+
+    /// The requests behind `sequence` that are still known, newest first.
+    pub fn requests_behind(&self, sequence: u64) -> impl Iterator<Item = &Arc<Request<E>>> {
+        self.pending.iter().rev().chain(self.checks.lately()).take_while(move |request| request.first() > sequence)
+    }
+
+    /// Gives out sequence numbers, and lets the write join the queue.
+    pub(crate) fn enqueue(
+        &mut self,
+        write: Write<E>,
+        placed: (E::Targets, Lsn),
+        caller: Caller,
+        durability: Durability,
+    ) -> Arc<Request<E>> {
+        let request = Request::new(write, self.next_sequence, placed, caller, durability);
+        self.next_sequence = request.last() + 1;
+        self.pending.push_back(Arc::clone(&request));
+        request
+    }
+
+    /// A request is about to be published: it follows the last one that was.
+    pub(crate) fn advance(&mut self, request: &Request<E>) {
+        let (first, last) = (request.first(), request.last());
+        assert!(
+            first == self.published + 1 && last >= first,
+            "writes {first} to {last} are published behind {}",
+            self.published
+        );
+        self.published = last;
+    }
+}
