@@ -1,13 +1,13 @@
 //! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
-//! [`Home`] is what the capacity disk says, [`Member`] what a fast disk says of itself. [`judge`] compares the two with
-//! what the caller has given, and either says what is to be done at opening or refuses with the reason and the cure.
+//! [`Home`] is what the capacity disk says, [`Member`] what a fast disk says of itself. Opening compares the two with what the
+//! caller has given (`opening/membership`).
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
+use crate::Result;
 use crate::disks::decision::PlacementDecision;
 use crate::disks::path_text::LINE_ENDS;
-use crate::{Error, Result};
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -132,6 +132,16 @@ impl Home {
         Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
+    /// What DISKS should say where `member` is right and DISKS is lost.
+    pub(crate) fn of_member(Member { store, disk }: Member) -> Home {
+        Home { store, fast: Fast::Used(disk), ..Home::fresh() }
+    }
+
+    /// The disk that the store uses, if it has a fast disk.
+    pub(crate) fn used_disk(&self) -> Option<Id> {
+        if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
+    }
+
     /// What the store's home says; `None` if it never had a fast disk.
     pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Home>> {
         read(volume, FileName::Disks, Home::decode, "the store's fast disk and a checksum")
@@ -225,91 +235,6 @@ pub(crate) fn samples() -> Vec<String> {
     let none = Home { fast: Fast::None, at: None, place: None, decisions: Vec::new(), ..used.clone() };
     let adding = Home { fast: Fast::Adding(disk), ..used.clone() };
     vec![used.encode(), none.encode(), adding.encode(), Member { store, disk }.encode()]
-}
-
-/// What opening has to do so that both disks know of each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MemberVerdict {
-    /// The store has one disk.
-    Alone,
-    /// Both are known to each other.
-    Member(Home),
-    /// The given disk is to become the store's.
-    Add { store: Id, disk: Id },
-    /// The store needs a fast disk, and none was given.
-    Missing(Home),
-}
-
-/// Compares what the home says with the disk that was given. `fast` has what that one says of itself, and its place.
-///
-/// # Errors
-/// The disk is another store's, or not the one that this store has.
-pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Member>, &str)>) -> Result<MemberVerdict> {
-    let Some((member, at)) = fast else {
-        return Ok(match home {
-            Some(home @ Home { fast: Fast::Used(_), .. }) => MemberVerdict::Missing(home),
-            _ => MemberVerdict::Alone,
-        });
-    };
-    let refuse = |text: String| Err(Error::Disks(text));
-    let ours = home.as_ref().map(|home| home.store);
-    if let Some(member) = member
-        && Some(member.store) != ours
-    {
-        let other = member.store;
-        let whose = match ours {
-            Some(ours) => format!(
-                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}.{}",
-                match &home {
-                    Some(home @ Home { fast: Fast::Used(_), .. }) => has_another(home, at_home),
-                    _ => " Give this store a disk of its own".to_owned(),
-                }
-            ),
-            None => format!(
-                "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
-                 there. If it is, that file was lost: `situ repair --fast-disk {at} {at_home}` finds out, writes it again and \
-                 loses nothing. If not, it is the disk of another store; give this one a disk of its own"
-            ),
-        };
-        return refuse(format!(
-            "{whose}. Nothing was changed. Only when that store is gone for good and nobody wants what is on the disk any more, \
-             empty it: remove its files, or format it with `--force`"
-        ));
-    }
-    match (home, member) {
-        (Some(home @ Home { fast: Fast::Used(_), .. }), None) => refuse(format!(
-            "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If it is the \
-             disk and only that file is gone, `situ repair` finds out and writes it again; if the disk is lost, repair the store \
-             without it; to go over to another one, drain the old one first",
-            last_seen(&home)
-        )),
-        (Some(home @ Home { fast: Fast::Used(used), .. }), Some(member)) if used != member.disk => refuse(format!(
-            "{at} was a fast disk of the store in {at_home} once, but the store has another one now ({used}), and can \
-             have one at a time.{}",
-            has_another(&home, at_home)
-        )),
-        (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(MemberVerdict::Member(home)),
-        (home, member) => Ok(MemberVerdict::Add {
-            store: home.map_or_else(Id::random, |home| home.store),
-            // Nothing of the store lies on a disk that is being added: a leftover of an addition, or of a drain.
-            disk: member.map_or_else(Id::random, |member| member.disk),
-        }),
-    }
-}
-
-/// What to do where a disk is not the one that the store has, as sentences with a space before them.
-fn has_another(home: &Home, at_home: &str) -> String {
-    format!(
-        "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
-         where it is); only if it is lost for good, repair the store without it (`situ repair --without-fast-disk {at_home}`; with \
-         `--dry-run` that says what would be lost)",
-        last_seen(home)
-    )
-}
-
-/// Where the disk was last, as a sentence with a space before it.
-pub(crate) fn last_seen(home: &Home) -> String {
-    home.at.as_ref().map_or(String::new(), |at| format!(" It was at {at} when the store was opened last."))
 }
 
 /// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
