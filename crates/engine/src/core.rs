@@ -95,7 +95,7 @@ impl Core {
             doubtful: Mutex::default(),
         });
         let disks = versions.source.disks.as_ref();
-        let placement = disks.map(|disks| Placement::new(&env, &versions, disks, &options, &work));
+        let placement = disks.and_then(|disks| Placement::new(&env, &versions, disks, &options, &work));
         let events = [&work, &progress, &published, &editor_returned].map(Arc::clone);
         let (asleep, waiting) = (Arc::clone(&loggers), Arc::clone(&outstanding));
         health.wakes(vec![

@@ -19,12 +19,12 @@
 //! home that was copied (`membership/copies.rs`).
 
 use crate::Result;
-use crate::disks::locks::Locks;
-use crate::disks::members::Member;
 use cases::Opening;
 use classify::classify;
 use facts::Facts;
 use situ_device::Env;
+use situ_disks::Locks;
+use situ_disks::members::Member;
 use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::Path;
 use std::sync::Arc;

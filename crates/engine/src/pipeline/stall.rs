@@ -21,11 +21,11 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::CAPACITY;
-use crate::disks::set::FAST;
 use crate::pipeline::Pipeline;
 use crate::pipeline::commit::Obstacle;
 use crate::versions::keyspace::KeyspaceCore;
+use situ_disks::CAPACITY;
+use situ_disks::FAST;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;

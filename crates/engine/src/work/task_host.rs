@@ -7,12 +7,12 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::FAST;
 use crate::placement::run::Placement;
 use crate::versions::version::{TableMeta, TableSource};
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TaskError, TaskHost};
+use situ_disks::FAST;
 use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::HashSet;

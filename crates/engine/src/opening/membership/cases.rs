@@ -6,16 +6,14 @@
 use super::classify::{Addition, Case, Known, classify_addition, classify_unmarked};
 use super::facts::{Disk, Facts};
 use super::joined::{Joined, Pending};
-use super::volumes::{Access, Given};
+use super::volumes::{Access, FastDisk, Given};
 use super::{copies, missing, refusals, witness};
-use crate::disks::locks::Locks;
-use crate::disks::members::{Fast, Home, Id, Member, still_names};
-use crate::disks::set::Disks;
 use crate::{Error, Result};
 use situ_device::Env;
+use situ_disks::members::{Fast, Home, Id, Member, still_names};
+use situ_disks::{Disks, FAST, Locks, NewDisk, Role};
 use situ_storage::{Corruption, FileName, Result as StorageResult, Volume};
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 /// An opening whose capacity disk is locked, and what was read.
 pub(super) struct Opening<'a> {
@@ -57,8 +55,8 @@ impl Opening<'_> {
             Case::TakeWithoutEither => self.take_without_either(),
             Case::LookOnDisk => self.look_on_disk(),
             Case::Add => self.add(),
-            Case::DisksUnread => Err(fact(self.facts.home.error())),
-            Case::MemberUnread => Err(fact(self.disk().member.error())),
+            Case::DisksUnread => Err(fact(self.facts.home.error()).into()),
+            Case::MemberUnread => Err(fact(self.disk().member.error()).into()),
             Case::GivenAndGivenUp => Err(self.given_and_given_up()),
             Case::PlaceUnknown => Err(refusals::place_unknown(fact(self.facts.home.damage()))),
             Case::Missing => Err(missing::named(self.given, self.env, self.home())),
@@ -241,11 +239,12 @@ impl Opening<'_> {
     }
 
     fn unite(&self) -> StorageResult<Arc<Disks>> {
-        Disks::new(Arc::clone(&self.given.capacity), Arc::clone(&self.disk().fast.volume), self.env)
+        let FastDisk { volume, cache_bytes, .. } = self.disk().fast;
+        let fast = NewDisk { number: FAST, role: Role::Fast, volume: Arc::clone(volume), cache_bytes: *cache_bytes };
+        Disks::new(Arc::clone(&self.given.capacity), vec![fast], self.env)
     }
 
     fn on_both(self, disks: Arc<Disks>, pending: Option<Pending>, damages: Vec<Corruption>) -> Joined {
-        disks.fast_cache_bytes.store(self.disk().fast.cache_bytes, Ordering::Relaxed);
         let volume = Arc::clone(&disks) as Arc<dyn Volume>;
         Joined { volume, disks: Some(disks), locks: self.locks, pending, given_up: None, gives_up_log: false, damages }
     }

@@ -4,15 +4,14 @@
 
 use super::classify::{Known, Offer, Says};
 use super::volumes::{Access, FastDisk, Given};
-use crate::disks::members::{Fast, Home, Member};
-use crate::{Error, Result};
-use situ_storage::{Corruption, Error as StorageError};
+use situ_disks::members::{Fast, Home, Member};
+use situ_storage::{Corruption, Error as StorageError, Result};
 
 /// A small file, DISKS or MEMBER, as it was read.
 pub(super) enum Found<T> {
     Nothing,
     Damaged(Corruption),
-    Unreadable(Error),
+    Unreadable(StorageError),
     Contents(T),
 }
 
@@ -21,7 +20,7 @@ impl<T> Found<T> {
         match read {
             Ok(None) => Found::Nothing,
             Ok(Some(contents)) => Found::Contents(contents),
-            Err(Error::Storage(StorageError::Corruption(damage))) => Found::Damaged(*damage),
+            Err(StorageError::Corruption(damage)) => Found::Damaged(*damage),
             Err(error) => Found::Unreadable(error),
         }
     }
@@ -35,10 +34,10 @@ impl<T> Found<T> {
     }
 
     /// Why the contents are not known, if the file is there.
-    pub(super) fn error(&self) -> Option<Error> {
+    pub(super) fn error(&self) -> Option<StorageError> {
         match self {
             Found::Nothing | Found::Contents(_) => None,
-            Found::Damaged(damage) => Some(StorageError::Corruption(damage.clone().into()).into()),
+            Found::Damaged(damage) => Some(StorageError::Corruption(damage.clone().into())),
             Found::Unreadable(error) => Some(error.clone()),
         }
     }

@@ -8,10 +8,10 @@
 
 use super::refusals::{named_unusable, unusable};
 use super::volumes::{Access, FastDisk, Given};
-use crate::disks::members::{Fast, Home, Member};
-use crate::disks::path_text::{line_of, path_of};
 use crate::{Error, Result};
 use situ_device::{Env, OpenOptions};
+use situ_disks::members::{Fast, Home, Member};
+use situ_disks::path_text::{line_of, path_of};
 use situ_storage::{DirectoryVolume, Error as StorageError, RawOptions, RawVolume, Volume};
 use std::fs;
 use std::io;
@@ -121,8 +121,8 @@ pub(super) fn remembered(home: &dyn Volume, env: &Env, access: Access) -> Result
     let Home { store, fast, at: Some(at), .. } = (match Home::read(home) {
         Ok(Some(known)) => known,
         // `join` reads it again, and says what is to be done.
-        Ok(None) | Err(Error::Storage(StorageError::Corruption(_))) => return Ok(None),
-        Err(error) => return Err(error),
+        Ok(None) | Err(StorageError::Corruption(_)) => return Ok(None),
+        Err(error) => return Err(error.into()),
     }) else {
         return Ok(None);
     };

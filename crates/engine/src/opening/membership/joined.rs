@@ -1,11 +1,10 @@
 //! The volume that a store lies on, once its disks are found and locked.
 
 use crate::Result;
-use crate::disks::locks::Locks;
-use crate::disks::members::{Home, Member, add};
-use crate::disks::set::Disks;
 use crate::versions::version::TableSource;
 use situ_device::Env;
+use situ_disks::members::{Home, Member, add};
+use situ_disks::{Disks, FAST, Locks};
 use situ_storage::{Corruption, Volume};
 use situ_table::BlockCache;
 use std::sync::Arc;
@@ -79,9 +78,9 @@ impl Joined {
 
 fn write(disks: &Disks, home: &Home, member: Option<Member>) -> Result<()> {
     if let Some(member) = member {
-        member.write(&disks.fast.volume)?;
+        member.write(&disks.numbered(FAST)?.volume)?;
     }
-    home.write(&disks.capacity.volume)?;
+    home.write(&disks.capacity().volume)?;
     disks.set_home(home.clone());
     Ok(())
 }
@@ -89,9 +88,10 @@ fn write(disks: &Disks, home: &Home, member: Option<Member>) -> Result<()> {
 /// Makes the disk the store's.
 fn give(disks: &Disks, member: Member, at: &str, place: Option<String>) -> Result<()> {
     // A small file half written; there is nothing else (`Addition::Empty`).
-    for file in disks.list_fast()? {
+    let fast = disks.numbered(FAST)?;
+    for file in fast.list()? {
         disks.remove(file.name)?;
     }
-    disks.set_home(add(&disks.capacity.volume, &disks.fast.volume, member, at, place)?);
+    disks.set_home(add(&disks.capacity().volume, &fast.volume, member, at, place)?);
     Ok(())
 }

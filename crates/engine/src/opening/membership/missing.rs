@@ -14,13 +14,13 @@
 use super::joined::Joined;
 use super::refusals::last_seen;
 use super::volumes::Given;
-use crate::disks::members::{Fast, Home};
-use crate::disks::set::FAST;
 use crate::opening::open::{StoreState, needed_logs};
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use crate::{Error, Result};
 use situ_device::Env;
+use situ_disks::FAST;
+use situ_disks::members::{Fast, Home};
 use situ_storage::{Corruption, FileMeta, FileName, Volume};
 use situ_table::BlockCache;
 use std::collections::{BTreeMap, BTreeSet};

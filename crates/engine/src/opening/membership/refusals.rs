@@ -4,7 +4,7 @@
 
 use super::volumes::Access;
 use crate::Error;
-use crate::disks::members::{Fast, Home, Id, Member};
+use situ_disks::members::{Fast, Home, Id, Member};
 use situ_storage::{Corruption, FileName};
 use std::path::Path;
 

@@ -1,8 +1,8 @@
 use super::find::fast_disk;
 use super::*;
 use crate::api::store::StoreBuilder;
-use crate::disks::members::{Fast, Home};
 use crate::{Options, Store};
+use situ_disks::members::{Fast, Home};
 
 /// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had
 /// drained that disk, and took it for one that was to be added.

@@ -1,7 +1,7 @@
 //! The volumes that a caller names, and what the caller wants them for.
 
 use crate::Result;
-use crate::disks::members::{Fast, Home, Id};
+use situ_disks::members::{Fast, Home, Id};
 use situ_storage::{FileName, Volume};
 use std::sync::Arc;
 

@@ -1,7 +1,6 @@
 //! Real disks for every combination that `classify` knows: what is read is the combination, and opening ends as its case says.
 
 use crate::Error;
-use crate::disks::members::{Fast, Home, Id, Member};
 use crate::opening::membership::classify::tests::combinations;
 use crate::opening::membership::classify::{Case, Known, Offer, Says, classify, classify_unmarked};
 use crate::opening::membership::facts::Facts;
@@ -9,6 +8,7 @@ use crate::opening::membership::join;
 use crate::opening::membership::joined::{Joined, Pending};
 use crate::opening::membership::volumes::{Access, FastDisk, Given};
 use situ_device::Env;
+use situ_disks::members::{Fast, Home, Id, Member};
 use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -1,24 +1,25 @@
 //! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
-//! [`Home`] is what the capacity disk says, [`Member`] what a fast disk says of itself. Opening compares the two with what the
-//! caller has given (`opening/membership`).
+//! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine compares the two
+//! with the disks that its caller has given, when it opens a store.
+//!
+//! **Limit.** The format of DISKS knows one fast disk. A store with more disks needs a new one; [`Disks`](crate::Disks) does not.
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
-use crate::Result;
-use crate::disks::decision::PlacementDecision;
-use crate::disks::path_text::LINE_ENDS;
-use situ_storage::{Error as StorageError, FileName, Volume};
+use crate::decision::PlacementDecision;
+use crate::path_text::LINE_ENDS;
+use situ_storage::{Error, FileName, Result, Volume};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u128);
+pub struct Id(u128);
 
 impl Id {
     /// A fresh one: the keys of the standard library's hash maps are the system's randomness.
-    pub(crate) fn random() -> Id {
+    pub fn random() -> Id {
         let half = || u128::from(RandomState::new().build_hasher().finish());
         Id(half() << 64 | half())
     }
@@ -35,31 +36,39 @@ impl fmt::Display for Id {
     }
 }
 
-/// What a store's home knows of its fast disk.
+/// What DISKS says of the fast disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fast {
+pub enum Fast {
+    /// The store has none.
     None,
+    /// The disk with this id is being added. Nothing of the store lies on it.
     Adding(Id),
+    /// The store has the disk with this id.
     Used(Id),
 }
 
 /// The file DISKS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Home {
-    pub(crate) store: Id,
-    pub(crate) fast: Fast,
-    pub(crate) at: Option<String>,
-    /// Where the home itself was when it was opened last, if it is a directory.
-    pub(crate) place: Option<String>,
+pub struct Home {
+    /// The store's id.
+    pub store: Id,
+    /// Its fast disk.
+    pub fast: Fast,
+    /// Where the fast disk was when the store was opened last.
+    pub at: Option<String>,
+    /// Where the capacity disk was when the store was opened last, if it is a directory.
+    pub place: Option<String>,
     /// The last decisions of placement, oldest first.
-    pub(crate) decisions: Vec<PlacementDecision>,
+    pub decisions: Vec<PlacementDecision>,
 }
 
 /// The file MEMBER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) store: Id,
-    pub(crate) disk: Id,
+pub struct Member {
+    /// The id of the store whose disk this is.
+    pub store: Id,
+    /// The disk's own id.
+    pub disk: Id,
 }
 
 const HOME_LINE: &str = "situ disks 1";
@@ -67,7 +76,7 @@ const MEMBER_LINE: &str = "situ member 1";
 /// Longer files are not ours. Two paths are in one, of up to 4 KiB each, or three times that where they are escaped.
 const BYTES_MAX: u64 = 64 << 10;
 
-pub(crate) fn with_checksum(mut text: String) -> String {
+fn with_checksum(mut text: String) -> String {
     text += &format!("checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     text
 }
@@ -128,34 +137,40 @@ impl Home {
     }
 
     /// Of a store that has no fast disk and never had an id.
-    pub(crate) fn fresh() -> Home {
+    pub fn fresh() -> Home {
         Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
     /// What DISKS should say where `member` is right and DISKS is lost.
-    pub(crate) fn of_member(Member { store, disk }: Member) -> Home {
+    pub fn of_member(Member { store, disk }: Member) -> Home {
         Home { store, fast: Fast::Used(disk), ..Home::fresh() }
     }
 
     /// The disk that the store uses, if it has a fast disk.
-    pub(crate) fn used_disk(&self) -> Option<Id> {
+    pub fn used_disk(&self) -> Option<Id> {
         if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
     }
 
-    /// What the store's home says; `None` if it never had a fast disk.
-    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Home>> {
+    /// What DISKS on the capacity disk says; `None` if the store never had a fast disk.
+    ///
+    /// # Errors
+    /// The volume's; or DISKS is damaged.
+    pub fn read(volume: &dyn Volume) -> Result<Option<Home>> {
         read(volume, FileName::Disks, Home::decode, "the store's fast disk and a checksum")
     }
 
+    /// Writes DISKS on the capacity disk.
+    ///
+    /// # Errors
     /// After an error either contents may stand, the old or these.
-    pub(crate) fn write(&self, volume: &dyn Volume) -> situ_storage::Result<()> {
+    pub fn write(&self, volume: &dyn Volume) -> Result<()> {
         volume.replace(FileName::Disks, self.encode().as_bytes())
     }
 }
 
 impl Member {
     /// Of a disk that has lost what it said, as has the store.
-    pub(crate) fn fresh() -> Member {
+    pub fn fresh() -> Member {
         Member { store: Id::random(), disk: Id::random() }
     }
 
@@ -173,19 +188,26 @@ impl Member {
     }
 
     /// What a disk says of itself; `None` if it is nobody's.
-    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Member>> {
+    ///
+    /// # Errors
+    /// The volume's; or MEMBER is damaged.
+    pub fn read(volume: &dyn Volume) -> Result<Option<Member>> {
         read(volume, FileName::Member, Member::decode, "whose disk this is and a checksum")
     }
 
-    pub(crate) fn write(&self, volume: &dyn Volume) -> Result<()> {
-        Ok(volume.replace(FileName::Member, self.encode().as_bytes())?)
+    /// Writes MEMBER.
+    ///
+    /// # Errors
+    /// After an error either contents may stand, the old or these.
+    pub fn write(&self, volume: &dyn Volume) -> Result<()> {
+        volume.replace(FileName::Member, self.encode().as_bytes())
     }
 }
 
 /// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id; of one that the volume does not give,
 /// nothing is left. An id is random: no other disk has it.
-pub(crate) fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
-    let left = || -> situ_storage::Result<Vec<u8>> {
+pub fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
+    let left = || -> Result<Vec<u8>> {
         let reader = volume.open(name)?;
         let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
         reader.read_at(0, &mut bytes)?;
@@ -202,8 +224,8 @@ fn read<T>(
 ) -> Result<Option<T>> {
     let reader = match volume.open(name) {
         Ok(reader) => reader,
-        Err(StorageError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
+        Err(Error::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
     };
     let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
     reader.read_at(0, &mut bytes)?;
@@ -211,13 +233,15 @@ fn read<T>(
     let found = std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(decode);
     found.map(Some).ok_or_else(|| {
         let found = bytes[..bytes.len().min(120)].escape_ascii();
-        StorageError::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\"")).into()
+        Error::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\""))
     })
 }
 
-/// For fuzzers: what is decoded is written as it was.
+/// For fuzzers: what is decoded is written as it was. `checksum`: the text gets one that is right.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn decode_any(text: String) {
+#[doc(hidden)]
+pub fn decode_any(text: String, checksum: bool) {
+    let text = if checksum { with_checksum(text) } else { text };
     let home = Home::decode(&text).map(|home| home.encode());
     let member = Member::decode(&text).map(|member| member.encode());
     assert!(home.is_none() || member.is_none(), "it cannot be both");
@@ -226,7 +250,8 @@ pub(crate) fn decode_any(text: String) {
 
 /// For fuzzers: files as they are written.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn samples() -> Vec<String> {
+#[doc(hidden)]
+pub fn samples() -> Vec<String> {
     let (store, disk) = (Id(1 << 100 | 7), Id(u128::MAX));
     let decisions =
         ["1795000000 7 6 why", "1795000010 6 7 because"].iter().filter_map(|text| PlacementDecision::parse(text));
@@ -238,8 +263,11 @@ pub(crate) fn samples() -> Vec<String> {
 }
 
 /// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
-pub(crate) fn add(
-    home: &dyn Volume,
+///
+/// # Errors
+/// DISKS or MEMBER could not be written.
+pub fn add(
+    capacity: &dyn Volume,
     fast: &dyn Volume,
     Member { store, disk }: Member,
     at: &str,
@@ -247,10 +275,10 @@ pub(crate) fn add(
 ) -> Result<Home> {
     let at = Some(at.to_owned());
     let adding = Home { store, fast: Fast::Adding(disk), at, place, decisions: Vec::new() };
-    adding.write(home)?;
+    adding.write(capacity)?;
     Member { store, disk }.write(fast)?;
     let used = Home { fast: Fast::Used(disk), ..adding };
-    used.write(home)?;
+    used.write(capacity)?;
     Ok(used)
 }
 

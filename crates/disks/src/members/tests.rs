@@ -1,11 +1,11 @@
 use super::*;
-use crate::disks::path_text::line_of;
+use crate::path_text::line_of;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = include_str!("../../../../../docs/formats/members.md");
+const PAGE: &str = include_str!("../../../../docs/formats/members.md");
 
 fn decisions() -> Vec<PlacementDecision> {
     let text = "1795000000 7 6 levels below 7 fill 81% of the fast disk's room";
