@@ -92,7 +92,7 @@ impl Core {
         });
         let disks = versions.source.disks.as_ref();
         let has_work = Arc::clone(&work);
-        let placement = disks.map(|disks| Placement::new(&env, &versions, disks, &options, &work));
+        let placement = disks.and_then(|disks| Placement::new(&env, &versions, disks, &options, &work));
         let memory = Arc::new(Memory {
             env: env.clone(),
             health: Arc::clone(&health),

@@ -310,7 +310,7 @@ pub fn range_tombstones(data: &[u8]) {
 pub fn members(bytes: &[u8]) {
     let Some((control, rest)) = bytes.split_first() else { return };
     let text = String::from_utf8_lossy(rest).into_owned();
-    crate::disks::members::decode_any(if control & 1 == 1 { crate::disks::members::with_checksum(text) } else { text });
+    situ_disks::members::decode_any(text, control & 1 == 1);
 }
 
 /// A compaction task, or what one gave, as they go to units elsewhere and come back. The first byte asks for a right checksum.
@@ -452,7 +452,7 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
         "range_tombstones" => {
             vec![b"a\0c\0\x05\0b\0d\0\x03\0aabb\x09\x01".to_vec(), b"a\0b\0\x01\0b\0c\0\x01\0".to_vec()]
         }
-        "members" => crate::disks::members::samples()
+        "members" => situ_disks::members::samples()
             .iter()
             .flat_map(|text| {
                 let end = text.find("checksum ").unwrap_or(text.len());

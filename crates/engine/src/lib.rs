@@ -20,7 +20,6 @@ mod api;
 mod base;
 mod check;
 mod core;
-mod disks;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
@@ -59,7 +58,6 @@ pub use check::repair::{
     LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
 };
 pub use check::verify::{DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
-pub use disks::decision::PlacementDecision;
 pub use opening::membership::files_of;
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use placement::rules::PlacementRule;
@@ -71,5 +69,6 @@ pub use rows::locks::LockMode;
 /// Compactions elsewhere: what a [unit](compaction::Unit) is given and gives back.
 pub use situ_compaction as compaction;
 pub use situ_compaction::{CompactionFilter, Decision, FilterContext, UnitReport};
+pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, SequenceNumber};
 pub use versions::snapshot::Snapshot;

@@ -2,6 +2,7 @@
 
 use crate::Result;
 use crate::api::store::Store;
+use situ_disks::Role;
 use situ_storage::{PAGE_BYTES, Volume};
 
 /// What the files of a store take, in bytes.
@@ -39,9 +40,10 @@ impl Store {
     pub fn disk_use(&self) -> Result<DiskUse> {
         let core = self.core();
         Ok(match &core.versions.source.disks {
-            Some(disks) => {
-                DiskUse { capacity_bytes: bytes_on(&disks.capacity.volume)?, fast_bytes: bytes_on(&disks.fast.volume)? }
-            }
+            Some(disks) => DiskUse {
+                capacity_bytes: bytes_on(&disks.capacity().volume)?,
+                fast_bytes: disks.with_role(Role::Fast).map_or(Ok(0), |fast| bytes_on(&fast.volume))?,
+            },
             None => DiskUse { capacity_bytes: bytes_on(&*core.versions.volume)?, fast_bytes: 0 },
         })
     }

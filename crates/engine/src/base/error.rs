@@ -1,6 +1,7 @@
 //! What a store can answer instead of doing what was asked.
 
 use crate::base::lock_wait::LockWait;
+use situ_disks::NotLetGo;
 use situ_storage as storage;
 use situ_storage::Error as StorageError;
 use std::fmt;
@@ -222,6 +223,12 @@ pub(crate) struct Unfinished {
     pub(crate) error: StorageError,
     /// Nobody knows which of the two files is in force after a crash; otherwise the old one is.
     pub(crate) in_doubt: bool,
+}
+
+impl From<NotLetGo> for Error {
+    fn from(not: NotLetGo) -> Error {
+        not.error.into()
+    }
 }
 
 impl From<Unfinished> for Error {

@@ -19,9 +19,9 @@
 use crate::base::store_id::is_own_thread;
 use crate::base::sync::lock;
 use crate::core::Core;
-use crate::disks::locks::Locks;
 use crate::work::background::Background;
 use crate::{Error, Result};
+use situ_disks::Locks;
 use situ_storage::Volume;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -104,7 +104,7 @@ impl Core {
     /// Step 4. Nothing depends on it: what cannot be told now is told when the room has been used again.
     fn tidy_at_the_end(&self) {
         let (Some(_), Some(placement)) = (&self.memory.log, &self.work.placement) else { return };
-        let fast = &placement.disks.fast.volume;
+        let fast = &placement.fast.volume;
         let until = self.env.clock.now() + TIDYING_MAX;
         // Room is free when the removal is durable.
         if fast.sync_names().is_ok() {

@@ -14,8 +14,6 @@
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{KeyspaceOptions, Options};
 use crate::core::{Core, Parts};
-use crate::disks::locks::Locks;
-use crate::disks::set::FAST;
 use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
 use crate::versions::edit::Edit;
@@ -26,6 +24,8 @@ use crate::versions::store::log_file_bytes;
 use crate::versions::version::{Added, TableSource, Version};
 use crate::{Error, Result};
 use situ_device::Env;
+use situ_disks::FAST;
+use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use std::collections::{BTreeMap, HashMap, HashSet};

@@ -4,9 +4,9 @@
 //! be (`seal.rs`), what it holds is a part of the debt that slows writers ([`Debt::note_log`]), and the log goes home
 //! from it only if no flush is due that gives some of it back.
 
-use crate::disks::set::FAST;
 use crate::pipeline::Memory;
 use crate::pipeline::stall::Debt;
+use situ_disks::FAST;
 use situ_log::Log;
 use situ_storage::FileName;
 use std::sync::atomic::Ordering;

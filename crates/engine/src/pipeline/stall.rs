@@ -18,9 +18,8 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::CAPACITY;
-use crate::disks::set::FAST;
 use crate::pipeline::Memory;
+use situ_disks::{CAPACITY, FAST};
 use situ_pipeline::Budget;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -15,15 +15,13 @@ use crate::base::health::Health;
 use crate::base::listener::StoreEvent;
 use crate::base::options::{LEVELS, Options};
 use crate::base::sync::lock;
-use crate::disks::decision::PlacementDecision;
-use crate::disks::meter::Totals;
-use crate::disks::set::{CAPACITY, Disks, FAST};
 use crate::placement::promotion::run::Promoting;
 use crate::placement::rules::{Judge, LevelBytes, Load, PlacementRule, Sample, Thresholds};
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::store::Versions;
 use situ_device::Env;
 use situ_device::Event;
+use situ_disks::{CAPACITY, Disk, Disks, FAST, PlacementDecision, Role, Totals};
 use situ_storage::{Error as StorageError, Volume};
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -116,6 +114,7 @@ pub(crate) struct Placement {
     /// Notified when there is a table to copy.
     pub(crate) work: Arc<dyn Event>,
     pub(crate) disks: Arc<Disks>,
+    pub(crate) fast: Arc<Disk>,
     pointer: AtomicUsize,
     /// The pointer stays where it is, and nothing is promoted.
     pinned: bool,
@@ -164,16 +163,17 @@ impl Placement {
         disks: &Arc<Disks>,
         options: &Options,
         work: &Arc<dyn Event>,
-    ) -> Placement {
+    ) -> Option<Placement> {
+        let (fast, capacity) = (disks.with_role(Role::Fast)?, disks.capacity());
         let (now, keyspaces) = (env.clock.now(), versions.keyspaces());
-        let separate = disks.fast.volume.log_room().is_some();
+        let separate = fast.volume.log_room().is_some();
         let memtable = keyspaces.iter().map(|k| k.options.memtable_bytes).max().unwrap_or(0);
         // A file in use, the next one, a spare: they come first.
         let reserve = if separate { 0 } else { 3 * (memtable + memtable / 64) };
-        [&disks.fast, &disks.capacity].into_iter().for_each(|side| side.meter().set_bell(work));
-        let seen = Seen { at: now, fast: disks.fast.meter().totals(), capacity: disks.capacity.meter().totals() };
+        [fast, capacity].into_iter().for_each(|disk| disk.meter().set_bell(work));
+        let seen = Seen { at: now, fast: fast.meter().totals(), capacity: capacity.meter().totals() };
         let thresholds = options.fast_disk_bytes_per_s.map(|(low, high)| Thresholds { low, high: high.max(low) });
-        let space = disks.fast.volume.space();
+        let space = fast.volume.space();
         let first = Sample {
             total: space.logical_total,
             free: space.logical_total.saturating_sub(space.logical_used),
@@ -184,13 +184,14 @@ impl Placement {
         let mut judge = Judge::new(thresholds, &first);
         let pinned = options.ablation.pinned_level;
         judge.pointer = pinned.map_or(judge.pointer, |level| level.min(LEVELS));
-        Placement {
+        Some(Placement {
             env: env.clone(),
             health: Arc::clone(&versions.health),
             versions: Arc::clone(versions),
             work: Arc::clone(work),
             pinned: pinned.is_some(),
             disks: Arc::clone(disks),
+            fast: Arc::clone(fast),
             pointer: AtomicUsize::new(judge.pointer),
             judging: Mutex::new(Judging {
                 judge,
@@ -208,7 +209,7 @@ impl Placement {
             tables_promoted: AtomicU64::new(0),
             tables_demoted: AtomicU64::new(0),
             troubles_told: Mutex::default(),
-        }
+        })
     }
 
     pub(crate) fn pointer(&self) -> usize {
@@ -225,13 +226,13 @@ impl Placement {
 
     /// Bytes free on the fast disk for tables.
     pub(crate) fn free_bytes(&self) -> u64 {
-        let space = self.disks.fast.volume.space();
+        let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used).saturating_sub(self.reserve)
     }
 
     /// As [`free_bytes`](Placement::free_bytes), with what is kept for the log: where the home is full, there is no use in that.
     pub(crate) fn any_room_bytes(&self) -> u64 {
-        let space = self.disks.fast.volume.space();
+        let space = self.fast.volume.space();
         space.logical_total.saturating_sub(space.logical_used)
     }
 
@@ -255,8 +256,7 @@ impl Placement {
         let moved = |before: &Totals, now: Totals| {
             (before.bytes_read, before.bytes_written) != (now.bytes_read, now.bytes_written)
         };
-        moved(&seen.fast, self.disks.fast.meter().totals())
-            || moved(&seen.capacity, self.disks.capacity.meter().totals())
+        moved(&seen.fast, self.fast.meter().totals()) || moved(&seen.capacity, self.disks.capacity().meter().totals())
     }
 
     pub(crate) fn decisions(&self) -> Vec<PlacementDecision> {
@@ -292,7 +292,7 @@ impl Placement {
                 on_fast,
             }
         };
-        room_for_flushes(self.versions.keyspaces().iter().map(level0), self.disks.fast.volume.space().logical_total)
+        room_for_flushes(self.versions.keyspaces().iter().map(level0), self.fast.volume.space().logical_total)
     }
 
     /// Where a flush of so many bytes would put its table now.
@@ -326,8 +326,8 @@ impl Placement {
             return;
         }
         self.tell_troubles();
-        let (fast, capacity) = (self.disks.fast.meter().totals(), self.disks.capacity.meter().totals());
-        let space = self.disks.fast.volume.space();
+        let (fast, capacity) = (self.fast.meter().totals(), self.disks.capacity().meter().totals());
+        let space = self.fast.volume.space();
         let levels = levels_of(self.versions.keyspaces().iter());
         let failures = self.new_failures.swap(0, Ordering::AcqRel);
         let unix_s = self.env.clock.unix().as_secs();
@@ -352,7 +352,7 @@ impl Placement {
             let change = judging.judge.judge(&sample);
             if let Some(change) = &change {
                 let (before, after, reason) = (change.before, change.after, change.reason.clone());
-                judging.decisions.push_back(PlacementDecision { unix_s, before, after, reason });
+                judging.decisions.push_back(PlacementDecision::new(unix_s, before, after, reason));
                 if judging.decisions.len() > DECISIONS_MAX {
                     judging.decisions.pop_front();
                 }
@@ -364,7 +364,7 @@ impl Placement {
         let Some(change) = change else { return };
         self.pointer.store(change.after, Ordering::Release);
         // Whoever has the manifest is the only one that replaces small files.
-        let noted = self.versions.edit().and_then(|_editor| self.disks.note_decisions(&self.decisions()));
+        let noted = self.versions.edit().and_then(|_editor| Ok(self.disks.note_decisions(&self.decisions())?));
         if let Err(error) = noted {
             self.health.note_job_failure("note placement", error);
         }
@@ -374,7 +374,7 @@ impl Placement {
 
     /// Tells the listener what the fast disk cannot do, if it has not heard it yet.
     fn tell_troubles(&self) {
-        for trouble in self.disks.fast.volume.troubles() {
+        for trouble in self.fast.volume.troubles() {
             let is_new = {
                 let mut told = lock(&self.troubles_told);
                 let is_new = told.len() < TROUBLES_MAX && !told.contains(&trouble);
@@ -396,7 +396,7 @@ impl Placement {
         }
         if !self.is_used() {
             // The first operation from here on rings; what came before it is seen by the second look.
-            [&self.disks.fast, &self.disks.capacity].into_iter().for_each(|side| side.meter().sleep());
+            [&self.fast, self.disks.capacity()].into_iter().for_each(|disk| disk.meter().sleep());
             if !self.is_used() {
                 return None;
             }
@@ -410,13 +410,13 @@ impl Placement {
         if self.is_drained() {
             return None;
         }
-        let disks = &self.disks;
-        let (fast, capacity) = (disks.fast.meter().totals(), disks.capacity.meter().totals());
+        let volume = &self.fast.volume;
+        let (fast, capacity) = (self.fast.meter().totals(), self.disks.capacity().meter().totals());
         let decisions_made = lock(&self.judging).made;
         Some(PlacementProperties {
-            fast_location: disks.fast.volume.location(),
-            fast_space: disks.fast.volume.space(),
-            fast_geometry: disks.fast.volume.geometry(),
+            fast_location: volume.location(),
+            fast_space: volume.space(),
+            fast_geometry: volume.geometry(),
             pointer: self.pointer(),
             is_draining: self.is_draining(),
             decisions: self.decisions(),
@@ -431,12 +431,12 @@ impl Placement {
             fast_reads: fast.reads,
             capacity_reads: capacity.reads,
             tables_spilled: self.tables_spilled.load(Ordering::Relaxed),
-            log_files_spilled: disks.log_files_spilled.load(Ordering::Relaxed),
+            log_files_spilled: self.disks.log_files_spilled(),
             tables_promoted: self.tables_promoted.load(Ordering::Relaxed),
             tables_demoted: self.tables_demoted.load(Ordering::Relaxed),
             fast_write_failures: self.write_failures.load(Ordering::Relaxed),
-            fast_troubles: disks.fast.volume.troubles(),
-            fast_cache_bytes_max: disks.fast_cache_bytes.load(Ordering::Relaxed),
+            fast_troubles: volume.troubles(),
+            fast_cache_bytes_max: self.fast.cache_bytes,
         })
     }
 }

@@ -3,7 +3,7 @@
 //! Only what the block cache did not have counts, and only what looks for something: reads in large pieces are a merge's
 //! or a copy's. Counted for stores with two disks; others do without.
 
-use crate::disks::meter::BULK_READ_BYTES;
+use situ_disks::BULK_READ_BYTES;
 use situ_storage::{Reader, Result};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

@@ -13,7 +13,6 @@
 //! end: it ends the drain, which names it.
 
 use crate::base::sync::lock;
-use crate::disks::set::{CAPACITY, Disks, FAST};
 use crate::pipeline::seal::Level0;
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
@@ -22,6 +21,7 @@ use crate::versions::version::TableFile;
 use crate::work::Work;
 use crate::{Error, Result};
 use aside::Unreadable;
+use situ_disks::{CAPACITY, Disk, Disks, FAST};
 use situ_log::Log;
 use situ_storage::{Error as StorageError, FileName, Volume};
 use std::sync::Arc;
@@ -43,14 +43,14 @@ impl<'a> Closed<'a> {
         if placement.draining.swap(true, Ordering::AcqRel) {
             return Err(Error::Invalid("the fast disk is being drained already".to_owned()));
         }
-        placement.disks.close_fast(true);
+        placement.fast.close(true);
         Ok(Closed(placement))
     }
 }
 
 impl Drop for Closed<'_> {
     fn drop(&mut self) {
-        self.0.disks.close_fast(false);
+        self.0.fast.close(false);
         self.0.draining.store(false, Ordering::Release);
     }
 }
@@ -70,8 +70,8 @@ impl Work {
         let Some(placement) = self.placement.as_ref().filter(|placement| !placement.is_drained()) else {
             return Err(Error::Invalid("the store has no fast disk that could be drained".to_owned()));
         };
-        let disks = &placement.disks;
-        self.check_room_at_home(disks)?;
+        let (disks, fast) = (&placement.disks, &placement.fast);
+        self.check_room_at_home(disks, fast)?;
         let closed = Closed::begin(placement)?;
         self.log_goes_home(log, disks)?;
         let mut unreadable = Unreadable::default();
@@ -81,23 +81,23 @@ impl Work {
             if self.log_is_on_fast(log, disks) {
                 self.log_goes_home(log, disks)?;
             }
-            if let Some(name) = disks.strangers()?.first() {
-                let at = disks.fast.volume.location();
+            if let Some(name) = fast.strangers()?.first() {
+                let at = fast.volume.location();
                 return Err(Error::Disks(format!(
                     "there is a file on the fast disk that the store did not put there and does not use, {at}/{name}, so the \
                      disk cannot be emptied; move it away, and drain the disk again"
                 )));
             }
-            let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, &mut unreadable)?;
+            let moved = self.tables_go_home()? | self.damaged_files_go_home(disks, fast, &mut unreadable)?;
             // A file that cannot be removed would be tried again without end.
             self.versions.try_delete_obsolete().and_then(|()| self.memory.try_release_logs()).map_err(not_removed)?;
             log.drop_spares()?;
             // A disk that takes no changes any more cannot be emptied; without this, there is no end to trying.
-            disks.fast.volume.sync_names()?;
-            if disks.fast_is_empty()? {
+            fast.volume.sync_names()?;
+            if fast.is_empty()? {
                 break;
             }
-            unreadable.while_others_are_left(disks)?;
+            unreadable.while_others_are_left(fast)?;
             if !moved {
                 self.memory.progress.wait(seen, Some(LOOK_EVERY));
             }
@@ -116,20 +116,20 @@ impl Work {
         // Nothing begins there any more, and nobody asks for it.
         placement.drained.store(true, Ordering::Release);
         std::mem::forget(closed);
-        match disks.fast.volume.remove(FileName::Member) {
-            Ok(()) | Err(StorageError::NotFound { .. }) => Ok(disks.fast.volume.sync_names()?),
+        match fast.volume.remove(FileName::Member) {
+            Ok(()) | Err(StorageError::NotFound { .. }) => Ok(fast.volume.sync_names()?),
             Err(error) => Err(error.into()),
         }
     }
 
     /// # Errors
     /// What a drain brings home would leave less room there than the store needs to go on.
-    fn check_room_at_home(&self, disks: &Disks) -> Result<()> {
-        let space = disks.capacity.volume.space();
+    fn check_room_at_home(&self, disks: &Disks, fast: &Disk) -> Result<()> {
+        let space = disks.capacity().volume.space();
         let kept = KEPT_LOG_FILES.saturating_mul(log_file_bytes(&lock(&self.versions.registry)));
         let free = space.logical_total.saturating_sub(space.logical_used);
         let stays = |name: FileName| matches!(name, FileName::Table(_) | FileName::Damaged(_));
-        let coming: u64 = disks.list_fast()?.iter().filter(|file| stays(file.name)).map(|file| file.bytes).sum();
+        let coming: u64 = fast.list()?.iter().filter(|file| stays(file.name)).map(|file| file.bytes).sum();
         // A volume that does not know its size says zero.
         if space.logical_total == 0 || coming.saturating_add(kept) <= free {
             return Ok(());
@@ -137,7 +137,7 @@ impl Work {
         Err(Error::Disks(format!(
             "the home, {}, has no room for what lies on the fast disk: {free} bytes are free, {coming} would come, and {kept} are \
              kept free for the log and for tables to come. Nothing was moved; make room at home, and drain the disk again",
-            disks.capacity.volume.location()
+            disks.capacity().volume.location()
         )))
     }
 

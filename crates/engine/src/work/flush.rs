@@ -13,7 +13,6 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::CAPACITY;
 use crate::pipeline::log_area::Releasing;
 use crate::pipeline::seal::Level0;
 use crate::versions::edit::Edit;
@@ -24,6 +23,7 @@ use crate::work::Work;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
 use situ_compaction::{Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
+use situ_disks::CAPACITY;
 use situ_storage::FileName;
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;

@@ -5,7 +5,6 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::FAST;
 use crate::placement::promotion::rules::is_hot;
 use crate::placement::promotion::run::Wanted;
 use crate::placement::run::Placement;
@@ -13,6 +12,7 @@ use crate::work::Work;
 use crate::work::picker::Job;
 use crate::work::relocate::NotCopied;
 use crate::{Error, Result};
+use situ_disks::FAST;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 

@@ -10,7 +10,6 @@
 use crate::Error;
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::Disks;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::open_tables::TableReader;
 use crate::versions::running::Span;
@@ -18,6 +17,7 @@ use crate::versions::version::{Added, TableFile, TableMeta};
 use crate::work::Work;
 use crate::work::job::Claimed;
 use crate::work::picker::Job;
+use situ_disks::Disks;
 use situ_storage::{Error as StorageError, FileName, Reader};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -7,12 +7,12 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
-use crate::disks::set::{CAPACITY, FAST};
 use crate::placement::run::Placement;
 use crate::versions::version::TableMeta;
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
+use situ_disks::{CAPACITY, FAST};
 use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
 use situ_table::Warming;
 use std::collections::HashSet;

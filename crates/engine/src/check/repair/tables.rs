@@ -3,7 +3,7 @@
 use crate::base::options::{KeyspaceOptions, LEVELS};
 use crate::base::sync::lock;
 use crate::check::repair::report::{LossKind, LostRange};
-use crate::disks::set::CAPACITY;
+
 use crate::versions::version::{Added, TableFile, TableMeta, TableSource};
 use crate::work::task_host::describe;
 use crate::{Error, Result};
@@ -12,6 +12,7 @@ use situ_compaction::{
     merge_sources,
 };
 use situ_device::Env;
+use situ_disks::CAPACITY;
 use situ_storage::{Error as StorageError, FileName, Volume, Writer};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{BlockCache, KeyRef, Properties, Table, TableCursor, TableWriter, salvage};

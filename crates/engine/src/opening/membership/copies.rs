@@ -10,9 +10,9 @@
 //!
 //! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not refused.
 
-use crate::disks::members::{Fast, Home, Member};
-use crate::disks::path_text::{is_one, path_of};
 use crate::{Error, Result};
+use situ_disks::members::{Fast, Home, Member};
+use situ_disks::path_text::{is_one, path_of};
 use situ_storage::DirectoryVolume;
 
 /// What the home says that was, or is, where `known` has its own place, if that is another one than `place`.
@@ -21,7 +21,7 @@ fn other_home<'a>(place: Option<&str>, known: &'a Home) -> Option<(&'a str, Home
     if is_one(place, was) {
         return None;
     }
-    let other = DirectoryVolume::open(path_of(was)).map_err(Error::from).and_then(|volume| Home::read(&volume));
+    let other = DirectoryVolume::open(path_of(was)).and_then(|volume| Home::read(&volume));
     Some((was, other.ok()??))
 }
 

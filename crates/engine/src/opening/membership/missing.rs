@@ -11,15 +11,17 @@
 //! that has no table on the fast disk, and whose log began at home and goes on there, finds a log that ends too early, and says so as
 //! of a store with one disk.
 
-use super::{Given, Joined};
-use crate::disks::members::{Fast, Home, last_seen};
-use crate::disks::set::FAST;
+use super::joined::Joined;
+use super::refusals::last_seen;
+use super::volumes::Given;
 use crate::opening::open::{StoreState, needed_logs};
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_storage::{Corruption, Error as StorageError, FileMeta, FileName, Volume};
+use situ_disks::FAST;
+use situ_disks::members::{Fast, Home};
+use situ_storage::{Corruption, FileMeta, FileName, Volume};
 use situ_table::BlockCache;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -75,9 +77,8 @@ fn what_lies_on_it(given: &Given, env: &Env) -> Result<String> {
 }
 
 /// What is damaged if a fast disk says that it is the store's, and the home has no DISKS.
-pub(super) fn disks_file(given: &Given) -> Error {
-    let damage = no_such_file(&given.capacity.location(), FileName::Disks, "a file that names the store's fast disk");
-    StorageError::Corruption(damage.into()).into()
+pub(super) fn disks_file(given: &Given) -> Corruption {
+    no_such_file(&given.capacity.location(), FileName::Disks, "a file that names the store's fast disk")
 }
 
 /// What is damaged if a fast disk does not say whose it is.

@@ -1,6 +1,8 @@
+use super::find::fast_disk;
 use super::*;
 use crate::api::store::StoreBuilder;
 use crate::{Options, Store};
+use situ_disks::members::{Fast, Home};
 
 /// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had
 /// drained that disk, and took it for one that was to be added.
@@ -30,3 +32,5 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     let found = given(DirectoryVolume::open(&home).unwrap(), None, &env, false, Access::Write).unwrap();
     assert!(join(&found, &env, Access::Write).unwrap().disks.is_some());
 }
+
+mod worlds;

@@ -18,13 +18,13 @@
 
 use super::missing::home_lacks_a_file;
 use crate::base::batch::Record;
-use crate::disks::set::{Disks, FAST};
 use crate::opening::open::{StoreState, needed_logs};
 use crate::opening::replay::check_closed;
 use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use situ_device::Env;
+use situ_disks::{Disks, FAST};
 use situ_log::{RecoveryMode, recover};
 use situ_storage::{FileName, Volume};
 use situ_table::BlockCache;
@@ -38,7 +38,7 @@ const OPEN_TABLES_MAX: usize = 16;
 pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> Result<(), String> {
     let text = |error: situ_storage::Error| error.to_string();
     // Not through both disks: what a home has may lie on the other store's disk as well.
-    let home: &dyn Volume = &disks.capacity.volume;
+    let home: &dyn Volume = &disks.capacity().volume;
     let (edits, is_whole) = edits_known(home)?;
     let volume = Arc::clone(disks) as Arc<dyn Volume>;
     let source = TableSource::new(Arc::clone(&volume), BlockCache::new(0), env, OPEN_TABLES_MAX);

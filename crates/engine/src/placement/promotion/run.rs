@@ -4,11 +4,11 @@
 //! copies them, one at a time. What does not fit any more when its turn comes is left out: the next round chooses anew.
 
 use crate::base::sync::lock;
-use crate::disks::set::{CAPACITY, FAST};
 use crate::placement::promotion::rules::{Candidate, EVERY_S, FreeRoom, Move, choose};
 use crate::placement::run::Placement;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::TableFile;
+use situ_disks::{CAPACITY, FAST};
 use situ_storage::Volume;
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -81,7 +81,7 @@ impl Placement {
 impl Placement {
     /// FreeRoom on the fast disk, without what is kept for the log.
     pub(crate) fn room(&self) -> FreeRoom {
-        FreeRoom { total: self.disks.fast.volume.space().logical_total, free: self.free_bytes() }
+        FreeRoom { total: self.fast.volume.space().logical_total, free: self.free_bytes() }
     }
 }
 

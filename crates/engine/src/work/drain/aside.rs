@@ -8,9 +8,9 @@
 //! of the file is for people to judge. The drain moves everything else, and then ends with an error that names it.
 
 use crate::base::listener::StoreEvent;
-use crate::disks::set::Disks;
 use crate::work::Work;
 use crate::{Error, Result};
+use situ_disks::{Disk, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub(super) struct Unreadable(BTreeMap<FileName, String>);
 impl Unreadable {
     /// # Errors
     /// Nothing else is left on the fast disk.
-    pub(super) fn while_others_are_left(&self, disks: &Disks) -> Result<()> {
-        let left = disks.list_fast()?;
+    pub(super) fn while_others_are_left(&self, fast: &Disk) -> Result<()> {
+        let left = fast.list()?;
         if left.is_empty() || left.iter().any(|file| !self.0.contains_key(&file.name)) {
             return Ok(());
         }
@@ -43,13 +43,18 @@ impl Unreadable {
 
 impl Work {
     /// Whether one was moved.
-    pub(super) fn damaged_files_go_home(&self, disks: &Disks, unreadable: &mut Unreadable) -> Result<bool> {
-        let names = disks.list_fast()?.into_iter().map(|file| file.name);
+    pub(super) fn damaged_files_go_home(
+        &self,
+        disks: &Disks,
+        fast: &Disk,
+        unreadable: &mut Unreadable,
+    ) -> Result<bool> {
+        let names = fast.list()?.into_iter().map(|file| file.name);
         let damaged = names.filter(|name| matches!(name, FileName::Damaged(_)) && !unreadable.0.contains_key(name));
         let mut moved = false;
         for name in damaged.collect::<Vec<FileName>>() {
             self.memory.writable()?;
-            match self.damaged_file_goes_home(disks, name)? {
+            match self.damaged_file_goes_home(disks, fast, name)? {
                 Ok(()) => moved = true,
                 Err(what) => drop(unreadable.0.insert(name, what)),
             }
@@ -57,9 +62,9 @@ impl Work {
         Ok(moved)
     }
 
-    fn damaged_file_goes_home(&self, disks: &Disks, name: FileName) -> Result<Whole> {
-        let original = Original { work: self, reader: &*disks.fast.volume.open(name)? };
-        let to = match disks.capacity.volume.open(name) {
+    fn damaged_file_goes_home(&self, disks: &Disks, fast: &Disk, name: FileName) -> Result<Whole> {
+        let original = Original { work: self, reader: &*fast.volume.open(name)? };
+        let to = match disks.capacity().volume.open(name) {
             Ok(copy) if original.is_like(&*copy)? => None,
             Ok(_) => Some(FileName::Damaged(self.versions.new_number())),
             Err(StorageError::NotFound { .. }) => Some(name),

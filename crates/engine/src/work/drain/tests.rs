@@ -79,7 +79,15 @@ fn a_disk_on_which_a_file_is_about_to_begin_is_not_drained() {
                             disks.create_pages(FileName::Log(number), 64 << 10).unwrap();
                         }
                         // It is nobody's, and would be waited for without end.
-                        assert!(disks.list_fast().unwrap().iter().any(|file| file.name.number() == Some(number)));
+                        assert!(
+                            disks
+                                .numbered(FAST)
+                                .unwrap()
+                                .list()
+                                .unwrap()
+                                .iter()
+                                .any(|file| file.name.number() == Some(number))
+                        );
                         let name = if kind == FileKind::Table { FileName::Table } else { FileName::Log };
                         disks.remove(name(number)).unwrap();
                     }

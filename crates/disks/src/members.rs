@@ -1,24 +1,25 @@
 //! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
-//! [`Home`] is what the capacity disk says, [`Member`] what a fast disk says of itself. [`judge`] compares the two with
-//! what the caller has given, and either says what is to be done at opening or refuses with the reason and the cure.
+//! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine compares the two
+//! with the disks that its caller has given, when it opens a store.
+//!
+//! **Limit.** The format of DISKS knows one fast disk. A store with more disks needs a new one; [`Disks`](crate::Disks) does not.
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
-use crate::disks::decision::PlacementDecision;
-use crate::disks::path_text::LINE_ENDS;
-use crate::{Error, Result};
-use situ_storage::{Error as StorageError, FileName, Volume};
+use crate::decision::PlacementDecision;
+use crate::path_text::LINE_ENDS;
+use situ_storage::{Error, FileName, Result, Volume};
 use std::fmt;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
 /// 128 random bits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Id(u128);
+pub struct Id(u128);
 
 impl Id {
     /// A fresh one: the keys of the standard library's hash maps are the system's randomness.
-    pub(crate) fn random() -> Id {
+    pub fn random() -> Id {
         let half = || u128::from(RandomState::new().build_hasher().finish());
         Id(half() << 64 | half())
     }
@@ -35,31 +36,39 @@ impl fmt::Display for Id {
     }
 }
 
-/// What a store's home knows of its fast disk.
+/// What DISKS says of the fast disk.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Fast {
+pub enum Fast {
+    /// The store has none.
     None,
+    /// The disk with this id is being added. Nothing of the store lies on it.
     Adding(Id),
+    /// The store has the disk with this id.
     Used(Id),
 }
 
 /// The file DISKS.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Home {
-    pub(crate) store: Id,
-    pub(crate) fast: Fast,
-    pub(crate) at: Option<String>,
-    /// Where the home itself was when it was opened last, if it is a directory.
-    pub(crate) place: Option<String>,
+pub struct Home {
+    /// The store's id.
+    pub store: Id,
+    /// Its fast disk.
+    pub fast: Fast,
+    /// Where the fast disk was when the store was opened last.
+    pub at: Option<String>,
+    /// Where the capacity disk was when the store was opened last, if it is a directory.
+    pub place: Option<String>,
     /// The last decisions of placement, oldest first.
-    pub(crate) decisions: Vec<PlacementDecision>,
+    pub decisions: Vec<PlacementDecision>,
 }
 
 /// The file MEMBER.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Member {
-    pub(crate) store: Id,
-    pub(crate) disk: Id,
+pub struct Member {
+    /// The id of the store whose disk this is.
+    pub store: Id,
+    /// The disk's own id.
+    pub disk: Id,
 }
 
 const HOME_LINE: &str = "situ disks 1";
@@ -67,7 +76,7 @@ const MEMBER_LINE: &str = "situ member 1";
 /// Longer files are not ours. Two paths are in one, of up to 4 KiB each, or three times that where they are escaped.
 const BYTES_MAX: u64 = 64 << 10;
 
-pub(crate) fn with_checksum(mut text: String) -> String {
+fn with_checksum(mut text: String) -> String {
     text += &format!("checksum {:08x}\n", crc32c::crc32c(text.as_bytes()));
     text
 }
@@ -128,24 +137,40 @@ impl Home {
     }
 
     /// Of a store that has no fast disk and never had an id.
-    pub(crate) fn fresh() -> Home {
+    pub fn fresh() -> Home {
         Home { store: Id::random(), fast: Fast::None, at: None, place: None, decisions: Vec::new() }
     }
 
-    /// What the store's home says; `None` if it never had a fast disk.
-    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Home>> {
+    /// What DISKS should say where `member` is right and DISKS is lost.
+    pub fn of_member(Member { store, disk }: Member) -> Home {
+        Home { store, fast: Fast::Used(disk), ..Home::fresh() }
+    }
+
+    /// The disk that the store uses, if it has a fast disk.
+    pub fn used_disk(&self) -> Option<Id> {
+        if let Fast::Used(disk) = self.fast { Some(disk) } else { None }
+    }
+
+    /// What DISKS on the capacity disk says; `None` if the store never had a fast disk.
+    ///
+    /// # Errors
+    /// The volume's; or DISKS is damaged.
+    pub fn read(volume: &dyn Volume) -> Result<Option<Home>> {
         read(volume, FileName::Disks, Home::decode, "the store's fast disk and a checksum")
     }
 
+    /// Writes DISKS on the capacity disk.
+    ///
+    /// # Errors
     /// After an error either contents may stand, the old or these.
-    pub(crate) fn write(&self, volume: &dyn Volume) -> situ_storage::Result<()> {
+    pub fn write(&self, volume: &dyn Volume) -> Result<()> {
         volume.replace(FileName::Disks, self.encode().as_bytes())
     }
 }
 
 impl Member {
     /// Of a disk that has lost what it said, as has the store.
-    pub(crate) fn fresh() -> Member {
+    pub fn fresh() -> Member {
         Member { store: Id::random(), disk: Id::random() }
     }
 
@@ -163,19 +188,26 @@ impl Member {
     }
 
     /// What a disk says of itself; `None` if it is nobody's.
-    pub(crate) fn read(volume: &dyn Volume) -> Result<Option<Member>> {
+    ///
+    /// # Errors
+    /// The volume's; or MEMBER is damaged.
+    pub fn read(volume: &dyn Volume) -> Result<Option<Member>> {
         read(volume, FileName::Member, Member::decode, "whose disk this is and a checksum")
     }
 
-    pub(crate) fn write(&self, volume: &dyn Volume) -> Result<()> {
-        Ok(volume.replace(FileName::Member, self.encode().as_bytes())?)
+    /// Writes MEMBER.
+    ///
+    /// # Errors
+    /// After an error either contents may stand, the old or these.
+    pub fn write(&self, volume: &dyn Volume) -> Result<()> {
+        volume.replace(FileName::Member, self.encode().as_bytes())
     }
 }
 
 /// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id; of one that the volume does not give,
 /// nothing is left. An id is random: no other disk has it.
-pub(crate) fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
-    let left = || -> situ_storage::Result<Vec<u8>> {
+pub fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
+    let left = || -> Result<Vec<u8>> {
         let reader = volume.open(name)?;
         let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
         reader.read_at(0, &mut bytes)?;
@@ -192,8 +224,8 @@ fn read<T>(
 ) -> Result<Option<T>> {
     let reader = match volume.open(name) {
         Ok(reader) => reader,
-        Err(StorageError::NotFound { .. }) => return Ok(None),
-        Err(error) => return Err(error.into()),
+        Err(Error::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error),
     };
     let mut bytes = vec![0; reader.bytes().min(BYTES_MAX) as usize];
     reader.read_at(0, &mut bytes)?;
@@ -201,13 +233,15 @@ fn read<T>(
     let found = std::str::from_utf8(&bytes).ok().filter(|_| whole).and_then(decode);
     found.map(Some).ok_or_else(|| {
         let found = bytes[..bytes.len().min(120)].escape_ascii();
-        StorageError::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\"")).into()
+        Error::corruption(reader.path(), 0, "contents", expected, format!("\"{found}\""))
     })
 }
 
-/// For fuzzers: what is decoded is written as it was.
+/// For fuzzers: what is decoded is written as it was. `checksum`: the text gets one that is right.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn decode_any(text: String) {
+#[doc(hidden)]
+pub fn decode_any(text: String, checksum: bool) {
+    let text = if checksum { with_checksum(text) } else { text };
     let home = Home::decode(&text).map(|home| home.encode());
     let member = Member::decode(&text).map(|member| member.encode());
     assert!(home.is_none() || member.is_none(), "it cannot be both");
@@ -216,7 +250,8 @@ pub(crate) fn decode_any(text: String) {
 
 /// For fuzzers: files as they are written.
 #[cfg(any(test, feature = "fuzzing"))]
-pub(crate) fn samples() -> Vec<String> {
+#[doc(hidden)]
+pub fn samples() -> Vec<String> {
     let (store, disk) = (Id(1 << 100 | 7), Id(u128::MAX));
     let decisions =
         ["1795000000 7 6 why", "1795000010 6 7 because"].iter().filter_map(|text| PlacementDecision::parse(text));
@@ -227,94 +262,12 @@ pub(crate) fn samples() -> Vec<String> {
     vec![used.encode(), none.encode(), adding.encode(), Member { store, disk }.encode()]
 }
 
-/// What opening has to do so that both disks know of each other.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum MemberVerdict {
-    /// The store has one disk.
-    Alone,
-    /// Both are known to each other.
-    Member(Home),
-    /// The given disk is to become the store's.
-    Add { store: Id, disk: Id },
-    /// The store needs a fast disk, and none was given.
-    Missing(Home),
-}
-
-/// Compares what the home says with the disk that was given. `fast` has what that one says of itself, and its place.
+/// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
 ///
 /// # Errors
-/// The disk is another store's, or not the one that this store has.
-pub(crate) fn judge(home: Option<Home>, at_home: &str, fast: Option<(Option<Member>, &str)>) -> Result<MemberVerdict> {
-    let Some((member, at)) = fast else {
-        return Ok(match home {
-            Some(home @ Home { fast: Fast::Used(_), .. }) => MemberVerdict::Missing(home),
-            _ => MemberVerdict::Alone,
-        });
-    };
-    let refuse = |text: String| Err(Error::Disks(text));
-    let ours = home.as_ref().map(|home| home.store);
-    if let Some(member) = member
-        && Some(member.store) != ours
-    {
-        let other = member.store;
-        let whose = match ours {
-            Some(ours) => format!(
-                "{at} is the fast disk of another store, {other}, and not of the one in {at_home}, which is {ours}.{}",
-                match &home {
-                    Some(home @ Home { fast: Fast::Used(_), .. }) => has_another(home, at_home),
-                    _ => " Give this store a disk of its own".to_owned(),
-                }
-            ),
-            None => format!(
-                "{at} is the fast disk of the store {other}, and there is no file DISKS in {at_home} that says that it is the one \
-                 there. If it is, that file was lost: `situ repair --fast-disk {at} {at_home}` finds out, writes it again and \
-                 loses nothing. If not, it is the disk of another store; give this one a disk of its own"
-            ),
-        };
-        return refuse(format!(
-            "{whose}. Nothing was changed. Only when that store is gone for good and nobody wants what is on the disk any more, \
-             empty it: remove its files, or format it with `--force`"
-        ));
-    }
-    match (home, member) {
-        (Some(home @ Home { fast: Fast::Used(_), .. }), None) => refuse(format!(
-            "{at} is not the fast disk of the store in {at_home}: it has no file MEMBER. Is it mounted?{} If it is the \
-             disk and only that file is gone, `situ repair` finds out and writes it again; if the disk is lost, repair the store \
-             without it; to go over to another one, drain the old one first",
-            last_seen(&home)
-        )),
-        (Some(home @ Home { fast: Fast::Used(used), .. }), Some(member)) if used != member.disk => refuse(format!(
-            "{at} was a fast disk of the store in {at_home} once, but the store has another one now ({used}), and can \
-             have one at a time.{}",
-            has_another(&home, at_home)
-        )),
-        (Some(home @ Home { fast: Fast::Used(_), .. }), Some(_)) => Ok(MemberVerdict::Member(home)),
-        (home, member) => Ok(MemberVerdict::Add {
-            store: home.map_or_else(Id::random, |home| home.store),
-            // Nothing of the store lies on a disk that is being added: a leftover of an addition, or of a drain.
-            disk: member.map_or_else(Id::random, |member| member.disk),
-        }),
-    }
-}
-
-/// What to do where a disk is not the one that the store has, as sentences with a space before them.
-fn has_another(home: &Home, at_home: &str) -> String {
-    format!(
-        "{} Its own disk has another name now, or is lost: if it is there, name it (`situ disk add {at_home} PATH`, which notes \
-         where it is); only if it is lost for good, repair the store without it (`situ repair --without-fast-disk {at_home}`; with \
-         `--dry-run` that says what would be lost)",
-        last_seen(home)
-    )
-}
-
-/// Where the disk was last, as a sentence with a space before it.
-pub(crate) fn last_seen(home: &Home) -> String {
-    home.at.as_ref().map_or(String::new(), |at| format!(" It was at {at} when the store was opened last."))
-}
-
-/// Makes the disk the store's. A crash in between leaves a store that opens with it and without.
-pub(crate) fn add(
-    home: &dyn Volume,
+/// DISKS or MEMBER could not be written.
+pub fn add(
+    capacity: &dyn Volume,
     fast: &dyn Volume,
     Member { store, disk }: Member,
     at: &str,
@@ -322,10 +275,10 @@ pub(crate) fn add(
 ) -> Result<Home> {
     let at = Some(at.to_owned());
     let adding = Home { store, fast: Fast::Adding(disk), at, place, decisions: Vec::new() };
-    adding.write(home)?;
+    adding.write(capacity)?;
     Member { store, disk }.write(fast)?;
     let used = Home { fast: Fast::Used(disk), ..adding };
-    used.write(home)?;
+    used.write(capacity)?;
     Ok(used)
 }
 

@@ -1,16 +1,20 @@
 //! The locks of a store's disks.
 //!
-//! The home's is taken first and given back last. So whoever gets it finds the fast disk free, and one who opens a store
-//! that is just being closed is refused by its home or not at all.
+//! The lock of the capacity disk is taken first and given back last. So a caller that gets it finds the other disks free. A caller
+//! that opens a store which is just being closed is refused by the capacity disk or not at all.
 
 use situ_storage::{Lock, Volume};
 
-/// In the order in which they were taken; given back in the opposite one.
+/// Locks in the order in which they were taken. They are given back in the opposite one.
 #[derive(Default)]
-pub(crate) struct Locks(Vec<Box<dyn Lock>>);
+pub struct Locks(Vec<Box<dyn Lock>>);
 
 impl Locks {
-    pub(crate) fn take(&mut self, volume: &dyn Volume) -> situ_storage::Result<()> {
+    /// Locks one more volume.
+    ///
+    /// # Errors
+    /// Another process, or another store of this one, has the lock.
+    pub fn take(&mut self, volume: &dyn Volume) -> situ_storage::Result<()> {
         self.0.push(volume.lock()?);
         Ok(())
     }
@@ -39,8 +43,8 @@ mod tests {
         }
     }
 
-    /// A store that was being closed gave its home's lock back first. Whoever waited for that one got it, and was refused
-    /// by the fast disk.
+    /// A store that was being closed gave the lock of its capacity disk back first. Another process that waited for that one got it, and
+    /// was refused by the fast disk.
     #[test]
     fn the_lock_that_was_taken_first_is_given_back_last() {
         let given_back = Arc::default();

@@ -24,6 +24,11 @@ impl fmt::Display for PlacementDecision {
 }
 
 impl PlacementDecision {
+    /// A decision.
+    pub fn new(unix_s: u64, before: usize, after: usize, reason: String) -> PlacementDecision {
+        PlacementDecision { unix_s, before, after, reason }
+    }
+
     /// What [`Display`](fmt::Display) writes.
     pub(crate) fn parse(text: &str) -> Option<PlacementDecision> {
         let mut parts = text.splitn(4, ' ');

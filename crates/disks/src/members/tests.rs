@@ -1,11 +1,11 @@
 use super::*;
-use crate::disks::path_text::line_of;
+use crate::path_text::line_of;
 use situ_sim::{FaultPlan, SimExecutor, SimVolume};
 use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt;
 use std::path::{Path, PathBuf};
 
-const PAGE: &str = include_str!("../../../../../docs/formats/members.md");
+const PAGE: &str = include_str!("../../../../docs/formats/members.md");
 
 fn decisions() -> Vec<PlacementDecision> {
     let text = "1795000000 7 6 levels below 7 fill 81% of the fast disk's room";
@@ -72,33 +72,6 @@ fn the_longest_paths_are_read_again() {
 }
 
 #[test]
-fn disks_that_do_not_belong_together_are_refused_and_the_reason_is_said() {
-    let mine = home(Fast::Used(DISK));
-    let member = |store: Id, disk: Id| Some((Some(Member { store, disk }), "/f"));
-    let refused = |home: Option<Home>, fast| match judge(home, "/h", fast) {
-        Err(Error::Disks(text)) => text,
-        other => panic!("{other:?}"),
-    };
-    assert!(refused(Some(mine.clone()), member(Id(7), DISK)).contains("another store"));
-    assert!(refused(None, member(Id(7), DISK)).contains("another store"));
-    assert!(refused(Some(mine.clone()), Some((None, "/f"))).contains("Is it mounted?"));
-    assert!(refused(Some(mine.clone()), member(mine.store, Id(7))).contains("another one now"));
-    assert_eq!(judge(Some(mine.clone()), "/h", member(mine.store, DISK)).unwrap(), MemberVerdict::Member(mine.clone()));
-    assert_eq!(judge(Some(mine.clone()), "/h", None).unwrap(), MemberVerdict::Missing(mine));
-}
-
-#[test]
-fn a_disk_is_added_to_a_store_that_has_none_and_an_addition_goes_on_where_it_stopped() {
-    assert_eq!(judge(None, "/h", None).unwrap(), MemberVerdict::Alone);
-    assert!(matches!(judge(None, "/h", Some((None, "/f"))).unwrap(), MemberVerdict::Add { .. }));
-    for fast in [Fast::None, Fast::Adding(DISK)] {
-        let mine = home(fast);
-        let member = Member { store: mine.store, disk: DISK };
-        let added = MemberVerdict::Add { store: mine.store, disk: DISK };
-        assert_eq!(judge(Some(mine.clone()), "/h", Some((Some(member), "/f"))).unwrap(), added);
-        assert!(matches!(judge(Some(mine.clone()), "/h", Some((None, "/f"))).unwrap(),
-            MemberVerdict::Add { store, .. } if store == mine.store));
-        assert_eq!(judge(Some(mine), "/h", None).unwrap(), MemberVerdict::Alone);
-    }
+fn no_two_ids_are_equal() {
     assert_ne!(Id::random(), Id::random());
 }

@@ -13,10 +13,10 @@ use std::path::{Path, PathBuf};
 
 const ESCAPED: &str = "escaped:";
 /// A line that ends with a carriage return is read without it.
-pub(crate) const LINE_ENDS: [char; 2] = ['\n', '\r'];
+pub const LINE_ENDS: [char; 2] = ['\n', '\r'];
 
 /// An absolute path as a line.
-pub(crate) fn line_of(path: &Path) -> String {
+pub fn line_of(path: &Path) -> String {
     if let Some(text) = path.to_str()
         && !text.contains(LINE_ENDS)
         && !text.starts_with(ESCAPED)
@@ -35,7 +35,7 @@ pub(crate) fn line_of(path: &Path) -> String {
 }
 
 /// The path that a line tells of; what is no escape stands for itself.
-pub(crate) fn path_of(line: &str) -> PathBuf {
+pub fn path_of(line: &str) -> PathBuf {
     let Some(escaped) = line.strip_prefix(ESCAPED) else { return PathBuf::from(line) };
     let mut bytes = Vec::with_capacity(escaped.len());
     let mut rest = escaped.as_bytes();
@@ -56,7 +56,7 @@ pub(crate) fn path_of(line: &str) -> PathBuf {
 }
 
 /// Whether two lines lead to one directory, file or device.
-pub(crate) fn is_one(a: &str, b: &str) -> bool {
+pub fn is_one(a: &str, b: &str) -> bool {
     let identity = |line: &str| {
         let meta = fs::metadata(path_of(line)).ok()?;
         // A device may have several nodes.

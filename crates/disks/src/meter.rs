@@ -7,25 +7,26 @@
 //!
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
-use crate::base::sync::lock;
-use situ_device::{Buffer, Clock, Env, Event};
+use situ_device::{Buffer, Clock, Env, Event, lock};
 use situ_storage::{Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Reads of at least this size are not a reader's who looks for something, but a merge's or a copy's.
-pub(crate) const BULK_READ_BYTES: usize = 256 << 10;
+pub const BULK_READ_BYTES: usize = 256 << 10;
 
 /// What has gone through a volume since it was opened.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Totals {
-    pub(crate) bytes_read: u64,
-    pub(crate) bytes_written: u64,
+pub struct Totals {
+    /// Bytes that were read.
+    pub bytes_read: u64,
+    /// Bytes that were written.
+    pub bytes_written: u64,
     /// Reads of tables on behalf of readers: those that are not in large pieces.
-    pub(crate) reads: u64,
+    pub reads: u64,
     /// Time in which at least one operation was in flight.
-    pub(crate) busy: Duration,
+    pub busy: Duration,
 }
 
 #[derive(Default)]
@@ -36,7 +37,7 @@ struct Busy {
 }
 
 /// Counts for one volume.
-pub(crate) struct Meter {
+pub struct Meter {
     clock: Arc<dyn Clock>,
     bytes_read: AtomicU64,
     bytes_written: AtomicU64,
@@ -48,7 +49,8 @@ pub(crate) struct Meter {
 }
 
 impl Meter {
-    pub(crate) fn new(env: &Env) -> Arc<Meter> {
+    /// One that has counted nothing, by the clock of `env`.
+    pub fn new(env: &Env) -> Arc<Meter> {
         Arc::new(Meter {
             clock: Arc::clone(&env.clock),
             bytes_read: AtomicU64::new(0),
@@ -61,16 +63,17 @@ impl Meter {
     }
 
     /// Rings this bell at the next operation after each [`sleep`](Meter::sleep).
-    pub(crate) fn set_bell(&self, bell: &Arc<dyn Event>) {
+    pub fn set_bell(&self, bell: &Arc<dyn Event>) {
         *lock(&self.bell) = Some(Arc::clone(bell));
     }
 
     /// Whoever measures is about to wait for the bell.
-    pub(crate) fn sleep(&self) {
+    pub fn sleep(&self) {
         self.asleep.store(true, Ordering::SeqCst);
     }
 
-    pub(crate) fn totals(&self) -> Totals {
+    /// What was counted so far.
+    pub fn totals(&self) -> Totals {
         let now = self.clock.now();
         let busy = lock(&self.busy);
         let running = if busy.in_flight > 0 { now.saturating_sub(busy.since) } else { Duration::ZERO };
@@ -117,13 +120,14 @@ impl Drop for Ends<'_> {
 }
 
 /// A volume whose use is measured.
-pub(crate) struct Metered {
-    pub(crate) inner: Arc<dyn Volume>,
+pub struct Metered {
+    inner: Arc<dyn Volume>,
     pub(crate) meter: Arc<Meter>,
 }
 
 impl Metered {
-    pub(crate) fn new(inner: Arc<dyn Volume>, meter: Arc<Meter>) -> Metered {
+    /// What goes through `inner` is counted by `meter`.
+    pub fn new(inner: Arc<dyn Volume>, meter: Arc<Meter>) -> Metered {
         Metered { inner, meter }
     }
 

@@ -12,7 +12,19 @@ fn world(room: Option<u64>) -> (SimExecutor, [SimVolume; 2]) {
 }
 
 fn disks(executor: &SimExecutor, [home, fast]: &[SimVolume; 2]) -> Arc<Disks> {
-    Disks::new(Arc::new(home.clone()), Arc::new(fast.clone()), &executor.env()).unwrap()
+    try_disks(executor, home, fast).unwrap()
+}
+
+fn try_disks(executor: &SimExecutor, home: &SimVolume, fast: &SimVolume) -> Result<Arc<Disks>> {
+    Disks::new(Arc::new(home.clone()), vec![other(FAST, fast)], &executor.env())
+}
+
+fn other(number: u32, volume: &SimVolume) -> NewDisk {
+    NewDisk { number, role: Role::Fast, volume: Arc::new(volume.clone()), cache_bytes: 0 }
+}
+
+fn fast(disks: &Disks) -> &Disk {
+    disks.with_role(Role::Fast).unwrap()
 }
 
 fn names(volume: &dyn Volume) -> Vec<String> {
@@ -33,7 +45,7 @@ fn a_log_file_that_the_fast_disk_has_no_room_for_begins_at_home() {
         }
         assert_eq!(names(&both[1]), ["000001.log"]);
         assert_eq!(names(&both[0]), ["000002.log"]);
-        assert_eq!(disks.log_files_spilled.load(Ordering::Relaxed), 1);
+        assert_eq!(disks.log_files_spilled(), 1);
         assert_eq!(names(&*disks), ["000001.log", "000002.log"]);
         // Recycling stays on the disk where the file is.
         disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
@@ -72,7 +84,7 @@ fn a_closed_fast_disk_gets_nothing_new_and_its_spares_are_not_used() {
         let disks = disks(&executor, &both);
         disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
         disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
-        disks.close_fast(true);
+        fast(&disks).close(true);
         both[0].set_faults(FaultPlan::none().with(Rule::new(Fault::NoSpace).on(&[Operation::CreatePages])));
         assert!(disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap_err().is_no_space());
         both[0].set_faults(FaultPlan::none());
@@ -193,7 +205,7 @@ fn of_two_log_files_of_one_name_the_one_with_contents_counts() {
     let (executor, both) = world(None);
     executor.run(|| {
         both.iter().for_each(|volume| volume.set_contents(FileName::Log(5), &full));
-        let error = Disks::new(Arc::new(both[0].clone()), Arc::new(both[1].clone()), &executor.env()).err().unwrap();
+        let error = try_disks(&executor, &both[0], &both[1]).err().unwrap();
         assert!(error.is_corruption() && error.to_string().contains("fast/000005.log"), "{error}");
     });
 }
@@ -277,14 +289,116 @@ fn a_listing_of_a_writer_adds_no_names() {
         disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
         both[1].set_contents(FileName::Log(2), b"");
         assert!(disks.list().unwrap().iter().any(|file| file.name == FileName::Log(2)));
-        assert_eq!(disks.strangers().unwrap(), [FileName::Log(2)]);
+        assert_eq!(fast(&disks).strangers().unwrap(), [FileName::Log(2)]);
         both[1].remove(FileName::Log(2)).unwrap();
-        disks.close_fast(true);
+        fast(&disks).close(true);
         disks.create_pages(FileName::Log(2), LOG_BYTES).unwrap();
         assert_eq!([1, 2].map(|number| disks.disk_of(FileName::Log(number))), [FAST, CAPACITY]);
         disks.rename(FileName::Log(2), FileName::Spare(2)).unwrap();
         disks.remove(FileName::Spare(2)).unwrap();
         assert!(names(&both[0]).is_empty(), "{:?}", names(&both[0]));
-        assert!(disks.strangers().unwrap().is_empty());
+        assert!(fast(&disks).strangers().unwrap().is_empty());
+    });
+}
+
+fn put_table(disks: &Disks, disk: u32, number: u64) {
+    let mut writer = disks.create_table(disk, number, 100).unwrap().unwrap();
+    writer.append(&[number as u8]).unwrap();
+    writer.finish().unwrap();
+}
+
+/// A capacity disk, two fast disks, and the set that they are.
+fn three() -> (SimExecutor, [SimVolume; 3]) {
+    let (executor, [home, fast]) = world(None);
+    let third = SimVolume::named(&executor.env(), "third", FaultPlan::none(), 3);
+    (executor, [home, fast, third])
+}
+
+fn set_of(executor: &SimExecutor, volumes: &[SimVolume; 3]) -> Result<Arc<Disks>> {
+    let others = vec![other(FAST, &volumes[1]), other(7, &volumes[2])];
+    Disks::new(Arc::new(volumes[0].clone()), others, &executor.env())
+}
+
+#[test]
+fn a_set_of_three_disks_is_one_volume_and_each_file_lies_where_it_was_put() {
+    let (executor, volumes) = three();
+    executor.run(|| {
+        let disks = set_of(&executor, &volumes).unwrap();
+        disks.all_names_are_known();
+        [(CAPACITY, 1), (FAST, 2), (7, 3)].into_iter().for_each(|(disk, number)| put_table(&disks, disk, number));
+        disks.create_pages(FileName::Log(4), LOG_BYTES).unwrap();
+        assert_eq!(names(&*disks), ["000004.log", "000001.table", "000002.table", "000003.table"]);
+        assert_eq!(names(&volumes[1]), ["000004.log", "000002.table"], "the log begins on the first fast disk");
+        assert_eq!(names(&volumes[2]), ["000003.table"]);
+        for (disk, number) in [(CAPACITY, 1), (FAST, 2), (7, 3)] {
+            let mut byte = [0];
+            disks.open(FileName::Table(number)).unwrap().read_at(0, &mut byte).unwrap();
+            assert_eq!((byte, disks.disk_of(FileName::Table(number))), ([number as u8], disk));
+        }
+        disks.sync_names().unwrap();
+        for number in 1..=3 {
+            disks.remove(FileName::Table(number)).unwrap();
+        }
+        disks.sync_names().unwrap();
+        assert!((0..20).all(|seed| names(&volumes[2].crash(seed)).is_empty()), "the third disk was asked, too");
+        assert_eq!(names(&*disks), ["000004.log"]);
+    });
+}
+
+#[test]
+fn a_disk_of_a_set_is_closed_and_searched_for_strangers_by_itself() {
+    let (executor, volumes) = three();
+    executor.run(|| {
+        let disks = set_of(&executor, &volumes).unwrap();
+        disks.all_names_are_known();
+        let third = disks.numbered(7).unwrap();
+        third.close(true);
+        assert!(disks.create_table(7, 1, 100).unwrap().is_none());
+        put_table(&disks, FAST, 1);
+        assert!(third.is_empty().unwrap());
+        assert!(!disks.numbered(FAST).unwrap().is_empty().unwrap());
+        volumes[2].set_contents(FileName::Table(9), b"whose");
+        assert_eq!(third.strangers().unwrap(), [FileName::Table(9)]);
+        assert!(disks.numbered(FAST).unwrap().strangers().unwrap().is_empty());
+        let error = disks.create_table(8, 2, 100).err().unwrap();
+        assert!(error.to_string().contains("there is no disk 8"), "{error}");
+    });
+}
+
+/// Two disks other than the capacity disk may have a log file of one name as well.
+#[test]
+fn of_three_log_files_of_one_name_the_one_with_contents_counts() {
+    let full = [7; 8192];
+    for with_contents in 0..3 {
+        let (executor, volumes) = three();
+        executor.run(|| {
+            volumes.iter().for_each(|volume| volume.set_contents(FileName::Log(5), b""));
+            volumes[with_contents].set_contents(FileName::Log(5), &full);
+            let disks = set_of(&executor, &volumes).unwrap();
+            let lengths = |disks: &Disks| disks.list().unwrap().iter().map(|file| file.bytes).collect::<Vec<_>>();
+            assert_eq!(lengths(&disks), [full.len() as u64], "on disk {with_contents}");
+            disks.remove_twins().unwrap();
+            assert_eq!(lengths(&disks), [full.len() as u64], "on disk {with_contents}");
+            assert_eq!(volumes.iter().map(|volume| names(volume).len()).sum::<usize>(), 1);
+        });
+    }
+    let (executor, volumes) = three();
+    executor.run(|| {
+        volumes[1..].iter().for_each(|volume| volume.set_contents(FileName::Log(5), &full));
+        assert!(set_of(&executor, &volumes).err().unwrap().is_corruption());
+    });
+}
+
+#[test]
+fn a_set_of_one_disk_has_its_log_on_that_disk() {
+    let (executor, [home, _]) = world(None);
+    executor.run(|| {
+        let disks = Disks::new(Arc::new(home.clone()), Vec::new(), &executor.env()).unwrap();
+        disks.create_pages(FileName::Log(1), LOG_BYTES).unwrap();
+        disks.rename(FileName::Log(1), FileName::Spare(1)).unwrap();
+        disks.rename(FileName::Spare(1), FileName::Log(2)).unwrap();
+        assert_eq!(names(&home), ["000002.log"]);
+        assert_eq!((disks.log_files_spilled(), disks.disk_of(FileName::Log(2))), (0, CAPACITY));
+        assert!(disks.with_role(Role::Fast).is_none());
     });
 }

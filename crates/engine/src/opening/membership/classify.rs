@@ -1,0 +1,205 @@
+//! Which case an opening is: a pure function of what is known, what is given, and how the store is opened.
+//!
+//! 1. [`classify`] names the [`Case`] from what `facts.rs` has read. `cases.rs` has one function for each case.
+//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide what that look means.
+//!
+//! `testdata/membership/cases.txt` lists every combination and its case.
+//!
+//! **Invariant.** A disk becomes part of the store in three ways only:
+//! - Both files name it (`Take`).
+//! - A repair finds one or both of them lost, and there is proof (`TakeWithout...`, `witness.rs`).
+//! - A writer adds a disk, and the disk is empty (`Add`).
+//!
+//! **Rejected.** Cases that carry what was read. The table would then need homes and members, and no line of it would be short.
+
+use super::volumes::Access;
+
+/// What DISKS on the capacity disk says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Known {
+    /// There is no DISKS.
+    Nothing,
+    /// DISKS is there, and its contents are not what a store wrote.
+    Damaged,
+    /// The capacity disk does not give DISKS: a right is missing, or the device fails.
+    Unreadable,
+    /// The store has no fast disk.
+    NoFastDisk,
+    /// A fast disk is being added. Nothing of the store lies on it.
+    Adding,
+    /// The store has a fast disk.
+    Used,
+}
+
+/// What MEMBER on a given disk says, beside DISKS.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Says {
+    /// There is no MEMBER.
+    Nothing,
+    /// MEMBER is there, and its contents are not what a store wrote.
+    Damaged,
+    /// The disk does not give MEMBER.
+    Unreadable,
+    /// The disk that DISKS says the store uses.
+    ThisDisk,
+    /// A disk of the store that DISKS names, but not the one that the store uses.
+    ThisStore,
+    /// A disk of a store that DISKS does not name.
+    AnotherStore,
+}
+
+/// The fast disk that the caller gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Offer {
+    /// None.
+    Nothing,
+    /// One that DISKS remembered before the lock was taken. DISKS does not name it any more.
+    Drained,
+    /// One that DISKS remembers.
+    Remembered(Says),
+    /// One that the caller names.
+    Named(Says),
+    /// One that the caller names, although a repair is to go on without one. Nobody looks at it.
+    NotWanted,
+}
+
+/// What opening does. The first ten go on; the others refuse, and change nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Case {
+    /// The store has one disk.
+    Alone,
+    /// The store has one disk as far as DISKS says. A repair looks whether a table is missing that may be on another one.
+    AloneIfComplete,
+    /// A repair goes on without the fast disk.
+    GiveUp,
+    /// DISKS and MEMBER name the disk.
+    Take,
+    /// DISKS names a disk, and MEMBER is lost.
+    TakeWithoutMember,
+    /// MEMBER names a store, and DISKS is lost.
+    TakeWithoutDisks,
+    /// Both files are lost, and there are files of a store.
+    TakeWithoutEither,
+    /// Both files are lost. What is on the disk decides ([`classify_unmarked`]).
+    LookOnDisk,
+    /// The disk becomes the store's, if nothing is on it ([`classify_addition`]).
+    Add,
+    /// DISKS cannot be read: its own error.
+    DisksUnread,
+    /// MEMBER cannot be read: its own error.
+    MemberUnread,
+    /// A disk was given to a repair that is to go on without one.
+    GivenAndGivenUp,
+    /// DISKS is damaged, and a repair was not told where the disk is.
+    PlaceUnknown,
+    /// The store needs a fast disk, and none was given.
+    Missing,
+    /// The disk says nothing, and DISKS names one.
+    NoMemberFile,
+    /// The disk says that it is the store's, and DISKS names another one.
+    AnotherDisk,
+    /// The disk is another store's.
+    AnotherStore,
+    /// The disk is of a store, and there is no DISKS.
+    NoDisksFile,
+    /// The disk is not the store's, which has none.
+    NotTheStores,
+    /// DISKS is damaged, and nothing of a store is on the disk.
+    NothingOnIt,
+}
+
+/// See the module's page.
+pub(super) fn classify(known: Known, offer: Offer, access: Access) -> Case {
+    match offer {
+        _ if access.gives_up_fast_disk() => giving_up(known, offer),
+        Offer::NotWanted => giving_up(known, offer),
+        Offer::Nothing | Offer::Drained => without(known, access.repairs()),
+        Offer::Remembered(says) | Offer::Named(says) if access.repairs() => repaired_with(known, says),
+        Offer::Remembered(says) | Offer::Named(says) => opened_with(known, says, access.writes()),
+    }
+}
+
+/// A repair that goes on without the fast disk.
+fn giving_up(known: Known, offer: Offer) -> Case {
+    match (known, offer) {
+        (Known::Unreadable, _) => Case::DisksUnread,
+        (_, Offer::Nothing) => Case::GiveUp,
+        _ => Case::GivenAndGivenUp,
+    }
+}
+
+/// No fast disk is given.
+fn without(known: Known, repairs: bool) -> Case {
+    match known {
+        Known::Damaged if repairs => Case::PlaceUnknown,
+        Known::Damaged | Known::Unreadable => Case::DisksUnread,
+        Known::Used => Case::Missing,
+        Known::Nothing | Known::NoFastDisk | Known::Adding if repairs => Case::AloneIfComplete,
+        Known::Nothing | Known::NoFastDisk | Known::Adding => Case::Alone,
+    }
+}
+
+/// A reader or a writer gives a fast disk. Neither goes on while a file that says whose the disk is cannot be read.
+fn opened_with(known: Known, says: Says, writes: bool) -> Case {
+    match (known, says) {
+        (_, Says::Damaged | Says::Unreadable) => Case::MemberUnread,
+        (Known::Damaged | Known::Unreadable, _) => Case::DisksUnread,
+        (Known::Nothing, Says::AnotherStore) => Case::NoDisksFile,
+        (_, Says::AnotherStore) => Case::AnotherStore,
+        (Known::Used, Says::ThisDisk) => Case::Take,
+        (Known::Used, Says::ThisStore) => Case::AnotherDisk,
+        (Known::Used, Says::Nothing) => Case::NoMemberFile,
+        _ if writes => Case::Add,
+        _ => Case::NotTheStores,
+    }
+}
+
+/// A repair is given a fast disk, and takes it with one of the two files if there is proof.
+fn repaired_with(known: Known, says: Says) -> Case {
+    match (known, says) {
+        (_, Says::Unreadable) => Case::MemberUnread,
+        (Known::Used, Says::Nothing | Says::Damaged) => Case::TakeWithoutMember,
+        (Known::Used, Says::ThisDisk) => Case::Take,
+        (Known::Used, Says::ThisStore) => Case::AnotherDisk,
+        (Known::NoFastDisk | Known::Adding, Says::Damaged) => Case::MemberUnread,
+        (Known::Used | Known::NoFastDisk | Known::Adding, Says::AnotherStore) => Case::AnotherStore,
+        (Known::NoFastDisk | Known::Adding, Says::Nothing | Says::ThisDisk | Says::ThisStore) => Case::NotTheStores,
+        (Known::Nothing | Known::Damaged | Known::Unreadable, Says::Nothing) => Case::LookOnDisk,
+        (Known::Unreadable, _) => Case::DisksUnread,
+        (Known::Nothing | Known::Damaged, Says::Damaged) => Case::TakeWithoutEither,
+        (Known::Nothing | Known::Damaged, _) => Case::TakeWithoutDisks,
+    }
+}
+
+/// What [`Case::LookOnDisk`] comes to. `has_files`: the disk has files of a store.
+pub(super) fn classify_unmarked(known: Known, has_files: bool) -> Case {
+    match (known, has_files) {
+        (Known::Unreadable, _) => Case::DisksUnread,
+        (_, true) => Case::TakeWithoutEither,
+        (Known::Damaged, false) => Case::NothingOnIt,
+        (_, false) => Case::NotTheStores,
+    }
+}
+
+/// What [`Case::Add`] comes to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Addition {
+    /// There is nothing on the disk but what an interrupted addition or drain has left.
+    Empty,
+    /// The disk has files of the store. They may be all there is of somebody's data, and stay.
+    FilesOfThisStore,
+    /// The disk has files of a store, and does not say of which.
+    FilesOfSomeStore,
+}
+
+/// `is_marked`: MEMBER names the store. `has_files`: the disk has files of a store.
+pub(super) fn classify_addition(is_marked: bool, has_files: bool) -> Addition {
+    match (has_files, is_marked) {
+        (false, _) => Addition::Empty,
+        (true, true) => Addition::FilesOfThisStore,
+        (true, false) => Addition::FilesOfSomeStore,
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests;

@@ -1,0 +1,67 @@
+//! Clearing the fast disk of a store that is being destroyed.
+
+use super::copies;
+use super::find::remembered;
+use super::refusals;
+use super::volumes::{Access, FastDisk};
+use crate::Result;
+use situ_device::Env;
+use situ_disks::members::{Fast, Home, Member};
+use situ_disks::path_text::{line_of, path_of};
+use situ_storage::{DirectoryVolume, FileName, Volume};
+use std::fs;
+
+/// Removes everything from the fast disk of a store that is being destroyed.
+pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
+    let place = fs::canonicalize(home.directory()).ok().as_deref().map(line_of);
+    let Some(known) = Home::read(home)? else { return Ok(()) };
+    let Some(FastDisk { volume: fast, at, .. }) = own_fast_disk(home, &known)? else { return Ok(()) };
+    copies::refuse(place.as_deref(), &known, &at)?;
+    let lock = fast.lock()?;
+    remove_all(&*fast)?;
+    while fast.tidy() {}
+    drop(lock);
+    // Something of somebody else's may be there, too, and its directory then stays.
+    let _ = fs::remove_dir(path_of(&at));
+    Ok(())
+}
+
+/// # Errors
+/// The store has a fast disk, and the disk is not there.
+fn own_fast_disk(home: &DirectoryVolume, known: &Home) -> Result<Option<FastDisk>> {
+    if known.fast == Fast::None {
+        return Ok(None);
+    }
+    let Some(fast) = remembered(home, &Env::system(), Access::Write)? else {
+        return if known.used_disk().is_some() {
+            Err(refusals::not_there_to_clear(known, &home.location()))
+        } else {
+            Ok(None)
+        };
+    };
+    let Some(disk) = known.used_disk() else { return Ok(Some(fast)) };
+    let is_ours = match Member::read(&*fast.volume)? {
+        Some(member) => member == Member { store: known.store, disk },
+        // A call that was interrupted has left nothing, not even MEMBER.
+        None => fast.volume.list()?.iter().all(|file| file.name == FileName::Lock),
+    };
+    if is_ours { Ok(Some(fast)) } else { Err(refusals::not_there_to_clear(known, &home.location())) }
+}
+
+fn remove_all(fast: &dyn Volume) -> Result<()> {
+    let mut files = fast.list()?;
+    files.sort_by_key(|file| match file.name {
+        FileName::Lock => 2,
+        // Says whose the others are, as long as there are others.
+        FileName::Member => 1,
+        _ => 0,
+    });
+    for file in files {
+        if file.name == FileName::Member {
+            fast.sync_names()?;
+        }
+        fast.remove(file.name)?;
+    }
+    // A disk that says whose it is would be refused to the next store.
+    Ok(fast.sync_names()?)
+}

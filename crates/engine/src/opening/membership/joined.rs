@@ -1,0 +1,97 @@
+//! The volume that a store lies on, once its disks are found and locked.
+
+use crate::Result;
+use crate::versions::version::TableSource;
+use situ_device::Env;
+use situ_disks::members::{Home, Member, add};
+use situ_disks::{Disks, FAST, Locks};
+use situ_storage::{Corruption, Volume};
+use situ_table::BlockCache;
+use std::sync::Arc;
+
+/// The volume that a store lies on.
+pub(crate) struct Joined {
+    pub(crate) volume: Arc<dyn Volume>,
+    /// If there are two.
+    pub(crate) disks: Option<Arc<Disks>>,
+    pub(crate) locks: Locks,
+    /// What DISKS is to say before anything is written, if it does not.
+    pub(super) pending: Option<Pending>,
+    /// A fast disk was there and is given up: what DISKS is to say then.
+    pub(crate) given_up: Option<Home>,
+    /// The home says that there was a fast disk which is given up: the log may have gone on there.
+    pub(crate) gives_up_log: bool,
+    /// What is damaged of DISKS and MEMBER, and taken from elsewhere.
+    pub(crate) damages: Vec<Corruption>,
+}
+
+/// What DISKS, and perhaps MEMBER, are to say.
+pub(super) enum Pending {
+    /// The disk becomes the store's.
+    Add { member: Member, at: String, place: Option<String> },
+    /// The disk is the store's. MEMBER is written only where it was lost.
+    Write(Home, Option<Member>),
+}
+
+impl Joined {
+    pub(super) fn alone(volume: &Arc<dyn Volume>, locks: Locks) -> Joined {
+        Joined {
+            volume: Arc::clone(volume),
+            disks: None,
+            locks,
+            pending: None,
+            given_up: None,
+            gives_up_log: false,
+            damages: Vec::new(),
+        }
+    }
+
+    /// Where tables come from.
+    pub(crate) fn source(&self, cache_bytes: u64, env: &Env, open_tables_max: usize) -> Arc<TableSource> {
+        let cache = BlockCache::new(cache_bytes);
+        let source = TableSource::new(Arc::clone(&self.volume), cache, env, open_tables_max);
+        Arc::new(source.with_disks(self.disks.clone()))
+    }
+
+    /// Notes that there is no fast disk any more, when the manifest needs none.
+    pub(crate) fn give_up(&self) -> Result<()> {
+        self.given_up.as_ref().map_or(Ok(()), |home| Ok(home.write(&*self.volume)?))
+    }
+
+    /// Makes both disks know of each other, durably.
+    pub(crate) fn settle(&self) -> Result<()> {
+        let Some(disks) = &self.disks else { return Ok(()) };
+        self.tie(disks)?;
+        disks.all_names_are_known();
+        Ok(())
+    }
+
+    fn tie(&self, disks: &Disks) -> Result<()> {
+        disks.remove_twins()?;
+        match &self.pending {
+            None => Ok(()),
+            Some(Pending::Write(home, member)) => write(disks, home, *member),
+            Some(Pending::Add { member, at, place }) => give(disks, *member, at, place.clone()),
+        }
+    }
+}
+
+fn write(disks: &Disks, home: &Home, member: Option<Member>) -> Result<()> {
+    if let Some(member) = member {
+        member.write(&disks.numbered(FAST)?.volume)?;
+    }
+    home.write(&disks.capacity().volume)?;
+    disks.set_home(home.clone());
+    Ok(())
+}
+
+/// Makes the disk the store's.
+fn give(disks: &Disks, member: Member, at: &str, place: Option<String>) -> Result<()> {
+    // A small file half written; there is nothing else (`Addition::Empty`).
+    let fast = disks.numbered(FAST)?;
+    for file in fast.list()? {
+        disks.remove(file.name)?;
+    }
+    disks.set_home(add(&disks.capacity().volume, &fast.volume, member, at, place)?);
+    Ok(())
+}

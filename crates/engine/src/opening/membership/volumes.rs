@@ -1,0 +1,87 @@
+//! The volumes that a caller names, and what the caller wants them for.
+
+use crate::Result;
+use situ_disks::members::{Fast, Home, Id};
+use situ_storage::{FileName, Volume};
+use std::sync::Arc;
+
+/// The volumes that a caller names.
+#[derive(Clone)]
+pub(crate) struct Given {
+    /// The store's home.
+    pub(crate) capacity: Arc<dyn Volume>,
+    pub(crate) fast: Option<FastDisk>,
+    /// Where the home is, if it is a directory.
+    pub(super) place: Option<String>,
+}
+
+/// A fast disk that was named.
+#[derive(Clone)]
+pub(crate) struct FastDisk {
+    pub(crate) volume: Arc<dyn Volume>,
+    /// Where it is found again.
+    pub(super) at: String,
+    /// How much memory its own cache may take.
+    pub(super) cache_bytes: u64,
+    /// Nobody asked for it: it is where DISKS said, before the lock was taken, that the disk with this id is.
+    pub(super) remembered: Option<Id>,
+}
+
+impl From<Arc<dyn Volume>> for FastDisk {
+    fn from(volume: Arc<dyn Volume>) -> FastDisk {
+        FastDisk { at: volume.location(), volume, cache_bytes: 0, remembered: None }
+    }
+}
+
+impl FastDisk {
+    /// Whether nobody asked for the disk, and `home`, which is what DISKS says under the lock, does not name it any more.
+    /// Another process has drained it meanwhile. Only a caller who names the disk gives it to the store again.
+    pub(super) fn was_drained(&self, home: Option<&Home>) -> bool {
+        let now = home.map_or(Fast::None, |home| home.fast);
+        self.remembered.is_some_and(|disk| !matches!(now, Fast::Adding(other) | Fast::Used(other) if other == disk))
+    }
+}
+
+impl Given {
+    pub(crate) fn alone(capacity: Arc<dyn Volume>) -> Given {
+        Given::volumes(capacity, None)
+    }
+
+    pub(crate) fn volumes(capacity: Arc<dyn Volume>, fast: Option<FastDisk>) -> Given {
+        Given { capacity, fast, place: None }
+    }
+
+    /// Whether there is no file of a store at home, but perhaps for a lock that was left.
+    pub(crate) fn is_empty(&self) -> Result<bool> {
+        Ok(self.capacity.list()?.iter().all(|file| file.name == FileName::Lock))
+    }
+}
+
+/// What the volumes are wanted for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Access {
+    Read,
+    Write,
+    /// Writing to what may be damaged.
+    Repair {
+        without_fast_disk: bool,
+    },
+    /// As [`Repair`](Access::Repair), without changing anything.
+    Survey {
+        without_fast_disk: bool,
+    },
+}
+
+impl Access {
+    pub(super) fn writes(self) -> bool {
+        matches!(self, Access::Write | Access::Repair { .. })
+    }
+
+    pub(super) fn repairs(self) -> bool {
+        matches!(self, Access::Repair { .. } | Access::Survey { .. })
+    }
+
+    pub(super) fn gives_up_fast_disk(self) -> bool {
+        matches!(self, Access::Repair { without_fast_disk: true } | Access::Survey { without_fast_disk: true })
+    }
+}
