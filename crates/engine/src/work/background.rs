@@ -124,7 +124,14 @@ const COMPACT: Duty = Duty {
 /// Does a duty as long as there is work, sleeps while there is none, and ends when the store closes.
 fn serve(work: &Arc<Work>, duty: &Duty) {
     let Duty { job, turn, trouble, idle_for, ends_pause, meanwhile } = *duty;
-    let meanwhile = || guarded(work, job, || Ok(meanwhile(work)), ()).unwrap_or(());
+    let meanwhile = || {
+        let once = || {
+            meanwhile(work);
+            Ok(())
+        };
+        // A panic has been noted as the store's failure.
+        let _ = guarded(work, job, once, ());
+    };
     let event = &work.memory.work;
     let mut pause_ms = 0;
     while !work.health.is_closing() {
