@@ -4,8 +4,8 @@ use crate::api::store::StoreBuilder;
 use crate::{Options, Store};
 use situ_disks::members::{Fast, Home};
 
-/// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had
-/// drained that disk, and took it for one that was to be added.
+/// A writer that opened a store by its directory had found the fast disk in DISKS. Then it waited for the lock until
+/// another process had drained that disk. It took the disk for one that was to be added.
 #[test]
 fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     let root = tempfile::tempdir().unwrap();
