@@ -34,3 +34,20 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
 }
 
 mod worlds;
+
+/// The second disk is a guest: a store without one has no set, no placement, and nothing that counts what its disk does.
+#[test]
+fn a_store_with_one_disk_has_no_set_of_disks_and_its_volume_is_the_disk_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.flush().unwrap();
+    let core = store.core();
+    assert!(core.versions.source.disks.is_none() && core.work.placement.is_none());
+    store.close().unwrap();
+    // The same of what opening makes, down to the allocation.
+    let capacity: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(root.path()).unwrap());
+    let joined = join(&Given::alone(Arc::clone(&capacity)), &Env::system(), Access::Write).unwrap();
+    assert!(joined.disks.is_none() && joined.pending.is_none() && Arc::ptr_eq(&joined.volume, &capacity));
+    assert!(!root.path().join("DISKS").exists(), "nothing notes disks either");
+}
