@@ -1,7 +1,7 @@
 //! The locks of a store's disks.
 //!
-//! The lock of the capacity disk is taken first and given back last. So a caller that gets it finds the other disks free. A caller
-//! that opens a store which is just being closed is refused by the capacity disk or not at all.
+//! The lock of the capacity disk is taken first and given back last. So a caller that gets it finds the other disks
+//! free. A caller that opens a store which is just being closed is refused by the capacity disk or not at all.
 
 use situ_storage::{Lock, Volume};
 
@@ -43,8 +43,8 @@ mod tests {
         }
     }
 
-    /// A store that was being closed gave the lock of its capacity disk back first. Another process that waited for that one got it, and
-    /// was refused by the fast disk.
+    /// A store that was being closed gave the lock of its capacity disk back first. Another process that waited for
+    /// that one got it, and was refused by the fast disk.
     #[test]
     fn the_lock_that_was_taken_first_is_given_back_last() {
         let given_back = Arc::default();

@@ -1,9 +1,10 @@
 //! Which disks belong together: the files DISKS and MEMBER (`docs/formats/members.md`).
 //!
-//! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine compares the two
-//! with the disks that its caller has given, when it opens a store.
+//! [`Home`] is DISKS, what the capacity disk says. [`Member`] is MEMBER, what a fast disk says of itself. The engine
+//! compares the two with the disks that its caller has given, when it opens a store.
 //!
-//! **Limit.** The format of DISKS knows one fast disk. A store with more disks needs a new one; [`Disks`](crate::Disks) does not.
+//! **Limit.** The format of DISKS knows one fast disk. A store with more disks needs a new one; [`Disks`](crate::Disks)
+//! does not.
 //!
 //! **Invariant.** While anything of the store lies on a fast disk, DISKS says `used` and names that disk's id.
 
@@ -204,8 +205,8 @@ impl Member {
     }
 }
 
-/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id; of one that the volume does not give,
-/// nothing is left. An id is random: no other disk has it.
+/// Whether what is left of a damaged file, DISKS or MEMBER, still has a disk's id. Of a file that the volume does not
+/// give, nothing is left. An id is random: no other disk has it.
 pub fn still_names(volume: &dyn Volume, name: FileName, disk: Id) -> bool {
     let left = || -> Result<Vec<u8>> {
         let reader = volume.open(name)?;

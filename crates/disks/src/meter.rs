@@ -1,7 +1,7 @@
 //! How much a disk is used: bytes in and out, and the share of time in which something was in flight.
 //!
 //! A [`Metered`] volume hands everything on and counts. Reading a clock twice and taking two short locks for each
-//! operation costs about a tenth of a microsecond; a store with one disk does without.
+//! operation costs about a tenth of a microsecond. A store with one disk does without.
 //!
 //! Whoever measures can sleep while nothing happens: the first operation then rings a bell.
 //!

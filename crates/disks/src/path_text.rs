@@ -1,8 +1,8 @@
 //! Paths as lines of text, for DISKS and for messages.
 //!
-//! A path is written as it is if it is UTF-8 without a newline or a carriage return; otherwise as `escaped:` and the path with each byte that is not
-//! a printable ASCII character, and `%`, as `%` and two hexadecimal digits. An absolute path begins with `/`, so no two paths give one
-//! text, and each text gives its path back.
+//! A path is written as it is if it is UTF-8 without a newline or a carriage return. Otherwise `escaped:` comes first.
+//! Then `%`, and each byte that is not a printable ASCII character, are written as `%` and two hexadecimal digits. An
+//! absolute path begins with `/`, so no two paths give one text, and each text gives its path back.
 
 use std::ffi::OsString;
 use std::fmt::Write;

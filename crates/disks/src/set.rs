@@ -1,32 +1,33 @@
 //! The disks of a store as one volume.
 //!
-//! File numbers are never used twice in a store, so a name says which file is meant wherever it lies, and all that does
-//! not care for places (recovery, verification, repair, the log) sees one [`Volume`]. A caller that cares asks
+//! File numbers are never used twice in a store, so a name says which file is meant wherever it lies. Recovery,
+//! verification, repair and the log do not care for places, and see one [`Volume`]. A caller that cares asks
 //! [`create_table`](Disks::create_table) for a place and [`disk_of`](Disks::disk_of) where a file lies.
 //!
 //! * The capacity disk has CURRENT, manifests, LOCK, IDENTITY, DISKS and everything temporary.
 //! * Log files begin on the fast disk, unless it is [closed](Disk::close) to new files. If it has no space for one,
-//!   that file begins on the capacity disk. Where a spare on the capacity disk would be used next and there is space again, the file is
-//!   made on the fast disk and the spare goes. A set without a fast disk has its log on the capacity disk.
+//!   that file begins on the capacity disk. If a spare on the capacity disk would be used next and there is space
+//!   again, the file is made on the fast disk. Then the spare goes. A set without a fast disk has its log on the
+//!   capacity disk.
 //! * Tables lie where their creator wanted them.
-//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read: somebody may have
-//!   taken that disk for a store.
+//! * CURRENT, the manifest, IDENTITY and DISKS are on the capacity disk. One that lies on another disk is never read:
+//!   somebody may have taken that disk for a store.
 //! * What else turns up on a disk of a store that is open for writing is nobody's (`set/strangers.rs`).
 //!
-//! Each disk has a [`Meter`](crate::Meter) that counts what goes in and out, from which placement draws its conclusions.
+//! Each disk has a [`Meter`](crate::Meter) that counts what goes in and out, from which placement draws its
+//! conclusions.
 //!
-//! **Invariants.** `disks[0]` is the capacity disk, and no other disk has that role. Numbers are different. What is not known to lie on
-//! another disk lies on the capacity disk (`set/disk.rs`). No name is on two disks:
-//! - Where a log file could not be begun on the fast disk, nothing of it is left there, durably, before it begins on the
-//!   capacity disk.
-//! - The other way round, the name of a file that could not be begun on the capacity disk may come back with a crash, empty. The log
-//!   makes names durable before it tries again, and begins the next one. Opening passes over a log file without contents that is on two
-//!   disks (`set/twins.rs`).
+//! **Invariants.** `disks[0]` is the capacity disk, and no other disk has that role. Numbers are different. What is not
+//! known to lie on another disk lies on the capacity disk (`set/disk.rs`). No name is on two disks:
+//! - A log file that could not be begun on the fast disk is durably gone there before it begins on the capacity disk.
+//! - The other way round, the name of a file that could not be begun on the capacity disk may come back with a crash,
+//!   empty. The log makes names durable before it tries again, and begins the next one. Opening passes over a log file
+//!   without contents that is on two disks (`set/twins.rs`).
 //!
 //! **Threads.** Everything from any thread; no lock is held across a call to a volume.
 //!
-//! **Failure.** Errors are the volumes' own. Those of log files on another disk than the capacity disk say which disk it was: the
-//! store takes no writes from then on, and people have to know which disk to look at.
+//! **Failure.** Errors are the volumes' own. Those of log files on another disk than the capacity
+//! disk say which disk it was. The store takes no writes from then on, and people have to know which disk to look at.
 
 use crate::decision::PlacementDecision;
 use crate::locks::Locks;
@@ -146,8 +147,8 @@ impl Disks {
         let capacity = &self.capacity().volume;
         let without = Home { fast: Fast::None, at: None, ..home.clone() };
         if let Err(error) = without.write(capacity) {
-            // It may have taken effect all the same, and the store goes on with the disk. Where it has not, there is nothing to
-            // take back, and a full disk would not let it.
+            // It may have taken effect all the same, and the store goes on with the disk. Where it has not, there is
+            // nothing to take back, and a full disk would not let it.
             let stands = matches!(Home::read(capacity), Ok(Some(said)) if said.fast == home.fast);
             let in_doubt = !stands && home.write(capacity).is_err();
             return Err(NotLetGo { error, in_doubt });
@@ -200,7 +201,8 @@ impl Disks {
         self.others().map(|disk| disk.sync_names()).fold(Ok(()), Result::and)
     }
 
-    /// Begins a log file on the capacity disk. A file of its name that could not be made on the fast disk must not come back there.
+    /// Begins a log file on the capacity disk. A file of its name that could not be made on the fast disk must not come
+    /// back there.
     fn begin_log_on_capacity_disk(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         self.sync_names_of_others()?;
         self.capacity().create_log(name, bytes)
@@ -239,7 +241,8 @@ impl Disks {
         })
     }
 
-    /// Makes a log file of a spare on the capacity disk: on the fast disk, if that has space again, so that the log goes back there.
+    /// Makes a log file of a spare on the capacity disk. If the fast disk has space again, the file is made there, so
+    /// that the log goes back.
     fn recycle_from_capacity_disk(&self, spare: FileName, log: FileName) -> Result<()> {
         let Some(fast) = self.with_role(Role::Fast) else { return self.capacity().rename(spare, log) };
         if self.recycle_on(fast, spare, log)? {

@@ -1,9 +1,10 @@
 //! One disk of a set: its number, its role, and what is known of the files on it.
 //!
-//! **Invariants.** Of a disk that is not the capacity disk, `names` has all names of the store's files, as of opening and of all
-//! changes through the set since. It has no name that lies on another disk. MEMBER, LOCK and what belongs on the capacity disk are not in
-//! it. A reader may be beside a writer, and its `names` are as of the last listing. A listing of a writer adds no names: it may have the
-//! name of a log file which could not be made, and is about to begin on the capacity disk.
+//! **Invariants.** A disk that is not the capacity disk has all names of the store's files there in `names`. These are
+//! the names at opening, and all changes through the set since. It has no name that lies on another disk. MEMBER, LOCK
+//! and what belongs on the capacity disk are not in it. A reader may be beside a writer, and its `names` are as of the
+//! last listing. A listing of a writer adds no names. It may have the name of a log file that could not be made there.
+//! That file is about to begin on the capacity disk.
 //!
 //! **Threads.** Everything from any thread. The lock of `files` is never held across a call to the volume.
 
@@ -40,7 +41,8 @@ impl fmt::Display for Role {
 }
 
 impl Role {
-    /// Errors name the disk. The store takes no writes after some of them, and people have to know which disk to look at.
+    /// Errors name the disk. The store takes no writes after some of them, and people have to know which disk to look
+    /// at.
     pub(super) fn told(self, error: Error) -> Error {
         match error {
             Error::Io { op, path, source } if self != Role::Capacity => {
@@ -222,8 +224,8 @@ impl Disk {
         listed.retain(|file| !is_the_disks_own(file.name) && !twins.contains(&file.name));
         let mut files = self.files();
         if !files.all_mine {
-            // Names are only added: what was begun since the listing is not in it. One that was removed since stays in the
-            // set and does no harm, as it does not come again.
+            // Names are only added: what was begun since the listing is not in it. One that was removed since stays in
+            // the set and does no harm, as it does not come again.
             files.names.extend(listed.iter().map(|file| file.name).filter(|name| !belongs_on_capacity_disk(*name)));
         }
         drop(files);
@@ -241,8 +243,8 @@ impl Disk {
 
     // What begins there.
 
-    /// Notes that a file of this name begins on this disk; `None` if the disk takes none. One step under the lock: a disk
-    /// that was found closed and empty stays so.
+    /// Notes that a file of this name begins on this disk; `None` if the disk takes none. One step under the lock: a
+    /// disk that was found closed and empty stays so.
     pub(super) fn begins(&self, name: FileName) -> Option<Beginning<'_>> {
         let mut files = self.files();
         if files.closed {

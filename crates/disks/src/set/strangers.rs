@@ -1,7 +1,8 @@
 //! Files on a disk that nobody in the store knows.
 //!
-//! When a store is open for writing, every file comes to a disk and goes from it through the set, which knows all names. What is
-//! found there besides was put there by somebody else. It is neither used nor removed, and while it is there the disk is not empty.
+//! When a store is open for writing, every file comes to a disk and goes from it through the set, which knows all
+//! names. What is found there besides was put there by somebody else. It is neither used nor removed, and while it is
+//! there the disk is not empty.
 
 use super::disk::{Disk, belongs_on_capacity_disk};
 use situ_storage::{FileName, Result};
@@ -16,7 +17,8 @@ impl Disk {
         let mut found: Vec<FileName> =
             listed.filter(|name| belongs_on_capacity_disk(*name) || !self.has(*name)).collect();
         if !found.is_empty() {
-            // The name of a file that was removed since the listing is not known any more; the file is not listed again.
+            // The name of a file that was removed since the listing is not known any more; the file is not listed
+            // again.
             let still = self.list()?;
             found.retain(|name| still.iter().any(|file| file.name == *name));
         }

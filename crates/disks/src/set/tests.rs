@@ -152,8 +152,8 @@ fn names_are_synced_where_they_changed_and_survive() {
     });
 }
 
-/// The disk was full, the file's name was taken back, the log went on at home, and the power failed before the name was
-/// gone for good: recovery read the empty file in place of the one with the records.
+/// The disk was full, the file's name was taken back, and the log went on at home. The power failed before the name was
+/// gone for good, and recovery read the empty file in place of the one with the records.
 #[test]
 fn a_log_file_that_spilled_has_no_twin_after_a_crash() {
     let (executor, both) = world(Some(LOG_BYTES / 2));
@@ -210,7 +210,8 @@ fn of_two_log_files_of_one_name_the_one_with_contents_counts() {
     });
 }
 
-/// The second of two threads found nothing changed, because the first had begun to sync, and went on before that was done.
+/// The second of two threads found nothing changed, because the first had begun to sync, and went on before that was
+/// done.
 #[test]
 fn names_are_durable_for_everybody_who_asked() {
     let (executor, both) = world(None);
@@ -278,7 +279,7 @@ fn a_log_that_spilled_goes_back_when_there_is_room() {
     });
 }
 
-/// A listing that saw a log file which the fast disk had no room for put its name among those of that disk when the file
+/// A listing saw a log file that the fast disk had no room for. It put the name among those of that disk when the file
 /// had begun at home. From then on the store looked for it in the wrong place, and 65 MiB stayed at home.
 #[test]
 fn a_listing_of_a_writer_adds_no_names() {

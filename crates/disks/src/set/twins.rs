@@ -1,8 +1,9 @@
 //! Log files of one name on two disks.
 //!
-//! A log file that could not be made loses its name again, and a crash may bring the name back: an empty file, or one of
-//! zeros. If its number was used on another disk meanwhile, that file has the records. So one of two without contents is
-//! passed over from the beginning, and removed when the store is opened for writing. Two with contents are an error.
+//! A log file that could not be made loses its name again. A crash may bring the name back, as an empty file or one of
+//! zeros. If its number was used on another disk meanwhile, that file has the records. So one of two without
+//! contents is passed over from the beginning, and removed when the store is opened for writing. Two with contents are
+//! an error.
 
 use super::Disks;
 use super::disk::Disk;
@@ -34,7 +35,8 @@ fn logs_on(disk: &Disk) -> Result<HashSet<FileName>> {
     Ok(names.filter(|name| matches!(name, FileName::Log(_))).collect())
 }
 
-/// Passes over the log file `name` on one of two disks that both have it. If neither file has contents, `first` keeps its own.
+/// Passes over the log file `name` on one of two disks that both have it. If neither file has contents, `first` keeps
+/// its own.
 fn note_twin(first: &Disk, second: &Disk, name: FileName) -> Result<()> {
     let opened = [second.volume.open_pages(name)?, first.volume.open_pages(name)?];
     let [on_second, on_first]: [&Arc<dyn PageFile>; 2] = opened.each_ref();

@@ -1,22 +1,22 @@
 //! The first step of opening: from the volumes that were given to the one that the store lies on, locked.
 //!
 //! 1. The paths that a caller names become volumes (`membership/find.rs`).
-//! 2. A writer and a repair lock the capacity disk ([`lock_capacity_disk`]). A reader takes no lock. This lock is given back last
-//!    (`locks.rs`).
+//! 2. A writer and a repair lock the capacity disk ([`lock_capacity_disk`]). A reader takes no lock. This lock is given
+//!    back last (`situ_disks::Locks`).
 //! 3. DISKS is read, and MEMBER on a fast disk that is given and wanted (`membership/facts.rs`).
 //! 4. A pure function names the case (`membership/classify.rs`). Each case has a function (`membership/cases.rs`):
 //!    - The store has one disk, or a repair goes on without the other one.
-//!    - The disk is the store's. A writer locks it, and both disks become one volume (`disks/set.rs`). A repair that finds DISKS or
-//!      MEMBER lost wants more proof than the other one (`membership/witness.rs`).
+//!    - The disk is the store's. A writer locks it, and both disks become one volume (`situ_disks::Disks`). A repair
+//!      that finds DISKS or MEMBER lost wants more proof than the other one (`membership/witness.rs`).
 //!    - The disk is to become the store's. It has to be empty.
 //!    - Opening refuses, and says what to do (`membership/refusals.rs`).
-//! 5. [`Joined::settle`] writes, when the store is known to open and before anything is put on the fast disk. A new fast disk is
-//!    made the store's. The place of a known one is noted if it has moved.
+//! 5. [`Joined::settle`] writes, when the store is known to open and before anything is put on the fast disk. A new
+//!    fast disk is made the store's. The place of a known one is noted if it has moved.
 //!
 //! **Failure.** A fast disk that is needed and missing is an error that says what lies on it. This takes a look at the
-//! manifest, also where DISKS is gone (`membership/missing.rs`). A disk that is where it was and cannot be used is another error. It
-//! never counts as missing: what helps against a loss would make it one. The copy of a home does not get the disk of the
-//! home that was copied (`membership/copies.rs`).
+//! manifest, also where DISKS is gone (`membership/missing.rs`). A disk that is where it was and cannot be used is
+//! another error. It never counts as missing: what helps against a loss would make it one. The copy of a home does not
+//! get the disk of the home that was copied (`membership/copies.rs`).
 
 use crate::Result;
 use cases::Opening;
@@ -71,8 +71,8 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
     Err(refusals::fast_disk_as_home(&at_home, &whose, has_home_files))
 }
 
-/// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one. Nothing
-/// is locked or written.
+/// All files of the store in a directory as one volume, wherever they lie, for those who look at them one by one.
+/// Nothing is locked or written.
 ///
 /// # Errors
 /// The directory, or the store's fast disk, is not there.

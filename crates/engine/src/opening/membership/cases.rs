@@ -1,7 +1,8 @@
 //! What opening does in each case: one small function a case.
 //!
-//! **Order.** The capacity disk is locked before anything is read. The fast disk is locked when the case is known, and before the
-//! two become one volume. Nothing is written here: [`Joined::settle`] writes, when the store is known to open.
+//! **Order.** The capacity disk is locked before anything is read. The fast disk is locked when the case is known, and
+//! before the two become one volume. Nothing is written here: [`Joined::settle`] writes, when the store is known to
+//! open.
 
 use super::classify::{Addition, Case, Known, classify_addition, classify_unmarked};
 use super::facts::{Disk, Facts};
@@ -164,8 +165,8 @@ impl Opening<'_> {
         Ok(self.on_both(disks, pending, taken.damages))
     }
 
-    /// A lost file took one of the two proofs that the disk is the store's. What is left of it may still have the disk's id, or
-    /// else the manifest has to know what is on the disk.
+    /// A lost file took one of the two proofs that the disk is the store's. What is left of it may still have the
+    /// disk's id, or else the manifest has to know what is on the disk.
     fn look_for_proof(&self, taken: &Taken, disks: &StorageResult<Arc<Disks>>) -> Result<()> {
         let (Some(damage), Some(id)) = (taken.damages.last(), taken.home.used_disk()) else { return Ok(()) };
         let fast = &self.disk().fast.volume;

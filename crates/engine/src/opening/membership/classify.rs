@@ -1,7 +1,8 @@
 //! Which case an opening is: a pure function of what is known, what is given, and how the store is opened.
 //!
 //! 1. [`classify`] names the [`Case`] from what `facts.rs` has read. `cases.rs` has one function for each case.
-//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide what that look means.
+//! 2. Two cases need another look at the disk. [`classify_unmarked`] and [`classify_addition`] decide what that look
+//!    means.
 //!
 //! `testdata/membership/cases.txt` lists every combination and its case.
 //!
@@ -10,7 +11,8 @@
 //! - A repair finds one or both of them lost, and there is proof (`TakeWithout...`, `witness.rs`).
 //! - A writer adds a disk, and the disk is empty (`Add`).
 //!
-//! **Rejected.** Cases that carry what was read. The table would then need homes and members, and no line of it would be short.
+//! **Rejected.** Cases that carry what was read. The table would then need homes and members, and no line of it would
+//! be short.
 
 use super::volumes::Access;
 
@@ -68,7 +70,8 @@ pub(super) enum Offer {
 pub(super) enum Case {
     /// The store has one disk.
     Alone,
-    /// The store has one disk as far as DISKS says. A repair looks whether a table is missing that may be on another one.
+    /// The store has one disk as far as DISKS says. A repair looks whether a table is missing that may be on another
+    /// one.
     AloneIfComplete,
     /// A repair goes on without the fast disk.
     GiveUp,

@@ -1,14 +1,15 @@
 //! A home that is a copy of another home.
 //!
-//! Who copies the home of a store on two disks has two homes that name one fast disk by the same ids. If the copy were opened for
-//! writing, it would replay the log there and remove it, and remove the tables that it does not know; the other home would
-//! not open any more. So DISKS has the place of the home, and one that is in another place does not get the disk for writing as
-//! long as a home is there that has it.
+//! A user who copies the home of a store on two disks has two homes that name one fast disk by the same ids. Suppose
+//! that the copy were opened for writing. It would replay the log on the disk and remove it, with all tables that it
+//! does not know. Then the other home would not open any more. So DISKS has the place of the home. A home in another
+//! place does not get the disk for writing while a home is there that has it.
 //!
-//! A home that was copied while it had no fast disk has the ids of the store, too: the disk that the other home was given since is no
-//! left-over of its own, and is not added to it.
+//! A home that was copied while it had no fast disk has the ids of the store, too. The other home may have been given a
+//! disk since. That disk is no left-over of the copy, and is not added to it.
 //!
-//! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not refused.
+//! **Limits.** Where nothing is any more, or nothing that can be seen from here, the home has moved. Reading is not
+//! refused.
 
 use crate::{Error, Result};
 use situ_disks::members::{Fast, Home, Member};
@@ -43,7 +44,7 @@ pub(super) fn refuse(place: Option<&str>, known: &Home, at: &str) -> Result<()> 
 }
 
 /// # Errors
-/// The disk in `at`, which says `member` of itself and is to be added to the store in `place`, is that of the home of which this
+/// The disk in `at`, which has `member`, is to be added to the store in `place`. It belongs to the home of which this
 /// one is a copy.
 pub(super) fn refuse_addition(place: Option<&str>, known: Option<&Home>, member: Member, at: &str) -> Result<()> {
     let Some((was, other)) = known.and_then(|known| other_home(place, known)) else { return Ok(()) };

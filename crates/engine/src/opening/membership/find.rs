@@ -18,8 +18,8 @@ use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
-/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk. With
-/// `create`, a directory is made where nothing is and one may be.
+/// The fast disk at a path: a directory of a fast file system, or a device or file that was prepared as a Situ disk.
+/// With `create`, a directory is made where nothing is and one may be.
 pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -> Result<FastDisk> {
     let failed = |op, error| Error::from(StorageError::io(op, path.display(), error));
     let raw = match fs::metadata(path) {
@@ -31,8 +31,8 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
         }
         Err(error) => return Err(failed("open", error)),
     };
-    // The home remembers the place, from wherever it was named, by the name that it was given: a link to a device still leads there
-    // when the system has given that another name.
+    // The home remembers the place, from wherever it was named, by the name that it was given: a link to a device still
+    // leads there when the system has given that another name.
     let whole = std::path::absolute(path).map_err(|error| failed("open", error))?;
     let at = line_of(&whole);
     let options = RawOptions::default();
@@ -47,9 +47,9 @@ pub(crate) fn fast_disk(path: &Path, env: &Env, create: bool, read_only: bool) -
     Ok(FastDisk { volume, at, cache_bytes, remembered: None })
 }
 
-/// Whether a new directory may become a fast disk: next to something that is there, as a name that is spelled wrong, or a
-/// file system that is not mounted, would give the log a place where nobody looks for it; and not among the devices, as
-/// what is made there lies in memory.
+/// Whether a new directory may become a fast disk. It has to be next to something that is there. A name that is spelled
+/// wrong, or a file system that is not mounted, would give the log a place where nobody looks for it. It may not be
+/// among the devices, as what is made there lies in memory.
 fn may_be_made(path: &Path, create: bool) -> Result<()> {
     let refuse = |why: &str| {
         Err(Error::Disks(format!(
@@ -109,8 +109,8 @@ pub(crate) fn given(
     Ok(Given { capacity, fast: Some(fast), place })
 }
 
-/// The fast disk where it was last; `None` if the store needs none, or nothing is there any more. Whether it is the right
-/// one is for `classify.rs` to say.
+/// The fast disk where it was last; `None` if the store needs none, or nothing is there any more. Whether it is the
+/// right one is for `classify.rs` to say.
 ///
 /// # Errors
 /// Something is there and cannot be used: a right is missing, the device fails, its metadata is damaged.

@@ -1,15 +1,18 @@
 //! A fast disk that is needed and was not given: what lies on it, and how to go on without a loss.
 //!
-//! As a rule DISKS at home says that there is one. If DISKS is gone, the manifest says it as long as it names tables there that
-//! are not at home; of damaged manifests, and of those of which nobody knows the one in force, what can be read of the youngest counts.
-//! A DISKS that knows of no fast disk is not believed against the manifest in force. And where the first log file that it needs is
-//! not at home, and the manifest does not say that the store never had a fast disk, the log may be on one that nobody knows of any
-//! more. Then neither an opening nor a repair goes on before it was told where the disk is, or that
-//! there is none: a repair that is told nothing would give up what lies there.
+//! DISKS at home says whether there is a fast disk. Three more signs count:
+//! * DISKS is gone, and the manifest names tables on a fast disk that are not at home. If manifests are damaged, or
+//!   nobody knows which one is in force, what can be read of the youngest counts.
+//! * DISKS knows of no fast disk, and the manifest in force does. Then DISKS is not believed.
+//! * DISKS is gone, and so is the first log file that the store needs. The log may be on a fast disk, unless the
+//!   manifest says that the store never had one.
 //!
-//! **Limits.** Who names volumes and not a directory has named all that there are, and is asked about tables only. A store
-//! that has no table on the fast disk, and whose log began at home and goes on there, finds a log that ends too early, and says so as
-//! of a store with one disk.
+//! Then neither an opening nor a repair goes on before its caller says where the disk is, or that there is none. A
+//! repair that goes on without an answer would give up what lies there.
+//!
+//! **Limits.** A caller that names volumes and not a directory has named all that there are, and is asked about tables
+//! only. A store may have no table on the fast disk, and a log that began at home and goes on there. Opening then finds
+//! a log that ends too early, and says so as of a store with one disk.
 
 use super::joined::Joined;
 use super::refusals::last_seen;
@@ -143,8 +146,8 @@ enum Lost {
 /// `files` are all that the home has.
 ///
 /// # Errors
-/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs: what is missing is, or may be, on a fast
-/// disk.
+/// The home has no DISKS, or one that knows no fast disk, and not all that `state` needs. What is missing is, or may
+/// be, on a fast disk.
 fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Result<()> {
     let known = Home::read(&*given.capacity)?;
     if known.as_ref().is_some_and(|home| home.fast != Fast::None) {
@@ -167,8 +170,8 @@ fn refuse_unnamed(given: &Given, state: &StoreState, files: &[FileMeta]) -> Resu
     Err(refusal(given, lost, known.as_ref()))
 }
 
-/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that would
-/// have noted the disk in it.
+/// Whether the manifest leaves it open that the store has a fast disk. One that has a copy comes from a program that
+/// would have noted the disk in it.
 fn may_have_fast_disk(home: &dyn Volume, state: &StoreState, files: &[FileMeta]) -> Result<bool> {
     let Some(number) = manifest::current(home)? else { return Ok(true) };
     let notes_disks = files.iter().any(|file| file.name == FileName::ManifestCopy(number));

@@ -115,7 +115,8 @@ pub(super) fn files_of_some_store(at: &str, at_home: &str, name: FileName) -> Er
     ))
 }
 
-/// `whose` store has its fast disk in `at_home`, which was opened as a home. `has_home_files`: CURRENT or DISKS is there, too.
+/// `whose` store has its fast disk in `at_home`, which was opened as a home. `has_home_files`: CURRENT or DISKS is
+/// there, too.
 pub(super) fn fast_disk_as_home(at_home: &str, whose: &str, has_home_files: bool) -> Error {
     let cure = if has_home_files {
         "It has files that only a home has, too (CURRENT, DISKS): if it is the home of a store, into which the files of its fast disk \

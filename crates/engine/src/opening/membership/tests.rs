@@ -4,8 +4,8 @@ use crate::api::store::StoreBuilder;
 use crate::{Options, Store};
 use situ_disks::members::{Fast, Home};
 
-/// Whoever opened a store by its directory had found the fast disk in DISKS, waited for the lock until another process had
-/// drained that disk, and took it for one that was to be added.
+/// A writer that opened a store by its directory had found the fast disk in DISKS. Then it waited for the lock until
+/// another process had drained that disk. It took the disk for one that was to be added.
 #[test]
 fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
     let root = tempfile::tempdir().unwrap();
@@ -34,3 +34,20 @@ fn a_disk_that_was_drained_meanwhile_is_not_taken_again() {
 }
 
 mod worlds;
+
+/// The second disk is a guest: a store without one has no set, no placement, and nothing that counts what its disk does.
+#[test]
+fn a_store_with_one_disk_has_no_set_of_disks_and_its_volume_is_the_disk_itself() {
+    let root = tempfile::tempdir().unwrap();
+    let store = Store::open(root.path()).unwrap();
+    store.put(b"key", b"value").unwrap();
+    store.flush().unwrap();
+    let core = store.core();
+    assert!(core.versions.source.disks.is_none() && core.work.placement.is_none());
+    store.close().unwrap();
+    // The same of what opening makes, down to the allocation.
+    let capacity: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(root.path()).unwrap());
+    let joined = join(&Given::alone(Arc::clone(&capacity)), &Env::system(), Access::Write).unwrap();
+    assert!(joined.disks.is_none() && joined.pending.is_none() && Arc::ptr_eq(&joined.volume, &capacity));
+    assert!(!root.path().join("DISKS").exists(), "nothing notes disks either");
+}

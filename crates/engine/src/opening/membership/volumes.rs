@@ -34,8 +34,8 @@ impl From<Arc<dyn Volume>> for FastDisk {
 }
 
 impl FastDisk {
-    /// Whether nobody asked for the disk, and `home`, which is what DISKS says under the lock, does not name it any more.
-    /// Another process has drained it meanwhile. Only a caller who names the disk gives it to the store again.
+    /// Whether nobody asked for the disk, and `home`, which is what DISKS says under the lock, does not name it any
+    /// more. Another process has drained it meanwhile. Only a caller who names the disk gives it to the store again.
     pub(super) fn was_drained(&self, home: Option<&Home>) -> bool {
         let now = home.map_or(Fast::None, |home| home.fast);
         self.remembered.is_some_and(|disk| !matches!(now, Fast::Adding(other) | Fast::Used(other) if other == disk))

@@ -1,20 +1,23 @@
 //! Whether a fast disk is the store's when one of the two files that say so, DISKS and MEMBER, cannot be read.
 //!
-//! What the other file says is no proof: a path that is spelled wrong leads to the disk of another store, whose MEMBER is
-//! as sound as this store's. Its tables would hide those of the same numbers at home, and its log would be replayed and
-//! removed. So a repair takes a disk only if the damaged file still has its id (`members::still_names`), or else if the
-//! manifest in force knows what is there:
+//! What the other file says is no proof. A path that is spelled wrong leads to the disk of another store. The MEMBER of
+//! that disk is as sound as the one of this store's disk. Its tables would hide those of the same numbers at home, and
+//! its log would be replayed and removed. So a repair takes a disk in two cases only. The damaged file still has the
+//! disk's id (`members::still_names`). Or the manifest in force knows what is there:
 //!
 //! 1. Every file that the manifest needs is on the disk or at home, in its length.
-//! 2. Of the tables on the disk, one that can be opened is the one that the manifest describes, down to the second in which it
-//!    was made. If the manifest names none there, none is there, and the log goes on where the manifest ends.
-//! 3. If DISKS is not there at all, the home alone lacks a file: one that has all it needs may never have had a fast disk.
+//! 2. The manifest names tables on the disk, and one that can be opened is as the manifest describes it. The second in
+//!    which it was made is part of that. If the manifest names none there, none is there, and the log goes on where the
+//!    manifest ends.
+//! 3. If DISKS is not there at all, the home alone lacks a file. A home that has all it needs may never have had a fast
+//!    disk.
 //!
-//! Where CURRENT or the manifest is damaged as well, the youngest manifest of which something can be read speaks for it; then a table
-//! on the disk that it describes is what counts, as it may know less, or of more, than the store had at last.
+//! Where CURRENT or the manifest is damaged as well, the youngest manifest of which something can be read counts. It
+//! may know less than the store had at last, or of more. So a table on the disk that this manifest describes decides.
 //!
-//! **Limits.** Two stores without a table on their fast disks, whose logs have the same numbers and the same count of writes,
-//! are not told apart; nor are two with a table of the same number, entries, length and second.
+//! **Limits.** Two stores without a table on their fast disks are not told apart if their logs have equal numbers and
+//! equal counts of writes. Two stores with a table of the same number, entries, length and second are not told apart
+//! either.
 
 use super::missing::home_lacks_a_file;
 use crate::base::batch::Record;
@@ -33,8 +36,8 @@ use std::sync::Arc;
 /// So many tables are open at a time.
 const OPEN_TABLES_MAX: usize = 16;
 
-/// Looks for what the manifest knows; the error says in words why that is not enough. `was_named`: DISKS is there, however
-/// damaged.
+/// Looks for what the manifest knows; the error says in words why that is not enough. `was_named`: DISKS is there,
+/// however damaged.
 pub(super) fn manifest_knows(disks: &Arc<Disks>, env: &Env, was_named: bool) -> Result<(), String> {
     let text = |error: situ_storage::Error| error.to_string();
     // Not through both disks: what a home has may lie on the other store's disk as well.

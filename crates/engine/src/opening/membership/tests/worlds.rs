@@ -1,4 +1,5 @@
-//! Real disks for every combination that `classify` knows: what is read is the combination, and opening ends as its case says.
+//! Real disks for every combination that `classify` knows: what is read is the combination, and opening ends as its
+//! case says.
 
 use crate::Error;
 use crate::opening::membership::classify::tests::combinations;
