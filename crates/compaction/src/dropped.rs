@@ -1,8 +1,8 @@
 //! What a merge drops.
 //!
-//! A merge is the only one that knows when a version of a key is dead: no snapshot and no present reader can ask for it. If
-//! the version's value lies in a value log, its bytes there are dead from then on. The log has to know how many bytes of which
-//! *segment* are dead, so that it can clean the segments that are worth it.
+//! Only a merge knows when a version of a key is dead: no snapshot and no present reader can ask for the version. If its value
+//! lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of which *segment* are
+//! dead, so that it can clean the segments that are worth it.
 //!
 //! 1. The stream of versions tells its sink of each input entry that is not in the outputs as it was, and why.
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
@@ -42,8 +42,8 @@ pub(crate) struct DroppedEntry<'a> {
     pub(crate) source: Option<&'a dyn DyingEntry>,
 }
 
-/// What a source tells of the entry that it stands on. A trait of its own: with its `next` in a table of virtual calls, a
-/// source would no longer be a part of the merge's loop.
+/// What a source tells of the entry that it stands on. `next` is left out: in a table of virtual calls, it would no longer be a
+/// part of the merge's loop.
 pub(crate) trait DyingEntry {
     /// See [`Source::value`].
     fn dying_value(&self) -> &[u8];
