@@ -1,8 +1,8 @@
 //! What a merge drops.
 //!
-//! A merge is the only one that knows when a version of a key is dead: no snapshot and no present reader can ask for it. If
-//! the version's value lies in a value log, its bytes there are dead from then on. The log has to know how many bytes of which
-//! *segment* are dead, so that it can clean the segments that are worth it.
+//! Only a merge knows when a version of a key is dead: no snapshot and no present reader can ask for the version. If its value
+//! lies in a value log, the value's bytes there are dead from then on. The log has to know how many bytes of which *segment* are
+//! dead, so that it can clean the segments that are worth it.
 //!
 //! 1. The stream of versions tells its sink of each input entry that is not in the outputs as it was, and why.
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
@@ -39,12 +39,31 @@ pub(crate) enum DropReason {
 pub(crate) struct DroppedEntry<'a> {
     pub(crate) key: KeyRef<'a>,
     /// Stands on the entry; `None` for a tombstone, which has no value, and whose source has gone on.
-    pub(crate) source: Option<&'a dyn Source>,
+    pub(crate) source: Option<&'a dyn DyingEntry>,
+}
+
+/// What a source tells of the entry that it stands on. `next` is left out: in a table of virtual calls, it would no longer be a
+/// part of the merge's loop.
+pub(crate) trait DyingEntry {
+    /// See [`Source::value`].
+    fn dying_value(&self) -> &[u8];
+    /// See [`Source::file`].
+    fn dying_file(&self) -> String;
+}
+
+impl<S: Source> DyingEntry for S {
+    fn dying_value(&self) -> &[u8] {
+        self.value()
+    }
+
+    fn dying_file(&self) -> String {
+        self.file()
+    }
 }
 
 impl DroppedEntry<'_> {
     pub(crate) fn value(&self) -> &[u8] {
-        self.source.map_or(&[], Source::value)
+        self.source.map_or(&[], |source| source.dying_value())
     }
 }
 
@@ -85,14 +104,13 @@ impl DroppedSums {
         DroppedSums { handles, segments: BTreeMap::new() }
     }
 
-    #[inline]
     pub(crate) fn add(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
         if entry.key.trailer.kind() == Some(KeyKind::ValueHandle) { self.add_handle(entry) } else { Ok(()) }
     }
 
     fn add_handle(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
         let Some(ValueLocation { segment, bytes }) = self.handles.locate(entry.value()) else {
-            let file = entry.source.map_or(String::new(), Source::file);
+            let file = entry.source.map_or(String::new(), |source| source.dying_file());
             let found = format!("{} at {:?}", entry.value().escape_ascii(), entry.key);
             return Err(Error::corruption(&file, 0, "value handles", "a value handle", found).into());
         };

@@ -10,6 +10,7 @@
 //! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
 //!   chooses, checks, and has the CPU do again what went wrong elsewhere.
+//! * [`ValueHandles`] is what a store with a value log gives; [`DroppedValues`] is what a task then says of the log.
 //! * [`Merge`] is the forward k-way merge under it all.
 //!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.

@@ -156,6 +156,12 @@ impl<S: Source> Merge<S> {
         self.sources.get(self.nodes[0].source).is_some_and(Source::valid)
     }
 
+    /// The source that stands on the smallest key; `None` behind the last entry.
+    #[inline]
+    pub(crate) fn winner(&self) -> Option<&S> {
+        self.sources.get(self.nodes[0].source).filter(|source| source.valid())
+    }
+
     /// The smallest key of all sources. Must stand on an entry.
     #[inline]
     pub fn key(&self) -> KeyRef<'_> {

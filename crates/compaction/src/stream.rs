@@ -128,41 +128,43 @@ pub(crate) fn drive<S: Source, K: Sink>(
     let mut started = false;
     let mut trailer_before = Trailer::NEWEST;
     let mut stripe_before = usize::MAX;
-    while merge.valid() {
+    while let Some(source) = merge.winner() {
         if stats.entries_in.is_multiple_of(TICK_ENTRIES) {
             sink.tick()?;
         }
         stats.entries_in += 1;
-        let key = merge.key();
+        let key = source.key();
         let order = if started { stream.user_key.as_slice().cmp(key.user) } else { Ordering::Less };
         match order {
             Ordering::Less => {
-                stream.drop_waiting(sink, stats)?;
+                if !stream.waiting.is_empty() {
+                    stream.drop_waiting(sink, stats)?;
+                }
                 stream.begin_user_key(key.user);
                 started = true;
                 stripe_before = usize::MAX;
             }
             Ordering::Equal if key.trailer < trailer_before => {}
-            _ => return Err(out_of_order(&merge.current().file(), &stream.user_key, trailer_before, key).into()),
+            _ => return Err(out_of_order(&source.file(), &stream.user_key, trailer_before, key).into()),
         }
         trailer_before = key.trailer;
         let stripe = stripe_of(rules.snapshots, key.trailer.sequence());
         if stripe == stripe_before {
             stats.dropped_hidden += 1;
-            sink.dropped(&dying(merge), DropReason::Hidden)?;
+            sink.dropped(&dying(source), DropReason::Hidden)?;
         } else {
             stripe_before = stripe;
-            stream.newest_in_stripe(merge, stripe, sink, stats)?;
+            stream.newest_in_stripe(source, merge, stripe, sink, stats)?;
         }
         merge.advance()?;
     }
     stream.drop_waiting(sink, stats)
 }
 
-/// The entry that the merge stands on.
+/// The entry that the source stands on.
 #[inline]
-fn dying<S: Source>(merge: &Merge<S>) -> DroppedEntry<'_> {
-    DroppedEntry { key: merge.key(), source: Some(merge.current()) }
+fn dying<S: Source>(source: &S) -> DroppedEntry<'_> {
+    DroppedEntry { key: source.key(), source: Some(source) }
 }
 
 /// A tombstone that is kept only if an older version of its key is.
@@ -187,7 +189,7 @@ struct Stream<'a> {
 
 impl Stream<'_> {
     /// Drops the tombstones of a key of which no older version was kept: they hide nothing.
-    #[inline]
+    #[cold]
     fn drop_waiting<K: Sink>(&mut self, sink: &mut K, stats: &mut TaskStats) -> Result<()> {
         for WaitingTombstone { trailer, is_input } in self.waiting.drain(..) {
             stats.dropped_tombstones += 1;
@@ -221,49 +223,50 @@ impl Stream<'_> {
 
     fn newest_in_stripe<S: Source, K: Sink>(
         &mut self,
-        merge: &Merge<S>,
+        source: &S,
+        inputs: &dyn WarmReader,
         stripe: usize,
         sink: &mut K,
         stats: &mut TaskStats,
     ) -> Result<()> {
         let rules = self.rules;
-        let KeyRef { user, trailer } = merge.key();
+        let KeyRef { user, trailer } = source.key();
         let sequence = trailer.sequence();
         let hidden_by = self.covering.newest(user, stripe_top(rules.snapshots, stripe));
         if hidden_by.is_some_and(|tombstone| tombstone > sequence) {
             stats.dropped_range_deleted += 1;
-            return sink.dropped(&dying(merge), DropReason::RangeDeleted);
+            return sink.dropped(&dying(source), DropReason::RangeDeleted);
         }
         let kind = match trailer.kind() {
             Some(kind @ (KeyKind::Put | KeyKind::Delete | KeyKind::ValueHandle)) => kind,
-            _ => return Err(not_an_entry(&merge.current().file(), merge.key()).into()),
+            _ => return Err(not_an_entry(&source.file(), source.key()).into()),
         };
         let decision = match &rules.filter {
             Some((filter, context)) if kind == KeyKind::Put && stripe == rules.snapshots.len() => {
-                filter.decide(context, user, merge.value())
+                filter.decide(context, user, source.value())
             }
             _ => Decision::Keep,
         };
         match decision {
             Decision::Keep if kind == KeyKind::Delete => {
                 let tombstone = WaitingTombstone { trailer, is_input: true };
-                if !self.tombstone(tombstone, stripe, merge, sink, stats)? {
+                if !self.tombstone(tombstone, stripe, inputs, sink, stats)? {
                     return Ok(());
                 }
                 stats.dropped_tombstones += 1;
-                sink.dropped(&dying(merge), DropReason::HidesNothing)
+                sink.dropped(&dying(source), DropReason::HidesNothing)
             }
-            Decision::Keep => self.value(trailer, stripe, merge.value(), merge, sink, stats),
+            Decision::Keep => self.value(trailer, stripe, source.value(), inputs, sink, stats),
             Decision::Change(value) => {
                 stats.changed_by_filter += 1;
-                sink.dropped(&dying(merge), DropReason::ChangedByFilter)?;
-                self.value(trailer, stripe, &value, merge, sink, stats)
+                sink.dropped(&dying(source), DropReason::ChangedByFilter)?;
+                self.value(trailer, stripe, &value, inputs, sink, stats)
             }
             Decision::Remove => {
-                sink.dropped(&dying(merge), DropReason::RemovedByFilter)?;
+                sink.dropped(&dying(source), DropReason::RemovedByFilter)?;
                 let trailer = Trailer::new(sequence, KeyKind::Delete);
                 let tombstone = WaitingTombstone { trailer, is_input: false };
-                let dropped = self.tombstone(tombstone, stripe, merge, sink, stats)?;
+                let dropped = self.tombstone(tombstone, stripe, inputs, sink, stats)?;
                 stats.dropped_by_filter += u64::from(dropped);
                 Ok(())
             }

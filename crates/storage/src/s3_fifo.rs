@@ -21,8 +21,8 @@
 //! values that were removed; a stale key is passed over at the front. There are never more stale keys than values, or than 64.
 //! **Threads**: the caller's lock. **Failure**: none.
 //!
-//! Rejected: LRU, whose hits relink a list and whose contents a scan replaces; CLOCK, which is as cheap but keeps values that
-//! are used once as long as the others.
+//! Rejected: LRU, whose hits relink a list and whose contents a scan replaces. CLOCK is as cheap, but keeps values that are used
+//! once as long as the others.
 
 use std::collections::hash_map::RandomState;
 use std::collections::{HashMap, HashSet, VecDeque};

@@ -56,14 +56,16 @@ impl BlockEncoder {
 
     /// The block as it is to be stored.
     pub fn encode(&mut self, mut block: RawBlock) -> EncodedBlock {
-        let (kind, payload) = self.compress(&block.bytes);
-        if kind == COMPRESSION_NONE {
-            seal(&mut block.bytes, 0, kind);
-            return EncodedBlock { block, is_compressed: false };
+        let parts = &mut *block.0;
+        let (kind, payload) = self.compress(&parts.bytes);
+        let is_compressed = kind != COMPRESSION_NONE;
+        if is_compressed {
+            parts.stored.clear();
+            frame(&mut parts.stored, parts.bytes.len(), kind, payload);
+        } else {
+            seal(&mut parts.bytes, 0, kind);
         }
-        block.stored.clear();
-        frame(&mut block.stored, block.bytes.len(), kind, payload);
-        EncodedBlock { block, is_compressed: true }
+        EncodedBlock { block, is_compressed }
     }
 
     /// Appends `block` as it is to be stored, with its trailer; returns the stored length without the trailer.

@@ -16,14 +16,18 @@
 //! has the same cuts. Without compression the estimate is exact. With compression the estimate is wrong by at most the lag
 //! times the change of the ratio within the lag: T / 8 at most. The first T / 8 plain bytes of a task count in full.
 //!
-//! What the rule gives (`files_are_about_as_large_as_asked_...` in the tests, T of 512 KiB): files of 97 to 99 percent of T where
-//! 100 bytes compress to 20 or more, of 90 to 93 percent where they compress to 6 or 8 (the index counts uncompressed). Where
-//! stretches that compress to a tenth follow stretches that do not compress, files have 91 to 106 percent of T.
+//! What the rule gives with T of 512 KiB (tests `files_are_about_as_large_as_asked_...`):
+//!
+//! | blocks | files, in percent of T |
+//! |---|---|
+//! | 100 bytes compress to 20 or more | 96 to 99 |
+//! | 100 bytes compress to 6 or 8 | 90 to 93, as the index counts uncompressed |
+//! | stretches that compress to a tenth, and stretches that do not compress | 91 to 106 |
 //!
 //! Rejected: plain bytes times a ratio that the task fixes. A unit with another encoder would make the same cuts. But levels
-//! may differ in their compression, options change, and within one task values of one kind follow values of another. Where
-//! the ratio of a task is 0.5 and that of its halves 0.1 and 0.9, files would be between a fifth of the target and 1.8 times
-//! as large. A unit with another encoder gives the same blocks, and cuts them by its own lengths.
+//! may differ in their compression, options change, and within one task values of one kind follow values of another. Take a
+//! task with a ratio of 0.5 whose halves have 0.1 and 0.9: its files would have a fifth of T, or 1.8 T. So a unit with
+//! another encoder gives the same blocks, and cuts them by its own lengths.
 
 use std::collections::VecDeque;
 

@@ -2,8 +2,8 @@
 //!
 //! # Algorithm
 //!
-//! [S3-FIFO](crate::s3_fifo), in up to 16 parts by hash. A unit that is thrown out is remembered by its key for a while: as many
-//! are remembered as there are units of full length in the room.
+//! [S3-FIFO](crate::s3_fifo), in up to 16 parts by hash. The cache remembers keys of units that were thrown
+//! out, as many as there are units of full length in the room.
 //!
 //! Written units go in as they are written. A read that misses takes only the pages it needs, and the whole unit if it
 //! begins where the last one that missed this unit ended: that is a scan, which wants the rest as well. **Rejected:** the

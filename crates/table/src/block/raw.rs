@@ -3,9 +3,13 @@
 use crate::format::BLOCK_TRAILER_BYTES;
 use crate::warmth::WarmBytes;
 
-/// A data block as it is before compression, with what the index will say of it.
+/// A data block as it is before compression, with what the index will say of it. A block is boxed: the builder's answer to
+/// each entry is as small as a pointer, and most often no block.
 #[derive(Debug, Default)]
-pub struct RawBlock {
+pub struct RawBlock(pub(crate) Box<RawParts>);
+
+#[derive(Debug, Default)]
+pub(crate) struct RawParts {
     pub(crate) bytes: Vec<u8>,
     /// The encoded internal key that separates the block from the next one.
     pub(crate) separator: Vec<u8>,
@@ -18,17 +22,17 @@ pub struct RawBlock {
 impl RawBlock {
     /// The block: entries, restarts, count.
     pub fn bytes(&self) -> &[u8] {
-        &self.bytes
+        &self.0.bytes
     }
 
     /// Says what the inputs of the merge that made the block have read of warm blocks meanwhile.
     pub fn mark_warm(&mut self, read: WarmBytes) {
-        self.warmth = read.of_output(self.bytes.len());
+        self.0.warmth = read.of_output(self.0.bytes.len());
     }
 
     /// How long the block is in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
-        (self.bytes.len() + BLOCK_TRAILER_BYTES) as u64
+        (self.0.bytes.len() + BLOCK_TRAILER_BYTES) as u64
     }
 }
 
@@ -43,12 +47,12 @@ pub struct EncodedBlock {
 impl EncodedBlock {
     /// The bytes for the file, trailer included.
     pub fn stored(&self) -> &[u8] {
-        if self.is_compressed { &self.block.stored } else { &self.block.bytes }
+        if self.is_compressed { &self.block.0.stored } else { &self.block.0.bytes }
     }
 
     /// The block before compression.
     pub(crate) fn raw(&self) -> &[u8] {
-        let bytes = &self.block.bytes;
+        let bytes = &self.block.0.bytes;
         let end = if self.is_compressed { bytes.len() } else { bytes.len() - BLOCK_TRAILER_BYTES };
         &bytes[..end]
     }

@@ -90,7 +90,7 @@ impl TableAppender {
         self.data_bytes += handle.stored_bytes();
         self.data_blocks += 1;
         self.put_into_cache(&encoded, handle.offset)?;
-        let separator = &encoded.block.separator;
+        let separator = &encoded.block.0.separator;
         let Some(key) = KeyRef::decode(separator) else {
             return Err(Error::Invalid(format!("no separator is {} bytes long", separator.len())));
         };
@@ -102,7 +102,7 @@ impl TableAppender {
     }
 
     fn put_into_cache(&self, encoded: &EncodedBlock, offset: u64) -> Result<()> {
-        let (Some((warming, table_id)), Some(warmth)) = (&self.warming, encoded.block.warmth) else { return Ok(()) };
+        let (Some((warming, table_id)), Some(warmth)) = (&self.warming, encoded.block.0.warmth) else { return Ok(()) };
         let raw = encoded.raw();
         let Some(cache) = warming.take(raw.len()) else { return Ok(()) };
         let mut copy = cache.buffer(*table_id, offset, raw.len());

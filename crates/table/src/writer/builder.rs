@@ -66,7 +66,7 @@ pub struct TableBuilder {
     data: BlockBuilder,
     index: PlainIndex,
     /// A block whose memory the next one takes.
-    spare: RawBlock,
+    spare: Option<RawBlock>,
     last_user_key: Vec<u8>,
     last_trailer: Trailer,
     range_tombstones: Vec<(Vec<u8>, Trailer, Vec<u8>)>,
@@ -98,7 +98,7 @@ impl TableBuilder {
             filter: FilterBuilder::new(options.filter_bits_per_key),
             data: BlockBuilder::new(options.restart_interval),
             index: PlainIndex::new(options.index_block_bytes),
-            spare: RawBlock::default(),
+            spare: None,
             last_user_key: Vec::new(),
             last_trailer: Trailer::OLDEST,
             range_tombstones: Vec::new(),
@@ -212,25 +212,26 @@ impl TableBuilder {
 
     /// Ends the open data block. `next` is the entry that follows, with what its user key has in common with the last one's.
     fn finish_data_block(&mut self, next: Option<(KeyRef<'_>, usize)>) -> RawBlock {
-        let mut block = std::mem::take(&mut self.spare);
-        self.data.finish_into(&mut block.bytes);
+        let mut block = self.spare.take().unwrap_or_default();
+        let parts = &mut *block.0;
+        self.data.finish_into(&mut parts.bytes);
         let last = KeyRef::new(&self.last_user_key, self.last_trailer);
         match next {
-            Some((next, shared)) => separator(last, next, shared, &mut block.separator),
+            Some((next, shared)) => separator(last, next, shared, &mut parts.separator),
             None => {
-                block.separator.clear();
-                last.encode_into(&mut block.separator);
+                parts.separator.clear();
+                last.encode_into(&mut parts.separator);
             }
         }
-        block.warmth = None;
-        self.index.add(&block.separator);
+        parts.warmth = None;
+        self.index.add(&parts.separator);
         self.measure_beside_blocks();
         block
     }
 
     /// Takes the memory of a block that is in the file, for the next one.
     pub fn recycle(&mut self, memory: RawBlock) {
-        self.spare = memory;
+        self.spare = Some(memory);
     }
 
     /// The last block, if there is one, and what comes behind the blocks.
