@@ -29,7 +29,7 @@
 //!
 //! # The smallest environment
 //!
-//! A sum that outlives a crash: there is always room, the log has one file, and a write is applied as it is published.
+//! A sum, with its additions in a log: there is always room, the log has one file, and a write is applied as it is published.
 //!
 //! ```
 //! use situ_device::{Env, lock};
