@@ -1,13 +1,16 @@
 //! The LSM engine's side of the staged write path: memtables, log files, and what holds writers back.
 //!
 //! The crate `situ-pipeline` carries a write through its stages. What it needs of an LSM store is [`Memory`]: the memtables that writes go
-//! into, and the log files that hold the same writes. `environment.rs` is the implementation of its
-//! trait, `seal.rs` exchanges memtables, `log_files.rs` says which file the log goes on in, `stall.rs` how writers are slowed.
+//! into, and the log files that hold the same writes.
+//!
+//! * `environment.rs` implements the crate's trait for it.
+//! * `seal.rs` exchanges memtables, `log_files.rs` says which file the log goes on in, `log_area.rs` how much of a raw disk it may fill.
+//! * `way.rs` makes way for writes that find no room, `stall.rs` says how much writers are slowed.
 //!
 //! **Invariants.** A sealed memtable gets no new targets. It is complete when the visible number has reached the last one handed out
 //! before the seal.
 //!
-//! **Threads.** What lies under the commit lock is [`Places`]. Memory knows the rooms above it only as [`Above`].
+//! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as [`Above`].
 
 mod environment;
 pub(crate) mod future;

@@ -26,6 +26,73 @@
 //!
 //! **How it is tested.** `tests/` drives the pipeline with a map for an environment and no store. The simulator runs writers of all
 //! kinds over it, and cuts the power.
+//!
+//! # The smallest environment
+//!
+//! A sum, with its additions in a log: there is always room, the log has one file, and a write is applied as it is published.
+//!
+//! ```
+//! use situ_device::{Env, lock};
+//! use situ_log::{Durability, Log, LogOptions};
+//! use situ_pipeline::{Batch, Commit, Environment, Limits, NoLogFile, Obstacle, Pipeline, Refusal, Request, Write};
+//! use std::sync::atomic::{AtomicI64, Ordering};
+//! use std::sync::{Arc, Mutex, OnceLock};
+//!
+//! #[derive(Default)]
+//! struct Add(i64);
+//!
+//! impl Batch for Add {
+//!     fn count(&self) -> usize { 1 }
+//!     fn bytes(&self) -> usize { 8 }
+//!     fn held_bytes(&self) -> usize { 0 }
+//!     fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T {
+//!         takes(&[&first.to_le_bytes(), &self.0.to_le_bytes()])
+//!     }
+//! }
+//!
+//! struct Sum { commit: Mutex<Commit<Sum>>, failure: OnceLock<String>, visible: AtomicI64 }
+//!
+//! #[derive(Debug, Clone)]
+//! struct Stop(String);
+//!
+//! impl From<Refusal> for Stop {
+//!     fn from(refusal: Refusal) -> Stop { Stop(format!("{refusal:?}")) }
+//! }
+//!
+//! impl Environment for Sum {
+//!     type Batch = Add;
+//!     type Targets = ();
+//!     type Places = ();
+//!     type NoRoom = NoLogFile;
+//!     type Error = Stop;
+//!
+//!     fn commit(&self) -> &Mutex<Commit<Sum>> { &self.commit }
+//!     fn is_closing(&self) -> bool { false }
+//!     fn failure(&self) -> Option<Stop> { self.failure.get().cloned().map(Stop) }
+//!     fn fail(&self, cause: situ_storage::Error) { _ = self.failure.set(cause.to_string()) }
+//!     fn find_room(&self, _: &mut Commit<Sum>, _: &Add) -> Result<(), Obstacle<Sum>> { Ok(()) }
+//!     fn next_log_file(&self, _: &mut Commit<Sum>, _: &Add) -> Result<(), Obstacle<Sum>> {
+//!         Err(Obstacle::refused(Stop("the log is full".to_owned())))
+//!     }
+//!     fn place(&self, _: &mut Commit<Sum>, _: &Add) {}
+//!     fn apply(&self, _: &Add, _: &(), _first: u64) {}
+//!     fn publish(&self, request: &Request<Sum>) { self.visible.fetch_add(request.batch().0, Ordering::Release); }
+//!     fn make_way(&self, _: NoLogFile) -> Result<bool, Stop> { Err(Stop("the record is too long".to_owned())) }
+//!     fn tell_background(&self) {}
+//! }
+//!
+//! let env = Env::system();
+//! let volume = Arc::new(situ_sim::SimVolume::new(&env, situ_sim::FaultPlan::none(), 1));
+//! let log = Log::create(volume, env.clone(), LogOptions::default(), 1).unwrap();
+//! let commit = Mutex::new(Commit::new(0, ()));
+//! let sum = Arc::new(Sum { commit, failure: OnceLock::new(), visible: AtomicI64::new(0) });
+//! let limits = Limits { loggers: 1, outstanding: 100 };
+//! let pipeline = Pipeline::new(&env, Arc::clone(&sum), Some(log), env.executor.event(), limits);
+//! assert_eq!(pipeline.write(Write::new(Add(5), None), Durability::Synced).unwrap(), 1);
+//! assert_eq!(pipeline.write(Write::new(Add(-2), None), Durability::Buffered).unwrap(), 2);
+//! assert_eq!(sum.visible.load(Ordering::Acquire), 3);
+//! assert_eq!(lock(&sum.commit).last_sequence(), 2);
+//! ```
 
 #![forbid(unsafe_code)]
 

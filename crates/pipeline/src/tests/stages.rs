@@ -41,6 +41,7 @@ fn a_write_meets_its_environment_stage_by_stage() {
         assert_eq!(put(world, Things::one(7), Synced), Ok(1));
         assert_eq!(world.shelves.take_trace(), "find_room place(1) apply(1) publish(1)");
         assert_eq!(put(world, Things(vec![(0, 8), (1, 9), (2, 10)]), Buffered), Ok(4));
+        assert_eq!(world.shelves.syncs.load(Ordering::Relaxed), 1, "a buffered write syncs nothing");
         assert_eq!(world.shelves.take_trace(), "find_room place(2) apply(2) publish(2)");
         assert_eq!(world.shelves.all_visible(), [7, 8, 9, 10]);
     });
