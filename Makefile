@@ -84,6 +84,9 @@ locks: cargo
 	    esac; exit 1; }; \
 	done
 
+# Assertions that are too costly for a store in use.
+CHECKS = --features situ-engine/costly-checks
+
 # Tests of modules named `alone` measure their process or the machine: they run one after another when all others are done.
 test: packages form locks
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
@@ -93,8 +96,8 @@ test: packages form locks
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
 	$(MAKE) --no-print-directory loom 2>&1 | tee "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
-	cargo test --workspace --no-fail-fast --locked --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
+	cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
+	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6 } \
 	  sub(/.*SKIPPED: /, "SKIPPED: ") && !seen[$$0]++ { skipped[++count] = $$0 } \
 	  END { for (i = 1; i <= count; i++) print skipped[i]; \
@@ -110,8 +113,8 @@ quick: form arrows
 	scripts/prose.sh README.md docs/architecture.md docs/guide/*.md docs/formats/*.md
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets --locked -- -D warnings
-	cargo test --workspace --no-fail-fast --locked --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
-	cargo test --workspace --no-fail-fast --locked --test all -- $(QUICK_LEAVES:%=--skip %)
+	cargo test --workspace --no-fail-fast --locked $(CHECKS) --lib --bins -- $(QUICK_LEAVES_UNITS:%=--skip %)
+	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- $(QUICK_LEAVES:%=--skip %)
 
 # Apart from `make test`: RocksDB's C++ takes a quarter of an hour to compile. All of it under one profile, so that it is
 # compiled once.
@@ -135,7 +138,7 @@ miri: cargo
 	MIRIFLAGS=-Zmiri-strict-provenance cargo +nightly miri test --locked -p situ-device --lib -- buffer:: table::
 
 simulate: cargo
-	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked \
+	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked $(CHECKS) \
 	  -p situ-engine -p situ-pipeline -p situ-log -p situ-disks -p situ-compaction -p situ-sim --no-fail-fast -- --skip alone::
 
 fuzz: cargo

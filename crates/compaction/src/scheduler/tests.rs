@@ -6,6 +6,7 @@ use crate::span::KeyRange;
 use crate::task::Encoder;
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
 use crate::unit::Load;
+use situ_table::{Compression, TableOptions};
 
 /// What a bad unit does with the tasks it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -408,7 +409,7 @@ fn a_job_that_is_called_off_cancels_its_attempts_elsewhere() {
     assert!(scheduler.take_finished().is_none() && scheduler.reports()[1].failed == 0);
 }
 
-/// Writes what the CPU writes, and calls it another encoder's.
+/// Compresses by another codec than the task's, as an encoder in hardware might, and says so.
 struct OtherEncoder(CpuUnit);
 
 impl Unit for OtherEncoder {
@@ -430,7 +431,9 @@ impl Unit for OtherEncoder {
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
         assert_eq!(assignment.task.rules.output.encoder.name(), "other 1");
-        self.0.submit(assignment)
+        let mut task = (*assignment.task).clone();
+        task.rules.output.table.compression = Compression::Zstd { level: 1 };
+        self.0.submit(Assignment { task: Arc::new(task), ..assignment })
     }
 
     fn poll(&self, finished: &mut Vec<Finished>) {
@@ -442,15 +445,29 @@ impl Unit for OtherEncoder {
     }
 }
 
+/// Promise 5: the bytes are the encoder's, the entries are the task's.
 #[test]
-fn a_task_names_the_encoder_of_the_unit_that_gets_it() {
+fn promise_5_a_task_names_its_encoder_and_another_encoder_gives_the_same_entries() {
     let memory = Arc::new(MemoryHost::new());
+    let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
     let env = Env::system();
+    let mut tasks = job(&memory);
+    for task in &mut tasks {
+        task.rules.output.table = TableOptions { compression: Compression::Lz4, ..TableOptions::default() };
+    }
     let other = Arc::new(OtherEncoder(CpuUnit::new(env.clone(), 4)));
-    let scheduler = with_units(env.clone(), Arc::new(CpuUnit::new(env, 1)), vec![other], Patience::default());
-    let tasks = job(&memory);
-    scheduler.run(tasks, &(memory as Arc<dyn TaskHost>)).unwrap();
+    let reference = Arc::new(CpuUnit::new(env.clone(), 1));
+    let scheduler = with_units(env, reference, vec![other], Patience::default());
+    let elsewhere = scheduler.run(tasks.clone(), &host).unwrap();
     assert_eq!(scheduler.reports()[1].succeeded, 4);
+    for (task, output) in tasks.iter().zip(&elsewhere) {
+        let expected = run(task, &*host).unwrap();
+        let (expected_files, files) =
+            (bytes(&memory, &[expected.clone()]), bytes(&memory, std::slice::from_ref(output)));
+        assert_ne!(expected_files, files, "the other encoder wrote the same bytes");
+        let (expected, found) = (memory.contents(&expected), memory.contents(output));
+        assert_eq!((expected.entries, expected.tombstones), (found.entries, found.tombstones));
+    }
 }
 
 /// able, tasks held of tasks allowed, bytes held, bytes a second; which one gets a task of 1000 bytes.

@@ -35,7 +35,10 @@ impl VersionEditor<'_> {
             let settled = std::mem::take(&mut *lock(&versions.doubtful));
             settled.into_iter().for_each(|number| versions.source.obsolete.add(number));
         }
-        edit.next_file = Some(versions.next_file.load(Ordering::Relaxed));
+        let next_file = versions.next_file.load(Ordering::Relaxed);
+        let numbered = edit.added.iter().all(|(_, added)| added.meta.number < next_file);
+        assert!(numbered, "an edit names a table whose number may be given again: {edit:?}");
+        edit.next_file = Some(next_file);
         edit.last_sequence = Some(versions.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
@@ -60,6 +63,8 @@ impl VersionEditor<'_> {
             }
         }
         install();
+        #[cfg(feature = "costly-checks")]
+        versions.assert_versions();
         if manifest.is_long()
             && let Err(error) = self.replace()
         {

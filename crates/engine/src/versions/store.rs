@@ -161,6 +161,29 @@ impl Versions {
         Ok(())
     }
 
+    /// What must hold of all versions after an install. In runs of the simulator and of the tests only: the cost is that of all
+    /// tables.
+    #[cfg(feature = "costly-checks")]
+    pub(crate) fn assert_versions(&self) {
+        let next_file = self.next_file.load(Ordering::Relaxed);
+        for keyspace in self.keyspaces() {
+            let view = keyspace.view.load_full();
+            let name = &keyspace.name;
+            view.version
+                .check()
+                .unwrap_or_else(|text| panic!("the version of keyspace {name:?} after an install: {text}"));
+            let visible = self.snapshots.visible();
+            for (level, file) in view.version.files() {
+                let meta = &file.meta;
+                let is_known = meta.number < next_file && meta.largest_sequence <= visible;
+                assert!(is_known, "level {level} of {name:?}: next file {next_file}, visible {visible}, {meta:?}");
+            }
+            let newest_first =
+                view.version.levels[0].files.is_sorted_by_key(|file| std::cmp::Reverse(file.meta.largest_sequence));
+            assert!(newest_first, "level 0 of {name:?} is not newest first");
+        }
+    }
+
     /// The name under which a table begins.
     pub(crate) fn name_to_begin(&self, number: u64) -> FileName {
         match &self.unnamed {

@@ -1,7 +1,7 @@
 //! The picker: which tables to compact next, and why.
 //!
 //! A pure function of a version (and of which tables are being compacted): the same version gives the same decision, and
-//! golden text files in `picker/` hold the decisions.
+//! golden text files in `testdata/picker/` hold the decisions.
 //!
 //! # Targets
 //! Levels grow by a factor from the *deepest* one up (RocksDB's dynamic level sizes): the deepest level's size is what it
