@@ -15,7 +15,7 @@
 //! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes during a turn
 //! leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was made with: units, and jobs that
 //! finish, notify it. No lock is held while a unit is spoken to.
-//! **Failure**: a unit that is lost costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
+//! **Failure**: a unit that is lost, or panics, costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
 //! was given up; what it writes then lies in places that no table of the store will ever have.
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
@@ -33,6 +33,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+mod contained;
+use contained::Contained;
 
 /// How long to wait for units that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -266,7 +269,7 @@ struct Turning<'a>(&'a AtomicBool);
 
 impl Drop for Turning<'_> {
     fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+        self.0.store(false, Ordering::SeqCst);
     }
 }
 
@@ -280,6 +283,7 @@ impl Scheduler {
         others: Vec<Arc<dyn Unit>>,
         patience: Patience,
     ) -> Scheduler {
+        let others = others.into_iter().map(Contained::of);
         let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others).collect();
         let report = |unit: &Arc<dyn Unit>| UnitReport { name: unit.name().to_owned(), ..UnitReport::default() };
         let states = units.iter().map(|unit| UnitState { report: report(unit), ..UnitState::default() }).collect();
@@ -313,16 +317,17 @@ impl Scheduler {
 
     /// Moves every job on as far as it can be moved now. Returns at once if another thread is at it: that thread does it again.
     pub fn turn(&self) {
-        self.turns_wanted.fetch_add(1, Ordering::AcqRel);
+        // All of these are sequentially consistent: the thread that ends a turn sees the count of a thread that has met the turn.
+        self.turns_wanted.fetch_add(1, Ordering::SeqCst);
         loop {
-            if self.is_turning.swap(true, Ordering::AcqRel) {
+            if self.is_turning.swap(true, Ordering::SeqCst) {
                 return;
             }
             let turning = Turning(&self.is_turning);
-            let wanted = self.turns_wanted.load(Ordering::Acquire);
+            let wanted = self.turns_wanted.load(Ordering::SeqCst);
             self.take_turn();
             drop(turning);
-            if self.turns_wanted.load(Ordering::Acquire) == wanted {
+            if self.turns_wanted.load(Ordering::SeqCst) == wanted {
                 return;
             }
         }
@@ -343,7 +348,7 @@ impl Scheduler {
     /// Whether there is no job in the queue, nor one that has finished and was not taken.
     pub fn is_empty(&self) -> bool {
         // A turn has the jobs in its hands.
-        let is_turning = self.is_turning.load(Ordering::Acquire);
+        let is_turning = self.is_turning.load(Ordering::SeqCst);
         let queue = lock(&self.queue);
         !is_turning && queue.jobs.is_empty() && queue.finished.is_empty()
     }

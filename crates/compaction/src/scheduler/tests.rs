@@ -23,6 +23,7 @@ enum Fault {
     WrongCounts,
     StrangeNumbers,
     CorruptSummary,
+    Panics,
 }
 
 /// Runs tasks inside `submit`, and then lies about it as told.
@@ -77,6 +78,7 @@ impl Unit for FaultyUnit {
             Fault::Busy => return Err(Refused::Busy),
             Fault::Unsuited => return Err(Refused::Unsuited("no".into())),
             Fault::Gone => return Err(Refused::Gone("unplugged".into())),
+            Fault::Panics => panic!("on purpose"),
             _ => {}
         }
         self.taken.fetch_add(1, Ordering::Relaxed);
@@ -161,6 +163,7 @@ fn whatever_a_unit_does_the_job_gets_the_right_bytes() {
         Fault::WrongCounts,
         Fault::StrangeNumbers,
         Fault::CorruptSummary,
+        Fault::Panics,
     ] {
         let (scheduler, faulty) = scheduler(fault);
         let outputs = scheduler.run(tasks.clone(), &host).unwrap();
@@ -170,7 +173,9 @@ fn whatever_a_unit_does_the_job_gets_the_right_bytes() {
             Fault::None => assert_eq!((taken, stats.attempts, stats.failed + stats.suspicious), (4, 4, 0)),
             Fault::Busy => assert_eq!((taken, stats.attempts, stats.refused), (0, 4, 0)),
             Fault::Unsuited => assert_eq!((taken, stats.refused >= 4), (0, true)),
-            Fault::Gone => assert_eq!((taken, stats.refused), (0, 1), "it rests after the first refusal"),
+            Fault::Gone | Fault::Panics => {
+                assert_eq!((taken, stats.refused), (0, 1), "it rests after the first refusal")
+            }
             Fault::Vanishes => assert_eq!((taken, stats.late, stats.attempts), (4, 4, 8)),
             _ => assert_eq!((taken, stats.suspicious, stats.attempts), (4, 4, 8), "{fault:?}"),
         }

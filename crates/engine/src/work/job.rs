@@ -180,6 +180,13 @@ impl Work {
             if let Some(outcome) = lock(&outcome).take() {
                 return outcome;
             }
+            // A panic in a turn has taken the job from the scheduler: it never lands.
+            if let Some(failure) = self.health.failure()
+                && self.scheduler.is_empty()
+                && number.and_then(|number| lock(&self.jobs).remove(&number)).is_some()
+            {
+                return Err(failure);
+            }
             self.memory.work.wait(seen, self.scheduler.next_look_in());
         }
     }
