@@ -14,6 +14,7 @@
 //! **Failure.** The first error stops all lanes and is returned. A store that loses a completion is reported after
 //! [`COMPLETION_TIMEOUT`], not waited for.
 
+use situ::device::lock;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Barrier, Condvar, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -401,7 +402,7 @@ struct CompletionQueue {
 impl Completions for CompletionQueue {
     fn complete(&self, token: u64, outcome: std::result::Result<Option<usize>, StoreFailure>) {
         let end = Instant::now();
-        let mut finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut finished = lock(&self.finished);
         finished.push((token, end, outcome));
         if finished.len() == 1 {
             self.arrived.notify_one();
@@ -414,7 +415,7 @@ impl CompletionQueue {
     /// [`COMPLETION_TIMEOUT`].
     fn take(&self, due: Option<Instant>, taken: &mut Vec<Finished>) -> std::result::Result<(), Duration> {
         let timeout = due.map_or(COMPLETION_TIMEOUT, |due| due.saturating_duration_since(Instant::now()));
-        let finished = self.finished.lock().unwrap_or_else(PoisonError::into_inner);
+        let finished = lock(&self.finished);
         let (mut finished, waited) = self
             .arrived
             .wait_timeout_while(finished, timeout, |finished| finished.is_empty())

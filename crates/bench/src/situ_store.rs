@@ -8,11 +8,12 @@
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
+use situ::device::lock;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
@@ -411,7 +412,7 @@ where
     fn poll(self: Arc<Self>) {
         let waker = Waker::from(Arc::clone(&self));
         let ready = {
-            let mut slot = self.future.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut slot = lock(&self.future);
             let Some(future) = slot.as_mut() else { return };
             match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
                 Poll::Pending => return,

@@ -8,6 +8,7 @@
 //! **Threads.** The lock orders the interrupt and the end of the store: the run waits until the interrupt is over before
 //! it removes files.
 
+use situ::device::lock;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,7 +71,7 @@ impl Stop {
     }
 
     fn store(&self) -> MutexGuard<'_, Option<Arc<dyn Store>>> {
-        self.0.store.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.store)
     }
 }
 

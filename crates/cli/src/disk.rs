@@ -9,11 +9,12 @@ use crate::options::{
 use crate::output::Output;
 use crate::text;
 use serde::Serialize;
+use situ::device::lock;
 use situ::device::{self, Device, Env, Geometry};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
 use situ::{Listener, Options, Store, StoreBuilder, StoreEvent};
 use std::path::Path;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 pub(crate) fn disk(command: &DiskCommand, out: &mut Output) -> Outcome {
     match command {
@@ -43,7 +44,7 @@ struct SetAside(Mutex<Vec<String>>);
 impl Listener for SetAside {
     fn event(&self, event: &StoreEvent) {
         if let StoreEvent::DamagedFileMoved { file, .. } = event {
-            self.0.lock().unwrap_or_else(PoisonError::into_inner).push(file.clone());
+            lock(&self.0).push(file.clone());
         }
     }
 }
@@ -82,7 +83,7 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     let store = Store::open_with(directory, store_options).map_err(failed)?;
     let drained = store.drain_fast_disk();
     let closed = store.close();
-    let set_aside = std::mem::take(&mut *heard.0.lock().unwrap_or_else(PoisonError::into_inner));
+    let set_aside = std::mem::take(&mut *lock(&heard.0));
     if !out.is_json() {
         // Also when the drain has failed later: they are somewhere else now.
         for file in &set_aside {

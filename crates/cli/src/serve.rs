@@ -13,13 +13,14 @@ use crate::output::Output;
 use crate::store::durability;
 use crate::text;
 use serde::Serialize;
+use situ::device::lock;
 use situ::{Listener, Options, StoreEvent};
 use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, StoreEngine};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// How long clients may take to collect their last answers.
@@ -191,7 +192,7 @@ impl Messages {
     fn line(&self, text: &str) {
         let time = text::utc(text::now_unix_s());
         let line = format!("{time} {}\n", text::on_one_line(text));
-        let mut file = self.file.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut file = lock(&self.file);
         // A message that cannot be written must not stop the server; there is nobody else to tell.
         let _ = match file.as_mut() {
             Some(file) => file.write_all(line.as_bytes()),
@@ -208,7 +209,7 @@ impl Messages {
         let Some(path) = &self.path else { return };
         match append_to(path) {
             Ok(file) => {
-                *self.file.lock().unwrap_or_else(PoisonError::into_inner) = Some(file);
+                *lock(&self.file) = Some(file);
                 self.line("log file opened anew");
             }
             Err(error) => self.line(&format!("cannot open {} anew, going on in the old file: {error}", path.display())),

@@ -70,6 +70,9 @@ impl Patience {
 /// When nothing that is running could wake us, units are asked again after this long.
 const ASK_AGAIN: Duration = Duration::from_millis(100);
 
+/// Numbers of attempts are given once in a process: a unit that two stores were given by mistake does not exchange their results.
+static NEXT_ATTEMPT: AtomicU64 = AtomicU64::new(1);
+
 /// What one unit did since the scheduler was made.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct UnitReport {
@@ -112,7 +115,6 @@ pub struct Scheduler {
     patience: Patience,
     /// Notified when a turn may find something to do, and when a job has finished.
     event: Arc<dyn Event>,
-    next_attempt: AtomicU64,
     is_turning: AtomicBool,
     /// Counts the calls of `turn`.
     turns_wanted: AtomicU64,
@@ -135,6 +137,8 @@ struct Queue {
 struct UnitState {
     failures: u32,
     rests_until: Duration,
+    /// It did not suit the last task that it was asked about.
+    is_unsuited: bool,
     report: UnitReport,
 }
 
@@ -292,7 +296,6 @@ impl Scheduler {
             units,
             patience,
             event,
-            next_attempt: AtomicU64::new(1),
             is_turning: AtomicBool::new(false),
             turns_wanted: AtomicU64::new(0),
             queue: Mutex::new(Queue { units: states, ..Queue::default() }),
@@ -347,27 +350,30 @@ impl Scheduler {
 
     /// Whether there is no job in the queue, nor one that has finished and was not taken.
     pub fn is_empty(&self) -> bool {
-        // A turn has the jobs in its hands.
-        let is_turning = self.is_turning.load(Ordering::SeqCst);
         let queue = lock(&self.queue);
-        !is_turning && queue.jobs.is_empty() && queue.finished.is_empty()
+        // During a turn, the turn has the jobs.
+        !self.is_turning.load(Ordering::SeqCst) && queue.jobs.is_empty() && queue.finished.is_empty()
     }
 
-    /// How many tasks more the units would take now, beyond those that wait.
+    /// How many tasks more the units would take now, beyond those that wait. Units that rest, or did not suit the last task that
+    /// they were asked about, do not count.
     pub fn room(&self) -> usize {
-        let now = self.env.clock.now();
-        let (resting, waiting) = {
-            let queue = lock(&self.queue);
-            (queue.units.iter().map(|unit| unit.rests(now)).collect::<Vec<bool>>(), queue.tasks_waiting)
-        };
-        let able = self.units.iter().zip(resting).enumerate().filter(|(at, (_, rests))| *at == REFERENCE || !rests);
-        let loads = able.map(|(_, (unit, _))| unit.load());
-        loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).sum::<usize>().saturating_sub(waiting)
+        let loads = self.units_in_use().map(|(_, unit)| unit.load());
+        let room = loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).fold(0, usize::saturating_add);
+        room.saturating_sub(lock(&self.queue).tasks_waiting)
     }
 
-    /// How many tasks the units besides the reference unit hold at most, all together.
+    /// How many tasks the units besides the reference unit hold at most, all together; as [`room`](Scheduler::room) counts them.
     pub fn tasks_max_elsewhere(&self) -> usize {
-        self.units[1..].iter().map(|unit| unit.load().tasks_max).fold(0, usize::saturating_add)
+        let others = self.units_in_use().filter(|(at, _)| *at != REFERENCE);
+        others.map(|(_, unit)| unit.load().tasks_max).fold(0, usize::saturating_add)
+    }
+
+    fn units_in_use(&self) -> impl Iterator<Item = (usize, &Arc<dyn Unit>)> {
+        let now = self.env.clock.now();
+        let in_use: Vec<bool> =
+            lock(&self.queue).units.iter().map(|unit| !unit.rests(now) && !unit.is_unsuited).collect();
+        self.units.iter().enumerate().filter(move |(at, _)| *at == REFERENCE || in_use[*at])
     }
 
     /// How long until a turn is due even if nobody notifies the event; `None` if none is.
@@ -402,7 +408,12 @@ impl Scheduler {
 
     fn take_turn(&self) {
         let mut finished = self.collect();
-        let mut jobs = std::mem::take(&mut lock(&self.queue).jobs);
+        let mut jobs = {
+            let mut queue = lock(&self.queue);
+            // Threads that sleep meanwhile are woken when the turn knows more.
+            queue.next_look = None;
+            std::mem::take(&mut queue.jobs)
+        };
         let now = self.env.clock.now();
         for job in &mut jobs {
             self.settle_job(job, &mut finished, now);
@@ -410,7 +421,10 @@ impl Scheduler {
         // What is left was given up before it finished.
         drop(finished);
         for job in &mut jobs {
-            self.assign_job(job, now);
+            // Where no unit has room for any task, the jobs behind need not ask.
+            if !self.assign_job(job, now) {
+                break;
+            }
         }
         self.put_back(jobs, now);
     }
@@ -475,13 +489,17 @@ impl Scheduler {
         };
         let unit = attempt.unit;
         let elapsed = ended.elapsed;
-        let checked = ended.result.and_then(|output| {
-            let places = lock(&attempt.host.places).clone();
-            match check_output(&task.task, &places, &output) {
+        let is_called_off = attempt.host.inner.cancelled() || attempt.host.given_up.load(Ordering::Acquire);
+        let wrong = |reason| Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason });
+        let checked = match ended.result {
+            Ok(output) => match check_attempt(&task.task, &attempt.host, &output, unit == REFERENCE) {
                 Ok(()) => Ok(output),
-                Err(reason) => Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason }),
-            }
-        });
+                Err(reason) => wrong(reason),
+            },
+            // Only the host can call an attempt off.
+            Err(TaskError::Cancelled) if !is_called_off && unit != REFERENCE => wrong("the unit gave up".to_owned()),
+            failed => failed,
+        };
         // Files of a failed attempt must not grow behind our back.
         attempt.host.give_up();
         match checked {
@@ -542,24 +560,33 @@ impl Scheduler {
         }
     }
 
-    /// Gives tasks of a job to units, as far as they have room and the job may.
-    fn assign_job(&self, job: &mut Job, now: Duration) {
+    /// Gives tasks of a job to units, as far as they have room and the job may. False if no unit has room for any task.
+    fn assign_job(&self, job: &mut Job, now: Duration) -> bool {
         let mut running = job.tasks_running();
+        let mut has_room = true;
         for task in &mut job.tasks {
-            if job.failure.is_some() || running >= job.abreast {
+            if job.failure.is_some() || running >= job.abreast || !has_room {
                 break;
             }
             if !task.waits() {
                 continue;
             }
             match self.assign(task, &job.host, now) {
-                Ok(is_taken) => running += usize::from(is_taken),
+                Ok(is_taken) => {
+                    running += usize::from(is_taken);
+                    has_room = is_taken || self.any_has_room();
+                }
                 Err(error) => job.failure = Some(error),
             }
         }
         if job.failure.is_some() {
             job.tasks.iter_mut().for_each(|task| self.give_up(task));
         }
+        has_room
+    }
+
+    fn any_has_room(&self) -> bool {
+        self.units.iter().map(|unit| unit.load()).any(|load| load.tasks < load.tasks_max)
     }
 
     /// What each unit offers for a task; `None` from those that do not take it.
@@ -570,11 +597,14 @@ impl Scheduler {
             if at != REFERENCE && (only || rests[at]) {
                 return None;
             }
-            match unit.offer(&task.task) {
+            let offer = unit.offer(&task.task);
+            let state = &mut lock(&self.queue).units[at];
+            state.is_unsuited = matches!(offer, Offer::Unsuited(_));
+            match offer {
                 Offer::DoneIn(time) => Some(time),
                 Offer::Busy => None,
                 Offer::Unsuited(reason) => {
-                    lock(&self.queue).units[at].report.last_trouble = Some(reason);
+                    state.report.last_trouble = Some(reason);
                     None
                 }
             }
@@ -587,7 +617,7 @@ impl Scheduler {
         let mut offers = self.offers(task, now);
         while let Some(chosen) = choose(&offers) {
             let attempt_host = AttemptHost::of(host);
-            let number = self.next_attempt.fetch_add(1, Ordering::Relaxed);
+            let number = NEXT_ATTEMPT.fetch_add(1, Ordering::Relaxed);
             let assignment = Assignment {
                 attempt: number,
                 task: for_encoder(&task.task, &*self.units[chosen]),
@@ -627,6 +657,16 @@ impl Scheduler {
             }
         }
     }
+}
+
+/// Looks for reasons not to believe an output. That its files are there is asked of units that are not the reference.
+fn check_attempt(task: &Task, host: &AttemptHost, output: &TaskOutput, is_reference: bool) -> Result<(), String> {
+    let places = lock(&host.places).clone();
+    check_output(task, &places, output)?;
+    if is_reference {
+        return Ok(());
+    }
+    output.tables.iter().try_for_each(|table| host.inner.accept(table).map_err(|error| error.to_string()))
 }
 
 /// The task as a unit gets it: with the unit's encoder named.

@@ -288,6 +288,15 @@ pub trait TaskHost: Send + Sync {
         self.create(level, self.reserve(level)?)
     }
 
+    /// Whether an output table of a unit elsewhere can be read from here, and is what the output says. The default believes it.
+    ///
+    /// # Errors
+    /// It cannot be opened, or is another table.
+    fn accept(&self, table: &OutputTable) -> situ_storage::Result<()> {
+        let _ = table;
+        Ok(())
+    }
+
     /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve): blocks
     /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -404,6 +413,7 @@ impl TaskStats {
 
     /// Entries dropped, for whatever reason.
     pub fn dropped(&self) -> u64 {
-        self.dropped_hidden + self.dropped_range_deleted + self.dropped_tombstones + self.dropped_by_filter
+        let kinds = [self.dropped_hidden, self.dropped_range_deleted, self.dropped_tombstones, self.dropped_by_filter];
+        kinds.into_iter().fold(0, u64::saturating_add)
     }
 }

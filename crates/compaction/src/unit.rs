@@ -11,12 +11,13 @@
 //! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task ([`encode_task`](crate::encode_task))
 //!   and queues the message. A thread that reads answers puts them into the finished list and notifies [`Assignment::done`]. The
 //!   host reserves a place for each output ([`TaskHost::reserve`]); the node makes the file there, next to the inputs.
-//!   `examples/compaction_worker.rs` of the engine is the smallest such unit: another process, over a pipe.
+//!   `examples/compaction_worker` of the engine is the smallest such unit: another process, over a pipe.
 //! * **An accelerator.** [`Limits`] say how long keys and values may be and how many runs it can merge. Blocks stand alone, so that
 //!   decoding, merging and encoding can happen on the device. What the accelerator refuses, the CPU does.
 //!
 //! Two units that name the same [encoder](Unit::encoder) give the same bytes for the same task, or fail. Units with different
-//! encoders agree on everything that is decided before compression: entries, blocks and where files end.
+//! encoders agree on what is decided before compression: entries, and the blocks of each file. Where a file ends follows the encoder's
+//! own lengths (`output/size.rs`).
 
 use crate::error::Result;
 use crate::task::{Encoder, Task, TaskHost, TaskOutput};
@@ -206,7 +207,8 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
-/// Something that runs tasks. No call blocks, but for [`close`](Unit::close), and none calls the scheduler back.
+/// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none calls the
+/// scheduler back. A unit belongs to one store, which closes it.
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;

@@ -4,9 +4,10 @@
 //! afterwards whether the loop has announced sleep, and only then pays for the system call. A completion that arrives
 //! while the loop runs, which is every completion of a buffered write, costs a push.
 
+use situ::device::lock;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -46,7 +47,7 @@ impl Inbox {
 
     /// Leaves a message and wakes the loop if it sleeps.
     pub(crate) fn post(&self, message: Message) {
-        self.messages.lock().unwrap_or_else(PoisonError::into_inner).push(message);
+        lock(&self.messages).push(message);
         if self.asleep.swap(false, Ordering::SeqCst) {
             // The counter can only be full if nobody has read it for 2^64 posts; then it is readable anyway.
             let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -55,13 +56,13 @@ impl Inbox {
 
     /// Moves all messages to `out`.
     pub(crate) fn take(&self, out: &mut Vec<Message>) {
-        out.append(&mut self.messages.lock().unwrap_or_else(PoisonError::into_inner));
+        out.append(&mut lock(&self.messages));
     }
 
     /// Announces sleep; true if there is nothing to do. On false the loop must not sleep.
     pub(crate) fn may_sleep(&self) -> bool {
         self.asleep.store(true, Ordering::SeqCst);
-        let empty = self.messages.lock().unwrap_or_else(PoisonError::into_inner).is_empty();
+        let empty = lock(&self.messages).is_empty();
         if !empty {
             self.asleep.store(false, Ordering::SeqCst);
         }

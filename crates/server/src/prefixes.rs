@@ -6,10 +6,11 @@
 //!
 //! **Bounded.** [`PREFIXES_MAX`] prefixes; those that come later are not counted until `stats reset`.
 
+use situ::device::lock;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, PoisonError};
 
 const DELIMITER: u8 = b':';
 const PREFIXES_MAX: usize = 4096;
@@ -52,7 +53,7 @@ impl Prefixes {
             return;
         }
         let Some(end) = key.iter().position(|byte| *byte == DELIMITER) else { return };
-        let mut all = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut all = lock(&self.counts);
         if !all.contains_key(&key[..end]) {
             if all.len() >= PREFIXES_MAX {
                 return;
@@ -69,12 +70,12 @@ impl Prefixes {
     }
 
     pub(crate) fn reset(&self) {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        lock(&self.counts).clear();
     }
 
     /// The answer to `stats detail dump`.
     pub(crate) fn dump(&self) -> Vec<u8> {
-        let all = self.counts.lock().unwrap_or_else(PoisonError::into_inner);
+        let all = lock(&self.counts);
         let mut text = Vec::with_capacity(64 * all.len() + 8);
         for (prefix, Counts { get, hit, set, del }) in all.iter() {
             text.extend_from_slice(b"PREFIX ");

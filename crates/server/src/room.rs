@@ -5,7 +5,8 @@
 //! wrong. So a loop enters the room with a batch before it gives it, and leaves when the engine has taken it; a loop
 //! that finds no room keeps its batch, and is told when somebody has left.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use situ::device::lock;
+use std::sync::{Arc, Mutex};
 
 use crate::inbox::{Inbox, Message};
 
@@ -28,7 +29,7 @@ pub(crate) struct Room {
 impl Room {
     /// True if a batch of `bytes` may be given now. If not, the loop of `inbox` is told when to ask again.
     pub(crate) fn enter(&self, bytes: u64, inbox: &Arc<Inbox>) -> bool {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut state = lock(&self.state);
         let fits = state.bytes == 0 || state.bytes + bytes <= BYTES_MAX;
         if fits {
             state.bytes += bytes;
@@ -41,7 +42,7 @@ impl Room {
     /// The engine has taken a batch of `bytes`.
     pub(crate) fn leave(&self, bytes: u64) {
         let outside = {
-            let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut state = lock(&self.state);
             state.bytes -= bytes;
             std::mem::take(&mut state.outside)
         };

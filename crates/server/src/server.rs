@@ -1,5 +1,6 @@
 //! Starting and stopping a server.
 
+use situ::device::lock;
 use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
@@ -8,7 +9,7 @@ use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
@@ -200,7 +201,7 @@ impl<E: Engine> Shared<E> {
     }
 
     pub(crate) fn stop_deadline_passed(&self) -> bool {
-        let deadline = *self.stop_at.lock().unwrap_or_else(PoisonError::into_inner);
+        let deadline = *lock(&self.stop_at);
         deadline.is_some_and(|deadline| Instant::now() >= deadline)
     }
 }
@@ -441,7 +442,7 @@ impl Server {
     }
 
     fn shut_down(&mut self, deadline: Duration) {
-        *self.stop_at.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now() + deadline);
+        *lock(&self.stop_at) = Some(Instant::now() + deadline);
         // Fails only if it is full, and then it is readable.
         let _ = rustix::io::write(&*self.http_stop, &1u64.to_ne_bytes());
         for inbox in &self.inboxes {

@@ -3,9 +3,10 @@
 //! `stats` has every name of memcached 1.6.18. Situ has no slabs, no eviction and no LRU: what they would count never
 //! happens and is 0. `stats slabs` and `stats items` show one class that holds everything.
 
+use situ::device::lock;
 use std::fmt::{Display, Write as _};
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::engine::Engine;
 use crate::metrics::{Command, Counter, Counters, Totals};
@@ -198,7 +199,7 @@ impl StatsSource {
     /// Makes the counters start again from zero, for this command; metrics go on counting.
     pub(crate) fn reset(&self) {
         let now = COUNTED.iter().map(|(_, source)| self.counted(*source)).collect();
-        *self.baseline.lock().unwrap_or_else(PoisonError::into_inner) = now;
+        *lock(&self.baseline) = now;
         self.prefixes.reset();
     }
 
@@ -258,7 +259,7 @@ impl StatsSource {
         stat(text, "reserved_fds", self.reserved_descriptors);
         stat(text, "accepting_conns", 1);
         stat(text, "threads", self.counters.len());
-        let baseline = self.baseline.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let baseline = lock(&self.baseline).clone();
         for (index, (name, source)) in COUNTED.iter().enumerate() {
             let before = baseline.get(index).copied().unwrap_or(0);
             stat(text, name, self.counted(*source).saturating_sub(before));

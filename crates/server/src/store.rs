@@ -20,7 +20,7 @@
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use situ::device::lock;
@@ -190,7 +190,7 @@ impl Completion {
 
     fn poll(self: Arc<Self>) {
         let (on_taken, finished) = {
-            let mut following = self.following.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut following = lock(&self.following);
             let Some(Following { future, on_taken, .. }) = following.as_mut() else { return };
             let waker = Waker::from(Arc::clone(&self));
             match Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {

@@ -16,9 +16,10 @@
 //! **Rejected.** A wait list per key: exact, but a map operation per write; with far more stripes than outstanding
 //! writes, sharing a stripe by accident is rare and only costs a short wait.
 
+use situ::device::lock;
 use std::collections::VecDeque;
 use std::hash::{BuildHasher, RandomState};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use crate::inbox::{Inbox, Message};
 
@@ -90,7 +91,7 @@ impl Stripes {
     }
 
     fn lock(&self, index: StripeIndex) -> std::sync::MutexGuard<'_, Stripe> {
-        self.stripes[index as usize % STRIPES].lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.stripes[index as usize % STRIPES])
     }
 }
 

@@ -5,6 +5,7 @@
 //! next attempt. The next task starts another worker.
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
+use rustix::process::Signal;
 use situ_engine::compaction::{
     Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, Result, Task, TaskError, TaskOutput, Unit,
     decode_output, encode_task,
@@ -12,10 +13,13 @@ use situ_engine::compaction::{
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::Child;
-use std::sync::mpsc::{Sender, channel};
+use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::thread::JoinHandle;
-use std::time::Instant;
+use std::thread::{Builder, JoinHandle};
+use std::time::{Duration, Instant};
+
+/// A worker whose input has ended gets so long until it is killed.
+const ENDS_BY_ITSELF: Duration = Duration::from_secs(1);
 
 /// Starts a worker: its process, which reads frames from its standard input, and the pipe that its answers come from.
 type Start = dyn Fn() -> std::io::Result<(Child, Box<dyn Read + Send>)> + Send + Sync;
@@ -24,7 +28,7 @@ type Start = dyn Fn() -> std::io::Result<(Child, Box<dyn Read + Send>)> + Send +
 pub(crate) struct PipeUnit {
     name: String,
     tasks_max: usize,
-    start: Box<Start>,
+    start: Arc<Start>,
     state: Arc<Mutex<State>>,
 }
 
@@ -48,7 +52,7 @@ impl PipeUnit {
         tasks_max: usize,
         start: impl Fn() -> std::io::Result<(Child, Box<dyn Read + Send>)> + Send + Sync + 'static,
     ) -> PipeUnit {
-        PipeUnit { name: name.to_owned(), tasks_max, start: Box::new(start), state: Arc::default() }
+        PipeUnit { name: name.to_owned(), tasks_max, start: Arc::new(start), state: Arc::default() }
     }
 
     /// The process of the worker, while there is one.
@@ -65,23 +69,73 @@ impl PipeUnit {
         Limits { filters: KnownFilters::Named(Vec::new()), volumes: Some(vec![0]), ..Limits::unlimited() }
     }
 
+    /// Starts a worker, its writer and its reader. The reader starts the process, and lives as long: the system kills a worker with the
+    /// thread that started it.
     fn start_worker(&self) -> std::io::Result<Worker> {
-        let (mut child, mut answers) = (self.start)()?;
-        let mut input = child.stdin.take().ok_or_else(|| std::io::Error::other("the worker has no standard input"))?;
-        let process = child.id();
         let (to_worker, frames) = channel::<Frame>();
-        // A frame that cannot be written is one to a worker that has ended, which the reader sees.
-        std::thread::spawn(move || frames.iter().try_for_each(|frame| frame.write(&mut input)));
-        let (state, name) = (Arc::clone(&self.state), self.name.clone());
-        let reader = std::thread::spawn(move || {
-            while let Ok(frame) = Frame::read(&mut answers) {
-                take_answer(&state, &name, &frame);
-            }
-            let _ = child.kill();
-            let _ = child.wait();
-            worker_has_ended(&state, &name, process);
-        });
+        let (tell, told) = channel();
+        let (state, name, start) = (Arc::clone(&self.state), self.name.clone(), Arc::clone(&self.start));
+        let reader = Builder::new().name("worker-reader".to_owned()).spawn(move || {
+            let Some((child, answers)) = started(&*start, frames, &tell) else { return };
+            // Dropped also after a panic: then the attempts are told as failed.
+            let ends = Ends { child, state: &state, name: &name };
+            read_answers(answers, &state, &name);
+            drop(ends);
+        })?;
+        let process = told.recv().unwrap_or_else(|_| Err(std::io::Error::other("the worker's thread has ended")))?;
         Ok(Worker { process, to_worker, reader })
+    }
+}
+
+/// Starts the process, and the thread that writes to it; tells what came of it.
+fn started(
+    start: &Start,
+    frames: Receiver<Frame>,
+    tell: &Sender<std::io::Result<u32>>,
+) -> Option<(Child, Box<dyn Read + Send>)> {
+    let begun = start().and_then(|(mut child, answers)| {
+        let mut input = child.stdin.take().ok_or_else(|| std::io::Error::other("the worker has no standard input"))?;
+        // A frame that cannot be written is one to a worker that has ended, which the reader sees.
+        let write = move || drop(frames.iter().try_for_each(|frame| frame.write(&mut input)));
+        let writer = Builder::new().name("worker-writer".to_owned()).spawn(write);
+        writer.inspect_err(|_| end(&mut child))?;
+        Ok((child, answers))
+    });
+    match begun {
+        Ok((child, answers)) => {
+            let _ = tell.send(Ok(child.id()));
+            Some((child, answers))
+        }
+        Err(error) => {
+            let _ = tell.send(Err(error));
+            None
+        }
+    }
+}
+
+fn end(child: &mut Child) {
+    let _ = child.kill();
+    let _ = child.wait();
+}
+
+fn read_answers(mut answers: Box<dyn Read + Send>, state: &Mutex<State>, name: &str) {
+    while let Ok(frame) = Frame::read(&mut answers) {
+        take_answer(state, name, &frame);
+    }
+}
+
+/// A worker's process, and what is told when it has ended.
+struct Ends<'a> {
+    child: Child,
+    state: &'a Mutex<State>,
+    name: &'a str,
+}
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        let process = self.child.id();
+        end(&mut self.child);
+        worker_has_ended(self.state, self.name, process);
     }
 }
 
@@ -93,7 +147,8 @@ fn take_answer(state: &Mutex<State>, name: &str, frame: &Frame) {
     let number = |bytes: &[u8]| bytes.iter().rev().fold(0u64, |number, byte| number << 8 | u64::from(*byte));
     match frame.kind {
         RESERVE => {
-            let place = host.reserve(number(&frame.bytes) as u32);
+            // The worker reaches the store's first volume only.
+            let place = host.reserve(number(&frame.bytes) as u32).ok().filter(|place| place.volume == 0);
             let place = place.map(|place| [&place.volume.to_le_bytes()[..], &place.number.to_le_bytes()].concat());
             let answer = Frame::new(PLACE, frame.attempt, place.unwrap_or_default());
             // A unit that is being closed has no worker any more.
@@ -186,9 +241,19 @@ impl Unit for PipeUnit {
             state.held.clear();
             state.worker.take()
         };
-        let Some(Worker { to_worker, reader, .. }) = worker else { return };
-        // The writer ends, the worker's input with it, and then the worker.
+        let Some(Worker { to_worker, reader, process }) = worker else { return };
+        // The writer ends, the worker's input with it, and then the worker, if it is able to.
         drop(to_worker);
+        let until = Instant::now() + ENDS_BY_ITSELF;
+        while !reader.is_finished() && Instant::now() < until {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if !reader.is_finished() {
+            // A process that was stopped, or hangs in the system, does not end by itself.
+            if let Some(process) = rustix::process::Pid::from_raw(process as i32) {
+                let _ = rustix::process::kill_process(process, Signal::KILL);
+            }
+        }
         let _ = reader.join();
     }
 }

@@ -1,7 +1,7 @@
 //! The worker's side: runs tasks on the store's directory, each on a thread, until its input ends.
 //!
 //! It opens and makes table files only, under numbers that the store has reserved for it. It ends with the store: when its input ends, or
-//! when its parent dies, whichever it notices first. A worker on another machine needs more than that to be sure that it does not
+//! when the thread dies that has started it, whichever it notices first. A worker on another machine needs more than that to be sure that it does not
 //! write behind the back of the store's next owner: a lease with a fencing token.
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};

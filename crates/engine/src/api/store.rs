@@ -106,7 +106,8 @@ impl StoreBuilder {
 
     /// A unit that runs compactions beside the processor: an accelerator, another process, a drive that computes. The scheduler gives
     /// a task to the unit that says that it would be done first. What a unit refuses, loses or gets wrong, the processor does. Call
-    /// this once for each unit. `examples/compaction_worker.rs` is a unit in another process.
+    /// this once for each unit. A unit belongs to one store,
+    /// which closes the unit. `examples/compaction_worker` is a unit in another process.
     #[must_use]
     pub fn unit(mut self, unit: Arc<dyn Unit>) -> StoreBuilder {
         self.options.units.push(unit);

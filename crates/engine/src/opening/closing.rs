@@ -2,7 +2,7 @@
 //!
 //! 1. What opening has replayed becomes tables, if it is to and has not yet. If a compaction of level 0 is due then, the closer
 //!    waits for it: a store that is opened again and again, for a moment each time, would never get to it. The wait has bounds
-//!    ([`Core::wait_for_level0`]), as writers may go on meanwhile. Then the store refuses calls. All threads of the store end
+//!    (`Work::wait_for_level0`), as writers may go on meanwhile. Then the store refuses calls. All threads of the store end
 //!    when they have done what they are at.
 //! 2. What somebody else's thread does inside is waited for, then the store's threads are.
 //! 3. The log is closed, the manifest notes it.

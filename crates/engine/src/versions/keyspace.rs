@@ -51,7 +51,7 @@ impl KeyspaceCore {
 }
 
 impl KeyspaceCore {
-    /// Whether there may be one more memtable, where there may be as many as `Core::memtables_max` says.
+    /// Whether there may be one more memtable, where there may be as many as `Memory::memtables_max` says.
     pub(crate) fn has_memtable(&self, view: &View, memtables_max: usize) -> bool {
         view.sealed.len() + 1 < memtables_max
     }

@@ -8,7 +8,7 @@
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
 //!
 //! Threads that read for futures (`future.rs`), and `situ-locks`, which ends the waits of futures for locks
-//! (`transaction/alarm.rs`), are started when they are first needed.
+//! (`rows/alarm.rs`), are started when they are first needed.
 //!
 //! Each sleeps on an event when it finds nothing to do; an idle store uses no processor time. A job that fails is tried
 //! again after a pause that doubles up to [`PAUSE_MS_MAX`], or, if the failure is its own, by itself later
@@ -87,11 +87,29 @@ impl Background {
     }
 }
 
+/// What a turn of a duty came to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Turn {
+    /// There was nothing to do, and nothing is under way.
+    Idle,
+    /// There was nothing to do, but work that was begun before goes on elsewhere.
+    Waits,
+    /// Work was begun that goes on elsewhere.
+    Begun,
+    /// Work was done.
+    Done,
+}
+
+impl Turn {
+    fn of(has_worked: bool) -> Turn {
+        if has_worked { Turn::Done } else { Turn::Idle }
+    }
+}
+
 /// What a thread does again and again.
 struct Duty {
     job: &'static str,
-    /// True if it found work.
-    turn: fn(&Arc<Work>) -> Result<bool>,
+    turn: fn(&Arc<Work>) -> Result<Turn>,
     trouble: fn(&mut Troubles) -> &mut Trouble,
     /// How long the thread may sleep when it finds no work.
     idle_for: fn(&Work) -> Option<Duration>,
@@ -103,7 +121,7 @@ struct Duty {
 
 const FLUSH: Duty = Duty {
     job: "flush",
-    turn: flush_turn,
+    turn: |work| flush_turn(work).map(Turn::of),
     trouble: |troubles| &mut troubles.flush,
     idle_for: |work| work.placement.as_ref().and_then(|placement| placement.next_sample_in()),
     // The flush gives back the room that the failure was about.
@@ -146,15 +164,16 @@ fn serve(work: &Arc<Work>, duty: &Duty) {
             }
             continue;
         }
-        match guarded(work, job, || turn(work), false) {
-            Ok(worked) => {
-                if pause_ms > 0 {
+        match guarded(work, job, || turn(work), Turn::Idle) {
+            Ok(came_to) => {
+                // What has only begun may fail as the job before did.
+                if pause_ms > 0 && matches!(came_to, Turn::Idle | Turn::Done) {
                     trouble(&mut lock(&work.memory.troubles)).error = None;
                     work.memory.progress.notify();
                     work.health.tell(|| StoreEvent::JobRecovered { job: job.to_owned() });
+                    pause_ms = 0;
                 }
-                pause_ms = 0;
-                if !worked && !work.health.is_closing() {
+                if matches!(came_to, Turn::Idle | Turn::Waits) && !work.health.is_closing() {
                     event.wait(seen, idle_for(work));
                 }
             }

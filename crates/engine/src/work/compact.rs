@@ -21,6 +21,7 @@ use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
 use crate::work::Work;
+use crate::work::background::Turn;
 use crate::work::job::Begun;
 use crate::work::picker::{Job, Picker};
 use crate::work::task_host::task_error;
@@ -86,23 +87,42 @@ struct Frozen {
 }
 
 impl Work {
-    /// Lands a job that has finished, or picks and begins one; false if there is neither. A failure of a job's own is told and
-    /// postpones the job; the error of another one is returned.
-    pub(crate) fn compact_one(self: &Arc<Self>) -> Result<bool> {
+    /// Lands a job that has finished, or picks and begins one. A failure of a job's own is told and postpones the job; the error of
+    /// another one is returned.
+    pub(crate) fn compact_one(self: &Arc<Self>) -> Result<Turn> {
         if self.land_one()? {
-            return Ok(true);
+            return Ok(Turn::Done);
         }
+        // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
+        self.end_due_rests();
         let elsewhere = self.scheduler.tasks_max_elsewhere();
         if elsewhere > 0 && self.scheduler.room() == 0 {
-            return Ok(false);
+            return Ok(Turn::Waits);
         }
         let now = self.env.clock.now();
         // The thread that lands a job picks again, and wakes the others.
-        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else { return Ok(false) };
+        let Some(turn) = self.throttle.begin(self.options.compaction_threads, elsewhere, now) else {
+            return Ok(Turn::Waits);
+        };
         // Tables that are read often go up when there is nothing to compact.
-        let Some((keyspace, job)) = self.pick() else { return self.promote_one() };
+        let Some((keyspace, job)) = self.pick() else { return self.promote_in_turn() };
+        let is_move = job.is_move;
         self.begin_job(keyspace, job, Begun { turn: Some(turn), outcome: None })?;
-        Ok(true)
+        Ok(if is_move { Turn::Done } else { Turn::Begun })
+    }
+
+    fn promote_in_turn(self: &Arc<Self>) -> Result<Turn> {
+        let promoted = self.promote_one()?;
+        Ok(match promoted {
+            true => Turn::Done,
+            false if lock(&self.jobs).is_empty() => Turn::Idle,
+            false => Turn::Waits,
+        })
+    }
+
+    fn end_due_rests(&self) {
+        let _scheduling = lock(&self.scheduling);
+        self.versions.keyspaces().iter().for_each(|keyspace| self.end_rests(keyspace, false));
     }
 
     fn oldest_snapshot(&self) -> u64 {
@@ -115,8 +135,6 @@ impl Work {
         let oldest = self.oldest_snapshot();
         let mut best: Option<(f64, Arc<KeyspaceCore>, Job)> = None;
         for keyspace in self.versions.keyspaces() {
-            // Also where nothing is begun: a thread that finds nothing to do sleeps until the next rest ends.
-            self.end_rests(&keyspace, false);
             if keyspace.compactions_paused.load(Ordering::Acquire) > 0 {
                 continue;
             }

@@ -264,9 +264,6 @@ impl Work {
     }
 
     fn install_outputs(&self, claimed: &Claimed, merged: &Merged) -> Result<()> {
-        if let Some(disks) = &self.versions.source.disks {
-            merged.tables.iter().for_each(|table| disks.adopt(table.volume, table.number));
-        }
         let added = |(level, table)| Added { level, meta: describe(table) };
         self.install_job(&claimed.keyspace, &claimed.job, merged.by_level().map(added).collect())
     }

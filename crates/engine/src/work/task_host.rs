@@ -8,7 +8,7 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::placement::run::Placement;
-use crate::versions::version::TableMeta;
+use crate::versions::version::{TableFile, TableMeta};
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
@@ -159,6 +159,15 @@ impl TaskHost for Host {
         }
         let name = self.work.versions.name_to_begin(place.number);
         Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
+    }
+
+    fn accept(&self, table: &OutputTable) -> StorageResult<()> {
+        let source = &self.work.versions.source;
+        if let Some(disks) = &source.disks {
+            disks.adopt(table.volume, table.number);
+        }
+        // Opening compares the file's length and what it says of itself with the output.
+        TableFile::new(describe(table), source).table().map(drop)
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {

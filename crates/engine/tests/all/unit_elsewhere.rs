@@ -187,6 +187,30 @@ fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
     assert_no_orphans(directory.path(), &store);
 }
 
+/// A worker that is stopped in the middle, as a hung disk would stop it: closing does not wait for it for ever.
+#[test]
+fn a_worker_that_is_stopped_does_not_keep_the_store_from_closing() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let (mut model, mut rng) = (Model::new(), Rng::new(5));
+    let store = open(directory.path(), &unit);
+    while unit.process().is_none() {
+        change(&store, &mut model, &mut rng);
+    }
+    let process = unit.process().and_then(|process| rustix::process::Pid::from_raw(process as i32)).unwrap();
+    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
+    for _ in 0..5 {
+        change(&store, &mut model, &mut rng);
+    }
+    let began = Instant::now();
+    store.close().unwrap();
+    assert!(began.elapsed() < Duration::from_secs(20), "closing took {:?}", began.elapsed());
+    verified(directory.path());
+    let store = Store::open_with(directory.path(), small()).unwrap();
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+}
+
 /// The store of a worker: does nothing unless it is told where.
 #[test]
 fn store_with_a_worker() {

@@ -7,6 +7,7 @@ use crate::pipeline::troubles::Trouble;
 use crate::versions::running::Span;
 use crate::versions::version::{Added, Removed, TableMeta};
 use crate::versions::view::View;
+use crate::work::background::Turn;
 use crate::work::job::Claimed;
 use situ_compaction::KeySpan;
 use situ_device::Env;
@@ -97,11 +98,11 @@ fn promise_9_a_rest_ends_while_a_manual_compaction_waits() {
     with_tables(&[(6, 1, ["a", "c"]), (6, 2, ["c", "f"])], |work, keyspace| {
         postpone(work, keyspace, 6, &[1]);
         keyspace.compactions_paused.fetch_add(1, Ordering::AcqRel);
-        assert!(!work.compact_one().unwrap());
+        assert_eq!(work.compact_one().unwrap(), Turn::Idle);
         let rest = work.next_rest_ends_in().unwrap();
         assert!(rest > REST_MIN / 2 && rest <= REST_MIN, "{rest:?}");
         work.env.clock.sleep(rest);
-        assert!(!work.compact_one().unwrap(), "a compaction began beside a manual one that waits");
+        assert_eq!(work.compact_one().unwrap(), Turn::Idle, "a compaction began beside a manual one that waits");
         assert_eq!(work.next_rest_ends_in(), None, "a thread would wake up for nothing");
         assert!(keyspace.view.load().version.files().all(|(_, file)| !file.busy.load(Ordering::Acquire)));
     });
