@@ -468,7 +468,7 @@ fn promise_5_a_task_names_its_encoder_and_another_encoder_gives_the_same_entries
     for (task, output) in tasks.iter().zip(&elsewhere) {
         let expected = run(task, &*host).unwrap();
         let (expected_files, files) =
-            (bytes(&memory, &[expected.clone()]), bytes(&memory, std::slice::from_ref(output)));
+            (bytes(&memory, std::slice::from_ref(&expected)), bytes(&memory, std::slice::from_ref(output)));
         assert_ne!(expected_files, files, "the other encoder wrote the same bytes");
         let (expected, found) = (memory.contents(&expected), memory.contents(output));
         assert_eq!((expected.entries, expected.tombstones), (found.entries, found.tombstones));
