@@ -50,7 +50,7 @@ pub fn check_output(task: &Task, places: &[TablePlace], output: &TaskOutput) -> 
         if (properties.entries > 0) != ends.iter().all(Option::is_some) || ends[0] > ends[1] {
             return fail("its smallest and largest key do not fit each other or its entries".to_owned());
         }
-        if properties.entries + properties.range_deletions == 0 {
+        if (properties.entries, properties.range_deletions) == (0, 0) {
             return fail("it is empty".to_owned());
         }
         if properties.largest_sequence > newest {
@@ -62,12 +62,12 @@ pub fn check_output(task: &Task, places: &[TablePlace], output: &TaskOutput) -> 
 
 fn check_numbers(task: &Task, output: &TaskOutput) -> Result<(), String> {
     let stats = &output.stats;
-    let sum = |what: fn(&crate::task::OutputTable) -> u64| output.tables.iter().map(what).sum::<u64>();
+    let sum = |what: fn(&crate::task::OutputTable) -> u64| output.tables.iter().map(what).fold(0, u64::saturating_add);
     let equal = |what: &str, expected: u64, found: u64| match expected == found {
         true => Ok(()),
         false => Err(format!("{what}: expected {expected}, found {found}")),
     };
-    equal("entries accounted for", stats.entries_in, stats.entries_out + stats.dropped())?;
+    equal("entries accounted for", stats.entries_in, stats.entries_out.saturating_add(stats.dropped()))?;
     equal("entries in the tables", stats.entries_out, sum(|table| table.summary.properties.entries))?;
     equal("range tombstones in the tables", stats.range_tombstones_out, sum(|t| t.summary.properties.range_deletions))?;
     equal("bytes in the tables", stats.bytes_written, sum(|table| table.summary.bytes))?;

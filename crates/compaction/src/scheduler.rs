@@ -15,7 +15,7 @@
 //! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes during a turn
 //! leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was made with: units, and jobs that
 //! finish, notify it. No lock is held while a unit is spoken to.
-//! **Failure**: a unit that is lost costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
+//! **Failure**: a unit that panics is not spoken to again (`guarded.rs`). A unit that is lost costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
 //! was given up; what it writes then lies in places that no table of the store will ever have.
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
@@ -23,7 +23,8 @@
 use crate::check::check_output;
 use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
-use crate::task::{TablePlace, Task, TaskHost, TaskOutput};
+use crate::guarded::Guarded;
+use crate::task::{OutputTable, TablePlace, Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
 use situ_device::lock;
 use situ_device::{Env, Event};
@@ -256,6 +257,10 @@ impl TaskHost for AttemptHost {
         self.inner.pace(bytes);
     }
 
+    fn find(&self, table: &OutputTable) -> Result<(), String> {
+        self.inner.find(table)
+    }
+
     fn cancelled(&self) -> bool {
         self.given_up.load(Ordering::Acquire) || self.inner.cancelled()
     }
@@ -270,6 +275,35 @@ impl Drop for Turning<'_> {
     }
 }
 
+/// Gives up a task after a panic: no unit is spoken to.
+fn let_go(task: &QueuedTask) {
+    if let TaskState::Running(attempt) = &task.state {
+        attempt.host.give_up();
+    }
+}
+
+/// The jobs that a turn has in its hands. A panic in the turn ends them: nobody waits for a job that is nowhere.
+struct InHand<'a> {
+    scheduler: &'a Scheduler,
+    jobs: Vec<Job>,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let failed = std::mem::take(&mut self.jobs).into_iter().map(|mut job| {
+            job.tasks.iter().for_each(let_go);
+            job.failure = Some(TaskError::Panicked("a turn of the scheduler".to_owned()));
+            job.finish()
+        });
+        let failed: Vec<FinishedJob> = failed.collect();
+        lock(&self.scheduler.queue).finished.extend(failed);
+        self.scheduler.event.notify();
+    }
+}
+
 impl Scheduler {
     /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified when a turn
     /// may find something to do, and when a job has finished.
@@ -280,7 +314,8 @@ impl Scheduler {
         others: Vec<Arc<dyn Unit>>,
         patience: Patience,
     ) -> Scheduler {
-        let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others).collect();
+        let guarded = |unit| Arc::new(Guarded::new(unit, Arc::clone(&event))) as Arc<dyn Unit>;
+        let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others.into_iter().map(guarded)).collect();
         let report = |unit: &Arc<dyn Unit>| UnitReport { name: unit.name().to_owned(), ..UnitReport::default() };
         let states = units.iter().map(|unit| UnitState { report: report(unit), ..UnitState::default() }).collect();
         Scheduler {
@@ -357,7 +392,8 @@ impl Scheduler {
         };
         let able = self.units.iter().zip(resting).enumerate().filter(|(at, (_, rests))| *at == REFERENCE || !rests);
         let loads = able.map(|(_, (unit, _))| unit.load());
-        loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).sum::<usize>().saturating_sub(waiting)
+        let room = loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).fold(0, usize::saturating_add);
+        room.saturating_sub(waiting)
     }
 
     /// How many tasks the units besides the reference unit hold at most, all together.
@@ -397,17 +433,17 @@ impl Scheduler {
 
     fn take_turn(&self) {
         let mut finished = self.collect();
-        let mut jobs = std::mem::take(&mut lock(&self.queue).jobs);
+        let mut in_hand = InHand { scheduler: self, jobs: std::mem::take(&mut lock(&self.queue).jobs) };
         let now = self.env.clock.now();
-        for job in &mut jobs {
+        for job in &mut in_hand.jobs {
             self.settle_job(job, &mut finished, now);
         }
         // What is left was given up before it finished.
         drop(finished);
-        for job in &mut jobs {
+        for job in &mut in_hand.jobs {
             self.assign_job(job, now);
         }
-        self.put_back(jobs, now);
+        self.put_back(std::mem::take(&mut in_hand.jobs), now);
     }
 
     /// What all units have finished, by attempt.
@@ -470,13 +506,7 @@ impl Scheduler {
         };
         let unit = attempt.unit;
         let elapsed = ended.elapsed;
-        let checked = ended.result.and_then(|output| {
-            let places = lock(&attempt.host.places).clone();
-            match check_output(&task.task, &places, &output) {
-                Ok(()) => Ok(output),
-                Err(reason) => Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason }),
-            }
-        });
+        let checked = self.check(&task.task, attempt, ended.result);
         // Files of a failed attempt must not grow behind our back.
         attempt.host.give_up();
         match checked {
@@ -494,6 +524,26 @@ impl Scheduler {
         }
     }
 
+    /// Whether the answer of an attempt is one to what was asked.
+    fn check(&self, task: &Task, attempt: &Attempt, result: Result<TaskOutput>) -> Result<TaskOutput> {
+        let fault = |reason| Err(TaskError::Unit { unit: self.units[attempt.unit].name().to_owned(), reason });
+        let output = match result {
+            Ok(output) => output,
+            Err(TaskError::Cancelled) if !attempt.host.cancelled() => {
+                return fault("it calls the task cancelled, and nobody has cancelled it".to_owned());
+            }
+            Err(error) => return Err(error),
+        };
+        let places = lock(&attempt.host.places).clone();
+        let found = |table: &OutputTable| attempt.host.inner.find(table);
+        let is_from_elsewhere = attempt.unit != REFERENCE;
+        let checked = check_output(task, &places, &output).and_then(|()| match is_from_elsewhere {
+            true => output.tables.iter().try_for_each(found),
+            false => Ok(()),
+        });
+        checked.map_or_else(fault, |()| Ok(output))
+    }
+
     fn give_up_late(&self, attempt: &Attempt, now: Duration) {
         attempt.host.give_up();
         self.units[attempt.unit].cancel(attempt.number);
@@ -507,7 +557,8 @@ impl Scheduler {
         unit.failures = 0;
         unit.report.succeeded += 1;
         unit.report.input_bytes += task.input_bytes();
-        unit.report.busy += elapsed;
+        // The unit says how long.
+        unit.report.busy = unit.report.busy.saturating_add(elapsed);
     }
 
     fn note_failure(&self, unit: usize, error: &TaskError, now: Duration) {

@@ -206,7 +206,8 @@ pub struct Finished {
     pub elapsed: Duration,
 }
 
-/// Something that runs tasks. No call blocks, but for [`close`](Unit::close), and none calls the scheduler back.
+/// Something that runs tasks. No call blocks, but for [`close`](Unit::close), and none calls the scheduler back. A unit that panics
+/// in a call is not spoken to again, but for `close`: the CPU does what it held.
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;

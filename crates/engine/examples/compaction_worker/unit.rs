@@ -2,7 +2,8 @@
 //!
 //! A thread of the unit writes what waits for the worker, another one reads what comes from it. When the worker's pipe ends, the worker
 //! is killed and waited for; only then are its attempts told as failed, so that a process that still writes never meets a file of the
-//! next attempt. The next task starts another worker.
+//! next attempt. The next task starts another worker. Closing kills the worker, too: it may have been stopped, and would not see the
+//! end of its input.
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use situ_engine::compaction::{
@@ -38,6 +39,7 @@ struct State {
 
 struct Worker {
     process: u32,
+    child: Arc<Mutex<Child>>,
     to_worker: Sender<Frame>,
     reader: JoinHandle<()>,
 }
@@ -73,16 +75,24 @@ impl PipeUnit {
         // A frame that cannot be written is one to a worker that has ended, which the reader sees.
         std::thread::spawn(move || frames.iter().try_for_each(|frame| frame.write(&mut input)));
         let (state, name) = (Arc::clone(&self.state), self.name.clone());
+        let child = Arc::new(Mutex::new(child));
+        let ended = Arc::clone(&child);
         let reader = std::thread::spawn(move || {
             while let Ok(frame) = Frame::read(&mut answers) {
                 take_answer(&state, &name, &frame);
             }
-            let _ = child.kill();
-            let _ = child.wait();
+            kill(&ended);
             worker_has_ended(&state, &name, process);
         });
-        Ok(Worker { process, to_worker, reader })
+        Ok(Worker { process, child, to_worker, reader })
     }
+}
+
+/// Ends a worker, whatever it is at, and waits until it has ended.
+fn kill(child: &Mutex<Child>) {
+    let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 fn take_answer(state: &Mutex<State>, name: &str, frame: &Frame) {
@@ -186,9 +196,9 @@ impl Unit for PipeUnit {
             state.held.clear();
             state.worker.take()
         };
-        let Some(Worker { to_worker, reader, .. }) = worker else { return };
-        // The writer ends, the worker's input with it, and then the worker.
-        drop(to_worker);
+        let Some(Worker { child, reader, .. }) = worker else { return };
+        // Nobody waits for what it does any more. Its pipes end with it, and the threads of the unit with these.
+        kill(&child);
         let _ = reader.join();
     }
 }

@@ -13,8 +13,8 @@ use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
 use situ_disks::{CAPACITY, FAST};
-use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
-use situ_table::Warming;
+use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
+use situ_table::{BlockCache, Table, TableSummary, Warming};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
@@ -87,6 +87,15 @@ impl Host {
     /// Why the fast disk could not take a table that had been begun on it.
     pub(crate) fn fast_failure(&self) -> Option<StorageError> {
         lock(&self.fast_failure).clone()
+    }
+
+    /// What the file of a table says of itself.
+    fn summary_of(&self, number: u64) -> StorageResult<TableSummary> {
+        let reader = self.work.versions.volume.open(FileName::Table(number))?;
+        let bytes = reader.bytes();
+        // The cache is for what the store has.
+        let table = Table::open(reader, number, BlockCache::new(0))?;
+        Ok(TableSummary { bytes, properties: table.properties().clone() })
     }
 
     fn number(&self) -> u64 {
@@ -163,6 +172,14 @@ impl TaskHost for Host {
 
     fn warming(&self) -> Option<Arc<Warming>> {
         self.warming.clone()
+    }
+
+    fn find(&self, table: &OutputTable) -> Result<(), String> {
+        let found = self.summary_of(table.number).map_err(|error| format!("table {}: {error}", table.number))?;
+        if found != table.summary {
+            return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
+        }
+        Ok(())
     }
 
     fn pace(&self, bytes: u64) {
