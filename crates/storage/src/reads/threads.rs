@@ -52,13 +52,25 @@ impl<R: QueuedRead> ReadThreads<R> {
         drop(state);
         self.shared.changed.notify();
         if starts && !self.start_thread() {
-            let mut state = lock(&self.shared.state);
-            state.threads -= 1;
-            if state.threads == 0 {
-                return state.waiting.pop_front().map_or(Ok(()), Err);
-            }
+            return self.without_thread();
         }
         Ok(())
+    }
+
+    /// A thread that was counted is not to be had. If there is no other, what waits is done here: also reads of callers that were
+    /// refused a thread at the same time, and counted on this one.
+    fn without_thread(&self) -> Result<(), R> {
+        let mut left = {
+            let mut state = lock(&self.shared.state);
+            state.threads -= 1;
+            if state.threads > 0 {
+                return Ok(());
+            }
+            std::mem::take(&mut state.waiting)
+        };
+        let last = left.pop_back();
+        left.into_iter().for_each(QueuedRead::run);
+        last.map_or(Ok(()), Err)
     }
 
     fn start_thread(&self) -> bool {
