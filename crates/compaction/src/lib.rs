@@ -22,6 +22,7 @@ mod cut;
 mod dropped;
 mod error;
 mod filter;
+mod guarded;
 mod merge;
 mod output;
 mod run;

@@ -15,7 +15,8 @@
 //! **Threads**: any thread may submit, take a turn and take finished jobs. One turn runs at a time; a thread that comes during a turn
 //! leaves at once, and the turn is repeated for it. Threads sleep on the event that the scheduler was made with: units, and jobs that
 //! finish, notify it. No lock is held while a unit is spoken to.
-//! **Failure**: a unit that is lost, or panics, costs speed, not data: its tasks return when they are late. A unit may go on with an attempt that
+//! **Failure**: a unit that panics is not spoken to again (`guarded.rs`). A unit that is lost costs speed, not data: its tasks return
+//! when they are late. A unit may go on with an attempt that
 //! was given up; what it writes then lies in places that no table of the store will ever have.
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
@@ -23,7 +24,8 @@
 use crate::check::check_output;
 use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
-use crate::task::{TablePlace, Task, TaskHost, TaskOutput};
+use crate::guarded::Guarded;
+use crate::task::{OutputTable, TablePlace, Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
 use situ_device::lock;
 use situ_device::{Env, Event};
@@ -33,9 +35,6 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-mod contained;
-use contained::Contained;
 
 /// How long to wait for units that fail.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -263,6 +262,10 @@ impl TaskHost for AttemptHost {
         self.inner.pace(bytes);
     }
 
+    fn find(&self, table: &OutputTable) -> Result<(), String> {
+        self.inner.find(table)
+    }
+
     fn cancelled(&self) -> bool {
         self.given_up.load(Ordering::Acquire) || self.inner.cancelled()
     }
@@ -277,6 +280,35 @@ impl Drop for Turning<'_> {
     }
 }
 
+/// Gives up a task after a panic: no unit is spoken to.
+fn let_go(task: &QueuedTask) {
+    if let TaskState::Running(attempt) = &task.state {
+        attempt.host.give_up();
+    }
+}
+
+/// The jobs that a turn has in its hands. A panic in the turn ends them: nobody waits for a job that is nowhere.
+struct InHand<'a> {
+    scheduler: &'a Scheduler,
+    jobs: Vec<Job>,
+}
+
+impl Drop for InHand<'_> {
+    fn drop(&mut self) {
+        if self.jobs.is_empty() {
+            return;
+        }
+        let failed = std::mem::take(&mut self.jobs).into_iter().map(|mut job| {
+            job.tasks.iter().for_each(let_go);
+            job.failure = Some(TaskError::Panicked("a turn of the scheduler".to_owned()));
+            job.finish()
+        });
+        let failed: Vec<FinishedJob> = failed.collect();
+        lock(&self.scheduler.queue).finished.extend(failed);
+        self.scheduler.event.notify();
+    }
+}
+
 impl Scheduler {
     /// `reference` runs what no other unit can or should; `others` are tried when they are faster. `event` is notified when a turn
     /// may find something to do, and when a job has finished.
@@ -287,8 +319,8 @@ impl Scheduler {
         others: Vec<Arc<dyn Unit>>,
         patience: Patience,
     ) -> Scheduler {
-        let others = others.into_iter().map(Contained::of);
-        let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others).collect();
+        let guarded = |unit| Arc::new(Guarded::new(unit, Arc::clone(&event))) as Arc<dyn Unit>;
+        let units: Vec<Arc<dyn Unit>> = std::iter::once(reference).chain(others.into_iter().map(guarded)).collect();
         let report = |unit: &Arc<dyn Unit>| UnitReport { name: unit.name().to_owned(), ..UnitReport::default() };
         let states = units.iter().map(|unit| UnitState { report: report(unit), ..UnitState::default() }).collect();
         Scheduler {
@@ -408,25 +440,26 @@ impl Scheduler {
 
     fn take_turn(&self) {
         let mut finished = self.collect();
-        let mut jobs = {
+        let jobs = {
             let mut queue = lock(&self.queue);
             // Threads that sleep meanwhile are woken when the turn knows more.
             queue.next_look = None;
             std::mem::take(&mut queue.jobs)
         };
+        let mut in_hand = InHand { scheduler: self, jobs };
         let now = self.env.clock.now();
-        for job in &mut jobs {
+        for job in &mut in_hand.jobs {
             self.settle_job(job, &mut finished, now);
         }
         // What is left was given up before it finished.
         drop(finished);
-        for job in &mut jobs {
+        for job in &mut in_hand.jobs {
             // Where no unit has room for any task, the jobs behind need not ask.
             if !self.assign_job(job, now) {
                 break;
             }
         }
-        self.put_back(jobs, now);
+        self.put_back(std::mem::take(&mut in_hand.jobs), now);
     }
 
     /// What all units have finished, by attempt.
@@ -489,17 +522,7 @@ impl Scheduler {
         };
         let unit = attempt.unit;
         let elapsed = ended.elapsed;
-        let is_called_off = attempt.host.inner.cancelled() || attempt.host.given_up.load(Ordering::Acquire);
-        let wrong = |reason| Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason });
-        let checked = match ended.result {
-            Ok(output) => match check_attempt(&task.task, &attempt.host, &output, unit == REFERENCE) {
-                Ok(()) => Ok(output),
-                Err(reason) => wrong(reason),
-            },
-            // Only the host can call an attempt off.
-            Err(TaskError::Cancelled) if !is_called_off && unit != REFERENCE => wrong("the unit gave up".to_owned()),
-            failed => failed,
-        };
+        let checked = self.check(&task.task, attempt, ended.result);
         // Files of a failed attempt must not grow behind our back.
         attempt.host.give_up();
         match checked {
@@ -517,6 +540,26 @@ impl Scheduler {
         }
     }
 
+    /// Whether the answer of an attempt is one to what was asked.
+    fn check(&self, task: &Task, attempt: &Attempt, result: Result<TaskOutput>) -> Result<TaskOutput> {
+        let fault = |reason| Err(TaskError::Unit { unit: self.units[attempt.unit].name().to_owned(), reason });
+        let output = match result {
+            Ok(output) => output,
+            Err(TaskError::Cancelled) if !attempt.host.cancelled() => {
+                return fault("it calls the task cancelled, and nobody has cancelled it".to_owned());
+            }
+            Err(error) => return Err(error),
+        };
+        let places = lock(&attempt.host.places).clone();
+        let found = |table: &OutputTable| attempt.host.inner.find(table);
+        let is_from_elsewhere = attempt.unit != REFERENCE;
+        let checked = check_output(task, &places, &output).and_then(|()| match is_from_elsewhere {
+            true => output.tables.iter().try_for_each(found),
+            false => Ok(()),
+        });
+        checked.map_or_else(fault, |()| Ok(output))
+    }
+
     fn give_up_late(&self, attempt: &Attempt, now: Duration) {
         attempt.host.give_up();
         self.units[attempt.unit].cancel(attempt.number);
@@ -530,7 +573,8 @@ impl Scheduler {
         unit.failures = 0;
         unit.report.succeeded += 1;
         unit.report.input_bytes += task.input_bytes();
-        unit.report.busy += elapsed;
+        // The unit says how long.
+        unit.report.busy = unit.report.busy.saturating_add(elapsed);
     }
 
     fn note_failure(&self, unit: usize, error: &TaskError, now: Duration) {
@@ -657,16 +701,6 @@ impl Scheduler {
             }
         }
     }
-}
-
-/// Looks for reasons not to believe an output. That its files are there is asked of units that are not the reference.
-fn check_attempt(task: &Task, host: &AttemptHost, output: &TaskOutput, is_reference: bool) -> Result<(), String> {
-    let places = lock(&host.places).clone();
-    check_output(task, &places, output)?;
-    if is_reference {
-        return Ok(());
-    }
-    output.tables.iter().try_for_each(|table| host.inner.accept(table).map_err(|error| error.to_string()))
 }
 
 /// The task as a unit gets it: with the unit's encoder named.

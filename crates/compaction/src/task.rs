@@ -288,15 +288,6 @@ pub trait TaskHost: Send + Sync {
         self.create(level, self.reserve(level)?)
     }
 
-    /// Whether an output table of a unit elsewhere can be read from here, and is what the output says. The default believes it.
-    ///
-    /// # Errors
-    /// It cannot be opened, or is another table.
-    fn accept(&self, table: &OutputTable) -> situ_storage::Result<()> {
-        let _ = table;
-        Ok(())
-    }
-
     /// For the cache through which the output will be read, under the numbers of their [places](TaskHost::reserve): blocks
     /// that hold what was read of late are put into it as they are written. Without it, readers fill their cache themselves.
     fn warming(&self) -> Option<Arc<Warming>> {
@@ -307,6 +298,16 @@ pub trait TaskHost: Send + Sync {
     /// [`TaskOutput::dropped_values`].
     fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
         None
+    }
+
+    /// Whether a table of an output lies where a unit says, and says of itself what the unit says of it. The scheduler asks before
+    /// it believes a unit elsewhere: the inputs are deleted when the output is installed. The default believes the unit.
+    ///
+    /// # Errors
+    /// What is wrong, in words.
+    fn find(&self, table: &OutputTable) -> Result<(), String> {
+        let _ = table;
+        Ok(())
     }
 
     /// Called as output grows, with the number of new bytes. May block in order to hold the run back.
@@ -397,23 +398,25 @@ impl TaskStats {
             range_tombstones_in,
             range_tombstones_out,
         } = other;
-        self.bytes_read += bytes_read;
-        self.bytes_written += bytes_written;
-        self.entries_in += entries_in;
-        self.entries_out += entries_out;
-        self.dropped_hidden += dropped_hidden;
-        self.dropped_range_deleted += dropped_range_deleted;
-        self.dropped_tombstones += dropped_tombstones;
-        self.dropped_by_filter += dropped_by_filter;
-        self.changed_by_filter += changed_by_filter;
-        self.sequences_zeroed += sequences_zeroed;
-        self.range_tombstones_in += range_tombstones_in;
-        self.range_tombstones_out += range_tombstones_out;
+        let add = |sum: &mut u64, more: &u64| *sum = sum.saturating_add(*more);
+        add(&mut self.bytes_read, bytes_read);
+        add(&mut self.bytes_written, bytes_written);
+        add(&mut self.entries_in, entries_in);
+        add(&mut self.entries_out, entries_out);
+        add(&mut self.dropped_hidden, dropped_hidden);
+        add(&mut self.dropped_range_deleted, dropped_range_deleted);
+        add(&mut self.dropped_tombstones, dropped_tombstones);
+        add(&mut self.dropped_by_filter, dropped_by_filter);
+        add(&mut self.changed_by_filter, changed_by_filter);
+        add(&mut self.sequences_zeroed, sequences_zeroed);
+        add(&mut self.range_tombstones_in, range_tombstones_in);
+        add(&mut self.range_tombstones_out, range_tombstones_out);
     }
 
     /// Entries dropped, for whatever reason.
     pub fn dropped(&self) -> u64 {
-        let kinds = [self.dropped_hidden, self.dropped_range_deleted, self.dropped_tombstones, self.dropped_by_filter];
-        kinds.into_iter().fold(0, u64::saturating_add)
+        let parts = [self.dropped_hidden, self.dropped_range_deleted, self.dropped_tombstones, self.dropped_by_filter];
+        // A unit elsewhere may say anything.
+        parts.into_iter().fold(0, u64::saturating_add)
     }
 }

@@ -208,7 +208,8 @@ pub struct Finished {
 }
 
 /// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none calls the
-/// scheduler back. A unit belongs to one store, which closes it.
+/// scheduler back. A unit belongs to one store, which closes it. A unit that panics in a call is not spoken to again, but for `close`:
+/// the CPU does what it held.
 pub trait Unit: Send + Sync {
     /// For logs.
     fn name(&self) -> &str;

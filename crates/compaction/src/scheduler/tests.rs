@@ -3,7 +3,7 @@ use crate::cpu::CpuUnit;
 use crate::cut::cut;
 use crate::run::run;
 use crate::span::KeyRange;
-use crate::task::Encoder;
+use crate::task::{Encoder, TaskStats};
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
 use crate::unit::Load;
 use situ_table::{Compression, TableOptions};
@@ -511,4 +511,236 @@ fn the_choice_of_a_unit_is_that_of_the_golden_text() {
         let chosen = choose(&offers).map_or("none".to_owned(), |index| index.to_string());
         assert_eq!(chosen, expected.trim(), "{line}");
     }
+}
+
+/// Where a unit panics.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Call {
+    Encoder,
+    Offer,
+    Load,
+    Submit,
+    Cancel,
+    Poll,
+    Close,
+}
+
+/// Holds every task for ever, until it panics.
+struct PanickingUnit {
+    at: Call,
+    is_armed: AtomicBool,
+    held: Mutex<Vec<Assignment>>,
+}
+
+impl PanickingUnit {
+    fn panics_at(&self, call: Call) {
+        assert!(self.at != call || !self.is_armed.load(Ordering::Relaxed), "on purpose, at {call:?}");
+    }
+}
+
+impl Unit for PanickingUnit {
+    fn name(&self) -> &str {
+        "panicking"
+    }
+
+    fn encoder(&self) -> Encoder {
+        self.panics_at(Call::Encoder);
+        Encoder::default()
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        self.panics_at(Call::Offer);
+        Offer::DoneIn(Duration::ZERO)
+    }
+
+    fn load(&self) -> Load {
+        self.panics_at(Call::Load);
+        Load { tasks_max: usize::MAX, ..Load::default() }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        self.panics_at(Call::Submit);
+        self.held.lock().unwrap().push(assignment);
+        Ok(())
+    }
+
+    fn cancel(&self, _attempt: u64) {
+        self.panics_at(Call::Cancel);
+    }
+
+    fn poll(&self, _finished: &mut Vec<Finished>) {
+        self.panics_at(Call::Poll);
+    }
+
+    fn close(&self) {
+        self.held.lock().unwrap().clear();
+        self.panics_at(Call::Close);
+    }
+}
+
+/// A unit that panics takes no thread with it, no job, and no task. With a patience that is longer than the test, what it held
+/// comes back because it has panicked, and not because it is late.
+#[test]
+fn a_unit_that_panics_is_asked_no_more_and_its_tasks_come_back() {
+    for at in [Call::Encoder, Call::Offer, Call::Load, Call::Submit, Call::Cancel, Call::Poll, Call::Close] {
+        let memory = Arc::new(MemoryHost::new());
+        let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
+        let tasks = job(&memory);
+        let expected: Vec<TaskOutput> = tasks.iter().map(|task| run(task, &*host).unwrap()).collect();
+        let unit = Arc::new(PanickingUnit { at, is_armed: AtomicBool::new(false), held: Mutex::default() });
+        let env = Env::system();
+        let others = vec![Arc::clone(&unit) as Arc<dyn Unit>];
+        let reference = Arc::new(CpuUnit::new(env.clone(), 2));
+        let least = if at == Call::Cancel { Duration::from_millis(30) } else { Duration::from_secs(1000) };
+        let scheduler = with_units(env, reference, others, Patience { least, ..patience() });
+        // Two tasks are with the unit when it panics at the next call.
+        scheduler.submit(1, tasks[..2].to_vec(), Arc::clone(&host), 2);
+        scheduler.turn();
+        assert_eq!(unit.held.lock().unwrap().len(), 2, "{at:?}");
+        unit.is_armed.store(true, Ordering::Relaxed);
+        if at == Call::Close {
+            scheduler.close();
+            continue;
+        }
+        scheduler.submit(2, tasks[2..].to_vec(), Arc::clone(&host), 2);
+        let mut landed = BTreeMap::new();
+        while landed.len() < 2 {
+            let seen = scheduler.event.generation();
+            // A unit may take without end.
+            assert!(scheduler.room() > 0 || scheduler.tasks_max_elsewhere() < usize::MAX);
+            scheduler.turn();
+            landed.extend(scheduler.take_finished().map(|finished| (finished.job, finished.result.unwrap())));
+            scheduler.event.wait(seen, Some(Duration::from_millis(20)));
+        }
+        let outputs: Vec<TaskOutput> = landed.into_values().flatten().collect();
+        assert_eq!(bytes(&memory, &outputs), bytes(&memory, &expected), "{at:?}");
+        let report = scheduler.reports().pop().unwrap();
+        assert!(
+            report.last_trouble.as_ref().is_some_and(|t| t.contains("on purpose") || at == Call::Cancel),
+            "{report:?}"
+        );
+        scheduler.close();
+    }
+}
+
+/// Answers in its own way.
+struct LyingUnit {
+    lie: fn(&Assignment, &mut Vec<Finished>),
+    said: Mutex<Vec<Finished>>,
+}
+
+impl Unit for LyingUnit {
+    fn name(&self) -> &str {
+        "lying"
+    }
+
+    fn offer(&self, task: &Task) -> Offer {
+        // The first of the tasks is left to the reference unit.
+        if task.rules.range.lower.is_none() { Offer::Busy } else { Offer::DoneIn(Duration::ZERO) }
+    }
+
+    fn load(&self) -> Load {
+        Load { tasks_max: 100, ..Load::default() }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        (self.lie)(&assignment, &mut self.said.lock().unwrap());
+        assignment.done.notify();
+        Ok(())
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.said.lock().unwrap());
+    }
+
+    fn close(&self) {}
+}
+
+fn say(assignment: &Assignment, result: Result<TaskOutput>) -> Finished {
+    Finished { attempt: assignment.attempt, result, elapsed: Duration::MAX }
+}
+
+/// What a unit says of itself, of others and of nobody's attempts neither stops a job nor gives it another result.
+#[test]
+fn a_unit_that_lies_stops_no_job() {
+    type Lie = fn(&Assignment, &mut Vec<Finished>);
+    let lies: [(&str, Lie); 5] = [
+        ("cancelled by nobody", |assignment, said| said.push(say(assignment, Err(TaskError::Cancelled)))),
+        ("answers twice", |assignment, said| {
+            said.push(say(assignment, run(&assignment.task, &*assignment.host)));
+            said.push(say(assignment, Err(TaskError::Panicked("the second answer".to_owned()))));
+        }),
+        ("answers for others", |assignment, said| {
+            for attempt in 0..assignment.attempt {
+                let result = Err(TaskError::Panicked("not its attempt".to_owned()));
+                said.push(Finished { attempt, result, elapsed: Duration::ZERO });
+            }
+            said.push(say(assignment, run(&assignment.task, &*assignment.host)));
+        }),
+        ("counts without end", |assignment, said| {
+            let mut output = run(&assignment.task, &*assignment.host).unwrap();
+            output.stats.dropped_hidden = u64::MAX;
+            output.stats.dropped_by_filter = u64::MAX;
+            output.tables.iter_mut().for_each(|table| table.summary.properties.entries = u64::MAX);
+            said.push(say(assignment, Ok(output)));
+        }),
+        ("long tables", |assignment, said| {
+            let mut output = run(&assignment.task, &*assignment.host).unwrap();
+            output.tables.iter_mut().for_each(|table| table.summary.bytes = u64::MAX);
+            said.push(say(assignment, Ok(output)));
+        }),
+    ];
+    for (name, lie) in lies {
+        let memory = Arc::new(MemoryHost::new());
+        let host = Arc::clone(&memory) as Arc<dyn TaskHost>;
+        let tasks = job(&memory);
+        let expected: Vec<TaskOutput> = tasks.iter().map(|task| run(task, &*host).unwrap()).collect();
+        let unit = Arc::new(LyingUnit { lie, said: Mutex::default() });
+        let env = Env::system();
+        let reference = Arc::new(CpuUnit::new(env.clone(), 1));
+        let scheduler = with_units(env, reference, vec![unit], Patience { rest_min: Duration::ZERO, ..patience() });
+        let outputs = scheduler.run(tasks, &host).unwrap_or_else(|error| panic!("{name}: {error}"));
+        assert_eq!(bytes(&memory, &outputs), bytes(&memory, &expected), "{name}");
+        let mut sum = TaskStats::default();
+        outputs.iter().for_each(|output| sum.add(&output.stats));
+    }
+}
+
+/// A panic in a turn, here of a host, ends the jobs that the turn had in its hands: whoever waits for them is told.
+#[test]
+fn a_panic_in_a_turn_ends_its_jobs() {
+    struct PanickingHost;
+    impl TaskHost for PanickingHost {
+        fn reserve(&self, _level: u32) -> situ_storage::Result<TablePlace> {
+            Err(Error::Invalid("no place".to_owned()))
+        }
+
+        fn create(&self, _level: u32, _place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)> {
+            Err(Error::Invalid("no place".to_owned()))
+        }
+
+        fn pace(&self, _bytes: u64) {}
+
+        fn cancelled(&self) -> bool {
+            panic!("on purpose")
+        }
+    }
+    let memory = Arc::new(MemoryHost::new());
+    let tasks = job(&memory);
+    let env = Env::system();
+    let late = Arc::new(LateUnit { held: Mutex::default(), finished: Mutex::default() });
+    let reference = Arc::new(CpuUnit::new(env.clone(), 1));
+    let scheduler = with_units(env, reference, vec![Arc::clone(&late) as Arc<dyn Unit>], Patience::default());
+    scheduler.submit(1, tasks.clone(), Arc::clone(&memory) as Arc<dyn TaskHost>, 4);
+    scheduler.turn();
+    scheduler.submit(2, tasks, Arc::new(PanickingHost), 4);
+    let turn = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| scheduler.turn()));
+    assert!(turn.is_err());
+    for job in [1, 2] {
+        let finished = scheduler.take_finished_job(job).unwrap();
+        assert!(matches!(finished.result, Err(TaskError::Panicked(_))), "{finished:?}");
+    }
+    assert!(late.held.lock().unwrap().iter().all(|assignment| assignment.host.cancelled()), "they may not go on");
+    assert!(scheduler.is_empty());
+    scheduler.turn();
 }

@@ -18,7 +18,7 @@ use crate::core::Core;
 use crate::opening::carry::Carried;
 use crate::opening::open::StoreState;
 use crate::versions::keyspace::KeyspaceCore;
-use crate::versions::version::{Added, TableSource, Version};
+use crate::versions::version::{Added, TableFile, TableSource, Version};
 use crate::versions::view::{MemtableSlot, View};
 use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
@@ -26,7 +26,6 @@ use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
 use situ_table::range_del::RangeTombstone;
 use situ_table::{BlockCache, KeyKind, MAX_SEQUENCE, ReadOptions, Table, hash_key};
 use std::collections::BTreeMap;
-use std::collections::btree_map::Entry;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -89,10 +88,15 @@ pub(crate) struct Replay<'a> {
     found: Option<FoundTables>,
 }
 
+/// Tables with temporary names that a replay keeps open.
+const UNNAMED_OPEN_MAX: usize = 64;
+
 /// The tables that a repair found. They may hold what the log holds: then the replay leaves that out.
 struct FoundTables {
     volume: Arc<dyn Volume>,
-    opened: BTreeMap<u64, Arc<Table>>,
+    /// Tables that this repair has written. They have temporary names yet. The other tables are opened as those of an open store are,
+    /// and no more of them than may be.
+    unnamed: BTreeMap<u64, Arc<Table>>,
 }
 
 impl FoundTables {
@@ -103,7 +107,7 @@ impl FoundTables {
         }
         let hash = hash_key(operation.key);
         for (_, file) in version.files().filter(|(_, file)| file.meta.span.contains(operation.key)) {
-            let table = self.open(file.meta.number)?;
+            let table = self.open(file)?;
             let newest = table.get(operation.key, MAX_SEQUENCE, hash, &ReadOptions::default())?;
             let covers = |t: &Arc<RangeTombstone>| {
                 t.begin.as_slice() <= operation.key && operation.key < t.end.as_slice() && t.sequence >= sequence
@@ -117,18 +121,26 @@ impl FoundTables {
         Ok(false)
     }
 
-    /// A table of the repair has a temporary name yet.
-    fn open(&mut self, number: u64) -> Result<&Arc<Table>> {
-        Ok(match self.opened.entry(number) {
-            Entry::Occupied(opened) => opened.into_mut(),
-            Entry::Vacant(vacant) => {
-                let reader = match self.volume.open(FileName::Table(number)) {
-                    Err(StorageError::NotFound { .. }) => self.volume.open(FileName::Temporary(number)),
-                    opened => opened,
-                };
-                vacant.insert(Table::open(reader?, number, BlockCache::new(0))?)
-            }
-        })
+    fn open(&mut self, file: &TableFile) -> Result<Arc<Table>> {
+        let number = file.meta.number;
+        if let Some(table) = self.unnamed.get(&number) {
+            return Ok(Arc::clone(table));
+        }
+        match file.table() {
+            Ok(table) => Ok(Arc::clone(&*table)),
+            Err(StorageError::NotFound { .. }) => self.open_unnamed(number),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn open_unnamed(&mut self, number: u64) -> Result<Arc<Table>> {
+        let reader = self.volume.open(FileName::Temporary(number))?;
+        let table = Table::open(reader, number, BlockCache::new(0))?;
+        if self.unnamed.len() >= UNNAMED_OPEN_MAX {
+            self.unnamed.clear();
+        }
+        self.unnamed.insert(number, Arc::clone(&table));
+        Ok(table)
     }
 }
 
@@ -153,7 +165,7 @@ impl<'a> Replay<'a> {
     ) -> Result<Replayed> {
         let targets = core.versions.keyspaces().into_iter().map(|k| (k.id, Target::new(k))).collect();
         let repairs = mode == RecoveryMode::Repair;
-        let found = || FoundTables { volume: Arc::clone(&core.versions.volume), opened: BTreeMap::new() };
+        let found = || FoundTables { volume: Arc::clone(&core.versions.volume), unnamed: BTreeMap::new() };
         let found = repairs.then(found);
         let mut replay = Replay { core, targets, keep, file: 0, since: None, last: 0, makes_tables: false, found };
         let mut failure: Option<Error> = None;

@@ -8,13 +8,13 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::placement::run::Placement;
-use crate::versions::version::{TableFile, TableMeta};
+use crate::versions::version::TableMeta;
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
 use situ_disks::{CAPACITY, FAST};
-use situ_storage::{Error as StorageError, Result as StorageResult, Writer};
-use situ_table::Warming;
+use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
+use situ_table::{BlockCache, Table, TableSummary, Warming};
 use std::collections::HashSet;
 use std::sync::{Arc, Mutex};
 
@@ -89,6 +89,15 @@ impl Host {
         lock(&self.fast_failure).clone()
     }
 
+    /// What the file of a table says of itself.
+    fn summary_of(&self, number: u64) -> StorageResult<TableSummary> {
+        let reader = self.work.versions.volume.open(FileName::Table(number))?;
+        let bytes = reader.bytes();
+        // The cache is for what the store has.
+        let table = Table::open(reader, number, BlockCache::new(0))?;
+        Ok(TableSummary { bytes, properties: table.properties().clone() })
+    }
+
     fn number(&self) -> u64 {
         let number = self.work.versions.new_number();
         lock(&self.begun).push(number);
@@ -161,17 +170,19 @@ impl TaskHost for Host {
         Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
     }
 
-    fn accept(&self, table: &OutputTable) -> StorageResult<()> {
-        let source = &self.work.versions.source;
-        if let Some(disks) = &source.disks {
-            disks.adopt(table.volume, table.number);
-        }
-        // Opening compares the file's length and what it says of itself with the output.
-        TableFile::new(describe(table), source).table().map(drop)
-    }
-
     fn warming(&self) -> Option<Arc<Warming>> {
         self.warming.clone()
+    }
+
+    fn find(&self, table: &OutputTable) -> Result<(), String> {
+        if let Some(disks) = &self.work.versions.source.disks {
+            disks.adopt(table.volume, table.number);
+        }
+        let found = self.summary_of(table.number).map_err(|error| format!("table {}: {error}", table.number))?;
+        if found != table.summary {
+            return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
+        }
+        Ok(())
     }
 
     fn pace(&self, bytes: u64) {

@@ -57,3 +57,4 @@ mod two_crash; // promises 1 to 4: two disks that crash together
 mod two_disks; // which disks belong together, and what lies where
 mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks
 mod unit_elsewhere; // compactions in another process, which is killed, and on units that hold many tasks
+mod unit_misbehaves; // a unit that refuses, forgets and lies

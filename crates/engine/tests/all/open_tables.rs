@@ -1,8 +1,8 @@
 //! The bound on open tables: hundreds of tables with room for a few.
 
 use crate::common::*;
-use situ_device::Space;
-use situ_engine::{Options, ReadOptions, Store, StoreBuilder};
+use situ_device::{Env, Space};
+use situ_engine::{Options, ReadOptions, RepairOptions, Store, StoreBuilder, repair};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{DirectoryVolume, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use std::collections::BTreeMap;
@@ -302,4 +302,34 @@ fn promise_8_readers_wait_for_a_descriptor_and_nobody_waits_for_ever() {
             store.close().unwrap();
         });
     });
+}
+
+/// A repair asks the tables what they hide of the log. It kept every table open that it had asked, so that it failed in a store of more
+/// tables than the system lets a process open.
+#[test]
+fn promise_8_a_repair_keeps_no_more_tables_open_than_may_be() {
+    let directory = tempfile::tempdir().unwrap();
+    let (store, _) = open(directory.path(), false);
+    fill(&store, 0);
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    assert!(tables(&store) > 10 * OPEN_MAX, "{} tables", tables(&store));
+    let mut expected = contents(0);
+    // One write in each table, in the log.
+    for n in (0..ENTRIES).step_by(ENTRIES as usize / 200) {
+        store.put(key(n), value(n, 1)).unwrap();
+        expected.insert(key(n).to_vec(), value(n, 1));
+    }
+    store.close().unwrap();
+    std::fs::remove_file(directory.path().join("CURRENT")).unwrap();
+    let counts = Arc::new(Counts::default());
+    let volume = Counting { inner: DirectoryVolume::open(directory.path()).unwrap(), counts: Arc::clone(&counts) };
+    let volume = Arc::new(volume) as Arc<dyn Volume>;
+    let report = repair(&volume, &Env::system(), RepairOptions::default().options(options())).unwrap();
+    assert!(report.nothing_lost() && report.log_records > 0, "{report:?}");
+    drop(volume);
+    let most = counts.most.load(Ordering::SeqCst);
+    assert!(most <= 2 * OPEN_MAX, "{most} tables open");
+    let (store, _) = open(directory.path(), false);
+    check_all(&store, &expected);
+    store.check().unwrap();
 }

@@ -4,7 +4,7 @@
 //! come by standard error, as the test harness writes to standard output.
 
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
-use situ_engine::compaction::{Assignment, Finished, Load, Offer, Refused, Task, Unit, run};
+use situ_engine::compaction::{Assignment, Finished, Load, Offer, Refused, Task, TaskError, TaskOutput, Unit, run};
 use situ_engine::{
     Durability, KeyspaceOptions, Options, Store, StoreBuilder, UnitReport, WriteBatch, verify_directory,
 };
@@ -400,4 +400,122 @@ fn a_hundred_jobs_are_under_way_and_none_holds_a_thread() {
     }
     store.close().unwrap();
     verified(directory.path());
+}
+
+/// A worker that is stopped (SIGSTOP) neither reads nor ends. Closing waited for it without end.
+#[test]
+#[cfg(unix)]
+fn a_store_closes_beside_a_worker_that_is_stopped() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let (mut model, mut rng) = (Model::new(), Rng::new(5));
+    let store = open(directory.path(), &unit);
+    while unit.process().is_none() {
+        change(&store, &mut model, &mut rng);
+    }
+    let worker = unit.process().and_then(|process| rustix::process::Pid::from_raw(process as i32)).unwrap();
+    rustix::process::kill_process(worker, rustix::process::Signal::STOP).unwrap();
+    for _ in 0..5 {
+        change(&store, &mut model, &mut rng);
+    }
+    let (closed, is_closed) = std::sync::mpsc::channel();
+    let closing = std::thread::spawn(move || closed.send(store.close()));
+    let closed = is_closed.recv_timeout(Duration::from_secs(20));
+    if closed.is_err() {
+        // So that the test ends.
+        let _ = rustix::process::kill_process(worker, rustix::process::Signal::KILL);
+    }
+    closing.join().unwrap().unwrap();
+    closed.expect("closing waits for a worker that is stopped").unwrap();
+    let store = Store::open_with(directory.path(), small()).unwrap();
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+}
+
+type Answer = Result<TaskOutput, TaskError>;
+
+/// Runs tasks in `submit`, with a twist.
+struct TwistedUnit {
+    twist: Box<dyn Fn(&Assignment) -> Answer + Send + Sync>,
+    finished: Mutex<Vec<Finished>>,
+}
+
+impl Unit for TwistedUnit {
+    fn name(&self) -> &str {
+        "twisted"
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        Offer::DoneIn(Duration::ZERO)
+    }
+
+    fn load(&self) -> Load {
+        Load { tasks: 0, tasks_max: usize::MAX, input_bytes: 0, bytes_per_s: 0 }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        let result = (self.twist)(&assignment);
+        let attempt = assignment.attempt;
+        self.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::MAX });
+        assignment.done.notify();
+        Ok(())
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.finished.lock().unwrap());
+    }
+
+    fn close(&self) {}
+}
+
+/// Fills a store with a unit whose answers are twisted, and reads it back.
+fn holds_with(directory: &Path, twist: impl Fn(&Assignment) -> Answer + Send + Sync + 'static) -> UnitReport {
+    let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
+    let store = StoreBuilder::new(small()).unit(unit).open(directory).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(6));
+    for _ in 0..10 {
+        change(&store, &mut model, &mut rng);
+    }
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    assert_holds(&store, &model);
+    change(&store, &mut model, &mut rng);
+    let report = report(&store, "twisted");
+    store.close().unwrap();
+    verified(directory);
+    let store = Store::open_with(directory, small()).unwrap();
+    assert_holds(&store, &model);
+    report
+}
+
+/// A unit says that it has written a table, and the file is not there: the inputs were deleted all the same.
+#[test]
+fn a_table_that_is_not_where_its_unit_says_is_not_installed() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = directory.path().to_owned();
+    let report = holds_with(directory.path(), move |assignment| {
+        let output = run(&assignment.task, &*assignment.host)?;
+        for table in &output.tables {
+            std::fs::remove_file(home.join(format!("{:06}.table", table.number))).unwrap();
+        }
+        Ok(output)
+    });
+    assert!(report.suspicious > 0 && report.succeeded == 0, "{report:?}");
+}
+
+/// A unit calls tasks cancelled that nobody has cancelled. The job was begun again at once and without end, and a manual compaction
+/// was told that the store is closed.
+#[test]
+fn a_unit_that_calls_its_tasks_cancelled_stops_no_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = holds_with(directory.path(), |_| Err(TaskError::Cancelled));
+    assert!(report.suspicious > 0 && report.succeeded == 0, "{report:?}");
+}
+
+/// A unit panics when it is given a task. The jobs of that turn were lost, manual compactions waited for them without end, and
+/// closing waited for these.
+#[test]
+fn a_unit_that_panics_stops_no_compaction() {
+    let directory = tempfile::tempdir().unwrap();
+    let report = holds_with(directory.path(), |_| panic!("on purpose"));
+    assert!(report.succeeded == 0 && report.last_trouble.is_some(), "{report:?}");
 }

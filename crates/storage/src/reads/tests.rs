@@ -230,6 +230,44 @@ fn without_any_thread_the_caller_reads() {
     assert_eq!(done[0].buffer, [1, 2]);
 }
 
+/// Refuses threads, but not before two are wanted.
+struct RefusesTwo(std::sync::Barrier);
+
+impl Executor for RefusesTwo {
+    fn spawn(&self, _name: &str, _job: Box<dyn FnOnce() + Send>) -> io::Result<Box<dyn JobHandle>> {
+        self.0.wait();
+        Err(io::Error::other("no more threads"))
+    }
+
+    fn event(&self) -> Arc<dyn Event> {
+        Env::system().executor.event()
+    }
+}
+
+/// Each of two callers counted on the thread of the other one, and only the last to be refused read, one of the two reads. The other
+/// read waited without end.
+#[test]
+fn callers_that_are_refused_threads_at_the_same_time_read_both() {
+    let executor = Arc::new(RefusesTwo(std::sync::Barrier::new(2)));
+    let env = Env { executor, ..Env::system() };
+    let threads = ReadThreads::new(&env);
+    let done = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..2 {
+            scope.spawn(|| {
+                let (answer, answered) = std::sync::mpsc::channel();
+                let request = ReadRequest::new(7, vec![0; 2], move |buffer, _| answer.send(buffer).unwrap());
+                if let Err(read) = threads.submit(Slow { takes: Duration::ZERO, request }) {
+                    read.run();
+                }
+                assert_eq!(answered.recv_timeout(LONG).expect("the read is done"), [7, 8]);
+                done.fetch_add(1, Ordering::SeqCst);
+            });
+        }
+    });
+    assert_eq!(done.load(Ordering::SeqCst), 2);
+}
+
 /// A source whose thread dies of its second read.
 struct Mortal(Vec<Slow>);
 

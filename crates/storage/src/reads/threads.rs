@@ -4,7 +4,7 @@
 //! read waits.
 //!
 //! **Failure.** A read that panics completes with an error, and its thread goes on. If the system gives no thread at
-//! all, the caller does all reads that wait.
+//! all, the read is given back.
 
 use super::{QueuedRead, WAITING_READS_MAX};
 use situ_device::{Env, Event, lock};
@@ -40,7 +40,7 @@ impl<R: QueuedRead> ReadThreads<R> {
         ReadThreads { shared, env: env.clone() }
     }
 
-    /// Hands a read over; gives it back if too many wait. If no thread can be had at all, the caller runs what waits.
+    /// Hands a read over; gives one back if too many wait, or if there is no thread at all.
     pub(crate) fn submit(&self, read: R) -> Result<(), R> {
         let mut state = lock(&self.shared.state);
         if state.waiting.len() >= WAITING_READS_MAX {
@@ -52,25 +52,31 @@ impl<R: QueuedRead> ReadThreads<R> {
         drop(state);
         self.shared.changed.notify();
         if starts && !self.start_thread() {
-            let mut state = lock(&self.shared.state);
-            state.threads -= 1;
-            // With no thread at all, nobody else would take what other callers have put here meanwhile.
-            let left = if state.threads == 0 { std::mem::take(&mut state.waiting) } else { VecDeque::new() };
-            drop(state);
-            left.into_iter().for_each(contained);
+            return self.without_thread();
         }
         Ok(())
+    }
+
+    /// A thread that was counted is not to be had. If there is no other, what waits is done here: also reads of callers that were
+    /// refused a thread at the same time, and counted on this one.
+    fn without_thread(&self) -> Result<(), R> {
+        let mut left = {
+            let mut state = lock(&self.shared.state);
+            state.threads -= 1;
+            if state.threads > 0 {
+                return Ok(());
+            }
+            std::mem::take(&mut state.waiting)
+        };
+        let last = left.pop_back();
+        left.into_iter().for_each(QueuedRead::run);
+        last.map_or(Ok(()), Err)
     }
 
     fn start_thread(&self) -> bool {
         let shared = Arc::clone(&self.shared);
         self.env.executor.spawn("situ-reads", Box::new(move || serve(&shared))).is_ok()
     }
-}
-
-/// A read that panics has completed by then, as its completion is dropped; reads change nothing.
-fn contained<R: QueuedRead>(read: R) {
-    drop(catch_unwind(AssertUnwindSafe(|| read.run())));
 }
 
 fn serve<R: QueuedRead>(shared: &Shared<R>) {
@@ -86,7 +92,8 @@ fn serve<R: QueuedRead>(shared: &Shared<R>) {
             read
         };
         match read {
-            Some(read) => contained(read),
+            // A read that panics has completed by then, as its completion is dropped; reads change nothing.
+            Some(read) => drop(catch_unwind(AssertUnwindSafe(|| read.run()))),
             None => {
                 shared.changed.wait(seen, None);
                 lock(&shared.state).idle -= 1;
