@@ -1,60 +1,18 @@
 //! While the engine takes no more writes, connections of the same event loop that read are answered as ever, those that
 //! write are parked, and what waits is bounded.
 
-use std::io::{BufRead, BufReader, ErrorKind, Write};
-use std::net::TcpStream;
+use std::io::Write;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
+use crate::line_client::{Client, PATIENCE};
 use crate::memory::MemoryEngine;
 use situ::{Durability, Listener, Options, StoreEvent};
 use situ_server::{Engine, Server, ServerOptions, StoreEngine};
 
-const PATIENCE: Duration = Duration::from_secs(20);
-
 fn one_loop() -> ServerOptions {
     ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads: 1, ..ServerOptions::default() }
-}
-
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn connect(server: &Server) -> Client {
-        let stream = TcpStream::connect(server.addresses()[0]).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client(BufReader::new(stream))
-    }
-
-    fn send(&mut self, text: &str) {
-        self.0.get_mut().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, text: &str) -> String {
-        self.send(text);
-        self.line()
-    }
-
-    fn expect(&mut self, lines: &[&str]) {
-        for line in lines {
-            assert_eq!(self.line(), *line);
-        }
-    }
-
-    /// True if no answer comes for a moment.
-    fn hears_nothing(&mut self) -> bool {
-        self.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let nothing = self.0.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-        self.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        nothing
-    }
 }
 
 fn wait_until(what: &str, condition: impl Fn() -> bool) {

@@ -1,14 +1,13 @@
 //! A read that needs the disk parks its own connection only, keeps the order of its commands, and changes no answer.
 
-use std::io::{BufRead, BufReader, ErrorKind, Read, Write};
-use std::net::{Shutdown, TcpStream};
+use std::io::Write;
+use std::net::Shutdown;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use crate::line_client::{Client, PATIENCE};
 use crate::memory::MemoryEngine;
 use situ_server::{Server, ServerOptions};
-
-const PATIENCE: Duration = Duration::from_secs(20);
 
 fn loops(threads: usize) -> ServerOptions {
     ServerOptions { listen: vec!["127.0.0.1:0".parse().unwrap()], threads, ..ServerOptions::default() }
@@ -23,66 +22,6 @@ fn serve(threads: usize) -> (Arc<MemoryEngine>, Server) {
     let engine = MemoryEngine::start_on_disk(None, None, is_cold);
     let server = Server::start(&loops(threads), Arc::clone(&engine)).unwrap();
     (engine, server)
-}
-
-struct Client(BufReader<TcpStream>);
-
-impl Client {
-    fn connect(server: &Server) -> Client {
-        let stream = TcpStream::connect(server.addresses()[0]).unwrap();
-        stream.set_nodelay(true).unwrap();
-        stream.set_read_timeout(Some(PATIENCE)).unwrap();
-        Client(BufReader::new(stream))
-    }
-
-    fn send(&mut self, text: &str) {
-        self.0.get_mut().write_all(text.as_bytes()).unwrap();
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.0.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
-    }
-
-    fn ask(&mut self, text: &str) -> String {
-        self.send(text);
-        self.line()
-    }
-
-    fn expect(&mut self, lines: &[&str]) {
-        for line in lines {
-            assert_eq!(self.line(), *line);
-        }
-    }
-
-    /// True if no answer comes for a moment.
-    fn hears_nothing(&mut self) -> bool {
-        self.0.get_ref().set_read_timeout(Some(Duration::from_millis(100))).unwrap();
-        let nothing = self.0.fill_buf().is_err_and(|error| error.kind() == ErrorKind::WouldBlock);
-        self.0.get_ref().set_read_timeout(Some(PATIENCE)).unwrap();
-        nothing
-    }
-
-    /// One number of `stats`.
-    fn statistic(&mut self, name: &str) -> u64 {
-        self.send("stats\r\n");
-        let mut found = None;
-        loop {
-            let line = self.line();
-            match line.strip_prefix("STAT ").and_then(|rest| rest.split_once(' ')) {
-                Some((word, value)) if word == name => found = value.parse().ok(),
-                Some(_) => {}
-                None => return found.unwrap_or_else(|| panic!("no {name} before {line:?}")),
-            }
-        }
-    }
-
-    fn rest(mut self) -> String {
-        let mut text = String::new();
-        self.0.read_to_string(&mut text).unwrap();
-        text
-    }
 }
 
 fn wait_until(what: &str, mut condition: impl FnMut() -> bool) {

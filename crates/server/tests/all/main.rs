@@ -1,6 +1,7 @@
 //! The tests of `situ_server` through its public interface: one program, so that one is linked. A module is a subject.
 
 mod alone;
+mod line_client;
 mod memcached;
 #[path = "../memory/mod.rs"]
 mod memory;
