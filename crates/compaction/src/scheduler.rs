@@ -28,7 +28,7 @@ use crate::guarded::Guarded;
 use crate::task::{OutputTable, TablePlace, Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
 use situ_device::lock;
-use situ_device::{Env, Event};
+use situ_device::{Env, Event, Turns};
 use situ_storage::{Error, Writer};
 use situ_table::Warming;
 use std::collections::{BTreeMap, VecDeque};
@@ -114,9 +114,7 @@ pub struct Scheduler {
     patience: Patience,
     /// Notified when a turn may find something to do, and when a job has finished.
     event: Arc<dyn Event>,
-    is_turning: AtomicBool,
-    /// Counts the calls of `turn`.
-    turns_wanted: AtomicU64,
+    turns: Turns,
     queue: Mutex<Queue>,
 }
 
@@ -271,15 +269,6 @@ impl TaskHost for AttemptHost {
     }
 }
 
-/// A turn under way; ends when this is dropped, also by a panic.
-struct Turning<'a>(&'a AtomicBool);
-
-impl Drop for Turning<'_> {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::SeqCst);
-    }
-}
-
 /// Gives up a task after a panic: no unit is spoken to.
 fn let_go(task: &QueuedTask) {
     if let TaskState::Running(attempt) = &task.state {
@@ -328,8 +317,7 @@ impl Scheduler {
             units,
             patience,
             event,
-            is_turning: AtomicBool::new(false),
-            turns_wanted: AtomicU64::new(0),
+            turns: Turns::new(),
             queue: Mutex::new(Queue { units: states, ..Queue::default() }),
         }
     }
@@ -352,20 +340,7 @@ impl Scheduler {
 
     /// Moves every job on as far as it can be moved now. Returns at once if another thread is at it: that thread does it again.
     pub fn turn(&self) {
-        // All of these are sequentially consistent: the thread that ends a turn sees the count of a thread that has met the turn.
-        self.turns_wanted.fetch_add(1, Ordering::SeqCst);
-        loop {
-            if self.is_turning.swap(true, Ordering::SeqCst) {
-                return;
-            }
-            let turning = Turning(&self.is_turning);
-            let wanted = self.turns_wanted.load(Ordering::SeqCst);
-            self.take_turn();
-            drop(turning);
-            if self.turns_wanted.load(Ordering::SeqCst) == wanted {
-                return;
-            }
-        }
+        self.turns.take(|| self.take_turn());
     }
 
     /// A job that has finished, to one caller.
@@ -384,7 +359,7 @@ impl Scheduler {
     pub fn is_empty(&self) -> bool {
         let queue = lock(&self.queue);
         // During a turn, the turn has the jobs.
-        !self.is_turning.load(Ordering::SeqCst) && queue.jobs.is_empty() && queue.finished.is_empty()
+        !self.turns.is_turning() && queue.jobs.is_empty() && queue.finished.is_empty()
     }
 
     /// How many tasks more the units would take now, beyond those that wait. Units that rest, or did not suit the last task that

@@ -31,6 +31,7 @@ mod skipped;
 mod spin;
 mod sync;
 mod target;
+mod turns;
 mod uring;
 mod watch;
 
@@ -42,5 +43,6 @@ pub use lock::Flocked;
 pub use one_for_all::OneForAll;
 pub use open::{Backend, OpenOptions, open};
 pub use sync::{lock, panic_text, wake};
+pub use turns::Turns;
 pub use uring::{FileRead, FileReads};
 pub use watch::Watch;
