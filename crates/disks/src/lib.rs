@@ -26,4 +26,4 @@ mod set;
 pub use decision::PlacementDecision;
 pub use locks::Locks;
 pub use meter::{BULK_READ_BYTES, Meter, Metered, Totals};
-pub use set::{CAPACITY, Disk, Disks, FAST, NewDisk, NotLetGo, Role};
+pub use set::{CAPACITY, Disk, Disks, FAST, NewDisk, NotLetGo, Reserved, Role};

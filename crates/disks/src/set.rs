@@ -38,7 +38,7 @@ use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
-pub use disk::{CAPACITY, Disk, FAST, NewDisk, Role};
+pub use disk::{CAPACITY, Disk, FAST, NewDisk, Reserved, Role};
 
 /// The disks of a store.
 pub struct Disks {
@@ -175,6 +175,12 @@ impl Disks {
             Role::Capacity => disk.volume.create(name, bound).map(Some),
             _ => disk.create_table(name, bound),
         }
+    }
+
+    /// Reserves the place of table `number` on a disk, for somebody else to make it there; `None` if the disk takes no files. A disk
+    /// that is being drained waits for the place to be let go of: what comes to it later would be lost.
+    pub fn reserve_table(&self, disk: u32, number: u64) -> Option<Reserved> {
+        self.numbered(disk).ok()?.reserve(FileName::Table(number))
     }
 
     /// Notes that table `number` was made on a disk by somebody else, such as a unit in another process.

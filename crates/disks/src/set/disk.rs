@@ -106,6 +106,16 @@ impl Drop for Beginning<'_> {
     }
 }
 
+/// The place of a table that somebody else makes on a disk, such as a unit in another process. The disk is not empty while this lives,
+/// whether the file is there already or not.
+pub struct Reserved(Arc<Disk>);
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        self.0.files().beginning -= 1;
+    }
+}
+
 /// What a store never puts on a disk other than the capacity disk.
 pub(super) fn belongs_on_capacity_disk(name: FileName) -> bool {
     matches!(
@@ -253,6 +263,17 @@ impl Disk {
         files.names.insert(name);
         files.beginning += 1;
         Some(Beginning(self))
+    }
+
+    /// As [`begins`](Disk::begins), for a file that somebody else makes.
+    pub(super) fn reserve(self: &Arc<Self>, name: FileName) -> Option<Reserved> {
+        let mut files = self.files();
+        if files.closed {
+            return None;
+        }
+        files.names.insert(name);
+        files.beginning += 1;
+        Some(Reserved(Arc::clone(self)))
     }
 
     /// Begins a table; `None` if the disk is closed.

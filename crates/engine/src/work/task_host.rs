@@ -12,10 +12,10 @@ use crate::versions::version::TableMeta;
 use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
-use situ_disks::{CAPACITY, FAST};
+use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
 use situ_table::{BlockCache, Table, TableSummary, Warming};
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
 /// Where the tables of a merge go.
@@ -36,6 +36,8 @@ const SHORT_TABLE_BYTES: u64 = 1 << 20;
 pub(crate) struct Host {
     work: Arc<Work>,
     begun: Mutex<Vec<u64>>,
+    /// Places on the fast disk in which this process has not begun a file: a unit elsewhere may.
+    reserved: Mutex<BTreeMap<u64, Reserved>>,
     paced: bool,
     target_bytes: u64,
     /// The output belongs on the fast disk, whatever its level.
@@ -52,6 +54,7 @@ impl Host {
         Host {
             work: Arc::clone(work),
             begun: Mutex::new(Vec::new()),
+            reserved: Mutex::default(),
             paced,
             target_bytes,
             hot: false,
@@ -136,8 +139,17 @@ impl Host {
         }
     }
 
-    /// Removes the files of a merge that was given up, or those that are not among `kept`.
+    /// Reserves a place on the fast disk; false if the disk takes no files.
+    fn reserve_on_fast(&self, number: u64) -> bool {
+        let disks = self.work.versions.source.disks.as_ref();
+        let Some(reserved) = disks.and_then(|disks| disks.reserve_table(FAST, number)) else { return false };
+        lock(&self.reserved).insert(number, reserved);
+        true
+    }
+
+    /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by now.
     pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
+        drop(std::mem::take(&mut *lock(&self.reserved)));
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             if !kept.contains(&number) {
@@ -153,16 +165,20 @@ impl Host {
 
 impl TaskHost for Host {
     fn reserve(&self, level: u32) -> StorageResult<TablePlace> {
-        let volume = if self.goes_to_fast(level as usize) { FAST } else { CAPACITY };
-        Ok(TablePlace { volume, number: self.number() })
+        let number = self.number();
+        let on_fast = self.goes_to_fast(level as usize) && self.reserve_on_fast(number);
+        Ok(TablePlace { volume: if on_fast { FAST } else { CAPACITY }, number })
     }
 
     fn create(&self, level: u32, place: TablePlace) -> StorageResult<(TablePlace, Box<dyn Writer>)> {
         let mut place = place;
         if place.volume == FAST {
+            // Until the file is there, and is what keeps the disk.
+            let reserved = lock(&self.reserved).remove(&place.number);
             if let Some(writer) = self.begin_on_fast(level as usize, place.number) {
                 return Ok((place, writer));
             }
+            drop(reserved);
             // Something of it may be on the fast disk: the name is not used on the other one.
             place = TablePlace { volume: CAPACITY, number: self.number() };
         }

@@ -4,11 +4,14 @@
 //! come by standard error, as the test harness writes to standard output.
 
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
-use situ_engine::compaction::{Assignment, Finished, Load, Offer, Refused, Task, TaskError, TaskOutput, Unit, run};
+use situ_engine::compaction::{
+    Assignment, Finished, Load, Offer, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
+};
 use situ_engine::{
     Durability, KeyspaceOptions, Options, Store, StoreBuilder, UnitReport, WriteBatch, verify_directory,
 };
 use situ_sim::Rng;
+use situ_storage::{DirectoryVolume, FileName, Result as StorageResult, Volume, Writer};
 use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -132,6 +135,8 @@ fn tasks_run_in_another_process_and_give_what_the_processor_gives() {
     let store = open(directory.path(), &unit);
     for _ in 0..20 {
         change(&store, &mut model, &mut rng);
+        // So that there are as many compactions on a busy machine.
+        store.wait_idle().unwrap();
     }
     store.keyspace("default").unwrap().compact(None, None).unwrap();
     assert_holds(&store, &model);
@@ -518,4 +523,114 @@ fn a_unit_that_panics_stops_no_compaction() {
     let directory = tempfile::tempdir().unwrap();
     let report = holds_with(directory.path(), |_| panic!("on purpose"));
     assert!(report.succeeded == 0 && report.last_trouble.is_some(), "{report:?}");
+}
+
+/// A unit beside both disks: it makes files itself, in the places that it was given.
+#[derive(Default)]
+struct NodeUnit {
+    disks: Vec<PathBuf>,
+    /// Places on the fast disk that were given.
+    given: AtomicUsize,
+    /// Nothing is made on the fast disk before.
+    may_make: AtomicBool,
+    finished: Arc<Mutex<Vec<Finished>>>,
+}
+
+struct NodeHost {
+    unit: Arc<NodeUnit>,
+    host: Arc<dyn TaskHost>,
+}
+
+impl TaskHost for NodeHost {
+    fn reserve(&self, level: u32) -> StorageResult<TablePlace> {
+        let place = self.host.reserve(level)?;
+        if place.volume > 0 {
+            self.unit.given.fetch_add(1, Ordering::SeqCst);
+            while !self.unit.may_make.load(Ordering::SeqCst) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        }
+        Ok(place)
+    }
+
+    fn create(&self, _level: u32, place: TablePlace) -> StorageResult<(TablePlace, Box<dyn Writer>)> {
+        let disk = DirectoryVolume::open(&self.unit.disks[place.volume as usize])?;
+        Ok((place, disk.create(FileName::Table(place.number), 0)?))
+    }
+
+    fn pace(&self, _bytes: u64) {}
+
+    fn cancelled(&self) -> bool {
+        self.host.cancelled()
+    }
+}
+
+struct Node(Arc<NodeUnit>);
+
+impl Unit for Node {
+    fn name(&self) -> &str {
+        "node"
+    }
+
+    fn offer(&self, _task: &Task) -> Offer {
+        Offer::DoneIn(Duration::ZERO)
+    }
+
+    fn load(&self) -> Load {
+        Load { tasks: 0, tasks_max: 1, input_bytes: 0, bytes_per_s: 0 }
+    }
+
+    fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
+        let unit = Arc::clone(&self.0);
+        std::thread::spawn(move || {
+            let Assignment { attempt, task, host, done } = assignment;
+            let result = run(&task, &NodeHost { unit: Arc::clone(&unit), host });
+            unit.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::ZERO });
+            done.notify();
+        });
+        Ok(())
+    }
+
+    fn poll(&self, finished: &mut Vec<Finished>) {
+        finished.append(&mut self.0.finished.lock().unwrap());
+    }
+
+    fn close(&self) {}
+}
+
+/// A unit has a place on the fast disk and has made no file there yet. The disk seemed empty, and was let go of. Then the table came,
+/// and was lost with the disk.
+#[test]
+fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
+    let directory = tempfile::tempdir().unwrap();
+    let disks = vec![directory.path().join("home"), directory.path().join("fast")];
+    let (mut model, mut rng) = (Model::new(), Rng::new(7));
+    // The inputs lie at home.
+    let store = Store::open_with(&disks[0], small()).unwrap();
+    (0..4).for_each(|_| change(&store, &mut model, &mut rng));
+    store.flush().unwrap();
+    store.close().unwrap();
+    let unit = Arc::new(NodeUnit { disks: disks.clone(), ..NodeUnit::default() });
+    let builder = StoreBuilder::new(small()).fast_disk(&disks[1]).unit(Arc::new(Node(Arc::clone(&unit))));
+    let store = builder.open(&disks[0]).unwrap();
+    std::thread::scope(|scope| {
+        let compacting = scope.spawn(|| store.default_keyspace().compact(None, None));
+        while unit.given.load(Ordering::SeqCst) == 0 {
+            assert!(!compacting.is_finished(), "no table goes to the fast disk");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        let draining = scope.spawn(|| store.drain_fast_disk());
+        std::thread::sleep(Duration::from_millis(500));
+        let is_drained = draining.is_finished();
+        unit.may_make.store(true, Ordering::SeqCst);
+        compacting.join().unwrap().unwrap();
+        draining.join().unwrap().unwrap();
+        assert!(!is_drained, "the disk was let go of, and a table was on its way there");
+    });
+    assert!(report(&store, "node").succeeded > 0);
+    store.close().unwrap();
+    std::fs::remove_dir_all(&disks[1]).unwrap();
+    verified(&disks[0]);
+    let store = Store::open_with(&disks[0], small()).unwrap();
+    assert_holds(&store, &model);
 }
