@@ -1,6 +1,6 @@
 //! The store's side: a unit whose tasks run in a worker process.
 //!
-//! A thread of the unit writes what waits for the worker, another one reads what comes from it. When the worker's pipe ends, the worker
+//! A thread of the unit writes what waits for the worker, another one starts it and reads what comes from it. When the worker's pipe ends, the worker
 //! is killed and waited for; only then are its attempts told as failed, so that a process that still writes never meets a file of the
 //! next attempt. The next task starts another worker. Closing kills the worker, too: it may have been stopped, and would not see the
 //! end of its input.
@@ -25,7 +25,7 @@ type Start = dyn Fn() -> std::io::Result<(Child, Box<dyn Read + Send>)> + Send +
 pub(crate) struct PipeUnit {
     name: String,
     tasks_max: usize,
-    start: Box<Start>,
+    start: Arc<Start>,
     state: Arc<Mutex<State>>,
 }
 
@@ -50,7 +50,7 @@ impl PipeUnit {
         tasks_max: usize,
         start: impl Fn() -> std::io::Result<(Child, Box<dyn Read + Send>)> + Send + Sync + 'static,
     ) -> PipeUnit {
-        PipeUnit { name: name.to_owned(), tasks_max, start: Box::new(start), state: Arc::default() }
+        PipeUnit { name: name.to_owned(), tasks_max, start: Arc::new(start), state: Arc::default() }
     }
 
     /// The process of the worker, while there is one.
@@ -67,23 +67,34 @@ impl PipeUnit {
         Limits { filters: KnownFilters::Named(Vec::new()), volumes: Some(vec![0]), ..Limits::unlimited() }
     }
 
+    /// The thread that reads starts the process: a worker is to end with the thread that has started it, and a thread that gives a
+    /// task may end before.
     fn start_worker(&self) -> std::io::Result<Worker> {
-        let (mut child, mut answers) = (self.start)()?;
-        let mut input = child.stdin.take().ok_or_else(|| std::io::Error::other("the worker has no standard input"))?;
-        let process = child.id();
-        let (to_worker, frames) = channel::<Frame>();
-        // A frame that cannot be written is one to a worker that has ended, which the reader sees.
-        std::thread::spawn(move || frames.iter().try_for_each(|frame| frame.write(&mut input)));
-        let (state, name) = (Arc::clone(&self.state), self.name.clone());
-        let child = Arc::new(Mutex::new(child));
-        let ended = Arc::clone(&child);
+        let (start, state, name) = (Arc::clone(&self.start), Arc::clone(&self.state), self.name.clone());
+        let (started, is_started) = channel();
         let reader = std::thread::spawn(move || {
+            let (child, mut answers) = match start() {
+                Ok((child, answers)) => (child, answers),
+                Err(error) => return drop(started.send(Err(error))),
+            };
+            let process = child.id();
+            let child = Arc::new(Mutex::new(child));
+            let _ = started.send(Ok(Arc::clone(&child)));
             while let Ok(frame) = Frame::read(&mut answers) {
                 take_answer(&state, &name, &frame);
             }
-            kill(&ended);
+            kill(&child);
             worker_has_ended(&state, &name, process);
         });
+        let child = is_started.recv().map_err(std::io::Error::other)??;
+        let (process, input) = {
+            let mut child = child.lock().unwrap_or_else(PoisonError::into_inner);
+            (child.id(), child.stdin.take())
+        };
+        let mut input = input.ok_or_else(|| std::io::Error::other("the worker has no standard input"))?;
+        let (to_worker, frames) = channel::<Frame>();
+        // A frame that cannot be written is one to a worker that has ended, which the reader sees.
+        std::thread::spawn(move || frames.iter().try_for_each(|frame| frame.write(&mut input)));
         Ok(Worker { process, child, to_worker, reader })
     }
 }

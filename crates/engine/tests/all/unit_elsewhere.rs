@@ -610,3 +610,33 @@ fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
     let store = Store::open_with(&disks[0], small()).unwrap();
     assert_holds(&store, &model);
 }
+
+/// Linux ends a worker with the thread that has started it. That was the thread that gave the first task, such as one of the program
+/// that compacts by hand and ends.
+#[test]
+fn a_worker_outlives_the_thread_that_gave_the_first_task() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let mut options = small();
+    options.keyspace = options.keyspace.level0_tables(100);
+    let store = StoreBuilder::new(options).unit(Arc::clone(&unit) as Arc<dyn Unit>).open(directory.path()).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(8));
+    let mut compact = || {
+        for _ in 0..2 {
+            change(&store, &mut model, &mut rng);
+            store.flush().unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| store.default_keyspace().compact(None, None)).join().unwrap().unwrap();
+        });
+    };
+    compact();
+    let worker = unit.process();
+    assert!(worker.is_some());
+    // The end of a thread comes a little after it was waited for.
+    std::thread::sleep(Duration::from_millis(300));
+    compact();
+    assert_eq!(unit.process(), worker);
+    assert_holds(&store, &model);
+    store.close().unwrap();
+}
