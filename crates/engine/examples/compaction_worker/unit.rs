@@ -1,8 +1,8 @@
 //! The store's side: a unit whose tasks run in a worker process.
 //!
-//! A thread of the unit writes what waits for the worker, another one reads what comes from it. When the worker's pipe ends, the worker
-//! is killed and waited for; only then are its attempts told as failed, so that a process that still writes never meets a file of the
-//! next attempt. The next task starts another worker.
+//! A thread of the unit writes what waits for the worker. Another one starts the worker and reads what comes from it. When the worker's
+//! pipe ends, the worker is killed and waited for. Only then are its attempts told as failed, so that a process that still writes never
+//! meets a file of the next attempt. The next task starts another worker. Closing gives the worker a second, and then kills it.
 
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use rustix::process::Signal;

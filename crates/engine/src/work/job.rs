@@ -291,7 +291,7 @@ impl Work {
     /// The end of a job: claims are given up, and what came of it is counted and told. An error comes back if nobody waits for the
     /// job and it is not the job's own.
     fn end_job(&self, job: JobUnderWay, result: Result<TaskStats>) -> Result<()> {
-        let JobUnderWay { claimed, mut begun, started, .. } = job;
+        let JobUnderWay { claimed, mut begun, started, host, .. } = job;
         // A failed store calls its merges off as a closing one does.
         let result = result.map_err(|error| match error {
             Error::Closed => self.health.failure().unwrap_or(Error::Closed),
@@ -322,6 +322,8 @@ impl Work {
         let is_postponed = postponed.is_some();
         postponed.into_iter().for_each(|event| self.health.tell(|| event));
         let ended = result.map(|stats| self.count_job(&keyspace, &job, &stats, duration));
+        // First: a caller that is told finds the tables that the job has replaced let go of.
+        drop((job, host));
         drop(begun.turn.take());
         let answer = match begun.outcome.take() {
             Some(outcome) => {

@@ -192,30 +192,6 @@ fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
     assert_no_orphans(directory.path(), &store);
 }
 
-/// A worker that is stopped in the middle, as a hung disk would stop it: closing does not wait for it for ever.
-#[test]
-fn a_worker_that_is_stopped_does_not_keep_the_store_from_closing() {
-    let directory = tempfile::tempdir().unwrap();
-    let unit = pipe_unit(directory.path());
-    let (mut model, mut rng) = (Model::new(), Rng::new(5));
-    let store = open(directory.path(), &unit);
-    while unit.process().is_none() {
-        change(&store, &mut model, &mut rng);
-    }
-    let process = unit.process().and_then(|process| rustix::process::Pid::from_raw(process as i32)).unwrap();
-    rustix::process::kill_process(process, rustix::process::Signal::STOP).unwrap();
-    for _ in 0..5 {
-        change(&store, &mut model, &mut rng);
-    }
-    let began = Instant::now();
-    store.close().unwrap();
-    assert!(began.elapsed() < Duration::from_secs(20), "closing took {:?}", began.elapsed());
-    verified(directory.path());
-    let store = Store::open_with(directory.path(), small()).unwrap();
-    assert_holds(&store, &model);
-    assert_no_orphans(directory.path(), &store);
-}
-
 /// The store of a worker: does nothing unless it is told where.
 #[test]
 fn store_with_a_worker() {
@@ -633,4 +609,34 @@ fn a_drain_waits_for_what_units_elsewhere_are_to_make_on_the_fast_disk() {
     verified(&disks[0]);
     let store = Store::open_with(&disks[0], small()).unwrap();
     assert_holds(&store, &model);
+}
+
+/// Linux ends a worker with the thread that has started it. That was the thread that gave the first task, such as one of the program
+/// that compacts by hand and ends.
+#[test]
+fn a_worker_outlives_the_thread_that_gave_the_first_task() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let mut options = small();
+    options.keyspace = options.keyspace.level0_tables(100);
+    let store = StoreBuilder::new(options).unit(Arc::clone(&unit) as Arc<dyn Unit>).open(directory.path()).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(8));
+    let mut compact = || {
+        for _ in 0..2 {
+            change(&store, &mut model, &mut rng);
+            store.flush().unwrap();
+        }
+        std::thread::scope(|scope| {
+            scope.spawn(|| store.default_keyspace().compact(None, None)).join().unwrap().unwrap();
+        });
+    };
+    compact();
+    let worker = unit.process();
+    assert!(worker.is_some());
+    // The end of a thread comes a little after it was waited for.
+    std::thread::sleep(Duration::from_millis(300));
+    compact();
+    assert_eq!(unit.process(), worker);
+    assert_holds(&store, &model);
+    store.close().unwrap();
 }
