@@ -278,7 +278,8 @@ impl Work {
                 }
                 self.end_job(job, Ok(merged.stats))
             }
-            Err(error) => match self.spill(&job.host, &error).filter(|_| !job.has_spilled) {
+            Err(error) if job.has_spilled => self.end_job(job, Err(error)),
+            Err(error) => match self.spill(&job.host, &error) {
                 Some(host) => {
                     (job.host, job.has_spilled) = (Arc::new(host), true);
                     self.submit_job(job).map(drop)
