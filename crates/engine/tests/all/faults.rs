@@ -3,10 +3,11 @@
 
 use crate::common::*;
 use situ_device::Env;
-use situ_engine::{Durability, Error, Options, Store, StoreBuilder};
+use situ_engine::{Durability, Error, KeyspaceOptions, Listener, Options, Store, StoreBuilder, StoreEvent};
 use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 /// Longer than any pause between two tries of a background job.
@@ -164,6 +165,59 @@ fn promise_7_a_full_disk_refuses_writes_clearly_and_recovers_by_itself() {
             }
             world.finish();
         });
+    });
+}
+
+/// How often compactions fail and recover.
+#[derive(Default)]
+struct Compactions {
+    failed: AtomicU64,
+    recovered: AtomicU64,
+}
+
+impl Listener for Compactions {
+    fn event(&self, event: &StoreEvent) {
+        match event {
+            StoreEvent::JobFailed { job, .. } if job == "compact" => self.failed.fetch_add(1, Ordering::Relaxed),
+            StoreEvent::JobRecovered { job } if job == "compact" => self.recovered.fetch_add(1, Ordering::Relaxed),
+            _ => 0,
+        };
+    }
+}
+
+/// A compaction for which a full disk has no room is tried again, each time after a longer pause. A job that had only begun once
+/// counted as one that had succeeded: it was tried, and told as recovered, twenty times a second.
+#[test]
+fn promise_7_compactions_on_a_full_disk_are_tried_ever_more_rarely() {
+    let executor = SimExecutor::new(1);
+    executor.run(|| {
+        let env = executor.env();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let heard = Arc::new(Compactions::default());
+        let open = |level0_tables| {
+            let keyspace = KeyspaceOptions::default().level0_tables(level0_tables);
+            let options = Options::default().keyspace(keyspace).compaction_threads(1);
+            let options = options.listener(Arc::clone(&heard) as Arc<dyn Listener>);
+            StoreBuilder::new(options).env(env.clone()).open_volume(Arc::new(volume.clone())).unwrap()
+        };
+        let store = open(100);
+        for round in 0..4u8 {
+            (0..100u32).for_each(|n| store.put(n.to_be_bytes(), [round; 50]).unwrap());
+            store.flush().unwrap();
+        }
+        store.close().unwrap();
+        let no_table = Rule::new(Fault::NoSpace).on(&[Operation::Create]).files(&[FileKind::Table]);
+        volume.set_faults(FaultPlan::none().with(no_table));
+        let store = open(2);
+        env.clock.sleep(Duration::from_secs(60));
+        let (failed, recovered) = (heard.failed.load(Ordering::Relaxed), heard.recovered.load(Ordering::Relaxed));
+        assert!((10..=25).contains(&failed) && recovered == 0, "{failed} failures, {recovered} recoveries in a minute");
+        assert!(store.wait_idle().is_err_and(|error| error.is_no_space()));
+        volume.set_faults(FaultPlan::none());
+        env.clock.sleep(Duration::from_secs(10));
+        store.wait_idle().unwrap();
+        assert_eq!(heard.recovered.load(Ordering::Relaxed), 1);
+        store.close().unwrap();
     });
 }
 
