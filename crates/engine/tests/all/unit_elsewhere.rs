@@ -163,7 +163,8 @@ fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
         scope.spawn(|| {
             let mut rng = Rng::new(3);
             while !is_over.load(Ordering::Relaxed) {
-                std::thread::sleep(Duration::from_micros(rng.below(20_000)));
+                // Long enough now and then for a task to succeed: a unit that only fails rests for twice as long each time.
+                std::thread::sleep(Duration::from_micros(rng.below(100_000)));
                 let killed = unit.process().and_then(|process| rustix::process::Pid::from_raw(process as i32));
                 if let Some(process) = killed
                     && rustix::process::kill_process(process, rustix::process::Signal::KILL).is_ok()
@@ -184,7 +185,7 @@ fn a_worker_that_is_killed_at_any_moment_loses_nothing() {
     assert_holds(&store, &model);
     let (worker, cpu) = (report(&store, "worker"), report(&store, "cpu"));
     let kills = kills.load(Ordering::Relaxed);
-    assert!(kills > 3 && worker.suspicious > 0 && cpu.succeeded > 0, "{kills} kills, {worker:?} {cpu:?}");
+    assert!(kills >= 2 && worker.suspicious > 0 && cpu.succeeded > 0, "{kills} kills, {worker:?} {cpu:?}");
     store.close().unwrap();
     verified(directory.path());
     let store = Store::open_with(directory.path(), small()).unwrap();
