@@ -180,13 +180,6 @@ impl Work {
             if let Some(outcome) = lock(&outcome).take() {
                 return outcome;
             }
-            // A panic in a turn has taken the job from the scheduler: it never lands.
-            if let Some(failure) = self.health.failure()
-                && self.scheduler.is_empty()
-                && number.and_then(|number| lock(&self.jobs).remove(&number)).is_some()
-            {
-                return Err(failure);
-            }
             self.memory.work.wait(seen, self.scheduler.next_look_in());
         }
     }
@@ -247,7 +240,7 @@ impl Work {
             }
             self.memory.work.wait(seen, Some(LOOK_AGAIN));
         }
-        // Only those that a panic has taken from the scheduler are left.
+        // None is left, unless the scheduler has lost one: a job holds the store, which holds the job.
         let lost = std::mem::take(&mut *lock(&self.jobs));
         drop(lost);
     }
