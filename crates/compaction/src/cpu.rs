@@ -8,6 +8,7 @@
 //! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
 
 use crate::error::TaskError;
+use crate::mode::Ran;
 use crate::run::run;
 use crate::task::Task;
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
@@ -81,7 +82,7 @@ impl CpuUnit {
 
 impl Shared {
     fn work(&self, assignment: &Assignment) {
-        let Assignment { attempt, task, host, done } = assignment;
+        let Assignment { attempt, task, host, done, .. } = assignment;
         let began = self.clock.now();
         let result = catch_unwind(AssertUnwindSafe(|| run(task, &**host)))
             .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
@@ -96,7 +97,7 @@ impl Shared {
                 state.measured /= 2;
             }
         }
-        state.finished.push(Finished { attempt: *attempt, result, elapsed });
+        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran: Ran::default() });
         drop(state);
         done.notify();
     }
@@ -126,6 +127,7 @@ impl Unit for CpuUnit {
             tasks_max: self.threads,
             input_bytes: state.running.iter().map(|running| running.input_bytes).sum(),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
+            resources: None,
         }
     }
 

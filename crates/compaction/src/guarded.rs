@@ -9,6 +9,7 @@
 
 use crate::cpu::message;
 use crate::error::TaskError;
+use crate::mode::Ran;
 use crate::task::{Encoder, Task};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::{Event, lock};
@@ -59,8 +60,12 @@ impl Guarded {
         if self.panic.get().is_none() {
             return Vec::new();
         }
-        let fail =
-            |attempt| Finished { attempt, result: Err(TaskError::Panicked(self.trouble())), elapsed: Duration::ZERO };
+        let fail = |attempt| Finished {
+            attempt,
+            result: Err(TaskError::Panicked(self.trouble())),
+            elapsed: Duration::ZERO,
+            ran: Ran::default(),
+        };
         std::mem::take(&mut *lock(&self.held)).into_iter().map(fail).collect()
     }
 }

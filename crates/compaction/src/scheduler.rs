@@ -25,6 +25,7 @@ use crate::check::check_output;
 use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
 use crate::guarded::Guarded;
+use crate::mode::ModeRule;
 use crate::task::{OutputTable, TablePlace, Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Offer, Refused, Unit};
 use situ_device::lock;
@@ -641,6 +642,7 @@ impl Scheduler {
                 attempt: number,
                 task: for_encoder(&task.task, &*self.units[chosen]),
                 host: Arc::clone(&attempt_host) as Arc<dyn TaskHost>,
+                mode: ModeRule::default(),
                 done: Arc::clone(&self.event),
             };
             match self.units[chosen].submit(assignment) {

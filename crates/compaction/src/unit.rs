@@ -20,6 +20,7 @@
 //! own lengths (`output/size.rs`).
 
 use crate::error::Result;
+use crate::mode::{ModeRule, Ran, Resources};
 use crate::task::{Encoder, Task, TaskHost, TaskOutput};
 use situ_device::Event;
 use situ_table::Compression;
@@ -137,6 +138,8 @@ pub struct Load {
     pub input_bytes: u64,
     /// Input bytes a second that the whole unit gets through, as measured; 0 if that is not known yet.
     pub bytes_per_s: u64,
+    /// What the unit has free; `None` if it does not measure that.
+    pub resources: Option<Resources>,
 }
 
 /// Speed assumed of a unit that has not finished anything yet.
@@ -174,6 +177,8 @@ pub struct Assignment {
     pub task: Arc<Task>,
     /// What the run may ask for.
     pub host: Arc<dyn TaskHost>,
+    /// How the unit is to choose the mode of the run. A unit that has one mode only keeps to that.
+    pub mode: ModeRule,
     /// To be notified when the attempt can be collected with [`Unit::poll`].
     pub done: Arc<dyn Event>,
 }
@@ -205,6 +210,8 @@ pub struct Finished {
     pub result: Result<TaskOutput>,
     /// How long it took, from start to end, as the unit measured.
     pub elapsed: Duration,
+    /// How it ran.
+    pub ran: Ran,
 }
 
 /// Something that runs tasks. No call waits for a task or for another machine, but for [`close`](Unit::close), and none calls the

@@ -57,7 +57,7 @@ fn small_task(host: &MemoryHost, filter: Arc<dyn CompactionFilter>) -> Arc<Task>
 
 fn assignment(attempt: u64, task: &Arc<Task>, host: &Arc<MemoryHost>, done: &Arc<dyn Event>) -> Assignment {
     let host = Arc::clone(host) as Arc<dyn TaskHost>;
-    Assignment { attempt, task: Arc::clone(task), host, done: Arc::clone(done) }
+    Assignment { attempt, task: Arc::clone(task), host, done: Arc::clone(done), mode: crate::mode::ModeRule::default() }
 }
 
 fn wait_for(unit: &CpuUnit, count: usize, done: &Arc<dyn Event>) -> Vec<Finished> {

@@ -1,6 +1,7 @@
 use super::*;
 use crate::cpu::CpuUnit;
 use crate::cut::cut;
+use crate::mode::Ran;
 use crate::run::run;
 use crate::span::KeyRange;
 use crate::task::{Encoder, TaskStats};
@@ -84,7 +85,12 @@ impl Unit for FaultyUnit {
         self.taken.fetch_add(1, Ordering::Relaxed);
         if let Some(result) = self.result(&assignment) {
             let attempt = assignment.attempt;
-            self.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::ZERO });
+            self.finished.lock().unwrap().push(Finished {
+                attempt,
+                result,
+                elapsed: Duration::ZERO,
+                ran: Ran::default(),
+            });
             assignment.done.notify();
         }
         Ok(())
@@ -230,7 +236,12 @@ fn a_late_result_is_not_taken_and_its_host_is_dead() {
         assert!(assignment.host.cancelled());
         let result = run(&assignment.task, &*assignment.host);
         assert!(result.is_err(), "it created files for a task that is done");
-        late.finished.lock().unwrap().push(Finished { attempt: assignment.attempt, result, elapsed: Duration::ZERO });
+        late.finished.lock().unwrap().push(Finished {
+            attempt: assignment.attempt,
+            result,
+            elapsed: Duration::ZERO,
+            ran: Ran::default(),
+        });
     }
     // The unit rests, so that the next job runs on the reference unit; the late results disturb nobody.
     let second = scheduler.run(tasks, &host).unwrap();
@@ -355,7 +366,7 @@ impl Unit for DistantUnit {
         let answers = self.answers.load(Ordering::Relaxed);
         for (_, assignment) in self.held.lock().unwrap().extract_if(.., |(at, _)| answers && *at <= now) {
             let result = run(&assignment.task, &*assignment.host);
-            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT });
+            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT, ran: Ran::default() });
         }
     }
 
@@ -499,6 +510,7 @@ fn the_choice_of_a_unit_is_that_of_the_golden_text() {
             tasks_max: tasks_max.parse().unwrap(),
             input_bytes: held.parse().unwrap(),
             bytes_per_s: speed.parse().unwrap(),
+            resources: None,
         };
         match load.offer(1000) {
             Offer::DoneIn(time) => Some(time).filter(|_| able == "yes"),
@@ -657,7 +669,7 @@ impl Unit for LyingUnit {
 }
 
 fn say(assignment: &Assignment, result: Result<TaskOutput>) -> Finished {
-    Finished { attempt: assignment.attempt, result, elapsed: Duration::MAX }
+    Finished { attempt: assignment.attempt, result, elapsed: Duration::MAX, ran: Ran::default() }
 }
 
 /// What a unit says of itself, of others and of nobody's attempts neither stops a job nor gives it another result.
@@ -673,7 +685,7 @@ fn a_unit_that_lies_stops_no_job() {
         ("answers for others", |assignment, said| {
             for attempt in 0..assignment.attempt {
                 let result = Err(TaskError::Panicked("not its attempt".to_owned()));
-                said.push(Finished { attempt, result, elapsed: Duration::ZERO });
+                said.push(Finished { attempt, result, elapsed: Duration::ZERO, ran: Ran::default() });
             }
             said.push(say(assignment, run(&assignment.task, &*assignment.host)));
         }),

@@ -7,7 +7,7 @@
 use super::frames::{CANCEL, DONE, FAILED, Frame, PLACE, RESERVE, TASK, WRITTEN};
 use rustix::process::Signal;
 use situ_engine::compaction::{
-    Assignment, Finished, KnownFilters, Limits, Load, Offer, Refused, Result, Task, TaskError, TaskOutput, Unit,
+    Assignment, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused, Result, Task, TaskError, TaskOutput, Unit,
     decode_output, encode_task,
 };
 use std::collections::BTreeMap;
@@ -168,7 +168,7 @@ fn take_answer(state: &Mutex<State>, name: &str, frame: &Frame) {
 
 fn finish(state: &mut State, attempt: u64, result: Result<TaskOutput>) {
     let Some((assignment, began)) = state.held.remove(&attempt) else { return };
-    state.finished.push(Finished { attempt, result, elapsed: began.elapsed() });
+    state.finished.push(Finished { attempt, result, elapsed: began.elapsed(), ran: Ran::default() });
     assignment.done.notify();
 }
 
@@ -200,7 +200,13 @@ impl Unit for PipeUnit {
         let tasks_max = if state.is_closed { 0 } else { self.tasks_max };
         let input_bytes = state.held.values().map(|(assignment, _)| assignment.task.input_bytes()).sum();
         // It says that it is fast, so that it is asked first.
-        Load { tasks: state.held.len() + state.finished.len(), tasks_max, input_bytes, bytes_per_s: 10 << 30 }
+        Load {
+            tasks: state.held.len() + state.finished.len(),
+            tasks_max,
+            input_bytes,
+            bytes_per_s: 10 << 30,
+            resources: None,
+        }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {

@@ -5,7 +5,7 @@
 
 use situ_device::{Env, Event, Executor, JobHandle, ThreadExecutor};
 use situ_engine::compaction::{
-    Assignment, Finished, Load, Offer, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
+    Assignment, Finished, Load, Offer, Ran, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
 };
 use situ_engine::{
     Durability, KeyspaceOptions, Options, Store, StoreBuilder, UnitReport, WriteBatch, verify_directory,
@@ -274,7 +274,13 @@ impl Unit for DistantUnit {
     }
 
     fn load(&self) -> Load {
-        Load { tasks: self.held.lock().unwrap().len(), tasks_max: 100, input_bytes: 0, bytes_per_s: 10 << 30 }
+        Load {
+            tasks: self.held.lock().unwrap().len(),
+            tasks_max: 100,
+            input_bytes: 0,
+            bytes_per_s: 10 << 30,
+            resources: None,
+        }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
@@ -293,7 +299,7 @@ impl Unit for DistantUnit {
         let is_open = self.is_open.load(Ordering::Relaxed);
         for (_, assignment) in held.extract_if(.., |(due, _)| is_open && *due <= Instant::now()) {
             let result = run(&assignment.task, &*assignment.host);
-            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT });
+            finished.push(Finished { attempt: assignment.attempt, result, elapsed: DISTANT, ran: Ran::default() });
         }
     }
 
@@ -432,13 +438,13 @@ impl Unit for TwistedUnit {
     }
 
     fn load(&self) -> Load {
-        Load { tasks: 0, tasks_max: usize::MAX, input_bytes: 0, bytes_per_s: 0 }
+        Load { tasks: 0, tasks_max: usize::MAX, input_bytes: 0, bytes_per_s: 0, resources: None }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
         let result = (self.twist)(&assignment);
         let attempt = assignment.attempt;
-        self.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::MAX });
+        self.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::MAX, ran: Ran::default() });
         assignment.done.notify();
         Ok(())
     }
@@ -554,15 +560,20 @@ impl Unit for Node {
     }
 
     fn load(&self) -> Load {
-        Load { tasks: 0, tasks_max: 1, input_bytes: 0, bytes_per_s: 0 }
+        Load { tasks: 0, tasks_max: 1, input_bytes: 0, bytes_per_s: 0, resources: None }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
         let unit = Arc::clone(&self.0);
         std::thread::spawn(move || {
-            let Assignment { attempt, task, host, done } = assignment;
+            let Assignment { attempt, task, host, done, .. } = assignment;
             let result = run(&task, &NodeHost { unit: Arc::clone(&unit), host });
-            unit.finished.lock().unwrap().push(Finished { attempt, result, elapsed: Duration::ZERO });
+            unit.finished.lock().unwrap().push(Finished {
+                attempt,
+                result,
+                elapsed: Duration::ZERO,
+                ran: Ran::default(),
+            });
             done.notify();
         });
         Ok(())

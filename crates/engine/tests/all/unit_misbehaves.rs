@@ -2,7 +2,9 @@
 //! to, compacted by hand, loses keyspaces, and is closed and opened again.
 
 use crate::common::fast;
-use situ_engine::compaction::{Assignment, Finished, Load, Offer, Refused, Task, TaskError, TaskOutput, Unit, run};
+use situ_engine::compaction::{
+    Assignment, Finished, Load, Offer, Ran, Refused, Task, TaskError, TaskOutput, Unit, run,
+};
 use situ_engine::{Error, Listener, Options, Store, StoreEvent, verify_directory};
 use situ_sim::Rng;
 use std::collections::BTreeMap;
@@ -50,7 +52,7 @@ impl Unruly {
         let attempt = assignment.attempt;
         let result = run(&assignment.task, &*assignment.host);
         let mut state = self.state.lock().unwrap();
-        let answer = |result| Finished { attempt, result, elapsed: Duration::MAX };
+        let answer = |result| Finished { attempt, result, elapsed: Duration::MAX, ran: Ran::default() };
         if state.chance(0.1) {
             state.said.push(answer(Err(TaskError::Panicked("a wrong answer".to_owned()))));
         } else if state.chance(0.05) {
@@ -61,7 +63,7 @@ impl Unruly {
         } else if state.chance(0.05) {
             (0..attempt).for_each(|attempt| {
                 let result = Err(TaskError::Panicked("not its own".to_owned()));
-                state.said.push(Finished { attempt, result, elapsed: Duration::ZERO });
+                state.said.push(Finished { attempt, result, elapsed: Duration::ZERO, ran: Ran::default() });
             });
             state.said.push(answer(result));
         } else {
@@ -89,7 +91,13 @@ impl Unit for Unruly {
 
     fn load(&self) -> Load {
         let state = self.state.lock().unwrap();
-        Load { tasks: state.held.len() + state.said.len(), tasks_max: 5, input_bytes: 0, bytes_per_s: 0 }
+        Load {
+            tasks: state.held.len() + state.said.len(),
+            tasks_max: 5,
+            input_bytes: 0,
+            bytes_per_s: 0,
+            resources: None,
+        }
     }
 
     fn submit(&self, assignment: Assignment) -> Result<(), Refused> {
