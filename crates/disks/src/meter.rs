@@ -145,6 +145,10 @@ impl Volume for Metered {
         Ok(Box::new(MeteredWriter { inner: self.inner.create(name, bound)?, meter: Arc::clone(&self.meter) }))
     }
 
+    fn resume(&self, name: FileName, bytes: u64) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(MeteredWriter { inner: self.inner.resume(name, bytes)?, meter: Arc::clone(&self.meter) }))
+    }
+
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         Ok(Arc::new(MeteredReader { inner: self.inner.open(name)?, meter: Arc::clone(&self.meter) }))
     }

@@ -109,16 +109,35 @@ impl DirectoryVolume {
     fn new_file(&self, name: FileName) -> Result<FileWriter> {
         let path = self.path(name);
         let file = self.open_file(name, OFlags::WRONLY | NEW).map_err(|e| Error::io("create", path.display(), e))?;
-        Ok(FileWriter {
+        Ok(self.writer(file, &path, 0))
+    }
+
+    /// A writer that goes on behind the first `bytes` bytes of a file.
+    fn writer(&self, file: File, path: &Path, bytes: u64) -> FileWriter {
+        FileWriter {
             file,
             handle: Arc::clone(&self.handle),
             directory: self.directory.clone(),
-            path: shown(&path),
+            path: shown(path),
             buffer: Vec::with_capacity(APPEND_BUFFER_BYTES),
-            handed_over: 0,
-            written_back: 0,
+            handed_over: bytes,
+            written_back: bytes,
             name_is_durable: false,
-        })
+        }
+    }
+
+    /// Opens an unfinished file and cuts it to `bytes`.
+    fn unfinished_file(&self, name: FileName, bytes: u64) -> Result<FileWriter> {
+        let path = self.path(name);
+        let fail = |e| Error::io("continue", path.display(), e);
+        let file = self.open_file(name, OFlags::WRONLY).map_err(fail)?;
+        let found = file.metadata().map_err(fail)?.len();
+        if found < bytes {
+            let expected = format!("{bytes} bytes that were synced");
+            return Err(Error::corruption(path.display(), found, "end", expected, format!("{found} bytes")));
+        }
+        file.set_len(bytes).map_err(fail)?;
+        Ok(self.writer(file, &path, bytes))
     }
 
     /// `None` where the file system has no direct I/O. Any other failure is one: the slower way would hide it.
@@ -197,6 +216,10 @@ impl Volume for DirectoryVolume {
 
     fn create(&self, name: FileName, _bound: u64) -> Result<Box<dyn Writer>> {
         Ok(Box::new(self.new_file(name)?))
+    }
+
+    fn resume(&self, name: FileName, bytes: u64) -> Result<Box<dyn Writer>> {
+        Ok(Box::new(self.unfinished_file(name, bytes)?))
     }
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {

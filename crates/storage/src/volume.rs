@@ -15,6 +15,18 @@ pub trait Volume: Send + Sync {
     /// The name is taken, or the system refuses.
     fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>>;
 
+    /// Goes on with a file whose writer has ended without finishing it, as when the process that wrote it was started again. The
+    /// file is cut to its first `bytes` bytes, which must have been [synced](Writer::sync). The caller sees to it that nobody else
+    /// writes the file. The default cannot do this.
+    ///
+    /// # Errors
+    /// [`NotFound`](crate::Error::NotFound); [`Corruption`](crate::Error::Corruption): the file is shorter than that;
+    /// [`Invalid`](crate::Error::Invalid): this kind of volume cannot do that; or the system refuses.
+    fn resume(&self, name: FileName, bytes: u64) -> Result<Box<dyn Writer>> {
+        let _ = bytes;
+        Err(crate::Error::Invalid(format!("{}: an unfinished file ({name}) cannot be continued here", self.location())))
+    }
+
     /// Opens a finished file.
     ///
     /// # Errors

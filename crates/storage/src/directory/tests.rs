@@ -275,3 +275,27 @@ fn a_file_system_that_does_not_tell_its_size_is_not_full() {
     assert!(run("umount", &[]));
     made.unwrap();
 }
+
+/// A process that writes files for others is started again in the middle of a file.
+#[test]
+fn an_unfinished_file_goes_on_behind_what_was_synced() {
+    let (_directory, volume) = volume();
+    let name = FileName::Manifest(3);
+    let mut writer = volume.create(name, 0).unwrap();
+    writer.append(b"synced").unwrap();
+    writer.sync().unwrap();
+    writer.append(b", and not synced").unwrap();
+    writer.flush().unwrap();
+    drop(writer);
+    let too_long = volume.resume(name, 1000).err().unwrap();
+    assert!(too_long.is_corruption(), "{too_long}");
+    let mut writer = volume.resume(name, 6).unwrap();
+    assert_eq!(writer.written(), 6);
+    writer.append(b", continued").unwrap();
+    writer.finish().unwrap();
+    let reader = volume.open(name).unwrap();
+    let mut read = vec![0; reader.bytes() as usize];
+    reader.read_at(0, &mut read).unwrap();
+    assert_eq!(read, b"synced, continued");
+    assert!(matches!(volume.resume(FileName::Manifest(4), 0).err().unwrap(), Error::NotFound { .. }));
+}
