@@ -6,3 +6,9 @@
 //!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
+
+mod gate;
+mod lease;
+mod text;
+
+pub use text::utc;
