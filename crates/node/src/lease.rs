@@ -116,6 +116,11 @@ impl Lease {
         lock(&self.state).holder.is_some()
     }
 
+    /// The id of the client that has it.
+    pub(crate) fn holder_id(&self) -> Option<u128> {
+        lock(&self.state).holder.as_ref().map(|holder| holder.owner.id)
+    }
+
     /// Who has it, for people.
     pub(crate) fn holder(&self) -> Option<String> {
         lock(&self.state).holder.as_ref().map(|holder| holder.owner.name.clone())

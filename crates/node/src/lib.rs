@@ -7,6 +7,7 @@
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
 
+mod files;
 mod gate;
 mod lease;
 mod text;
