@@ -4,12 +4,25 @@
 //! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_compaction::Unit) that
 //!   compacts them there.
 //!
+//! ```text
+//!   NodeVolume ── NodeClient ── Peer ═══ connection ═══ Peer ── Handler: files, tasks ── Volume
+//! ```
+//!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
 
+mod error;
+pub mod fields;
 mod files;
+pub mod frame;
 mod gate;
 mod lease;
+pub mod message;
+mod peer;
 mod text;
 
+pub use error::{CallError, IO_KINDS, code};
+pub use frame::Side;
+pub use message::{Call, Class, Message, Operation};
+pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use text::utc;
