@@ -13,11 +13,16 @@
 
 mod error;
 pub mod fields;
+mod files;
 pub mod frame;
+mod gate;
+mod lease;
 pub mod message;
 mod peer;
+mod text;
 
 pub use error::{CallError, IO_KINDS, code};
 pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+pub use text::utc;

@@ -12,7 +12,7 @@ use crate::base::stats::Statistics;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
-use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
+use crate::opening::membership::{Access, Given, clear_fast_disk, given, given_home, refuse_fast_disk_as_home};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
@@ -125,6 +125,18 @@ impl StoreBuilder {
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
         let access = if self.read_only { Access::Read } else { Access::Write };
         let given = given(volume, self.fast_disk.as_deref(), &self.env, create, access)?;
+        self.open_given(&given)
+    }
+
+    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is local; the store
+    /// remembers it as one whose home is a directory does.
+    ///
+    /// # Errors
+    /// As [`open`](StoreBuilder::open).
+    pub fn open_home(self, home: &Arc<dyn Volume>) -> Result<Store> {
+        let create = self.options.create_if_missing && !self.read_only;
+        let access = if self.read_only { Access::Read } else { Access::Write };
+        let given = given_home(home, self.fast_disk.as_deref(), &self.env, create, access)?;
         self.open_given(&given)
     }
 

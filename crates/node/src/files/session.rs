@@ -1,0 +1,508 @@
+//! What a client has open, and what it may do with it over one connection.
+
+use super::Files;
+use super::writer::Unfinished;
+use crate::gate::{Gate, Pass};
+use crate::lease::Owner;
+use situ_device::{Buffer, Env, lock};
+use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, ReadRequest, Reader, Result};
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A client's, over all its connections.
+pub(super) struct Session {
+    env: Env,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    handles: HashMap<u64, Handle>,
+    writers: HashMap<u64, Arc<Unfinished>>,
+    /// Of the newest connection.
+    gate: Option<Arc<Gate>>,
+    /// Since when the client has no connection.
+    away_since: Option<Duration>,
+}
+
+#[derive(Clone)]
+enum Handle {
+    File(FileName, Arc<dyn Reader>),
+    Pages(FileName, Arc<dyn PageFile>),
+}
+
+impl Session {
+    pub(super) fn new(env: &Env) -> Session {
+        Session { env: env.clone(), state: Mutex::default() }
+    }
+
+    /// The gate of a new connection takes the place of the one that is returned.
+    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
+        let mut state = lock(&self.state);
+        state.away_since = None;
+        state.gate.replace(Arc::clone(gate))
+    }
+
+    fn leave(&self, gate: &Arc<Gate>) {
+        let mut state = lock(&self.state);
+        if state.gate.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, gate)) {
+            state.away_since = Some(self.env.clock.now());
+        }
+    }
+
+    pub(super) fn away_for(&self, now: Duration) -> Option<Duration> {
+        lock(&self.state).away_since.map(|since| now.saturating_sub(since))
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        let state = lock(&self.state);
+        state.gate.is_some() && state.away_since.is_none()
+    }
+}
+
+/// A file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedFile {
+    /// For messages.
+    pub(crate) path: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+}
+
+/// A page file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedPages {
+    /// For messages.
+    pub(crate) path: String,
+    /// Its length in pages.
+    pub(crate) pages: u64,
+    /// As [`PageFile::writes_wait`].
+    pub(crate) writes_wait: bool,
+}
+
+/// What a read is answered with, on whichever thread has the answer.
+pub(crate) type ReadAnswer = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
+
+/// A session, as one connection uses it. Dropped, the client is away.
+pub(crate) struct Attached {
+    pub(super) files: Arc<Files>,
+    pub(super) session: Arc<Session>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) client: Owner,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.session.leave(&self.gate);
+    }
+}
+
+/// Who asks for a change, and whether for the first time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Change {
+    /// From [`Attached::lock`].
+    pub(crate) token: u64,
+    /// It was asked for before, and its outcome is not known.
+    pub(crate) again: bool,
+}
+
+// The right to change.
+impl Attached {
+    /// Takes the lease; see [`Lease::take`](crate::lease::Lease::take).
+    ///
+    /// # Errors
+    /// See there.
+    pub(crate) fn lock(&self, again: bool, patience: Duration) -> Result<u64> {
+        self.files.lease.take(&self.client, again, patience, &*self.files)
+    }
+
+    /// Says that the owner of the lease is alive.
+    ///
+    /// # Errors
+    /// [`Locked`](Error::Locked): somebody else has it.
+    pub(crate) fn renew(&self, token: u64) -> Result<()> {
+        self.files.lease.renew(token)
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn unlock(&self, token: u64) {
+        self.files.lease.give_back(token);
+    }
+
+    /// Lets a change in, or says why not.
+    fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
+        let connection = self.gate.enter().ok_or_else(|| {
+            Error::Invalid("the client has connected anew, and this connection changes nothing any more".to_owned())
+        })?;
+        Ok((connection, self.files.lease.enter(token)?))
+    }
+}
+
+// Names.
+impl Attached {
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn list(&self) -> Result<Vec<FileMeta>> {
+        let mut files = self.files.volume.list()?;
+        files.retain(|file| file.name != FileName::Lock);
+        Ok(files)
+    }
+
+    /// # Errors
+    /// As [`Volume::replace`](situ_storage::Volume::replace).
+    pub(crate) fn replace(&self, change: Change, name: FileName, contents: &[u8]) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        check_name(name)?;
+        let _replacing = self.files.use_replacement();
+        self.files.volume.replace(name, contents)
+    }
+
+    /// # Errors
+    /// As [`Volume::rename`](situ_storage::Volume::rename).
+    pub(crate) fn rename(&self, change: Change, from: FileName, to: FileName) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        check_name(from)?;
+        check_name(to)?;
+        match self.files.volume.rename(from, to) {
+            Err(error @ Error::NotFound { .. }) if change.again => {
+                let is_there = self.files.volume.list()?.iter().any(|file| file.name == to);
+                if is_there { Ok(()) } else { Err(error) }
+            }
+            renamed => renamed,
+        }
+    }
+
+    /// # Errors
+    /// As [`Volume::remove`](situ_storage::Volume::remove).
+    pub(crate) fn remove(&self, change: Change, name: FileName) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        check_name(name)?;
+        match self.files.volume.remove(name) {
+            Err(Error::NotFound { .. }) if change.again => Ok(()),
+            removed => removed,
+        }
+    }
+
+    /// # Errors
+    /// As [`Volume::sync_names`](situ_storage::Volume::sync_names).
+    pub(crate) fn sync_names(&self, change: Change) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        self.files.volume.sync_names()
+    }
+
+    /// # Errors
+    /// The lease is another client's.
+    pub(crate) fn tidy(&self, change: Change) -> Result<bool> {
+        let _passes = self.enter(change.token)?;
+        Ok(self.files.volume.tidy())
+    }
+}
+
+/// No file is longer.
+const FILE_BYTES_MAX: u64 = 1 << 56;
+
+/// An offset or a length that a client sent.
+fn check_bytes(bytes: u64) -> Result<()> {
+    match bytes {
+        0..=FILE_BYTES_MAX => Ok(()),
+        _ => Err(Error::Invalid(format!("no file has {bytes} bytes"))),
+    }
+}
+
+/// The lock of a store is the node's business.
+fn check_name(name: FileName) -> Result<()> {
+    match name {
+        FileName::Lock => Err(Error::Invalid(format!("{name} is no file that a client of a node may change"))),
+        _ => Ok(()),
+    }
+}
+
+// Files that are read.
+impl Attached {
+    /// Opens a finished file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`Volume::open`](situ_storage::Volume::open); the number means another file, or the client has too many open.
+    pub(crate) fn open(&self, number: u64, name: FileName) -> Result<OpenedFile> {
+        let file = match self.handle_of(number, name)? {
+            Some(Handle::File(_, file)) => file,
+            Some(Handle::Pages(..)) => return Err(another_file(number)),
+            None => {
+                let file = self.files.volume.open(name)?;
+                self.keep(number, Handle::File(name, Arc::clone(&file)))?;
+                file
+            }
+        };
+        Ok(OpenedFile { path: file.path().to_owned(), bytes: file.bytes() })
+    }
+
+    /// Opens a page file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`open`](Attached::open).
+    pub(crate) fn open_pages(&self, number: u64, name: FileName) -> Result<OpenedPages> {
+        match self.handle_of(number, name)? {
+            Some(Handle::Pages(_, pages)) => Ok(opened(&*pages)),
+            Some(Handle::File(..)) => Err(another_file(number)),
+            None => self.keep_pages(number, name, self.files.volume.open_pages(name)?),
+        }
+    }
+
+    /// Closes a file. A number that means no file is none that is open.
+    pub(crate) fn close(&self, number: u64) {
+        let closed = lock(&self.session.state).handles.remove(&number);
+        drop(closed);
+    }
+
+    /// Reads, and calls `answer` on this thread or on the one that has the bytes.
+    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, answer: ReadAnswer) {
+        let handle = match self.check_read(offset, bytes).and_then(|()| self.handle(number)) {
+            Ok(handle) => handle,
+            Err(error) => return answer(Err(error)),
+        };
+        let mut buffer = vec![0; bytes];
+        match handle {
+            Handle::Pages(_, pages) => {
+                let read = pages.read_at(offset, &mut buffer);
+                answer(read.map(|()| buffer));
+            }
+            Handle::File(_, file) => match file.read_now(offset, &mut buffer) {
+                Ok(true) => answer(Ok(buffer)),
+                Ok(false) => {
+                    file.submit(ReadRequest::new(offset, buffer, |buffer, read| answer(read.map(|()| buffer))))
+                }
+                Err(error) => answer(Err(error)),
+            },
+        }
+    }
+
+    /// Whether a read of this file may wait for the disk on the thread that asks for it.
+    pub(crate) fn read_blocks(&self, number: u64) -> bool {
+        matches!(self.handle(number), Ok(Handle::Pages(..)))
+    }
+
+    /// # Errors
+    /// The number means no file that is read.
+    pub(crate) fn prefetch(&self, number: u64, offset: u64, bytes: u64) -> Result<()> {
+        if let Handle::File(_, file) = self.handle(number)? {
+            file.prefetch(offset, bytes);
+        }
+        Ok(())
+    }
+
+    fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
+        let most = self.files.limits.read_bytes;
+        if bytes > most {
+            return Err(Error::Invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
+        }
+        check_bytes(offset)
+    }
+
+    fn handle(&self, number: u64) -> Result<Handle> {
+        let found = lock(&self.session.state).handles.get(&number).cloned();
+        found.ok_or_else(|| not_open(number))
+    }
+
+    fn handle_of(&self, number: u64, name: FileName) -> Result<Option<Handle>> {
+        let found = lock(&self.session.state).handles.get(&number).cloned();
+        match &found {
+            Some(Handle::File(other, _) | Handle::Pages(other, _)) if *other != name => Err(another_file(number)),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep(&self, number: u64, handle: Handle) -> Result<()> {
+        let mut state = lock(&self.session.state);
+        let most = self.files.limits.handles;
+        if state.handles.len() >= most {
+            return Err(Error::Invalid(format!(
+                "the client has {most} files open on the node, and no more are opened"
+            )));
+        }
+        state.handles.insert(number, handle);
+        Ok(())
+    }
+
+    fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>) -> Result<OpenedPages> {
+        self.keep(number, Handle::Pages(name, Arc::clone(&pages)))?;
+        Ok(opened(&*pages))
+    }
+}
+
+fn opened(pages: &dyn PageFile) -> OpenedPages {
+    OpenedPages { path: pages.path().to_owned(), pages: pages.pages(), writes_wait: pages.writes_wait() }
+}
+
+fn another_file(number: u64) -> Error {
+    Error::Invalid(format!("the client's number {number} means another file already"))
+}
+
+/// What a client is told of a number that this node does not know: since the node was started anew, or ever.
+fn not_open(number: u64) -> Error {
+    Error::Invalid(format!("no file is open on the node under the number {number}; open it again"))
+}
+
+// Files that are written.
+impl Attached {
+    /// Reserves a page file, and opens it.
+    ///
+    /// # Errors
+    /// As [`Volume::create_pages`](situ_storage::Volume::create_pages).
+    pub(crate) fn create_pages(&self, change: Change, number: u64, name: FileName, bytes: u64) -> Result<OpenedPages> {
+        let _passes = self.enter(change.token)?;
+        check_name(name)?;
+        check_bytes(bytes)?;
+        if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
+            return Ok(opened(&*pages));
+        }
+        let volume = &self.files.volume;
+        if change.again {
+            // Made by the first request, whose answer was lost.
+            let whole = bytes.next_multiple_of(PAGE_BYTES as u64);
+            if volume.list()?.iter().any(|file| file.name == name && file.bytes == whole) {
+                return self.keep_pages(number, name, volume.open_pages(name)?);
+            }
+        }
+        self.keep_pages(number, name, volume.create_pages(name, bytes)?)
+    }
+
+    /// Writes whole pages.
+    ///
+    /// # Errors
+    /// As [`PageFile::write`]; the pages are not whole, or not the file's.
+    pub(crate) fn write_pages(
+        &self,
+        change: Change,
+        number: u64,
+        first: u64,
+        bytes: &[u8],
+        durable: bool,
+    ) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        let pages = self.pages(number)?;
+        let count = bytes.len() / PAGE_BYTES;
+        let end = first.checked_add(count as u64).filter(|end| *end <= pages.pages());
+        if !bytes.len().is_multiple_of(PAGE_BYTES) || end.is_none() {
+            let (length, has) = (bytes.len(), pages.pages());
+            let why = format!("{length} bytes at page {first} are no pages of {}, which has {has}", pages.path());
+            return Err(Error::Invalid(why));
+        }
+        if count == 0 {
+            return if durable { pages.sync() } else { Ok(()) };
+        }
+        let mut buffer = Buffer::new(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        pages.write(first, &buffer, count, durable)
+    }
+
+    /// # Errors
+    /// As [`PageFile::sync`].
+    pub(crate) fn sync_pages(&self, change: Change, number: u64) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        self.pages(number)?.sync()
+    }
+
+    fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
+        match self.handle(number)? {
+            Handle::Pages(_, pages) => Ok(pages),
+            Handle::File(..) => Err(another_file(number)),
+        }
+    }
+
+    /// Begins a file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`Volume::create`](situ_storage::Volume::create); the number means another file, or the client writes too many.
+    pub(crate) fn create(&self, change: Change, number: u64, name: FileName, bound: u64) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        check_name(name)?;
+        check_bytes(bound)?;
+        if self.writer_of(number, name)?.is_some() {
+            return Ok(());
+        }
+        let volume = &self.files.volume;
+        let made = match volume.create(name, bound) {
+            // Made by the first request, and by a node that was started anew since: nothing was appended.
+            Err(_) if change.again && volume.list()?.iter().any(|file| file.name == name) => {
+                volume.remove(name)?;
+                volume.create(name, bound)
+            }
+            made => made,
+        };
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, made?))
+    }
+
+    /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a new file that takes
+    /// its name; what is behind them is dropped.
+    ///
+    /// # Errors
+    /// The file is shorter, or the volume refuses.
+    pub(crate) fn resume(&self, change: Change, number: u64, name: FileName, bytes: u64) -> Result<()> {
+        let _passes = self.enter(change.token)?;
+        check_name(name)?;
+        if self.writer_of(number, name)?.is_some() {
+            return Ok(());
+        }
+        let writer = self.files.copy_front(name, bytes)?;
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, writer))
+    }
+
+    /// Appends bytes that begin at `offset`, as far as the file does not have them; its length then.
+    ///
+    /// # Errors
+    /// As [`Writer::append`](situ_storage::Writer::append); the file is shorter than `offset`.
+    pub(crate) fn append(&self, change: Change, number: u64, offset: u64, bytes: &[u8]) -> Result<u64> {
+        let _passes = self.enter(change.token)?;
+        check_bytes(offset)?;
+        self.writer(number)?.append(offset, bytes)
+    }
+
+    /// As [`Writer::sync`](situ_storage::Writer::sync), or [`Writer::flush`](situ_storage::Writer::flush) unless `durable`, of a file that
+    /// has `bytes`.
+    ///
+    /// # Errors
+    /// See there; the file has another length.
+    pub(crate) fn sync(&self, change: Change, number: u64, bytes: u64, durable: bool) -> Result<u64> {
+        let _passes = self.enter(change.token)?;
+        self.writer(number)?.sync(bytes, durable)
+    }
+
+    /// As [`Writer::finish`](situ_storage::Writer::finish), of a file that has `bytes`. Once more is once.
+    ///
+    /// # Errors
+    /// See there; the file has another length.
+    pub(crate) fn finish(&self, change: Change, number: u64, bytes: u64) -> Result<u64> {
+        let _passes = self.enter(change.token)?;
+        self.writer(number)?.finish(bytes)
+    }
+
+    /// Drops a writer. An unfinished file stays, for the owner of the store to remove.
+    pub(crate) fn forget(&self, number: u64) {
+        let forgotten = lock(&self.session.state).writers.remove(&number);
+        drop(forgotten);
+    }
+
+    fn writer(&self, number: u64) -> Result<Arc<Unfinished>> {
+        let found = lock(&self.session.state).writers.get(&number).cloned();
+        found.ok_or_else(|| not_open(number))
+    }
+
+    fn writer_of(&self, number: u64, name: FileName) -> Result<Option<Arc<Unfinished>>> {
+        let found = lock(&self.session.state).writers.get(&number).cloned();
+        match &found {
+            Some(other) if other.name != name => Err(another_file(number)),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep_writer(&self, number: u64, writer: Unfinished) -> Result<()> {
+        let mut state = lock(&self.session.state);
+        let most = self.files.limits.writers;
+        if state.writers.len() >= most {
+            return Err(Error::Invalid(format!("the client writes {most} files on the node, and no more are begun")));
+        }
+        state.writers.insert(number, Arc::new(writer));
+        Ok(())
+    }
+}
