@@ -12,17 +12,25 @@
 #![forbid(unsafe_code)]
 
 mod error;
+mod executor;
 pub mod fields;
 mod files;
 pub mod frame;
 mod gate;
+mod host_files;
 mod lease;
 pub mod message;
 mod peer;
+mod pool;
+mod task_files;
 mod text;
+mod unit;
 
 pub use error::{CallError, IO_KINDS, code};
+pub use executor::{Executor, ExecutorOptions, HostTasks};
 pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+pub use task_files::{SharedDirectory, TaskFiles};
 pub use text::utc;
+pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};

@@ -196,6 +196,11 @@ impl Peer {
         &self.shared.name
     }
 
+    /// Whether both are the same end of the same connection.
+    pub fn is(&self, other: &Peer) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// The longest payload that the other end takes.
     pub fn payload_bytes_max(&self) -> usize {
         lock(&self.shared.state).payload_bytes_max as usize
