@@ -1,27 +1,26 @@
 //! The unit that is always there: tasks on threads of the executor.
 //!
 //! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
-//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions.
+//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions. A pipelined run
+//! has further threads; they are gone before the task's own.
 //!
 //! **Invariants**: never more than `threads` tasks that are running or not collected; so the list of finished attempts
 //! is bounded too. **Threads**: any may submit and poll; the lock is held for moving values only.
 //! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
 
-use crate::error::TaskError;
-use crate::mode::Ran;
-use crate::run::run;
+use crate::mode::{ModeRule, RunMode};
+use crate::run::run_with;
 use crate::task::Task;
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::lock;
-use situ_device::{Clock, Env, JobHandle};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+use situ_device::{Env, JobHandle};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
-/// Runs tasks by [`run`](crate::run()), each on a thread of its own. A host may keep its unit alive, and so must not be the
+/// Runs tasks by [`run_with`], each on a thread of its own, and on further ones if the run is pipelined. A host may keep its unit alive, and so must not be the
 /// last that does: [`close`](Unit::close) it before it is dropped, or one of its threads may find itself waiting for itself.
 pub struct CpuUnit {
     env: Env,
@@ -37,7 +36,7 @@ struct Worker {
 }
 
 struct Shared {
-    clock: Arc<dyn Clock>,
+    env: Env,
     state: Mutex<State>,
 }
 
@@ -58,7 +57,7 @@ struct Running {
 impl CpuUnit {
     /// A unit with at most `threads` tasks at a time (at least one).
     pub fn new(env: Env, threads: usize) -> CpuUnit {
-        let shared = Shared { clock: Arc::clone(&env.clock), state: Mutex::default() };
+        let shared = Shared { env: env.clone(), state: Mutex::default() };
         CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
     }
 
@@ -82,11 +81,14 @@ impl CpuUnit {
 
 impl Shared {
     fn work(&self, assignment: &Assignment) {
-        let Assignment { attempt, task, host, done, .. } = assignment;
-        let began = self.clock.now();
-        let result = catch_unwind(AssertUnwindSafe(|| run(task, &**host)))
-            .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
-        let elapsed = self.clock.now().saturating_sub(began);
+        let Assignment { attempt, task, host, done, mode } = assignment;
+        let mode = match mode {
+            ModeRule::Fixed(mode) => *mode,
+            ModeRule::Decided(rules) => RunMode::Pipelined { merge_threads: rules.merge_threads },
+        };
+        let began = self.env.clock.now();
+        let (result, ran) = run_with(task, host, mode, &self.env);
+        let elapsed = self.env.clock.now().saturating_sub(began);
         let mut state = lock(&self.state);
         state.running.retain(|running| running.attempt != *attempt);
         if let Ok(output) = &result {
@@ -97,7 +99,7 @@ impl Shared {
                 state.measured /= 2;
             }
         }
-        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran: Ran::default() });
+        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran });
         drop(state);
         done.notify();
     }

@@ -5,7 +5,8 @@
 //! ```
 //!
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
-//! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task.
+//! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task. [`run_with`] gives them linear or
+//!   pipelined, and measures its stages.
 //! * [`cut()`] divides a job by key ranges of about equal bytes.
 //! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
@@ -47,7 +48,7 @@ pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};
 pub use mode::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages};
 pub use policy::{Policy, Split};
-pub use run::{merge_sources, run};
+pub use run::{merge_sources, run, run_with};
 pub use scheduler::{FinishedJob, Patience, Scheduler, UnitReport};
 pub use span::{KeyRange, KeySpan};
 pub use task::{

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::TaskError;
 use crate::task::{Task, TaskHost};
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
 use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
