@@ -104,8 +104,8 @@ pub struct BenchOptions {
     pub value_bytes: usize,
 
     /// Value sizes that change while a workload runs, as in 30:64Kx80+1Kx20,70:1K: 30% of the requests write 64K, 80 times in
-    /// 100, or 1K; then 70% write 1K. Stands in for --value-bytes, and for the size of YCSB's records, which then have no
-    /// fields
+    /// 100, or 1K; then 70% write 1K. Stands in for --value-bytes, and for the size of the records that YCSB's workloads
+    /// write after ycsb-load: those have no fields
     #[arg(long, value_name = "SCHEDULE", help_heading = ENTRIES)]
     pub value_schedule: Option<ValueSchedule>,
 

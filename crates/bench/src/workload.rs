@@ -535,7 +535,8 @@ impl<'a> Worker<'a> {
     }
 
     fn encode_record(&mut self) {
-        let scheduled = self.scheduled_bytes();
+        // What changes sizes is what runs on loaded records.
+        let scheduled = if self.workload == Workload::YcsbLoad { None } else { self.scheduled_bytes() };
         let Content { values, shape, record, .. } = &mut self.values;
         match scheduled {
             Some(bytes) => {
