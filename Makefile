@@ -109,6 +109,8 @@ test: packages form locks
 scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/testbed-node.sh selftest
+	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
+	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo
