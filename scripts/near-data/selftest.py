@@ -52,14 +52,69 @@ FAKE = '''
 '''
 
 
+# A node that writes down what it is sent, and a bench that sends it 20 MB for 10 MB of its user's. Both take the time that is told.
+FAKE_PAIR = '''
+    #!{python}
+    import json, os, socket, sys, time
+    arguments = sys.argv[1:]
+    option = lambda name: arguments[arguments.index(name) + 1]
+    if "--help" in arguments:
+        print("--compaction --capacity --node-secret-file")
+        sys.exit()
+    secret = lambda name: open(option(name)).read().encode()
+    if arguments[0] == "node":
+        host, port = option("--listen").split(":")
+        server = socket.create_server((host, int(port)))
+        while True:
+            peer = server.accept()[0]
+            if peer.recv(49) != secret("--secret-file"):
+                continue
+            with open(os.path.join(option("--data"), "file"), "wb") as file:
+                while got := peer.recv(1 << 16):
+                    file.write(got)
+                os.fsync(file.fileno())
+            peer.send(b"1")
+            peer.close()
+    host, port = option("--capacity").removeprefix("node://").split("/")[0].split(":")
+    # What moves is told to within a sample, so it moves in the middle.
+    time.sleep(0.5)
+    began = time.time()
+    while time.time() < began + 0.5:
+        pass
+    peer = socket.create_connection((host, int(port)))
+    peer.sendall(secret("--node-secret-file"))
+    for _ in range(20):
+        peer.sendall(os.urandom(1_000_000))
+    peer.shutdown(socket.SHUT_WR)
+    assert peer.recv(1) == b"1"
+    while time.time() < began + 1.5:
+        pass
+    ended = time.time()
+    phase = {{
+        "workload": option("--workloads"), "operations_per_second": 1.0, "operations": 1, "seconds": ended - began, "settle_seconds": 0.0,
+        "user_bytes_written": 10_000_000, "requests_ended_unix_ms": int(ended * 1000), "settled_unix_ms": int(ended * 1000) + 300,
+        "longest_stall_ms": 1, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
+        "latencies": [], "stats": {{"detail": {{}}}}, "series": {{"interval_ms": 100, "operations": [1]}},
+    }}
+    time.sleep(0.5)
+    result = {{"date": "2026-01-01T00:00:00Z", "machine": {{}}, "store": "fake", "store_settings": {{}}, "phases": [phase]}}
+    with open(option("--output"), "w") as file:
+        json.dump(result, file)
+'''
+
+
+def write_program(path, text):
+    with open(path, "w") as file:
+        file.write(textwrap.dedent(text).lstrip().format(python=sys.executable))
+    os.chmod(path, stat.S_IRWXU)
+
+
 class Driver(unittest.TestCase):
     def setUp(self):
         self.directory = tempfile.TemporaryDirectory()
         self.addCleanup(self.directory.cleanup)
         self.situ = self.path("situ")
-        with open(self.situ, "w") as file:
-            file.write(textwrap.dedent(FAKE).lstrip().format(python=sys.executable))
-        os.chmod(self.situ, stat.S_IRWXU)
+        write_program(self.situ, FAKE)
         self.results = self.path("results.jsonl")
 
     def path(self, name):
@@ -131,6 +186,40 @@ class Driver(unittest.TestCase):
         self.assertIn("| fillrandom-20GB-100B | host_compaction_mb_s | co-kv | 2.09 | 10 |", page)
         with open(self.path("report/volume-ops_s.svg")) as file:
             self.assertIn("copro: 195 requests/s", file.read())
+
+
+class OnTestbed(unittest.TestCase):
+    """What moves between two namespaces and onto the node's disk is told."""
+
+    def test_bytes_and_processor_time_of_both_sides_are_told(self):
+        testbed = os.path.join(HERE, "..", "testbed-node.sh")
+        with tempfile.TemporaryDirectory() as directory:
+            bed = os.path.join(directory, "bed")
+            made = subprocess.run([testbed, "up", bed, "--disk-gib", "1"], capture_output=True, text=True)
+            if made.returncode != 0:
+                print(f"SKIPPED: the near-data driver on a testbed: {made.stderr.strip()}")
+                self.skipTest(made.stderr.strip())
+            try:
+                figures = self.run_pair(directory)
+            finally:
+                subprocess.run([testbed, "down"], check=True, capture_output=True)
+        # 20 MB in frames of 1,514 bytes; not a retransmission more than a busy machine may need.
+        self.assertTrue(2.0 < figures["wa_wire"] < 2.3, figures)
+        self.assertTrue(2.0 < figures["wa_medium"] < 2.3, figures)
+        self.assertTrue(0 < figures["node_to_host_mb"] < 2, figures)
+        # The bench spins for most of its time, on its own core.
+        self.assertTrue(40 < figures["host_cpu_percent"] <= 101, figures)
+        self.assertTrue(30 < figures["host_processes_cpu_percent"] <= 101, figures)
+        self.assertTrue(0 < figures["node_processes_cpu_percent"] < 60, figures)
+
+    def run_pair(self, directory):
+        situ, results = os.path.join(directory, "situ"), os.path.join(directory, "results.jsonl")
+        write_program(situ, FAKE_PAIR)
+        command = [sys.executable, "-B", os.path.join(HERE, "run.py"), "--situ", situ, "--results", results, "--scale", "0.001",
+                   "--repeat", "1", "--sets", "fillseq-10GB-100B", "--policies", "copro"]
+        ran = subprocess.run(command, capture_output=True, text=True)
+        self.assertEqual(ran.returncode, 0, ran.stdout + ran.stderr)
+        return load(results)[1][0]["figures"]
 
 
 class Figures(unittest.TestCase):
