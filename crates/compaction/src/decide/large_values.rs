@@ -64,9 +64,13 @@ fn entries_in_range(input: &TableInput, properties: &Properties) -> f64 {
 
 /// The share of large values among the entries of a table.
 fn share_of(properties: &Properties, large_value_bytes: u64) -> f64 {
+    let large = large_value_bytes.max(1);
+    if properties.longest_value_bytes.is_some_and(|longest| u64::from(longest) < large) {
+        return 0.0;
+    }
     match properties.value_lengths.entries() {
-        0 => estimate(properties, large_value_bytes),
-        entries => properties.value_lengths.at_least(large_value_bytes) / entries as f64,
+        0 => estimate(properties, large as f64),
+        entries => properties.value_lengths.at_least(large) / entries as f64,
     }
 }
 
@@ -74,11 +78,10 @@ fn share_of(properties: &Properties, large_value_bytes: u64) -> f64 {
 ///
 /// With a mean of m, at most m / L of all values are L bytes long. With a longest value of M, the mean is at most
 /// L - 1 + share * (M - L + 1). Values of one length have both bounds at 0 or at 1.
-fn estimate(properties: &Properties, large_value_bytes: u64) -> f64 {
+fn estimate(properties: &Properties, large: f64) -> f64 {
     let values = properties.entries.saturating_sub(properties.deletions);
     let longest = properties.longest_value_bytes.map(f64::from);
-    let large = large_value_bytes.max(1) as f64;
-    if values == 0 || longest.is_some_and(|longest| longest < large) {
+    if values == 0 {
         return 0.0;
     }
     let mean = properties.raw_value_bytes as f64 / values as f64;
@@ -105,25 +108,25 @@ mod tests {
 
     #[test]
     fn a_table_of_one_length_is_estimated_exactly() {
-        let of = |count: u64, bytes: u32| estimate(&told(count, 0, count * u64::from(bytes), Some(bytes)), LARGE);
+        let of = |count: u64, bytes: u32| share_of(&told(count, 0, count * u64::from(bytes), Some(bytes)), LARGE);
         assert_eq!((of(1000, 100), of(1000, 32_767), of(1000, 32_768), of(9, 65_536)), (0.0, 0.0, 1.0, 1.0));
         // Tombstones are entries, and have no value.
-        assert_eq!(estimate(&told(100, 50, 50 * 65_536, Some(65_536)), LARGE), 0.5);
-        assert_eq!(estimate(&told(100, 100, 0, Some(0)), LARGE), 0.0);
+        assert_eq!(share_of(&told(100, 50, 50 * 65_536, Some(65_536)), LARGE), 0.5);
+        assert_eq!(share_of(&told(100, 100, 0, Some(0)), LARGE), 0.0);
     }
 
     #[test]
     fn a_table_that_tells_no_longest_value_goes_by_its_mean() {
-        assert_eq!(estimate(&told(10, 0, 10 * LARGE, None), LARGE), 1.0);
-        assert_eq!(estimate(&told(10, 0, 10 * LARGE / 2, None), LARGE), 0.25);
-        assert_eq!(estimate(&told(0, 0, 0, None), LARGE), 0.0);
+        assert_eq!(share_of(&told(10, 0, 10 * LARGE, None), LARGE), 1.0);
+        assert_eq!(share_of(&told(10, 0, 10 * LARGE / 2, None), LARGE), 0.25);
+        assert_eq!(share_of(&told(0, 0, 0, None), LARGE), 0.0);
     }
 
     #[test]
     fn a_mixed_table_is_estimated_between_its_bounds() {
         // 30% of 64 KiB, 70% of 100 bytes.
         let mixed = told(1000, 0, 300 * 65_536 + 700 * 100, Some(65_536));
-        let share = estimate(&mixed, LARGE);
+        let share = share_of(&mixed, LARGE);
         assert!((0.2..0.45).contains(&share), "{share}");
     }
 
