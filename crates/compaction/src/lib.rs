@@ -19,6 +19,7 @@
 mod check;
 mod cpu;
 mod cut;
+mod decide;
 mod dropped;
 mod error;
 mod filter;
@@ -41,6 +42,12 @@ mod testing;
 pub use check::check_output;
 pub use cpu::CpuUnit;
 pub use cut::cut;
+pub use decide::{
+    Calibrated, Cost, Decider, DecisionRecord, DecisionReport, Held, LargeValues, MEASURE_AGE_MAX,
+    MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, MachineSampler, Measure, PipelineRun, Pipelines, READ_AGE_MAX,
+    ReadInputs, ReadTail, Sampler, SharePoint, Side, Term, ValuePoint, calibrate, decode_measures, encode_measures,
+    growth_ratio,
+};
 pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};

@@ -21,6 +21,8 @@
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
 
+mod measures;
+
 use crate::check::check_output;
 use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError};
