@@ -102,7 +102,7 @@ fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput
     stages.merge.bytes = reads.plain_bytes();
     let elsewhere = stages.read.busy + stages.write.busy + stages.merge.blocked;
     stages.merge.busy = lived.saturating_sub(elsewhere);
-    (result, Ran { mode: RunMode::Linear, stages })
+    (result, Ran { mode: RunMode::Linear, stages, decision: None })
 }
 
 /// Runs a task on the calling thread, and measures if somebody asks.

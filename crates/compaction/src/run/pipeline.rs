@@ -284,7 +284,11 @@ pub(super) fn run_pipelined(
     let shared = match prepared {
         Ok(prepared) => Arc::new(Shared::new(task, host, prepared, merge_threads, meters, env, sizes)),
         Err(error) => {
-            let ran = Ran { mode: RunMode::Pipelined { merge_threads: merge_threads.max(1) }, stages: meters.stages() };
+            let ran = Ran {
+                mode: RunMode::Pipelined { merge_threads: merge_threads.max(1) },
+                stages: meters.stages(),
+                decision: None,
+            };
             return Some((Err(error), ran, Peaks::default()));
         }
     };
@@ -294,7 +298,7 @@ pub(super) fn run_pipelined(
     let merge = &shared.meters.merge;
     merge.add_thread(Duration::from_nanos(shared.merge_lives.load(Ordering::SeqCst)), merge.waited());
     let mode = RunMode::Pipelined { merge_threads: shared.merge_threads as u32 };
-    let ran = Ran { mode, stages: shared.meters.stages() };
+    let ran = Ran { mode, stages: shared.meters.stages(), decision: None };
     let result = match (lock(&shared.failure).take(), output) {
         (Some(error), _) => Err(error),
         (None, Some(output)) => Ok(output),
