@@ -10,8 +10,6 @@
 //! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same file.
 //! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] shuts the former
 //!    connection's gate and waits for the changes inside. So no older copy of a request is carried out after a newer one.
-//! 4. A request that may have been carried out before says `again`. What a first time would refuse is then taken for done: a name to
-//!    remove that is gone, a file to make that is there.
 //!
 //! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
 //! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
