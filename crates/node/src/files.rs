@@ -97,13 +97,14 @@ impl Files {
         &self.lease
     }
 
-    /// Ties a connection to the client's session, which it begins if there is none. The session's former connection is cut off first.
+    /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
+    /// connection is cut off first.
     ///
     /// # Errors
     /// There are too many sessions, or a change of the former connection does not end.
-    pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<Attached> {
+    pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<(Attached, bool)> {
         self.sweep();
-        let session = self.session(client)?;
+        let (session, is_known) = self.session(client)?;
         let gate = Gate::new(&self.env);
         let former = session.set_gate(&gate);
         if !former.is_none_or(|former| former.shut(&self.env, DRAIN)) {
@@ -112,13 +113,13 @@ impl Files {
                 self.volume.location()
             )));
         }
-        Ok(Attached { files: Arc::clone(self), session, gate, client: client.clone() })
+        Ok((Attached { files: Arc::clone(self), session, gate, client: client.clone() }, is_known))
     }
 
-    fn session(&self, client: &Owner) -> Result<Arc<Session>> {
+    fn session(&self, client: &Owner) -> Result<(Arc<Session>, bool)> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&client.id) {
-            return Ok(Arc::clone(session));
+            return Ok((Arc::clone(session), true));
         }
         if sessions.len() >= self.limits.sessions {
             let most = self.limits.sessions;
@@ -126,7 +127,7 @@ impl Files {
         }
         let session = Arc::new(Session::new(&self.env));
         sessions.insert(client.id, Arc::clone(&session));
-        Ok(session)
+        Ok((session, false))
     }
 
     /// Ends sessions whose client has been away for too long, and has no lease; how many.
@@ -148,6 +149,11 @@ impl Files {
     /// How many clients have a session.
     pub(crate) fn clients(&self) -> usize {
         lock(&self.sessions).len()
+    }
+
+    /// Whether it has no client, and nobody has its lease.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.clients() == 0 && !self.lease.is_held()
     }
 
     fn use_replacement(&self) -> Replacing<'_> {

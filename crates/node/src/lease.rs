@@ -103,7 +103,7 @@ impl Lease {
         note: Note,
         volume: &Arc<dyn Volume>,
     ) -> Result<Lease> {
-        let noted = note.read()?;
+        let noted = note.read(store)?;
         let renewed = env.clock.now();
         let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed });
         // A process on the node that has the store by now has taken it from the owner.
@@ -137,10 +137,6 @@ impl Lease {
         lock(&self.state).holder.as_ref().map(|holder| holder.owner.id)
     }
 
-    /// Who has it, for people.
-    pub(crate) fn holder(&self) -> Option<String> {
-        lock(&self.state).holder.as_ref().map(|holder| holder.owner.name.clone())
-    }
 
     /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits until that one's
     /// term is over, `patience` at most. The owner itself gets its token again: it did not hear of the first answer.
@@ -229,7 +225,7 @@ impl Lease {
             state.token
         };
         let since_unix_s = self.env.clock.unix().as_secs();
-        self.note.write(&Noted { token, owner: Some((owner.clone(), since_unix_s)) })?;
+        self.note.write(&Noted { store: self.store.clone(), token, owner: Some((owner.clone(), since_unix_s)) })?;
         let renewed = self.env.clock.now();
         let mut state = lock(&self.state);
         state.holder = Some(Holder { owner: owner.clone(), since_unix_s, renewed });
@@ -286,7 +282,7 @@ impl Lease {
             Arc::clone(&state.gate)
         };
         // A note that still names the owner makes the next client wait for a term. It is no reason to refuse anything.
-        let _ = self.note.write(&Noted { token, owner: None });
+        let _ = self.note.write(&Noted { store: self.store.clone(), token, owner: None });
         // A change that does not end keeps the volume's lock until somebody asks for the lease again.
         let is_over = former.shut(&self.env, DRAIN);
         let given_back = if is_over { lock(&self.state).lock.take() } else { None };

@@ -6,7 +6,7 @@ use crate::error::CallError;
 use crate::gate::{Gate, Pass};
 use crate::lease::Owner;
 use situ_device::{Buffer, Env, lock};
-use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader};
+use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader, Volume};
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -94,12 +94,28 @@ pub(crate) struct Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.session.leave(&self.gate);
+        self.leave();
     }
 }
 
 // The right to change.
 impl Attached {
+    /// The connection is lost.
+    pub(crate) fn leave(&self) {
+        self.session.leave(&self.gate);
+    }
+
+    /// How long an owner of the lease may be silent.
+    pub(crate) fn term(&self) -> Duration {
+        self.files.lease.term()
+    }
+
+    /// Where the files are, for whoever reads them here.
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.files.volume
+    }
+
+
     /// Takes the lease; see [`Lease::take`](crate::lease::Lease::take).
     ///
     /// # Errors
@@ -130,7 +146,7 @@ impl Attached {
     }
 
     /// Lets a change in, or says why not.
-    fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
+    pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
         let connection = self.gate.enter().ok_or_else(|| {
             CallError::Busy("the client has connected anew, and this connection changes nothing any more".to_owned())
         })?;

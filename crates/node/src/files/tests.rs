@@ -73,7 +73,7 @@ fn page(of: u8) -> Vec<u8> {
 #[test]
 fn a_request_that_is_sent_again_is_carried_out_once() {
     each(|files| {
-        let attached = files.attach(&client(1)).unwrap();
+        let attached = files.attach(&client(1)).unwrap().0;
         let token = attached.lock(NOW).unwrap();
         attached.create(token, 1, TABLE, 100).unwrap();
         attached.create(token, 1, TABLE, 100).unwrap();
@@ -109,13 +109,13 @@ fn a_request_that_is_sent_again_is_carried_out_once() {
 #[test]
 fn a_client_that_connects_anew_finds_its_files_and_its_former_connection_changes_nothing() {
     each(|files| {
-        let former = files.attach(&client(1)).unwrap();
+        let former = files.attach(&client(1)).unwrap().0;
         let token = former.lock(NOW).unwrap();
         former.create(token, 1, TABLE, 100).unwrap();
         former.append(token, 1, 0, b"abc").unwrap();
         former.create_pages(token, 2, LOG, 2 * PAGE_BYTES as u64).unwrap();
         former.write_pages(token, 2, 1, &page(1), false).unwrap();
-        let newer = files.attach(&client(1)).unwrap();
+        let newer = files.attach(&client(1)).unwrap().0;
         assert!(former.append(token, 1, 3, b"x").is_err());
         assert!(former.write_pages(token, 2, 1, &page(9), true).is_err());
         drop(former);
@@ -132,7 +132,7 @@ fn a_client_that_connects_anew_finds_its_files_and_its_former_connection_changes
 #[test]
 fn what_makes_no_sense_is_an_error() {
     each(|files| {
-        let attached = files.attach(&client(1)).unwrap();
+        let attached = files.attach(&client(1)).unwrap().0;
         assert!(attached.create(0, 1, TABLE, 1).is_err(), "nobody has the lease");
         let token = attached.lock(NOW).unwrap();
         attached.create_pages(token, 2, LOG, 2 * PAGE_BYTES as u64).unwrap();
@@ -161,7 +161,7 @@ fn what_makes_no_sense_is_an_error() {
 #[test]
 fn after_a_restart_a_file_goes_on_behind_what_was_synced() {
     each(|files| {
-        let before = files.attach(&client(1)).unwrap();
+        let before = files.attach(&client(1)).unwrap().0;
         let token = before.lock(NOW).unwrap();
         before.create(token, 1, MANIFEST, 100).unwrap();
         let synced: Vec<u8> = (0..2_500_000u32).map(|at| at as u8).collect();
@@ -171,7 +171,7 @@ fn after_a_restart_a_file_goes_on_behind_what_was_synced() {
         before.sync(token, 1, synced.len() as u64 + 7, false).unwrap();
         // The node knows no writer any more.
         before.forget(1);
-        let after = files.attach(&client(1)).unwrap();
+        let after = files.attach(&client(1)).unwrap().0;
         let too_long = storage(after.resume(token, 1, MANIFEST, synced.len() as u64 + 8).unwrap_err());
         assert!(too_long.is_corruption(), "{too_long}");
         after.resume(token, 1, MANIFEST, synced.len() as u64).unwrap();
@@ -193,7 +193,7 @@ fn promise_1_a_crash_while_a_file_is_resumed_keeps_what_was_synced() {
             let mut synced = Vec::new();
             let notes = tempfile::tempdir().unwrap();
             let files = files(env, Arc::new(volume.clone()), notes.path(), Limits::default());
-            let attached = files.attach(&client(1)).unwrap();
+            let attached = files.attach(&client(1)).unwrap().0;
             let token = attached.lock(NOW).unwrap();
             let mut work = || -> Result<(), CallError> {
                 attached.create(token, 1, MANIFEST, 100)?;
@@ -228,7 +228,7 @@ fn an_older_copy_of_a_request_is_never_carried_out_after_a_newer_one() {
             let notes = tempfile::tempdir().unwrap();
             let volume = SimVolume::new(&env, plan, seed);
             let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
-            let former = files.attach(&client(1)).unwrap();
+            let former = files.attach(&client(1)).unwrap().0;
             let token = former.lock(NOW).unwrap();
             former.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
             let old = move || {
@@ -236,7 +236,7 @@ fn an_older_copy_of_a_request_is_never_carried_out_after_a_newer_one() {
                 let _ = former.replace(token, FileName::Current, b"old");
             };
             let job = env.executor.spawn("old connection", Box::new(old)).unwrap();
-            let newer = files.attach(&client(1)).unwrap();
+            let newer = files.attach(&client(1)).unwrap().0;
             newer.write_pages(token, 1, 0, &page(2), true).unwrap();
             newer.replace(token, FileName::Current, b"new").unwrap();
             job.join().unwrap();
@@ -256,7 +256,7 @@ fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
             let notes = tempfile::tempdir().unwrap();
             let volume = SimVolume::new(&env, plan, seed);
             let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
-            let cut_off = files.attach(&client(1)).unwrap();
+            let cut_off = files.attach(&client(1)).unwrap().0;
             let token = cut_off.lock(NOW).unwrap();
             cut_off.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
             env.clock.sleep(Duration::from_secs(11));
@@ -270,7 +270,7 @@ fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
             let refused = Arc::new(Mutex::new(None));
             let noted = Arc::clone(&refused);
             let job = env.executor.spawn("cut off", Box::new(move || *lock(&noted) = Some(late()))).unwrap();
-            let successor = files.attach(&client(2)).unwrap();
+            let successor = files.attach(&client(2)).unwrap().0;
             if let Ok(token) = successor.lock(NOW) {
                 successor.open_pages(1, LOG).unwrap();
                 successor.write_pages(token, 1, 0, &page(2), true).unwrap();
@@ -290,7 +290,7 @@ fn a_full_disk_is_told_as_such_and_the_session_goes_on_when_there_is_room() {
     let notes = tempfile::tempdir().unwrap();
     let volume = SimVolume::new(&env, FaultPlan::none().capacity(10_000), 1);
     let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
-    let attached = files.attach(&client(1)).unwrap();
+    let attached = files.attach(&client(1)).unwrap().0;
     let token = attached.lock(NOW).unwrap();
     attached.create(token, 1, TABLE, 0).unwrap();
     let full = attached
@@ -315,7 +315,7 @@ fn an_error_of_the_volume_reaches_the_client_as_it_is() {
     let notes = tempfile::tempdir().unwrap();
     let plan = FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Sync, Operation::WritePages]));
     let files = files(&env, Arc::new(SimVolume::new(&env, plan, 1)), notes.path(), Limits::default());
-    let attached = files.attach(&client(1)).unwrap();
+    let attached = files.attach(&client(1)).unwrap().0;
     let token = attached.lock(NOW).unwrap();
     attached.create(token, 1, TABLE, 0).unwrap();
     attached.append(token, 1, 0, b"abc").unwrap();
@@ -333,7 +333,7 @@ fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
         let notes = tempfile::tempdir().unwrap();
         let limits = Limits { sessions: 2, handles: 2, writers: 1, ..Limits::default() };
         let files = files(&env, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), notes.path(), limits.clone());
-        let owner = files.attach(&client(1)).unwrap();
+        let owner = files.attach(&client(1)).unwrap().0;
         let token = owner.lock(NOW).unwrap();
         owner.create(token, 1, TABLE, 0).unwrap();
         assert!(owner.create(token, 2, MANIFEST, 0).is_err(), "one writer is the limit");
@@ -343,13 +343,13 @@ fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
         assert!(owner.open(3, TABLE).is_err(), "two handles are the limit");
         owner.close(1);
         owner.open(3, TABLE).unwrap();
-        let guest = files.attach(&client(2)).unwrap();
+        let guest = files.attach(&client(2)).unwrap().0;
         assert!(files.attach(&client(3)).is_err(), "two sessions are the limit");
         drop((owner, guest));
         env.clock.sleep(limits.linger);
-        let other = files.attach(&client(3)).unwrap();
+        let other = files.attach(&client(3)).unwrap().0;
         assert_eq!(files.clients(), 2, "the guest's session is gone, and the owner of the lease keeps its own");
-        let owner = files.attach(&client(1)).unwrap();
+        let owner = files.attach(&client(1)).unwrap().0;
         owner.finish(token, 1, 0).unwrap();
         owner.unlock(token);
         drop((owner, other));
