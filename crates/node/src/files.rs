@@ -33,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub(crate) use session::Attached;
+pub(crate) use session::{Attached, OpenedFile, OpenedPages};
 
 /// How long the changes of a connection that was lost may take to end.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -91,10 +91,6 @@ impl Files {
             replacing: AtomicBool::new(false),
             replaced: env.executor.event(),
         })
-    }
-
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
     }
 
     /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former

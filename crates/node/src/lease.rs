@@ -96,13 +96,7 @@ impl Lease {
     ///
     /// # Errors
     /// The note cannot be read, or is damaged.
-    pub(crate) fn open(
-        env: &Env,
-        store: &str,
-        term: Duration,
-        note: Note,
-        volume: &Arc<dyn Volume>,
-    ) -> Result<Lease> {
+    pub(crate) fn open(env: &Env, store: &str, term: Duration, note: Note, volume: &Arc<dyn Volume>) -> Result<Lease> {
         let noted = note.read(store)?;
         let renewed = env.clock.now();
         let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed });
@@ -137,7 +131,6 @@ impl Lease {
         lock(&self.state).holder.as_ref().map(|holder| holder.owner.id)
     }
 
-
     /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits until that one's
     /// term is over, `patience` at most. The owner itself gets its token again: it did not hear of the first answer.
     ///
@@ -163,13 +156,7 @@ impl Lease {
         outcome
     }
 
-    fn turn(
-        &self,
-        owner: &Owner,
-        deadline: Duration,
-        waits: &mut bool,
-        clients: &dyn Clients,
-    ) -> Result<Turn> {
+    fn turn(&self, owner: &Owner, deadline: Duration, waits: &mut bool, clients: &dyn Clients) -> Result<Turn> {
         let is_connected = |holder: &Holder| clients.is_connected(holder.owner.id);
         let mut state = lock(&self.state);
         if state.handing_over {

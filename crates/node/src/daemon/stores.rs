@@ -78,10 +78,14 @@ impl Stores {
                     Some(Slot::Opening) => {}
                     None if matches!(self.storage, Storage::Disk(_)) && !open.is_empty() => {
                         let (at, has) = (self.location(), open.keys().next().cloned().unwrap_or_default());
-                        return Err(Error::Invalid(format!("{at} on the node has the store {has:?}, and holds one only")));
+                        return Err(Error::Invalid(format!(
+                            "{at} on the node has the store {has:?}, and holds one only"
+                        )));
                     }
                     None if open.len() >= STORES_MAX => {
-                        return Err(Error::Invalid(format!("the node has {STORES_MAX} stores open, and opens no more")));
+                        return Err(Error::Invalid(format!(
+                            "the node has {STORES_MAX} stores open, and opens no more"
+                        )));
                     }
                     None => {
                         open.insert(name.to_owned(), Slot::Opening);
@@ -130,6 +134,12 @@ impl Stores {
         });
     }
 
+    /// Closes all stores. Their leases stay noted.
+    pub(super) fn close(&self) {
+        let closed = std::mem::take(&mut *lock(&self.open));
+        drop(closed);
+    }
+
     fn all(&self) -> Vec<Arc<Files>> {
         let of = |slot: &Slot| if let Slot::Open(files) = slot { Some(Arc::clone(files)) } else { None };
         lock(&self.open).values().filter_map(of).collect()
@@ -144,7 +154,8 @@ impl Stores {
     /// What the volumes cannot do as they should.
     pub(super) fn troubles(&self) -> Vec<String> {
         let told = |files: &Arc<Files>| {
-            let failure = files.volume.failure().map(|error| format!("{} takes no changes: {error}", files.volume.location()));
+            let failure =
+                files.volume.failure().map(|error| format!("{} takes no changes: {error}", files.volume.location()));
             files.volume.troubles().into_iter().chain(failure).collect::<Vec<_>>()
         };
         self.all().iter().flat_map(told).collect()
@@ -206,7 +217,8 @@ mod tests {
         let env = Env::system();
         let device: Arc<dyn situ_device::Device> =
             Arc::new(situ_sim::SimDevice::new(&env, 32 << 20, situ_sim::FaultPlan::none(), 1));
-        situ_storage::RawVolume::format(Arc::clone(&device), env.clone(), &situ_storage::FormatOptions::default()).unwrap();
+        situ_storage::RawVolume::format(Arc::clone(&device), env.clone(), &situ_storage::FormatOptions::default())
+            .unwrap();
         let open = || {
             let raw = situ_storage::RawVolume::open(Arc::clone(&device), env.clone(), Default::default()).unwrap();
             stores(Storage::Disk(Arc::new(raw)))

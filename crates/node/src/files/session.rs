@@ -115,7 +115,6 @@ impl Attached {
         &self.files.volume
     }
 
-
     /// Takes the lease; see [`Lease::take`](crate::lease::Lease::take).
     ///
     /// # Errors
@@ -324,9 +323,7 @@ impl Attached {
         let mut state = lock(&self.session.state);
         let most = self.files.limits.handles;
         if state.handles.len() >= most {
-            return Err(invalid(format!(
-                "the client has {most} files open on the node, and no more are opened"
-            )));
+            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
         }
         state.handles.insert(number, handle);
         Ok(())
@@ -375,14 +372,7 @@ impl Attached {
     ///
     /// # Errors
     /// As [`PageFile::write`]; the pages are not whole, or not the file's.
-    pub(crate) fn write_pages(
-        &self,
-        token: u64,
-        number: u64,
-        first: u64,
-        bytes: &[u8],
-        durable: bool,
-    ) -> Result<()> {
+    pub(crate) fn write_pages(&self, token: u64, number: u64, first: u64, bytes: &[u8], durable: bool) -> Result<()> {
         let _passes = self.enter(token)?;
         let pages = self.pages(number)?;
         let count = bytes.len() / PAGE_BYTES;

@@ -293,10 +293,8 @@ fn a_full_disk_is_told_as_such_and_the_session_goes_on_when_there_is_room() {
     let attached = files.attach(&client(1)).unwrap().0;
     let token = attached.lock(NOW).unwrap();
     attached.create(token, 1, TABLE, 0).unwrap();
-    let full = attached
-        .append(token, 1, 0, &[1; 1 << 20])
-        .and_then(|bytes| attached.finish(token, 1, bytes))
-        .unwrap_err();
+    let full =
+        attached.append(token, 1, 0, &[1; 1 << 20]).and_then(|bytes| attached.finish(token, 1, bytes)).unwrap_err();
     assert!(storage(full).is_no_space());
     assert!(storage(attached.finish(token, 1, 1 << 20).unwrap_err()).is_no_space(), "a failed file stays failed");
     attached.forget(1);
@@ -320,7 +318,10 @@ fn an_error_of_the_volume_reaches_the_client_as_it_is() {
     attached.create(token, 1, TABLE, 0).unwrap();
     attached.append(token, 1, 0, b"abc").unwrap();
     assert!(matches!(attached.sync(token, 1, 3, true), Err(CallError::Storage(Error::Io { .. }))));
-    assert!(matches!(attached.finish(token, 1, 3), Err(CallError::Storage(Error::Io { .. }))), "a failed sync is not tried again");
+    assert!(
+        matches!(attached.finish(token, 1, 3), Err(CallError::Storage(Error::Io { .. }))),
+        "a failed sync is not tried again"
+    );
     attached.create_pages(token, 2, LOG, PAGE_BYTES as u64).unwrap();
     assert!(matches!(attached.write_pages(token, 2, 0, &page(1), true), Err(CallError::Storage(Error::Io { .. }))));
 }

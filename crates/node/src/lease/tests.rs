@@ -63,11 +63,7 @@ fn a_second_client_is_refused_while_the_first_is_alive_and_is_told_who_has_the_s
         assert!(refused.contains("client 1 has had it open since 19") || refused.contains("since 20"), "{refused}");
         assert_eq!(env.clock.now(), before, "a client that is alive is not waited for");
         lease.check(token).unwrap();
-        assert_eq!(
-            lease.take(&owner(1), TERM, world).unwrap(),
-            token,
-            "a repeat of a request is the same request"
-        );
+        assert_eq!(lease.take(&owner(1), TERM, world).unwrap(), token, "a repeat of a request is the same request");
     });
 }
 
