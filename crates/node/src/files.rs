@@ -10,8 +10,6 @@
 //! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same file.
 //! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] shuts the former
 //!    connection's gate and waits for the changes inside. So no older copy of a request is carried out after a newer one.
-//! 4. A request that may have been carried out before says `again`. What a first time would refuse is then taken for done: a name to
-//!    remove that is gone, a file to make that is there.
 //!
 //! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
 //! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
@@ -35,7 +33,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-pub(crate) use session::Attached;
+pub(crate) use session::{Attached, OpenedFile, OpenedPages};
 
 /// How long the changes of a connection that was lost may take to end.
 const DRAIN: Duration = Duration::from_secs(30);
@@ -95,17 +93,14 @@ impl Files {
         })
     }
 
-    pub(crate) fn lease(&self) -> &Lease {
-        &self.lease
-    }
-
-    /// Ties a connection to the client's session, which it begins if there is none. The session's former connection is cut off first.
+    /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
+    /// connection is cut off first.
     ///
     /// # Errors
     /// There are too many sessions, or a change of the former connection does not end.
-    pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<Attached> {
+    pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<(Attached, bool)> {
         self.sweep();
-        let session = self.session(client)?;
+        let (session, is_known) = self.session(client)?;
         let gate = Gate::new(&self.env);
         let former = session.set_gate(&gate);
         if !former.is_none_or(|former| former.shut(&self.env, DRAIN)) {
@@ -114,13 +109,13 @@ impl Files {
                 self.volume.location()
             )));
         }
-        Ok(Attached { files: Arc::clone(self), session, gate, client: client.clone() })
+        Ok((Attached { files: Arc::clone(self), session, gate, client: client.clone() }, is_known))
     }
 
-    fn session(&self, client: &Owner) -> Result<Arc<Session>> {
+    fn session(&self, client: &Owner) -> Result<(Arc<Session>, bool)> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&client.id) {
-            return Ok(Arc::clone(session));
+            return Ok((Arc::clone(session), true));
         }
         if sessions.len() >= self.limits.sessions {
             let most = self.limits.sessions;
@@ -128,7 +123,7 @@ impl Files {
         }
         let session = Arc::new(Session::new(&self.env));
         sessions.insert(client.id, Arc::clone(&session));
-        Ok(session)
+        Ok((session, false))
     }
 
     /// Ends sessions whose client has been away for too long, and has no lease; how many.
@@ -150,6 +145,11 @@ impl Files {
     /// How many clients have a session.
     pub(crate) fn clients(&self) -> usize {
         lock(&self.sessions).len()
+    }
+
+    /// Whether it has no client, and nobody has its lease.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.clients() == 0 && !self.lease.is_held()
     }
 
     fn use_replacement(&self) -> Replacing<'_> {

@@ -9,6 +9,8 @@
 //! **Invariants.** A token is durable before it is given out. Two clients never hold tokens that are let through. After a
 //! restart of the node, the owner that is noted has a whole term to renew.
 //!
+//! While a client has the lease, the node has the volume's own lock. So no process on the node opens the store beside it.
+//!
 //! **Threads.** Any. One thread at a time hands the lease over; another one that asks meanwhile is refused. No lock is held
 //! while the note is written or changes are waited for.
 //!
@@ -22,11 +24,12 @@ mod note;
 
 pub(crate) use note::Note;
 
+use crate::error::CallError;
 use crate::gate::{Gate, Pass};
 use crate::text::utc;
 use note::Noted;
 use situ_device::{Env, Event, lock};
-use situ_storage::{Error, Result};
+use situ_storage::{Error, Lock, Result, Volume};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -54,6 +57,7 @@ pub(crate) struct Lease {
     store: String,
     term: Duration,
     note: Note,
+    volume: Arc<dyn Volume>,
     state: Mutex<State>,
     changed: Arc<dyn Event>,
 }
@@ -62,6 +66,8 @@ struct State {
     /// The largest one that may have been given out.
     token: u64,
     holder: Option<Holder>,
+    /// The volume's own lock, while somebody has the lease.
+    lock: Option<Box<dyn Lock>>,
     /// Changes of the newest token pass it.
     gate: Arc<Gate>,
     /// A thread keeps changes out, or writes the note. Nobody else is given the lease meanwhile.
@@ -90,17 +96,21 @@ impl Lease {
     ///
     /// # Errors
     /// The note cannot be read, or is damaged.
-    pub(crate) fn open(env: &Env, store: &str, term: Duration, note: Note) -> Result<Lease> {
-        let noted = note.read()?;
-        let now = env.clock.now();
-        let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed: now });
+    pub(crate) fn open(env: &Env, store: &str, term: Duration, note: Note, volume: &Arc<dyn Volume>) -> Result<Lease> {
+        let noted = note.read(store)?;
+        let renewed = env.clock.now();
+        let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed });
+        // A process on the node that has the store by now has taken it from the owner.
+        let lock = holder.as_ref().and_then(|_| volume.lock().ok());
+        let holder = holder.filter(|_| lock.is_some());
         let gate = Gate::new(env);
-        let state = State { token: noted.token, holder, gate, handing_over: false, waiting: false };
+        let state = State { token: noted.token, holder, lock, gate, handing_over: false, waiting: false };
         Ok(Lease {
             env: env.clone(),
             store: store.to_owned(),
             term,
             note,
+            volume: Arc::clone(volume),
             state: Mutex::new(state),
             changed: env.executor.event(),
         })
@@ -121,22 +131,17 @@ impl Lease {
         lock(&self.state).holder.as_ref().map(|holder| holder.owner.id)
     }
 
-    /// Who has it, for people.
-    pub(crate) fn holder(&self) -> Option<String> {
-        lock(&self.state).holder.as_ref().map(|holder| holder.owner.name.clone())
-    }
-
     /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits until that one's
-    /// term is over, `patience` at most. `again`: the same owner may have been given the lease already, and did not hear of it.
+    /// term is over, `patience` at most. The owner itself gets its token again: it did not hear of the first answer.
     ///
     /// # Errors
-    /// [`Locked`](Error::Locked): another client has it, or the same one had not said `again`; the note cannot be written.
-    pub(crate) fn take(&self, owner: &Owner, again: bool, patience: Duration, clients: &dyn Clients) -> Result<u64> {
+    /// [`Locked`](Error::Locked): another client has it, or a process on the node; the note cannot be written.
+    pub(crate) fn take(&self, owner: &Owner, patience: Duration, clients: &dyn Clients) -> Result<u64> {
         let deadline = self.env.clock.now() + patience;
         let mut waits = false;
         let outcome = loop {
             let seen = self.changed.generation();
-            match self.turn(owner, again, deadline, &mut waits, clients) {
+            match self.turn(owner, deadline, &mut waits, clients) {
                 Ok(Turn::Mine(token)) => break Ok(token),
                 Ok(Turn::Take) => break self.hand_over(owner),
                 Ok(Turn::Wait(left)) => {
@@ -151,14 +156,7 @@ impl Lease {
         outcome
     }
 
-    fn turn(
-        &self,
-        owner: &Owner,
-        again: bool,
-        deadline: Duration,
-        waits: &mut bool,
-        clients: &dyn Clients,
-    ) -> Result<Turn> {
+    fn turn(&self, owner: &Owner, deadline: Duration, waits: &mut bool, clients: &dyn Clients) -> Result<Turn> {
         let is_connected = |holder: &Holder| clients.is_connected(holder.owner.id);
         let mut state = lock(&self.state);
         if state.handing_over {
@@ -169,18 +167,18 @@ impl Lease {
             state.handing_over = true;
             return Ok(Turn::Take);
         };
-        if holder.owner.id == owner.id && again {
+        if holder.owner.id == owner.id {
             return Ok(Turn::Mine(state.token));
         }
         let ends = holder.renewed + self.term;
-        if now >= ends && holder.owner.id != owner.id {
+        if now >= ends {
             state.handing_over = true;
             state.holder = None;
             return Ok(Turn::Take);
         }
         let is_alive = is_connected(&holder) && now.saturating_sub(holder.renewed) <= self.term / 2;
         let may_wait = now < deadline && (*waits || !state.waiting) && !is_alive;
-        if !may_wait || holder.owner.id == owner.id {
+        if !may_wait {
             return Err(self.held_by(&holder));
         }
         (state.waiting, *waits) = (true, true);
@@ -202,6 +200,11 @@ impl Lease {
                     .to_owned(),
             ));
         }
+        // Taken when the former owner's changes are over. It stays taken from owner to owner.
+        if lock(&self.state).lock.is_none() {
+            let taken = self.volume.lock()?;
+            lock(&self.state).lock = Some(taken);
+        }
         // A note that may have reached the disk counts: its token is not given to anybody else.
         let token = {
             let mut state = lock(&self.state);
@@ -209,7 +212,7 @@ impl Lease {
             state.token
         };
         let since_unix_s = self.env.clock.unix().as_secs();
-        self.note.write(&Noted { token, owner: Some((owner.clone(), since_unix_s)) })?;
+        self.note.write(&Noted { store: self.store.clone(), token, owner: Some((owner.clone(), since_unix_s)) })?;
         let renewed = self.env.clock.now();
         let mut state = lock(&self.state);
         state.holder = Some(Holder { owner: owner.clone(), since_unix_s, renewed });
@@ -220,8 +223,8 @@ impl Lease {
     /// Lets a change pass, and renews the lease.
     ///
     /// # Errors
-    /// [`Locked`](Error::Locked): the token is not that of the owner.
-    pub(crate) fn enter(&self, token: u64) -> Result<Pass> {
+    /// [`Fenced`](CallError::Fenced): the token is not that of the owner.
+    pub(crate) fn enter(&self, token: u64) -> Result<Pass, CallError> {
         self.renew(token)?;
         self.pass(token)
     }
@@ -245,7 +248,7 @@ impl Lease {
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).
-    pub(crate) fn renew(&self, token: u64) -> Result<()> {
+    pub(crate) fn renew(&self, token: u64) -> Result<(), CallError> {
         let now = self.env.clock.now();
         {
             let mut state = lock(&self.state);
@@ -266,18 +269,34 @@ impl Lease {
 
     /// Gives the lease back. A token that is not the owner's gives nothing back.
     pub(crate) fn give_back(&self, token: u64) {
-        {
+        let former = {
             let mut state = lock(&self.state);
             if state.token != token || state.holder.is_none() || state.handing_over {
                 return;
             }
             state.holder = None;
             state.handing_over = true;
-        }
+            Arc::clone(&state.gate)
+        };
         // A note that still names the owner makes the next client wait for a term. It is no reason to refuse anything.
-        let _ = self.note.write(&Noted { token, owner: None });
+        let _ = self.note.write(&Noted { store: self.store.clone(), token, owner: None });
+        // A change that does not end keeps the volume's lock until somebody asks for the lease again.
+        let is_over = former.shut(&self.env, DRAIN);
+        let given_back = if is_over { lock(&self.state).lock.take() } else { None };
+        drop(given_back);
         lock(&self.state).handing_over = false;
         self.changed.notify();
+    }
+
+    /// Gives the lease back if the client with this id has it.
+    pub(crate) fn give_back_of(&self, id: u128) {
+        let token = {
+            let state = lock(&self.state);
+            state.holder.as_ref().is_some_and(|holder| holder.owner.id == id).then_some(state.token)
+        };
+        if let Some(token) = token {
+            self.give_back(token);
+        }
     }
 
     fn held_by(&self, holder: &Holder) -> Error {
@@ -291,13 +310,12 @@ impl Lease {
         Error::Locked { path: self.store.clone(), why: Some(why) }
     }
 
-    fn lost(&self, how: &str) -> Error {
-        let why = format!(
+    fn lost(&self, how: &str) -> CallError {
+        CallError::Fenced(format!(
             "this process may not change the store {:?} on the node any more: {how}. Close the store here, and open it again if \
              it is to be used here",
             self.store
-        );
-        Error::Locked { path: self.store.clone(), why: Some(why) }
+        ))
     }
 }
 

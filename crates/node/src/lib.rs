@@ -11,26 +11,37 @@
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
 
+mod address;
+mod daemon;
 mod error;
 mod executor;
 pub mod fields;
 mod files;
 pub mod frame;
 mod gate;
+pub mod greeting;
 mod host_files;
 mod lease;
 pub mod message;
 mod peer;
 mod pool;
+mod secret;
 mod task_files;
+#[cfg(test)]
+mod testing;
 mod text;
+mod transport;
 mod unit;
 
+pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
+pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage};
 pub use error::{CallError, IO_KINDS, code};
 pub use executor::{Executor, ExecutorOptions, HostTasks};
 pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
 pub use task_files::{SharedDirectory, TaskFiles};
 pub use text::utc;
+pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
 pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};

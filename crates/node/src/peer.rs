@@ -118,6 +118,7 @@ struct Shared {
     handler: Arc<dyn Handler>,
     traffic: Arc<Traffic>,
     hang_up: Box<dyn Fn() + Send + Sync>,
+    binding: Vec<u8>,
     state: Mutex<State>,
     /// There is something for the writer thread.
     work: Arc<dyn Event>,
@@ -144,7 +145,7 @@ impl Connection {
         handler: Arc<dyn Handler>,
         traffic: Arc<Traffic>,
     ) -> Result<Connection, CallError> {
-        let Stream { name, reader, writer, hang_up } = stream;
+        let Stream { name, reader, writer, hang_up, binding } = stream;
         let options = options.checked();
         let shared = Arc::new(Shared {
             env: env.clone(),
@@ -154,6 +155,7 @@ impl Connection {
             handler,
             traffic,
             hang_up,
+            binding,
             state: Mutex::new(State::new(env.clock.now())),
             work: env.executor.event(),
             room: env.executor.event(),
@@ -199,6 +201,11 @@ impl Peer {
     /// Whether both are the same end of the same connection.
     pub fn is(&self, other: &Peer) -> bool {
         Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
+    /// What only the two ends of the TLS connection know; empty without TLS.
+    pub fn binding(&self) -> &[u8] {
+        &self.shared.binding
     }
 
     /// The longest payload that the other end takes.

@@ -29,7 +29,7 @@ use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use clear::clear_fast_disk;
+pub(crate) use clear::{clear_fast_disk, clear_fast_disk_of};
 pub(crate) use find::{given, given_home};
 pub(crate) use joined::Joined;
 pub(crate) use volumes::{Access, Given};

@@ -117,4 +117,7 @@ fn without_a_fast_disk_everything_lies_at_home() {
     assert_eq!(logs(&at), 1);
     let reader = StoreBuilder::new(Options::default()).read_only().open_home(&home(&at)).unwrap();
     assert_eq!(reader.get("ada").unwrap().unwrap(), "1815");
+    drop(reader);
+    Store::destroy_home(&home(&at)).unwrap();
+    assert!(home(&at).list().unwrap().is_empty());
 }

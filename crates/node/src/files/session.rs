@@ -2,13 +2,16 @@
 
 use super::Files;
 use super::writer::Unfinished;
+use crate::error::CallError;
 use crate::gate::{Gate, Pass};
 use crate::lease::Owner;
 use situ_device::{Buffer, Env, lock};
-use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, ReadRequest, Reader, Result};
-use std::collections::HashMap;
+use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader, Volume};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+type Result<T> = std::result::Result<T, CallError>;
 
 /// A client's, over all its connections.
 pub(super) struct Session {
@@ -81,9 +84,6 @@ pub(crate) struct OpenedPages {
     pub(crate) writes_wait: bool,
 }
 
-/// What a read is answered with, on whichever thread has the answer.
-pub(crate) type ReadAnswer = Box<dyn FnOnce(Result<Vec<u8>>) + Send>;
-
 /// A session, as one connection uses it. Dropped, the client is away.
 pub(crate) struct Attached {
     pub(super) files: Arc<Files>,
@@ -94,27 +94,33 @@ pub(crate) struct Attached {
 
 impl Drop for Attached {
     fn drop(&mut self) {
-        self.session.leave(&self.gate);
+        self.leave();
     }
-}
-
-/// Who asks for a change, and whether for the first time.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Change {
-    /// From [`Attached::lock`].
-    pub(crate) token: u64,
-    /// It was asked for before, and its outcome is not known.
-    pub(crate) again: bool,
 }
 
 // The right to change.
 impl Attached {
+    /// The connection is lost.
+    pub(crate) fn leave(&self) {
+        self.session.leave(&self.gate);
+    }
+
+    /// How long an owner of the lease may be silent.
+    pub(crate) fn term(&self) -> Duration {
+        self.files.lease.term()
+    }
+
+    /// Where the files are, for whoever reads them here.
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.files.volume
+    }
+
     /// Takes the lease; see [`Lease::take`](crate::lease::Lease::take).
     ///
     /// # Errors
     /// See there.
-    pub(crate) fn lock(&self, again: bool, patience: Duration) -> Result<u64> {
-        self.files.lease.take(&self.client, again, patience, &*self.files)
+    pub(crate) fn lock(&self, patience: Duration) -> Result<u64> {
+        Ok(self.files.lease.take(&self.client, patience, &*self.files)?)
     }
 
     /// Says that the owner of the lease is alive.
@@ -125,15 +131,23 @@ impl Attached {
         self.files.lease.renew(token)
     }
 
+    /// Ends the session: the lease is given back, files are closed, writers dropped.
+    pub(crate) fn end(&self) {
+        self.files.lease.give_back_of(self.client.id);
+        let ended = std::mem::take(&mut *lock(&self.session.state));
+        drop(ended);
+        lock(&self.files.sessions).remove(&self.client.id);
+    }
+
     /// Gives the lease back.
     pub(crate) fn unlock(&self, token: u64) {
         self.files.lease.give_back(token);
     }
 
     /// Lets a change in, or says why not.
-    fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
+    pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
         let connection = self.gate.enter().ok_or_else(|| {
-            Error::Invalid("the client has connected anew, and this connection changes nothing any more".to_owned())
+            CallError::Busy("the client has connected anew, and this connection changes nothing any more".to_owned())
         })?;
         Ok((connection, self.files.lease.enter(token)?))
     }
@@ -151,50 +165,41 @@ impl Attached {
 
     /// # Errors
     /// As [`Volume::replace`](situ_storage::Volume::replace).
-    pub(crate) fn replace(&self, change: Change, name: FileName, contents: &[u8]) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn replace(&self, token: u64, name: FileName, contents: &[u8]) -> Result<()> {
+        let _passes = self.enter(token)?;
         check_name(name)?;
         let _replacing = self.files.use_replacement();
-        self.files.volume.replace(name, contents)
+        Ok(self.files.volume.replace(name, contents)?)
     }
 
     /// # Errors
     /// As [`Volume::rename`](situ_storage::Volume::rename).
-    pub(crate) fn rename(&self, change: Change, from: FileName, to: FileName) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn rename(&self, token: u64, from: FileName, to: FileName) -> Result<()> {
+        let _passes = self.enter(token)?;
         check_name(from)?;
         check_name(to)?;
-        match self.files.volume.rename(from, to) {
-            Err(error @ Error::NotFound { .. }) if change.again => {
-                let is_there = self.files.volume.list()?.iter().any(|file| file.name == to);
-                if is_there { Ok(()) } else { Err(error) }
-            }
-            renamed => renamed,
-        }
+        Ok(self.files.volume.rename(from, to)?)
     }
 
     /// # Errors
     /// As [`Volume::remove`](situ_storage::Volume::remove).
-    pub(crate) fn remove(&self, change: Change, name: FileName) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn remove(&self, token: u64, name: FileName) -> Result<()> {
+        let _passes = self.enter(token)?;
         check_name(name)?;
-        match self.files.volume.remove(name) {
-            Err(Error::NotFound { .. }) if change.again => Ok(()),
-            removed => removed,
-        }
+        Ok(self.files.volume.remove(name)?)
     }
 
     /// # Errors
     /// As [`Volume::sync_names`](situ_storage::Volume::sync_names).
-    pub(crate) fn sync_names(&self, change: Change) -> Result<()> {
-        let _passes = self.enter(change.token)?;
-        self.files.volume.sync_names()
+    pub(crate) fn sync_names(&self, token: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
+        Ok(self.files.volume.sync_names()?)
     }
 
     /// # Errors
     /// The lease is another client's.
-    pub(crate) fn tidy(&self, change: Change) -> Result<bool> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn tidy(&self, token: u64) -> Result<bool> {
+        let _passes = self.enter(token)?;
         Ok(self.files.volume.tidy())
     }
 }
@@ -206,14 +211,14 @@ const FILE_BYTES_MAX: u64 = 1 << 56;
 fn check_bytes(bytes: u64) -> Result<()> {
     match bytes {
         0..=FILE_BYTES_MAX => Ok(()),
-        _ => Err(Error::Invalid(format!("no file has {bytes} bytes"))),
+        _ => Err(invalid(format!("no file has {bytes} bytes"))),
     }
 }
 
 /// The lock of a store is the node's business.
 fn check_name(name: FileName) -> Result<()> {
     match name {
-        FileName::Lock => Err(Error::Invalid(format!("{name} is no file that a client of a node may change"))),
+        FileName::Lock => Err(invalid(format!("{name} is no file that a client of a node may change"))),
         _ => Ok(()),
     }
 }
@@ -249,37 +254,39 @@ impl Attached {
         }
     }
 
+    /// Closes all files but these.
+    pub(crate) fn keep_only(&self, numbers: &[u64]) {
+        let numbers: HashSet<u64> = numbers.iter().copied().collect();
+        let mut closed = Vec::new();
+        lock(&self.session.state).handles.retain(|number, handle| {
+            let stays = numbers.contains(number);
+            if !stays {
+                closed.push(handle.clone());
+            }
+            stays
+        });
+    }
+
     /// Closes a file. A number that means no file is none that is open.
     pub(crate) fn close(&self, number: u64) {
         let closed = lock(&self.session.state).handles.remove(&number);
         drop(closed);
     }
 
-    /// Reads, and calls `answer` on this thread or on the one that has the bytes.
-    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, answer: ReadAnswer) {
-        let handle = match self.check_read(offset, bytes).and_then(|()| self.handle(number)) {
-            Ok(handle) => handle,
-            Err(error) => return answer(Err(error)),
-        };
-        let mut buffer = vec![0; bytes];
+    /// Appends the bytes of a range to `into`.
+    ///
+    /// # Errors
+    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more than an answer may have.
+    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
+        let begin = into.len();
+        self.check_read(offset, begin.saturating_add(bytes))?;
+        let handle = self.handle(number)?;
+        into.resize(begin + bytes, 0);
         match handle {
-            Handle::Pages(_, pages) => {
-                let read = pages.read_at(offset, &mut buffer);
-                answer(read.map(|()| buffer));
-            }
-            Handle::File(_, file) => match file.read_now(offset, &mut buffer) {
-                Ok(true) => answer(Ok(buffer)),
-                Ok(false) => {
-                    file.submit(ReadRequest::new(offset, buffer, |buffer, read| answer(read.map(|()| buffer))))
-                }
-                Err(error) => answer(Err(error)),
-            },
+            Handle::Pages(_, pages) => pages.read_at(offset, &mut into[begin..])?,
+            Handle::File(_, file) => file.read_at(offset, &mut into[begin..])?,
         }
-    }
-
-    /// Whether a read of this file may wait for the disk on the thread that asks for it.
-    pub(crate) fn read_blocks(&self, number: u64) -> bool {
-        matches!(self.handle(number), Ok(Handle::Pages(..)))
+        Ok(())
     }
 
     /// # Errors
@@ -294,7 +301,7 @@ impl Attached {
     fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
         let most = self.files.limits.read_bytes;
         if bytes > most {
-            return Err(Error::Invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
+            return Err(invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
         }
         check_bytes(offset)
     }
@@ -316,9 +323,7 @@ impl Attached {
         let mut state = lock(&self.session.state);
         let most = self.files.limits.handles;
         if state.handles.len() >= most {
-            return Err(Error::Invalid(format!(
-                "the client has {most} files open on the node, and no more are opened"
-            )));
+            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
         }
         state.handles.insert(number, handle);
         Ok(())
@@ -334,13 +339,17 @@ fn opened(pages: &dyn PageFile) -> OpenedPages {
     OpenedPages { path: pages.path().to_owned(), pages: pages.pages(), writes_wait: pages.writes_wait() }
 }
 
-fn another_file(number: u64) -> Error {
-    Error::Invalid(format!("the client's number {number} means another file already"))
+fn another_file(number: u64) -> CallError {
+    invalid(format!("the client's number {number} means another file already"))
+}
+
+fn invalid(why: String) -> CallError {
+    CallError::Storage(Error::Invalid(why))
 }
 
 /// What a client is told of a number that this node does not know: since the node was started anew, or ever.
-fn not_open(number: u64) -> Error {
-    Error::Invalid(format!("no file is open on the node under the number {number}; open it again"))
+fn not_open(number: u64) -> CallError {
+    CallError::Unknown(format!("no file is open on the node under the number {number}; open it again"))
 }
 
 // Files that are written.
@@ -349,58 +358,43 @@ impl Attached {
     ///
     /// # Errors
     /// As [`Volume::create_pages`](situ_storage::Volume::create_pages).
-    pub(crate) fn create_pages(&self, change: Change, number: u64, name: FileName, bytes: u64) -> Result<OpenedPages> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn create_pages(&self, token: u64, number: u64, name: FileName, bytes: u64) -> Result<OpenedPages> {
+        let _passes = self.enter(token)?;
         check_name(name)?;
         check_bytes(bytes)?;
         if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
             return Ok(opened(&*pages));
         }
-        let volume = &self.files.volume;
-        if change.again {
-            // Made by the first request, whose answer was lost.
-            let whole = bytes.next_multiple_of(PAGE_BYTES as u64);
-            if volume.list()?.iter().any(|file| file.name == name && file.bytes == whole) {
-                return self.keep_pages(number, name, volume.open_pages(name)?);
-            }
-        }
-        self.keep_pages(number, name, volume.create_pages(name, bytes)?)
+        self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?)
     }
 
     /// Writes whole pages.
     ///
     /// # Errors
     /// As [`PageFile::write`]; the pages are not whole, or not the file's.
-    pub(crate) fn write_pages(
-        &self,
-        change: Change,
-        number: u64,
-        first: u64,
-        bytes: &[u8],
-        durable: bool,
-    ) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn write_pages(&self, token: u64, number: u64, first: u64, bytes: &[u8], durable: bool) -> Result<()> {
+        let _passes = self.enter(token)?;
         let pages = self.pages(number)?;
         let count = bytes.len() / PAGE_BYTES;
         let end = first.checked_add(count as u64).filter(|end| *end <= pages.pages());
         if !bytes.len().is_multiple_of(PAGE_BYTES) || end.is_none() {
             let (length, has) = (bytes.len(), pages.pages());
             let why = format!("{length} bytes at page {first} are no pages of {}, which has {has}", pages.path());
-            return Err(Error::Invalid(why));
+            return Err(invalid(why));
         }
         if count == 0 {
-            return if durable { pages.sync() } else { Ok(()) };
+            return if durable { Ok(pages.sync()?) } else { Ok(()) };
         }
         let mut buffer = Buffer::new(bytes.len());
         buffer[..bytes.len()].copy_from_slice(bytes);
-        pages.write(first, &buffer, count, durable)
+        Ok(pages.write(first, &buffer, count, durable)?)
     }
 
     /// # Errors
     /// As [`PageFile::sync`].
-    pub(crate) fn sync_pages(&self, change: Change, number: u64) -> Result<()> {
-        let _passes = self.enter(change.token)?;
-        self.pages(number)?.sync()
+    pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
+        Ok(self.pages(number)?.sync()?)
     }
 
     fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
@@ -414,23 +408,15 @@ impl Attached {
     ///
     /// # Errors
     /// As [`Volume::create`](situ_storage::Volume::create); the number means another file, or the client writes too many.
-    pub(crate) fn create(&self, change: Change, number: u64, name: FileName, bound: u64) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn create(&self, token: u64, number: u64, name: FileName, bound: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
         check_name(name)?;
         check_bytes(bound)?;
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
-        let volume = &self.files.volume;
-        let made = match volume.create(name, bound) {
-            // Made by the first request, and by a node that was started anew since: nothing was appended.
-            Err(_) if change.again && volume.list()?.iter().any(|file| file.name == name) => {
-                volume.remove(name)?;
-                volume.create(name, bound)
-            }
-            made => made,
-        };
-        self.keep_writer(number, Unfinished::new(&self.files.env, name, made?))
+        let made = self.files.volume.create(name, bound)?;
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, made))
     }
 
     /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a new file that takes
@@ -438,8 +424,8 @@ impl Attached {
     ///
     /// # Errors
     /// The file is shorter, or the volume refuses.
-    pub(crate) fn resume(&self, change: Change, number: u64, name: FileName, bytes: u64) -> Result<()> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn resume(&self, token: u64, number: u64, name: FileName, bytes: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
         check_name(name)?;
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
@@ -452,10 +438,10 @@ impl Attached {
     ///
     /// # Errors
     /// As [`Writer::append`](situ_storage::Writer::append); the file is shorter than `offset`.
-    pub(crate) fn append(&self, change: Change, number: u64, offset: u64, bytes: &[u8]) -> Result<u64> {
-        let _passes = self.enter(change.token)?;
+    pub(crate) fn append(&self, token: u64, number: u64, offset: u64, bytes: &[u8]) -> Result<u64> {
+        let _passes = self.enter(token)?;
         check_bytes(offset)?;
-        self.writer(number)?.append(offset, bytes)
+        Ok(self.writer(number)?.append(offset, bytes)?)
     }
 
     /// As [`Writer::sync`](situ_storage::Writer::sync), or [`Writer::flush`](situ_storage::Writer::flush) unless `durable`, of a file that
@@ -463,18 +449,18 @@ impl Attached {
     ///
     /// # Errors
     /// See there; the file has another length.
-    pub(crate) fn sync(&self, change: Change, number: u64, bytes: u64, durable: bool) -> Result<u64> {
-        let _passes = self.enter(change.token)?;
-        self.writer(number)?.sync(bytes, durable)
+    pub(crate) fn sync(&self, token: u64, number: u64, bytes: u64, durable: bool) -> Result<u64> {
+        let _passes = self.enter(token)?;
+        Ok(self.writer(number)?.sync(bytes, durable)?)
     }
 
     /// As [`Writer::finish`](situ_storage::Writer::finish), of a file that has `bytes`. Once more is once.
     ///
     /// # Errors
     /// See there; the file has another length.
-    pub(crate) fn finish(&self, change: Change, number: u64, bytes: u64) -> Result<u64> {
-        let _passes = self.enter(change.token)?;
-        self.writer(number)?.finish(bytes)
+    pub(crate) fn finish(&self, token: u64, number: u64, bytes: u64) -> Result<u64> {
+        let _passes = self.enter(token)?;
+        Ok(self.writer(number)?.finish(bytes)?)
     }
 
     /// Drops a writer. An unfinished file stays, for the owner of the store to remove.
@@ -500,7 +486,7 @@ impl Attached {
         let mut state = lock(&self.session.state);
         let most = self.files.limits.writers;
         if state.writers.len() >= most {
-            return Err(Error::Invalid(format!("the client writes {most} files on the node, and no more are begun")));
+            return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
         }
         state.writers.insert(number, Arc::new(writer));
         Ok(())

@@ -2,6 +2,7 @@
 //!
 //! ```text
 //! situ lease 1
+//! store shop
 //! token 7
 //! owner 0123456789abcdef0123456789abcdef 1700000000 situ serve, process 12 on alpha
 //! crc32c 01234567
@@ -37,25 +38,35 @@ pub(crate) enum Note {
 /// What the note says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Noted {
+    /// Whose lease it is.
+    pub(super) store: String,
     pub(super) token: u64,
     pub(super) owner: Option<(Owner, u64)>,
 }
 
 impl Note {
-    /// What it says; of a note that was never written, that no token was given out.
+    /// What it says of the store of this name; of a note that was never written, that no token was given out.
     ///
     /// # Errors
-    /// It cannot be read, or is damaged.
-    pub(super) fn read(&self) -> Result<Noted> {
+    /// It cannot be read, is damaged, or is another store's.
+    pub(super) fn read(&self, store: &str) -> Result<Noted> {
         let bytes = match self {
             Note::Beside(directory) => read_file(&directory.join(NAME)),
             Note::Among(volume) => read_among(&**volume),
         };
-        let Some(bytes) = bytes? else { return Ok(Noted::default()) };
-        Noted::decode(&bytes).ok_or_else(|| {
+        let Some(bytes) = bytes? else { return Ok(Noted { store: store.to_owned(), ..Noted::default() }) };
+        let noted = Noted::decode(&bytes).ok_or_else(|| {
             let expected = "the token of the last owner of the store, with a checksum over it";
             Error::corruption(self.path(), 0, "lease", expected, format!("{} bytes that are none", bytes.len()))
-        })
+        })?;
+        match self {
+            // A directory may have been renamed.
+            Note::Among(volume) if noted.store != store => {
+                let (at, has) = (volume.location(), &noted.store);
+                Err(Error::Invalid(format!("{at} on the node holds the store {has:?}, and no other than that")))
+            }
+            _ => Ok(Noted { store: store.to_owned(), ..noted }),
+        }
     }
 
     /// Makes the note durable.
@@ -109,7 +120,7 @@ fn replace_file(directory: &Path, bytes: &[u8]) -> io::Result<()> {
 
 impl Noted {
     fn encode(&self) -> Vec<u8> {
-        let mut text = format!("{HEAD}\ntoken {}\n", self.token);
+        let mut text = format!("{HEAD}\nstore {}\ntoken {}\n", self.store, self.token);
         if let Some((owner, since_unix_s)) = &self.owner {
             let mut name = owner.name.replace(char::is_control, " ");
             if let Some((end, _)) = name.char_indices().nth(OWNER_CHARACTERS_MAX) {
@@ -130,12 +141,13 @@ impl Noted {
         }
         let mut lines = lines.lines();
         let head = lines.next()?;
+        let store = lines.next()?.strip_prefix("store ")?.to_owned();
         let token = lines.next()?.strip_prefix("token ")?.parse().ok()?;
         let owner = match lines.next() {
             Some(line) => Some(Noted::owner(line)?),
             None => None,
         };
-        (head == HEAD && lines.next().is_none()).then_some(Noted { token, owner })
+        (head == HEAD && lines.next().is_none()).then_some(Noted { store, token, owner })
     }
 
     fn owner(line: &str) -> Option<(Owner, u64)> {
@@ -152,16 +164,16 @@ mod tests {
 
     fn noted() -> Noted {
         let owner = Owner { id: 0x1234, name: "situ serve, process 12 on alpha".to_owned() };
-        Noted { token: 7, owner: Some((owner, 1_700_000_000)) }
+        Noted { store: "shop".to_owned(), token: 7, owner: Some((owner, 1_700_000_000)) }
     }
 
     #[test]
     fn the_note_reads_back_and_has_the_bytes_of_its_page() {
-        let text = "situ lease 1\ntoken 7\nowner 00000000000000000000000000001234 1700000000 situ serve, process 12 on alpha\n";
+        let text = "situ lease 1\nstore shop\ntoken 7\nowner 00000000000000000000000000001234 1700000000 situ serve, process 12 on alpha\n";
         let bytes = noted().encode();
         assert_eq!(std::str::from_utf8(&bytes).unwrap().rsplit_once("crc32c").unwrap().0, text);
         assert_eq!(Noted::decode(&bytes), Some(noted()));
-        let nobody = Noted { token: 8, owner: None };
+        let nobody = Noted { token: 8, owner: None, ..noted() };
         assert_eq!(Noted::decode(&nobody.encode()), Some(nobody));
     }
 
@@ -179,7 +191,7 @@ mod tests {
     #[test]
     fn a_name_of_any_length_and_with_any_character_is_one_line() {
         let owner = Owner { id: 1, name: "\u{e9}\n".repeat(1000) };
-        let noted = Noted { token: 1, owner: Some((owner, 0)) };
+        let noted = Noted { owner: Some((owner, 0)), ..noted() };
         let (read, _) = Noted::decode(&noted.encode()).unwrap().owner.unwrap();
         assert!(read.name.chars().count() == OWNER_CHARACTERS_MAX && !read.name.contains('\n'));
     }

@@ -15,6 +15,8 @@ pub struct Stream {
     pub writer: Box<dyn Write + Send>,
     /// Ends both directions: a thread that reads or writes comes back at once. May be called several times.
     pub hang_up: Box<dyn Fn() + Send + Sync>,
+    /// What only the two ends of a TLS connection know; empty without TLS.
+    pub binding: Vec<u8>,
 }
 
 impl fmt::Debug for Stream {
