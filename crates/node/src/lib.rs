@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod client;
 mod error;
 pub mod fields;
 pub mod frame;
@@ -22,11 +23,14 @@ mod secret;
 #[cfg(test)]
 mod testing;
 mod transport;
+mod volume;
 
 pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
+pub use client::{NodeClient, NodeOptions};
 pub use error::{CallError, IO_KINDS, code};
 pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
+pub use volume::NodeVolume;
