@@ -25,9 +25,11 @@ mod home;
 mod pool;
 mod service;
 mod stores;
+mod task_service;
 
 pub use service::{Caller, ChangePass, Service};
 pub use stores::Storage;
+pub use task_service::TaskService;
 
 use crate::address::Place;
 use crate::error::CallError;

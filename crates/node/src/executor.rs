@@ -34,20 +34,19 @@ use crate::error::CallError;
 use crate::fields::Bytes;
 use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
-use crate::message::{TaskDone, TaskOutcome, VolumePlace};
+use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
 use crate::task_files::{SharedDirectory, TaskFiles};
 use host::RemoteHost;
 use session::{Begun, Found, Session};
 use situ_compaction::{
-    CompactionFilter, Encoder, InputTable, ModeRule, Ran, Surroundings, TablePlace, Task, TaskError, TaskHost,
-    TaskOutput, decode_task, encode_output, run,
+    CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
+    Surroundings, TablePlace, Task, TaskError, TaskHost, TaskOutput, decode_task, encode_output, run_with,
 };
 use situ_device::{Env, JobHandle, lock};
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, HashMap, VecDeque};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -94,6 +93,8 @@ pub(crate) struct Shared {
     options: ExecutorOptions,
     /// Inputs are read once: the cache holds no block.
     cache: Arc<BlockCache>,
+    /// For all hosts: the node has one processor and one disk.
+    decider: Decider,
     state: Mutex<State>,
 }
 
@@ -136,8 +137,9 @@ pub struct HostTasks {
 impl Executor {
     /// One that has no task yet.
     pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
-        let (env, cache) = (env.clone(), BlockCache::new(0));
-        Executor { shared: Arc::new(Shared { env, options, cache, state: Mutex::default() }) }
+        let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
+        let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
+        Executor { shared: Arc::new(Shared { env, options, cache, decider, state: Mutex::default() }) }
     }
 
     /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
@@ -164,6 +166,11 @@ impl Executor {
         });
         over.iter().for_each(|session| self.shared.end(session));
         over.len()
+    }
+
+    /// What its decisions came to.
+    pub fn decisions(&self) -> DecisionReport {
+        self.shared.decider.report()
     }
 
     /// How busy it is.
@@ -197,7 +204,7 @@ impl HostTasks {
     /// Whether [`request`](HostTasks::request) takes requests of this kind.
     pub fn takes(operation: Operation) -> bool {
         use Operation as O;
-        matches!(operation, O::RunTask | O::CancelTask | O::PollTasks | O::GetLoad | O::PlaceVolumes)
+        matches!(operation, O::RunTask | O::CancelTask | O::PollTasks | O::GetLoad | O::PlaceVolumes | O::TellMeasures)
     }
 
     /// Takes a request of the host. Does not wait, but for a shared directory that [`PlaceVolumes`] names.
@@ -212,6 +219,7 @@ impl HostTasks {
                 reply.finish(GetLoad::decode(payload).map(|_| self.shared.load()).map_err(CallError::from));
             }
             Operation::PlaceVolumes => reply.finish(self.place(payload)),
+            Operation::TellMeasures => reply.finish(self.measure(payload)),
             other => reply.fail(&CallError::Unsupported(format!("{} is no request about tasks", other.name()))),
         }
     }
@@ -242,7 +250,7 @@ impl HostTasks {
                 self.shared.enqueue(Waiting { session, attempt, mode, task, host })
             }
             Err(error) => {
-                self.session.answer(attempt, &done(Err(error.into()), Duration::ZERO, Ran::default(), Vec::new()));
+                self.session.answer(attempt, &done(Err(error.into()), Duration::ZERO, Ran::default()));
                 Ok(())
             }
         };
@@ -254,6 +262,12 @@ impl HostTasks {
     fn cancel(&self, payload: &[u8]) -> Result<Done, CallError> {
         let CancelTask { attempt } = CancelTask::decode(payload)?;
         self.shared.cancel(&self.session, attempt);
+        Ok(Done {})
+    }
+
+    fn measure(&self, payload: &[u8]) -> Result<Done, CallError> {
+        let TellMeasures { message } = TellMeasures::decode(payload)?;
+        self.shared.decider.collect(&message.0, self.shared.env.clock.now())?;
         Ok(Done {})
     }
 
@@ -401,7 +415,7 @@ impl Shared {
             return;
         }
         let began = self.env.clock.now();
-        let (result, ran, decision) = self.run_task(&task, &host, &mode);
+        let (result, ran) = self.run_task(&task, &host, &mode);
         let result = if host.is_given_up() { Err(TaskError::Cancelled) } else { result };
         host.finish();
         if result.is_err() {
@@ -411,23 +425,31 @@ impl Shared {
         if let Ok(output) = &result {
             self.note_speed(output, elapsed);
         }
-        let done = done(result, elapsed, ran, decision);
+        let done = done(result, elapsed, ran);
         if let Some(unwanted) = session.end_task(attempt, &done, &host, self.options.ended_max) {
             unwanted.remove();
         }
     }
 
-    /// Runs a task in the mode that its rule gives. What the third value says of the decision goes to the host as it is.
+    /// Runs a task in the mode that its rule gives, or that is decided by the rule.
     fn run_task(
         &self,
         task: &Arc<Task>,
         host: &Arc<RemoteHost>,
-        _mode: &ModeRule,
-    ) -> (Result<TaskOutput, TaskError>, Ran, Vec<u8>) {
-        let host: &dyn TaskHost = &**host;
-        let result = catch_unwind(AssertUnwindSafe(|| run(task, host)))
-            .unwrap_or_else(|panic| Err(TaskError::Panicked(panic_text(&*panic))));
-        (result, Ran::default(), Vec::new())
+        rule: &ModeRule,
+    ) -> (Result<TaskOutput, TaskError>, Ran) {
+        let (mode, decision) = match rule {
+            ModeRule::Fixed(mode) => (*mode, None),
+            ModeRule::Decided(rules) => {
+                let record = self.decider.decide(rules, task, self.env.clock.now());
+                (record.mode, Some(record))
+            }
+        };
+        let _counted = self.decider.pipelines().begin(mode);
+        let (result, ran) = run_with(task, &(Arc::clone(host) as Arc<dyn TaskHost>), mode, &self.env);
+        // So that the next decision finds a measure over a short time.
+        self.decider.sample(self.env.clock.now());
+        (result, Ran { decision, ..ran })
     }
 
     fn note_speed(&self, output: &TaskOutput, elapsed: Duration) {
@@ -444,6 +466,9 @@ impl Shared {
         let threads = self.options.threads.max(1);
         let filters = self.options.filters.iter().map(|filter| filter.name().to_owned()).collect();
         let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let now = self.env.clock.now();
+        self.decider.sample(now);
+        let resources = self.decider.resources(now);
         let state = lock(&self.state);
         let nanos = state.measured.as_nanos().max(1);
         // Over all threads: each task was measured alone.
@@ -453,7 +478,7 @@ impl Shared {
             tasks_max: if state.is_closed { 0 } else { count(self.tasks_max()) },
             input_bytes: state.input_bytes,
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
-            resources: None,
+            resources,
             filters,
             encoder: Encoder::default().name().to_owned(),
         }
@@ -479,17 +504,13 @@ impl Shared {
 }
 
 /// What came of a task, as it is told to the host.
-fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran, decision: Vec<u8>) -> TaskDone {
+fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> TaskDone {
     let outcome = match result {
         Ok(output) => TaskOutcome::Output(encode_output(&output)),
         Err(error) => TaskOutcome::failed(&error),
     };
-    TaskDone { outcome, elapsed, ran, decision: Bytes(decision) }
-}
-
-fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
-    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+    let decision = Bytes(ran.decision.as_ref().map(|record| record.to_bytes()).unwrap_or_default());
+    TaskDone { outcome, elapsed, ran: Ran { decision: None, ..ran }, decision }
 }
 
 /// What a task finds on this node.

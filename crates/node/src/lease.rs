@@ -234,7 +234,7 @@ impl Lease {
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).
-    pub(crate) fn pass(&self, token: u64) -> Result<Pass> {
+    pub(crate) fn pass(&self, token: u64) -> Result<Pass, CallError> {
         let gate = {
             let state = lock(&self.state);
             (state.token == token && state.holder.is_some()).then(|| Arc::clone(&state.gate))

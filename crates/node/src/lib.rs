@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod client;
 mod daemon;
 mod error;
 mod executor;
@@ -34,7 +35,10 @@ mod transport;
 mod unit;
 
 pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
-pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage};
+pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage, TaskService};
+mod volume;
+
+pub use client::{NodeClient, NodeOptions};
 pub use error::{CallError, IO_KINDS, code};
 pub use executor::{Executor, ExecutorOptions, HostTasks};
 pub use frame::Side;
@@ -45,3 +49,4 @@ pub use task_files::{SharedDirectory, TaskFiles};
 pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
 pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};
+pub use volume::NodeVolume;

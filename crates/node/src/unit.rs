@@ -30,13 +30,14 @@ mod callbacks;
 use crate::error::CallError;
 use crate::fields::Bytes;
 use crate::message::{
-    Call, CancelTask, GetLoad, LoadAnswer, Message, PlaceVolumes, PollTasks, RunTask, TaskDone, VolumePlace,
+    Call, CancelTask, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask, TaskDone,
+    TellMeasures, VolumePlace,
 };
 use crate::peer::{Handler, Peer};
 use callbacks::Callbacks;
 use situ_compaction::{
-    Assignment, Encoder, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused, Task, TaskError, TaskOutput, Unit,
-    decode_output, encode_task,
+    Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused,
+    Task, TaskError, TaskOutput, Unit, decode_output, encode_task,
 };
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::Volume;
@@ -104,6 +105,10 @@ struct State {
     load: Option<KnownLoad>,
     is_load_wanted: bool,
     is_load_asked: bool,
+    /// What the host has measured, to be told to the node.
+    measures: Option<Vec<u8>>,
+    /// What the node's decisions came to, for tasks of this unit.
+    decisions: DecisionReport,
     /// Why the node suits no task.
     trouble: Option<String>,
     is_closed: bool,
@@ -213,6 +218,7 @@ enum Step {
     Forget(Peer, u64),
     Run(Peer, u64, u64, RunTask),
     AskLoad(Peer),
+    Tell(Peer, Vec<u8>),
     Wait(Option<Duration>),
     End,
 }
@@ -231,6 +237,11 @@ impl Shared {
                 }
                 Step::Run(peer, epoch, attempt, request) => self.send(&peer, epoch, attempt, &request),
                 Step::AskLoad(peer) => self.ask_load(&peer),
+                Step::Tell(peer, message) => {
+                    // Measures that do not arrive are missing in decisions; the next ones come soon.
+                    let message = TellMeasures { message: Bytes(message) }.encode();
+                    let _ = peer.notify(Operation::TellMeasures, message, ANSWERS_WITHIN);
+                }
                 Step::Wait(timeout) => {
                     self.work.wait(seen, timeout);
                 }
@@ -272,6 +283,12 @@ impl Shared {
         if state.is_load_wanted && !state.is_load_asked {
             (state.is_load_wanted, state.is_load_asked) = (false, true);
             return Step::AskLoad(peer);
+        }
+        // Measures matter to tasks only, and a unit without tasks keeps quiet.
+        if !state.held.is_empty()
+            && let Some(message) = state.measures.take()
+        {
+            return Step::Tell(peer, message);
         }
         Step::Wait(state.next_due(now))
     }
@@ -358,7 +375,12 @@ impl Shared {
     }
 
     fn done(&self, attempt: u64, done: TaskDone) {
-        let TaskDone { outcome, elapsed, ran, decision: Bytes(_) } = done;
+        let TaskDone { outcome, elapsed, mut ran, decision: Bytes(decision) } = done;
+        // A record that cannot be read is missing in reports, and the output is right all the same.
+        ran.decision = DecisionRecord::from_bytes(&decision).ok().map(Arc::new);
+        if let Some(record) = &ran.decision {
+            lock(&self.state).count(record);
+        }
         let output = outcome.into_result(&self.options.name).and_then(|bytes| Ok(decode_output(&bytes)?));
         self.end(attempt, output, elapsed, ran);
     }
@@ -447,6 +469,18 @@ impl State {
             _ => None,
         });
         new.min()
+    }
+
+    fn count(&mut self, record: &Arc<DecisionRecord>) {
+        let report = &mut self.decisions;
+        report.made += 1;
+        match record.mode.is_pipelined() {
+            true => report.pipelined += 1,
+            false => report.linear += 1,
+        }
+        report.changed += u64::from(record.is_changed);
+        report.held_back += u64::from(record.held.is_some());
+        report.last = Some(Arc::clone(record));
     }
 
     fn tasks(&self) -> usize {
@@ -551,6 +585,14 @@ impl Unit for NodeUnit {
         finished.append(&mut lock(&self.shared.state).finished);
     }
 
+    fn measured(&self, message: &[u8]) {
+        lock(&self.shared.state).measures = Some(message.to_vec());
+    }
+
+    fn decisions(&self) -> Option<DecisionReport> {
+        Some(lock(&self.shared.state).decisions.clone())
+    }
+
     fn close(&self) {
         let held = {
             let mut state = lock(&self.shared.state);
@@ -569,5 +611,16 @@ impl Unit for NodeUnit {
         self.shared.callbacks.close();
         let link = lock(&self.shared.state).link.take();
         drop(link);
+    }
+}
+
+/// A client whose tasks run on its node.
+impl NodeLink for crate::client::NodeClient {
+    fn peer(&self) -> Option<Peer> {
+        crate::client::NodeClient::peer(self)
+    }
+
+    fn token(&self) -> u64 {
+        crate::client::NodeClient::token(self)
     }
 }

@@ -28,7 +28,7 @@ messages! {
         elapsed: Duration,
         /// How it ran.
         ran: Ran,
-        /// The decision about the mode, in words or numbers for records; empty where nothing was decided.
+        /// The decision about the mode, as in `docs/formats/metrics.md`; empty where nothing was decided.
         decision: Bytes,
     }
 
@@ -96,6 +96,12 @@ messages! {
     PaceAnswer {
         /// Unless nobody waits for it any more.
         cancelled: bool,
+    }
+
+    /// One-way: what the host has measured, for the node's decisions.
+    TellMeasures {
+        /// A metric message, as in `docs/formats/metrics.md`.
+        message: Bytes,
     }
 
     /// Says where the volumes of the host's store lie. The host sends it on each connection before tasks; the last one counts.
@@ -373,7 +379,9 @@ impl Field for Ran {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Ran> {
         let mode = RunMode::take(fields, name)?;
         let mut stage = || Stage::take(fields, name);
-        Ok(Ran { mode, stages: Stages { read: stage()?, merge: stage()?, write: stage()? } })
+        let stages = Stages { read: stage()?, merge: stage()?, write: stage()? };
+        // It travels apart.
+        Ok(Ran { mode, stages, decision: None })
     }
 }
 
