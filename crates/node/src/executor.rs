@@ -47,6 +47,7 @@ use situ_device::{Env, JobHandle, lock};
 use situ_storage::{Error, Result};
 use situ_table::{BlockCache, Table};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -438,15 +439,21 @@ impl Shared {
         host: &Arc<RemoteHost>,
         rule: &ModeRule,
     ) -> (Result<TaskOutput, TaskError>, Ran) {
-        let (mode, decision) = match rule {
-            ModeRule::Fixed(mode) => (*mode, None),
-            ModeRule::Decided(rules) => {
-                let record = self.decider.decide(rules, task, self.env.clock.now());
-                (record.mode, Some(record))
-            }
+        let mut decision = None;
+        let run = || {
+            let mode = match rule {
+                ModeRule::Fixed(mode) => *mode,
+                ModeRule::Decided(rules) => {
+                    let record = self.decider.decide(rules, task, self.env.clock.now());
+                    decision.insert(record).mode
+                }
+            };
+            let _counted = self.decider.pipelines().begin(mode);
+            run_with(task, &(Arc::clone(host) as Arc<dyn TaskHost>), mode, &self.env)
         };
-        let _counted = self.decider.pipelines().begin(mode);
-        let (result, ran) = run_with(task, &(Arc::clone(host) as Arc<dyn TaskHost>), mode, &self.env);
+        let (result, ran) = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+            (Err(TaskError::Panicked("the node's decision about the mode".to_owned())), Ran::default())
+        });
         // So that the next decision finds a measure over a short time.
         self.decider.sample(self.env.clock.now());
         (result, Ran { decision, ..ran })

@@ -521,7 +521,12 @@ impl Unit for NodeUnit {
             let mut state = lock(&self.shared.state);
             let is_old = state.load.as_ref().is_none_or(|load| now.saturating_sub(load.at) >= LOAD_AGE_MAX);
             state.is_load_wanted |= is_old;
-            let trouble = state.trouble.clone().map_or(Ok(()), Err);
+            let trouble = match (&state.trouble, &state.peer) {
+                (Some(trouble), _) => Err(trouble.clone()),
+                // Not "busy": nobody knows whether it comes back, and the scheduler waits for a busy unit.
+                (None, None) => Err(format!("{} cannot be reached", self.shared.options.name)),
+                (None, Some(_)) => Ok(()),
+            };
             let offer = match trouble.and_then(|()| self.shared.limits(&state).admit(task)) {
                 Ok(()) => state.load().offer(task.input_bytes()),
                 Err(reason) => Offer::Unsuited(reason),
@@ -624,3 +629,6 @@ impl NodeLink for crate::client::NodeClient {
         crate::client::NodeClient::token(self)
     }
 }
+
+#[cfg(test)]
+mod tests;

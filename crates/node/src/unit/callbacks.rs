@@ -185,15 +185,16 @@ impl Shared {
         Ok(Done {})
     }
 
-    fn create(&self, payload: &[u8]) -> Answer<Done> {
+    fn create(&self, payload: &[u8]) -> Answer<Opened> {
         let Create { volume, handle, name, .. } = Create::decode(payload)?;
         let refused = || Error::Invalid(format!("{name} of volume {volume} was not given to the node as a place"));
         let FileName::Table(number) = name else { return Err(refused().into()) };
         let place = TablePlace { volume, number };
+        let begun = Opened { bytes: 0, writes_wait: false, path: name.to_string() };
         let (attempt, level) = {
             let files = lock(&self.callbacks.files);
             if files.writers.contains_key(&handle) {
-                return Ok(Done {});
+                return Ok(begun);
             }
             *files.places.get(&(volume, number)).ok_or_else(refused)?
         };
@@ -210,7 +211,7 @@ impl Shared {
         if self.assignment(attempt).is_none() {
             self.callbacks.forget(attempt);
         }
-        Ok(Done {})
+        Ok(begun)
     }
 
     fn drop_writer(&self, payload: &[u8]) -> Answer<Done> {
