@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTBED = os.path.join(HERE, "..", "testbed-node.sh")
-NODE_PORT = 7400
+NODE_PORT = 7170
 # Seconds that a node may take to listen.
 NODE_START_S = 20
 

@@ -42,7 +42,7 @@ FAKE = '''
         "work": {{"stall_seconds": 0.0, "units": [unit("cpu", 500 / rate), unit("node", 2.0)]}},
         "work_before_settling": {{"units": []}},
         "latencies": [{{"kind": "write", "count": 9, "p50_ns": 1000, "p99_ns": 2000, "p999_ns": 3000}}],
-        "stats": {{"detail": {{"wire_task_bytes": 500_000.0}}}},
+        "stats": {{"detail": {{"wire_compute_bytes": 500_000.0}}}},
         "series": {{"interval_ms": 100, "operations": [int(rate) // 10] * 10}},
     }}
     result = {{"date": "2026-01-01T00:00:00Z", "machine": {{}}, "store": "fake", "store_settings": {{}},
@@ -230,6 +230,11 @@ class Figures(unittest.TestCase):
         self.assertEqual(measure.counter_at(samples, "bytes", 99), 300)
         self.assertIsNone(measure.counter_at(samples, "other", 11))
         self.assertEqual(measure.percent([(0, {"core": 0.0}), (10, {"core": 5.0})], "core", 2, 6), 50)
+
+    def test_bytes_by_class_are_those_of_the_phase(self):
+        found = measure.wire_classes({"wire_compute_bytes": 100, "other": 1}, {"wire_compute_bytes": 400, "wire_read_bytes": 7}, 30_000)
+        self.assertEqual(found, {"wire_compute_bytes": 300, "wire_read_bytes": 7, "wire_per_compacted_byte": 0.01})
+        self.assertIsNone(measure.wire_classes({}, {"wire_compute_bytes": 1}, 0)["wire_per_compacted_byte"])
 
     def test_the_share_of_requests_that_were_done_follows_the_series(self):
         phase = {"series": {"interval_ms": 100, "operations": [10, 30, 60]}, "operations": 100}
