@@ -93,7 +93,8 @@ class Testbed:
         self.node = None
 
     def describe(self):
-        kept = ("LINK", "DISK", "HOST_CORE", "NODE_CORE", "HOST_MEMORY_MIB", "NODE_MEMORY_MIB", "CGROUPS")
+        kept = ("LINK", "DISK", "HOST_CORE", "NODE_CORE", "HOST_MEMORY_MIB", "NODE_MEMORY_MIB", "HOST_CPU", "NODE_CPU",
+                "CGROUPS")
         return {name.lower(): self.settings[name] for name in kept}
 
     def on(self, side, command):

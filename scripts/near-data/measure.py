@@ -140,7 +140,9 @@ def series(phase, samples):
     points = []
     at = began
     while at + step <= ended + step / 2:
-        point = {"at_s": round(at - began, 2), "done_percent": round(done_percent(phase, at + step / 2 - began), 1)}
+        done = [done_percent(phase, moment - began) for moment in (at, at + step / 2, at + step)]
+        point = {"at_s": round(at - began, 2), "done_percent": round(done[1], 1),
+                 "ops_s": round((done[2] - done[0]) / 100 * phase["operations"] / step, 1)}
         for name, key in (("host_cpu_percent", "host_core_s"), ("node_cpu_percent", "node_core_s")):
             value = percent(samples, key, at, at + step)
             point[name] = None if value is None else round(value, 1)

@@ -205,10 +205,12 @@ def drawings(data, directory):
                           for workload in workloads}
                 yield from drawing(directory, f"{set_name}-{figure}.svg", what, svg.bars(what, unit, workloads, data.policies, values))
     for workload in data.sets.get("changing", []):
-        for side in ("host", "node"):
-            curves = {policy: curve(data, workload, policy, f"{side}_cpu_percent") for policy in data.policies}
-            what = f"{workload}: use of the {side}'s core; grey: more than 70% of the values are large"
-            yield from drawing(directory, f"changing-{workload}-{side}.svg", what, svg.lines(what, "%", curves, large_parts(workload)))
+        for figure, what, unit in (("host_cpu_percent", "use of the host's core", "%"), ("node_cpu_percent", "use of the node's core", "%"),
+                                   ("ops_s", "throughput", "requests/s")):
+            curves = {policy: curve(data, workload, policy, figure) for policy in data.policies}
+            title = f"{workload}: {what}; grey: more than 70% of the values are large"
+            page = svg.lines(title, unit, curves, large_parts(workload))
+            yield from drawing(directory, f"changing-{workload}-{figure}.svg", title, page)
 
 
 def drawing(directory, name, title, text):
