@@ -252,6 +252,8 @@ class Figures(unittest.TestCase):
         page = svg.bars("Throughput & more", "MB/s", ["a<b"], ["co-kv", "copro"], values)
         self.assertEqual(len(xml.dom.minidom.parseString(page).getElementsByTagName("title")), 1)
         xml.dom.minidom.parseString(svg.lines("CPU", "%", {"copro": [(0, 1.0), (100, 50.0)]}, [(0, 30)]))
+        self.assertEqual(svg.label("ycsb-zipfian-10GB-64K", 72), ["ycsb", "zipfian", "10GB-64K"])
+        self.assertEqual(svg.label("fillrandom-10GB", 400), ["fillrandom-10GB"])
         self.assertIsNone(svg.bars("nothing", "", ["a"], ["b"], {"a": {}}))
         for value in (0.003, 0.4, 1, 1.9, 64.8, 99, 1001, 109826):
             self.assertTrue(value <= svg.nice_top(value) * 1.0001 <= value * 1.7, value)
