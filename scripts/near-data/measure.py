@@ -69,7 +69,7 @@ def percent(samples, name, begin, end):
 
 def figures(phase, samples, detail_before):
     """What is compared, of one phase. `_settled` is until the store had nothing left to compact; plain is until the last request. `p99_us`
-    is of the most frequent kind of request."""
+    is of all kinds of requests together."""
     ended, settled = phase["requests_ended_unix_ms"] / 1000, phase["settled_unix_ms"] / 1000
     began = ended - phase["seconds"]
     user, work = phase["user_bytes_written"], phase["work"] or {"units": []}
@@ -100,8 +100,7 @@ def figures(phase, samples, detail_before):
     for kind, latency in latencies.items():
         for name in ("p50", "p99", "p999"):
             found[f"{kind}_{name}_us"] = latency[f"{name}_ns"] / 1000
-    most = max(latencies.values(), key=lambda latency: latency["count"], default=None)
-    found["p99_us"] = most and most["p99_ns"] / 1000
+    found["p99_us"], found["p999_us"] = divided(phase["p99_ns"], 1000), divided(phase["p999_ns"], 1000)
     found.update(wire_classes(detail_before, phase["stats"]["detail"], found["node_compaction_mb"] * 1e6))
     return found
 

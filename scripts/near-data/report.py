@@ -34,7 +34,7 @@ FIGURES = (
     ("wa_wire", "Write amplification: bytes from host to node over user bytes, settled", ""),
     ("wa_medium", "Write amplification: bytes on the node's medium over user bytes, settled", ""),
     ("wa_tables", "Write amplification: bytes of tables over user bytes, settled", ""),
-    ("p99_us", "p99 of the most frequent kind of request", "us"),
+    ("p99_us", "p99 of all requests", "us"),
     ("read_p99_us", "p99 of reads", "us"),
     ("update_p99_us", "p99 of updates", "us"),
     ("host_to_node_mb", "Bytes from host to node, settled", "MB"),

@@ -38,7 +38,7 @@ FAKE = '''
     phase = lambda name: {{
         "workload": name, "operations_per_second": rate, "operations": int(rate), "seconds": 1.0, "settle_seconds": 0.5,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": now + 1000, "settled_unix_ms": now + 1500,
-        "longest_stall_ms": 1, "table_write_amplification": 5.0, "disk_bytes": 1000,
+        "longest_stall_ms": 1, "p99_ns": 2000, "p999_ns": 3000, "table_write_amplification": 5.0, "disk_bytes": 1000,
         "work": {{"stall_seconds": 0.0, "units": [unit("cpu", 500 / rate), unit("node", 2.0)]}},
         "work_before_settling": {{"units": []}},
         "latencies": [{{"kind": "write", "count": 9, "p50_ns": 1000, "p99_ns": 2000, "p999_ns": 3000}}],
@@ -93,7 +93,7 @@ FAKE_PAIR = '''
     phase = {{
         "workload": option("--workloads"), "operations_per_second": 1.0, "operations": 1, "seconds": ended - began, "settle_seconds": 0.0,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": int(ended * 1000), "settled_unix_ms": int(ended * 1000) + 300,
-        "longest_stall_ms": 1, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
+        "longest_stall_ms": 1, "p99_ns": 2000, "p999_ns": 3000, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
         "latencies": [], "stats": {{"detail": {{}}}}, "series": {{"interval_ms": 100, "operations": [1]}},
     }}
     time.sleep(0.5)
