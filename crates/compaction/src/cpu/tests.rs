@@ -1,6 +1,8 @@
 use super::*;
 use crate::decide::{Measure, encode_measures};
-use crate::mode::DecisionRules;
+use crate::error::TaskError;
+use crate::mode::{DecisionRules, RunMode};
+use crate::task::{Task, TaskHost};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 use situ_device::Event;
