@@ -322,7 +322,7 @@ impl Field for Ran {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Ran> {
         let mode = RunMode::take(fields, name)?;
         let mut stage = || Stage::take(fields, name);
-        Ok(Ran { mode, stages: Stages { read: stage()?, merge: stage()?, write: stage()? } })
+        Ok(Ran { mode, stages: Stages { read: stage()?, merge: stage()?, write: stage()? }, decision: None })
     }
 }
 

@@ -44,7 +44,7 @@ fn messages_survive_their_bytes_and_are_not_cut_short() {
         bytes: n + 3,
     };
     let stages = Stages { read: stage(1), merge: stage(5), write: stage(9) };
-    let ran = Ran { mode: RunMode::PIPELINED, stages };
+    let ran = Ran { mode: RunMode::PIPELINED, stages, decision: None };
     let cancelled = TaskOutcome::failed(&TaskError::Cancelled);
     for outcome in [TaskOutcome::Output(vec![1]), cancelled, TaskOutcome::Panicked("a filter".to_owned())] {
         survives(&TaskDone { outcome, elapsed: Duration::from_millis(7), ran, decision: Bytes::default() });
