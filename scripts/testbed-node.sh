@@ -8,6 +8,7 @@
 #       --disk-gib GIB              size of the node's disk (default 20; takes the room that is used)
 #       --cores HOST:NODE           the cores (default: the first two that this shell may use)
 #       --host-memory MIB, --node-memory MIB   a bound on each side's memory, the page cache included (default: none)
+#       --host-cpu PERCENT, --node-cpu PERCENT   how much of its core a side may use (default 100): a drive's processor is a slow one
 #   scripts/testbed-node.sh exec host|node COMMAND...  run a command on one side
 #   scripts/testbed-node.sh status                     what there is, as shell assignments, and what runs on it
 #   scripts/testbed-node.sh counters                   bytes on the link, processor time, bytes of the node's disk: one line of JSON
@@ -49,7 +50,7 @@ missing() {
     command -v "$tool" >/dev/null || { echo "there is no program '$tool'"; return; }
   done
   [ "$(nproc)" -ge 2 ] || { echo "a core each needs two cores, and this shell may use $(nproc)"; return; }
-  [ -n "$(cgroup_kind)" ] || { echo "$cgroups has no controller for cores (cpuset)"; return; }
+  [ -n "$(cgroup_kind)" ] || { echo "$cgroups has no controller for cores (cpuset) that can be written"; return; }
   probe_link || echo "the kernel makes no veth devices with a token bucket in network namespaces (CONFIG_VETH, CONFIG_NET_SCH_TBF)"
 }
 
@@ -66,8 +67,8 @@ probe_link() {
 # v1 or v2; nothing where neither has cpuset.
 cgroup_kind() {
   if [ -f "$cgroups/cgroup.controllers" ]; then
-    grep -qw cpuset "$cgroups/cgroup.controllers" && echo v2
-  elif [ -f "$cgroups/cpuset/cpuset.cpus" ] && [ -f "$cgroups/cpuacct/cpuacct.usage" ]; then
+    if grep -qw cpuset "$cgroups/cgroup.controllers" && [ -w "$cgroups/cgroup.subtree_control" ]; then echo v2; fi
+  elif [ -w "$cgroups/cpuset/cpuset.cpus" ] && [ -f "$cgroups/cpuacct/cpuacct.usage" ]; then
     echo v1
   fi
   return 0
@@ -83,28 +84,44 @@ load() {
 groups_of() {
   case $CGROUPS in
   v1) local controller
-    for controller in cpuset cpuacct memory; do
+    for controller in cpuset cpuacct cpu memory; do
       [ ! -d "$cgroups/$controller" ] || echo "$cgroups/$controller/situ-testbed-$1"
     done ;;
   v2) echo "$cgroups/situ-testbed-$1" ;;
   esac
 }
 
-# The side $1 gets the core $2 and at most $3 MiB of memory; 0 is no bound.
+# The side $1 gets the core $2, at most $3 MiB of memory (0 is no bound) and $4 percent of the core.
 make_groups() {
-  local group memory
-  [ "$CGROUPS" = v1 ] || echo "+cpuset +cpu +memory +io" >"$cgroups/cgroup.subtree_control"
+  local group controller
+  if [ "$CGROUPS" = v2 ]; then
+    for controller in cpuset cpu memory io; do
+      if grep -qw "$controller" "$cgroups/cgroup.controllers"; then echo "+$controller" >"$cgroups/cgroup.subtree_control"; fi
+    done
+  fi
   for group in $(groups_of "$1"); do mkdir -p -- "$group"; done
   group=$(groups_of "$1" | head -n 1)
   echo "$2" >"$group/cpuset.cpus"
-  cat "$(dirname "$group")/cpuset.mems"* 2>/dev/null | grep -m 1 . >"$group/cpuset.mems"
-  [ "$3" != 0 ] || return 0
+  [ "$CGROUPS" = v2 ] || cat "$cgroups/cpuset/cpuset.effective_mems" >"$group/cpuset.mems"
+  [ "$3" = 0 ] || bound "$1" memory memory.limit_in_bytes memory.max "$3M"
+  [ "$4" = 100 ] || bound_core "$1" "$4"
+}
+
+# Writes $5 to the side $1's file in the controller $2: $3 of v1, or $4 of v2.
+bound() {
+  local file=$cgroups/situ-testbed-$1/$4
+  [ "$CGROUPS" = v2 ] || file=$cgroups/$2/situ-testbed-$1/$3
+  [ -f "$file" ] || die "the kernel cannot bound that here: there is no $file"
+  echo "$5" >"$file"
+}
+
+# The side $1 may use $2 percent of its core: so many hundredths of each 10 ms.
+bound_core() {
+  if [ "$CGROUPS" = v1 ]; then bound "$1" cpu cpu.cfs_period_us '' 10000; fi
   case $CGROUPS in
-  v1) memory=$cgroups/memory/situ-testbed-$1/memory.limit_in_bytes ;;
-  v2) memory=$cgroups/situ-testbed-$1/memory.max ;;
+  v1) bound "$1" cpu cpu.cfs_quota_us '' $((100 * $2)) ;;
+  v2) bound "$1" '' '' cpu.max "$((100 * $2)) 10000" ;;
   esac
-  [ -f "$memory" ] || die "memory cannot be bounded here: there is no $memory"
-  echo "$3M" >"$memory"
 }
 
 # One side's namespace: $1, with the address $2, whose arriving packets the core $3 handles.
@@ -209,7 +226,7 @@ undo() {
 
 # The options of `up`, as shell assignments.
 take_options() {
-  LINK=1000 DISK=free DISK_GIB=20 cores='' HOST_MEMORY_MIB=0 NODE_MEMORY_MIB=0
+  LINK=1000 DISK=free DISK_GIB=20 cores='' HOST_MEMORY_MIB=0 NODE_MEMORY_MIB=0 HOST_CPU=100 NODE_CPU=100
   while [ $# -gt 0 ]; do
     [ $# -ge 2 ] || die "$1 wants a value"
     case $1 in
@@ -219,6 +236,8 @@ take_options() {
     --cores) cores=$2 ;;
     --host-memory) HOST_MEMORY_MIB=$2 ;;
     --node-memory) NODE_MEMORY_MIB=$2 ;;
+    --host-cpu) HOST_CPU=$2 ;;
+    --node-cpu) NODE_CPU=$2 ;;
     *) die "there is no option $1; see: $0" ;;
     esac
     shift 2
@@ -228,6 +247,7 @@ take_options() {
   [ "$DISK" != sata ] || DISK=500:450:80000
   [[ $DISK =~ ^(free|[1-9][0-9]*:[1-9][0-9]*:[1-9][0-9]*)$ ]] || die "--disk is free, sata or READ:WRITE:IOPS, not '$DISK'"
   [[ $DISK_GIB:$HOST_MEMORY_MIB:$NODE_MEMORY_MIB =~ ^[1-9][0-9]*:[0-9]+:[0-9]+$ ]] || die "sizes are whole numbers"
+  [[ $HOST_CPU:$NODE_CPU =~ ^([1-9][0-9]?|100):([1-9][0-9]?|100)$ ]] || die "a share of a core is 1 to 100 percent"
   [ -n "$cores" ] || cores=$(first_two_cores)
   [[ $cores =~ ^([0-9]+):([0-9]+)$ ]] || die "--cores is HOST:NODE, not '$cores'"
   HOST_CORE=${BASH_REMATCH[1]} NODE_CORE=${BASH_REMATCH[2]}
@@ -240,7 +260,8 @@ first_two_cores() {
 
 settings() {
   printf '%s=%q\n' DIRECTORY "$DIRECTORY" LINK "$LINK" DISK "$DISK" DISK_GIB "$DISK_GIB" HOST_CORE "$HOST_CORE" \
-    NODE_CORE "$NODE_CORE" HOST_MEMORY_MIB "$HOST_MEMORY_MIB" NODE_MEMORY_MIB "$NODE_MEMORY_MIB"
+    NODE_CORE "$NODE_CORE" HOST_MEMORY_MIB "$HOST_MEMORY_MIB" NODE_MEMORY_MIB "$NODE_MEMORY_MIB" HOST_CPU "$HOST_CPU" \
+    NODE_CPU "$NODE_CPU"
 }
 
 up() {
@@ -275,8 +296,8 @@ make() {
   } >"$state"
   trap undo EXIT
   trap 'exit 1' HUP INT TERM
-  make_groups host "$HOST_CORE" "$HOST_MEMORY_MIB"
-  make_groups node "$NODE_CORE" "$NODE_MEMORY_MIB"
+  make_groups host "$HOST_CORE" "$HOST_MEMORY_MIB" "$HOST_CPU"
+  make_groups node "$NODE_CORE" "$NODE_MEMORY_MIB" "$NODE_CPU"
   make_link
   make_disk
   if [ -n "$KERNEL_WORK_BEFORE" ]; then
@@ -402,8 +423,8 @@ selftest() {
   fi
   directory=$(mktemp -d)
   trap '"$me" down; rmdir -- "'"$directory"'" 2>/dev/null || true' EXIT
-  "$me" up "$directory/bed" --link 200 --disk 100:50:5000 --disk-gib 2 --node-memory 512 >/dev/null
-  "$me" up "$directory/bed" --link 200 --disk 100:50:5000 --disk-gib 2 --node-memory 512 >/dev/null || fail "a second up"
+  "$me" up "$directory/bed" --link 200 --disk 100:50:5000 --disk-gib 2 --node-memory 512 --node-cpu 20 >/dev/null
+  "$me" up "$directory/bed" --link 200 --disk 100:50:5000 --disk-gib 2 --node-memory 512 --node-cpu 20 >/dev/null || fail "a second up"
   ! "$me" up "$directory/bed" --link 10g 2>/dev/null || fail "an up with other options was taken"
   check_sides
   check_speeds
@@ -426,6 +447,14 @@ check_sides() {
   [ "$("$me" exec host nproc)" = 1 ] && [ "$("$me" exec node nproc)" = 1 ] || fail "a side has not one core"
   [ "$("$me" exec node python3 -c 'import os; print(*os.sched_getaffinity(0))')" = "$NODE_CORE" ] || fail "the node is on another core"
   [ "$("$me" exec host sh -c 'exit 7' >/dev/null; echo $?)" = 7 ] || fail "an exit status was lost"
+  # A loop of a second is a fifth of a second of work.
+  local spent
+  spent=$("$me" exec node python3 -c '
+import time
+end = time.monotonic() + 1
+while time.monotonic() < end: pass
+print(int(time.process_time() * 100))')
+  [ "$spent" -le 35 ] || fail "the node used $spent% of a core, of which it has 20"
 }
 
 # The bounds are bounds, and what moved was counted. A busy machine may be slower, and no machine may be faster.

@@ -13,7 +13,7 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 TESTBED = os.path.join(HERE, "..", "testbed-node.sh")
-NODE_PORT = 7400
+NODE_PORT = 7170
 # Seconds that a node may take to listen.
 NODE_START_S = 20
 
@@ -93,7 +93,8 @@ class Testbed:
         self.node = None
 
     def describe(self):
-        kept = ("LINK", "DISK", "HOST_CORE", "NODE_CORE", "HOST_MEMORY_MIB", "NODE_MEMORY_MIB", "CGROUPS")
+        kept = ("LINK", "DISK", "HOST_CORE", "NODE_CORE", "HOST_MEMORY_MIB", "NODE_MEMORY_MIB", "HOST_CPU", "NODE_CPU",
+                "CGROUPS")
         return {name.lower(): self.settings[name] for name in kept}
 
     def on(self, side, command):

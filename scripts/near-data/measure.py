@@ -67,9 +67,9 @@ def percent(samples, name, begin, end):
     return None if seconds is None or end <= begin else 100 * seconds / (end - begin)
 
 
-def figures(phase, samples):
+def figures(phase, samples, detail_before):
     """What is compared, of one phase. `_settled` is until the store had nothing left to compact; plain is until the last request. `p99_us`
-    is of the most frequent kind of request."""
+    is of all kinds of requests together."""
     ended, settled = phase["requests_ended_unix_ms"] / 1000, phase["settled_unix_ms"] / 1000
     began = ended - phase["seconds"]
     user, work = phase["user_bytes_written"], phase["work"] or {"units": []}
@@ -100,19 +100,27 @@ def figures(phase, samples):
     for kind, latency in latencies.items():
         for name in ("p50", "p99", "p999"):
             found[f"{kind}_{name}_us"] = latency[f"{name}_ns"] / 1000
-    most = max(latencies.values(), key=lambda latency: latency["count"], default=None)
-    found["p99_us"] = most and most["p99_ns"] / 1000
-    found.update(wire_classes(phase["stats"]["detail"], found))
+    found["p99_us"], found["p999_us"] = divided(phase["p99_ns"], 1000), divided(phase["p999_ns"], 1000)
+    found.update(wire_classes(detail_before, phase["stats"]["detail"], found["node_compaction_mb"] * 1e6))
     return found
 
 
-def wire_classes(detail, found):
-    """Bytes on the wire by class, as the node's client tells them: `wire_NAME_bytes`. What node-side tasks cost the wire is the class
-    `task`."""
-    classes = {name: value for name, value in detail.items() if name.startswith("wire_") and name.endswith("_bytes")}
-    if "wire_task_bytes" in classes:
-        classes["wire_per_compacted_byte"] = divided(classes["wire_task_bytes"], found["node_compaction_mb"] * 1e6)
+def wire_classes(before, now, compacted_bytes):
+    """Bytes in frames by class of operation, both ways, as the node's client counts them since the store was opened: `wire_NAME_bytes`.
+    What tasks on the node cost the wire is the class `compute`."""
+    classes = {name: value - before.get(name, 0) for name, value in now.items() if name.startswith("wire_") and name.endswith("_bytes")}
+    if "wire_compute_bytes" in classes:
+        classes["wire_per_compacted_byte"] = divided(classes["wire_compute_bytes"], compacted_bytes)
     return classes
+
+
+def phase_figures(phases, samples):
+    """The figures of each phase of one store. Counters of its detail go on from one phase to the next."""
+    found, before = {}, {}
+    for phase in phases:
+        found[phase["workload"]] = figures(phase, samples, before)
+        before = phase["stats"]["detail"]
+    return found
 
 
 def done_percent(phase, at_s):
@@ -131,7 +139,9 @@ def series(phase, samples):
     points = []
     at = began
     while at + step <= ended + step / 2:
-        point = {"at_s": round(at - began, 2), "done_percent": round(done_percent(phase, at + step / 2 - began), 1)}
+        done = [done_percent(phase, moment - began) for moment in (at, at + step / 2, at + step)]
+        point = {"at_s": round(at - began, 2), "done_percent": round(done[1], 1),
+                 "ops_s": round((done[2] - done[0]) / 100 * phase["operations"] / step, 1)}
         for name, key in (("host_cpu_percent", "host_core_s"), ("node_cpu_percent", "node_core_s")):
             value = percent(samples, key, at, at + step)
             point[name] = None if value is None else round(value, 1)
@@ -174,12 +184,11 @@ def measure(bed, workload, arguments, timeout_s):
         result, samples = bench(bed, arguments, timeout_s)
     finally:
         bed.stop()
-    phases = {phase["workload"]: phase for phase in result["phases"]}
-    phase = phases[workload.phase]
+    phase = next(phase for phase in result["phases"] if phase["workload"] == workload.phase)
+    found = phase_figures(result["phases"], samples)
     return {
         "date": result["date"], "machine": result["machine"], "store": result["store"], "store_settings": result["store_settings"],
-        "figures": figures(phase, samples),
-        "phases": {name: figures(phase, samples) for name, phase in phases.items()},
+        "figures": found[workload.phase], "phases": found,
         "units": (phase["work"] or {}).get("units", []),
         "units_before_settling": (phase["work_before_settling"] or {}).get("units", []),
         "detail": phase["stats"]["detail"],

@@ -34,7 +34,7 @@ FIGURES = (
     ("wa_wire", "Write amplification: bytes from host to node over user bytes, settled", ""),
     ("wa_medium", "Write amplification: bytes on the node's medium over user bytes, settled", ""),
     ("wa_tables", "Write amplification: bytes of tables over user bytes, settled", ""),
-    ("p99_us", "p99 of the most frequent kind of request", "us"),
+    ("p99_us", "p99 of all requests", "us"),
     ("read_p99_us", "p99 of reads", "us"),
     ("update_p99_us", "p99 of updates", "us"),
     ("host_to_node_mb", "Bytes from host to node, settled", "MB"),
@@ -205,10 +205,12 @@ def drawings(data, directory):
                           for workload in workloads}
                 yield from drawing(directory, f"{set_name}-{figure}.svg", what, svg.bars(what, unit, workloads, data.policies, values))
     for workload in data.sets.get("changing", []):
-        for side in ("host", "node"):
-            curves = {policy: curve(data, workload, policy, f"{side}_cpu_percent") for policy in data.policies}
-            what = f"{workload}: use of the {side}'s core; grey: more than 70% of the values are large"
-            yield from drawing(directory, f"changing-{workload}-{side}.svg", what, svg.lines(what, "%", curves, large_parts(workload)))
+        for figure, what, unit in (("host_cpu_percent", "use of the host's core", "%"), ("node_cpu_percent", "use of the node's core", "%"),
+                                   ("ops_s", "throughput", "requests/s")):
+            curves = {policy: curve(data, workload, policy, figure) for policy in data.policies}
+            title = f"{workload}: {what}; grey: more than 70% of the values are large"
+            page = svg.lines(title, unit, curves, large_parts(workload))
+            yield from drawing(directory, f"changing-{workload}-{figure}.svg", title, page)
 
 
 def drawing(directory, name, title, text):

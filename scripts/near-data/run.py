@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
 """Runs the experiments of CoPro on the testbed: every configuration on every workload, in turns.
 
-    scripts/testbed-node.sh up DIRECTORY --link 1g --disk sata
+    scripts/testbed-node.sh up DIRECTORY --link 1g --disk sata --host-memory 400 --node-memory 400
     scripts/near-data/run.py --situ target/release/situ --results results.jsonl --scale 0.05 --repeat 5
     scripts/near-data/report.py results.jsonl --output report/
 
 Configurations take turns (A B C, B C A, ...) on each workload, n times. Each run has a fresh node and a fresh store, and ends by count. What is in
 the results file already is left out, so an interrupted matrix goes on where it was. A run that fails is noted, and tried again by the next call.
+Memory is bounded on both sides by the same scale as the data: otherwise the page cache of the node holds all of it.
 """
 
 import argparse
 import datetime
 import os
+import signal
 import subprocess
 import sys
 
@@ -83,7 +85,8 @@ def bench_arguments(bed, workload, policy, has_compaction):
 def run_one(bed, results, workload, policy, repetition, options, has_compaction):
     given = bench_arguments(bed, workload, policy, has_compaction)
     record = {"key": key(workload.name, policy, repetition), "set": workload.set, "workload": workload.name, "phase": workload.phase,
-              "policy": policy, "repetition": repetition, "arguments": given}
+              "policy": policy, "repetition": repetition, "arguments": given,
+              **{name: results.header[name] for name in ("commit", "kernel", "cpu", "bed", "scale")}}
     try:
         record.update(measure(bed, workload, given, options.timeout))
     except Failure as failure:
@@ -128,6 +131,8 @@ def run():
 
 
 if __name__ == "__main__":
+    # The node is ended whatever ends the driver.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("near-data: ended; the same command goes on where it was"))
     try:
         sys.exit(run())
     except Failure as failure:

@@ -38,11 +38,11 @@ FAKE = '''
     phase = lambda name: {{
         "workload": name, "operations_per_second": rate, "operations": int(rate), "seconds": 1.0, "settle_seconds": 0.5,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": now + 1000, "settled_unix_ms": now + 1500,
-        "longest_stall_ms": 1, "table_write_amplification": 5.0, "disk_bytes": 1000,
+        "longest_stall_ms": 1, "p99_ns": 2000, "p999_ns": 3000, "table_write_amplification": 5.0, "disk_bytes": 1000,
         "work": {{"stall_seconds": 0.0, "units": [unit("cpu", 500 / rate), unit("node", 2.0)]}},
         "work_before_settling": {{"units": []}},
         "latencies": [{{"kind": "write", "count": 9, "p50_ns": 1000, "p99_ns": 2000, "p999_ns": 3000}}],
-        "stats": {{"detail": {{"wire_task_bytes": 500_000.0}}}},
+        "stats": {{"detail": {{"wire_compute_bytes": 500_000.0}}}},
         "series": {{"interval_ms": 100, "operations": [int(rate) // 10] * 10}},
     }}
     result = {{"date": "2026-01-01T00:00:00Z", "machine": {{}}, "store": "fake", "store_settings": {{}},
@@ -93,7 +93,7 @@ FAKE_PAIR = '''
     phase = {{
         "workload": option("--workloads"), "operations_per_second": 1.0, "operations": 1, "seconds": ended - began, "settle_seconds": 0.0,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": int(ended * 1000), "settled_unix_ms": int(ended * 1000) + 300,
-        "longest_stall_ms": 1, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
+        "longest_stall_ms": 1, "p99_ns": 2000, "p999_ns": 3000, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
         "latencies": [], "stats": {{"detail": {{}}}}, "series": {{"interval_ms": 100, "operations": [1]}},
     }}
     time.sleep(0.5)
@@ -231,6 +231,11 @@ class Figures(unittest.TestCase):
         self.assertIsNone(measure.counter_at(samples, "other", 11))
         self.assertEqual(measure.percent([(0, {"core": 0.0}), (10, {"core": 5.0})], "core", 2, 6), 50)
 
+    def test_bytes_by_class_are_those_of_the_phase(self):
+        found = measure.wire_classes({"wire_compute_bytes": 100, "other": 1}, {"wire_compute_bytes": 400, "wire_read_bytes": 7}, 30_000)
+        self.assertEqual(found, {"wire_compute_bytes": 300, "wire_read_bytes": 7, "wire_per_compacted_byte": 0.01})
+        self.assertIsNone(measure.wire_classes({}, {"wire_compute_bytes": 1}, 0)["wire_per_compacted_byte"])
+
     def test_the_share_of_requests_that_were_done_follows_the_series(self):
         phase = {"series": {"interval_ms": 100, "operations": [10, 30, 60]}, "operations": 100}
         self.assertEqual([measure.done_percent(phase, at) for at in (0, 0.1, 0.15, 0.3, 9)], [0, 10, 25, 100, 100])
@@ -247,6 +252,8 @@ class Figures(unittest.TestCase):
         page = svg.bars("Throughput & more", "MB/s", ["a<b"], ["co-kv", "copro"], values)
         self.assertEqual(len(xml.dom.minidom.parseString(page).getElementsByTagName("title")), 1)
         xml.dom.minidom.parseString(svg.lines("CPU", "%", {"copro": [(0, 1.0), (100, 50.0)]}, [(0, 30)]))
+        self.assertEqual(svg.label("ycsb-zipfian-10GB-64K", 72), ["ycsb", "zipfian", "10GB-64K"])
+        self.assertEqual(svg.label("fillrandom-10GB", 400), ["fillrandom-10GB"])
         self.assertIsNone(svg.bars("nothing", "", ["a"], ["b"], {"a": {}}))
         for value in (0.003, 0.4, 1, 1.9, 64.8, 99, 1001, 109826):
             self.assertTrue(value <= svg.nice_top(value) * 1.0001 <= value * 1.7, value)

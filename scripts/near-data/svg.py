@@ -5,8 +5,8 @@ from html import escape
 
 # Okabe and Ito's colours, which most colour-blind people can tell apart; the last is for the eighth.
 COLOURS = ("#999999", "#56b4e9", "#e69f00", "#f0e442", "#0072b2", "#d55e00", "#cc79a7", "#009e73")
-WIDTH, HEIGHT = 960, 380
-LEFT, RIGHT, TOP, BOTTOM = 70, 20, 64, 56
+WIDTH, HEIGHT = 960, 400
+LEFT, RIGHT, TOP, BOTTOM = 70, 20, 64, 76
 
 
 def nice_top(most):
@@ -60,9 +60,20 @@ def bars(title, unit, groups, names, values):
             if value := values[group].get(name):
                 x = LEFT + slot * at + slot * 0.1 + bar * index
                 parts.append(bar_of(x, bar, value, top, COLOURS[index % len(COLOURS)], f"{group}, {name}: {value[0]:.4g} {unit}"))
-        # Two lines of labels: names are long.
-        parts.append(text(LEFT + slot * (at + 0.5), HEIGHT - BOTTOM + 18 + 15 * (at % 2), group))
+        for line, words in enumerate(label(group, slot)):
+            parts.append(text(LEFT + slot * (at + 0.5), HEIGHT - BOTTOM + 18 + 14 * line, words))
     return "\n".join([*parts, "</svg>", ""])
+
+
+def label(name, width):
+    """A name in as many lines as it needs in so many pixels: it breaks at its hyphens."""
+    lines = []
+    for part in name.split("-"):
+        if lines and 7 * len(lines[-1] + part) < width:
+            lines[-1] += "-" + part
+        else:
+            lines.append(part)
+    return lines
 
 
 def bar_of(x, width, value, top, colour, words):

@@ -76,6 +76,10 @@ pub struct PhaseResult {
     pub user_bytes_read: u64,
     /// Latencies per kind of operation.
     pub latencies: Vec<Latency>,
+    /// 99 of 100 requests took at most so long, of all kinds together.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1000, of all kinds together.
+    pub p999_ns: Option<u64>,
     /// Longest time in which no request completed.
     pub longest_stall_ms: u64,
     /// Time the store then took to finish its background work.

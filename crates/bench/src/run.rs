@@ -376,6 +376,8 @@ impl<'a> Session<'a> {
             user_bytes_written: tally.user_bytes_written,
             user_bytes_read: tally.user_bytes_read,
             latencies: merged.latencies(),
+            p99_ns: merged.quantile_ns(0.99),
+            p999_ns: merged.quantile_ns(0.999),
             longest_stall_ms: merged.longest_stall_ms(),
             series: Series {
                 interval_ms,

@@ -94,27 +94,26 @@ impl CpuUnit {
 }
 
 impl Shared {
-    /// Runs a task in the mode that its assignment asks for. `ran` says how, also of a run that panics.
-    fn run(&self, assignment: &Assignment, ran: &mut Ran) -> Result<TaskOutput> {
+    /// Runs a task in the mode that its assignment asks for.
+    fn run(&self, assignment: &Assignment) -> (Result<TaskOutput>, Ran) {
         let Assignment { task, host, mode, .. } = assignment;
-        (ran.mode, ran.decision) = match mode {
+        let (mode, decision) = match mode {
             ModeRule::Fixed(mode) => (*mode, None),
             ModeRule::Decided(rules) => {
                 let record = self.decider.decide(rules, task, self.env.clock.now());
                 (record.mode, Some(record))
             }
         };
-        let _counted = self.decider.pipelines().begin(ran.mode);
-        let (result, stages) = run_with(task, host, ran.mode, &self.env);
-        *ran = Ran { decision: ran.decision.take(), ..stages };
-        result
+        let _counted = self.decider.pipelines().begin(mode);
+        let (result, ran) = run_with(task, host, mode, &self.env);
+        (result, Ran { decision, ..ran })
     }
 
     fn work(&self, assignment: &Assignment) {
         let Assignment { attempt, done, .. } = assignment;
-        let (began, mut ran) = (self.env.clock.now(), Ran::default());
-        let result = catch_unwind(AssertUnwindSafe(|| self.run(assignment, &mut ran)))
-            .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+        let began = self.env.clock.now();
+        let (result, ran) = catch_unwind(AssertUnwindSafe(|| self.run(assignment)))
+            .unwrap_or_else(|payload| (Err(TaskError::Panicked(message(&*payload))), Ran::default()));
         let now = self.env.clock.now();
         let elapsed = now.saturating_sub(began);
         // So that the next decision finds a measure over a short time.

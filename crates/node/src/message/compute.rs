@@ -379,9 +379,7 @@ impl Field for Ran {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Ran> {
         let mode = RunMode::take(fields, name)?;
         let mut stage = || Stage::take(fields, name);
-        let stages = Stages { read: stage()?, merge: stage()?, write: stage()? };
-        // It travels apart.
-        Ok(Ran { mode, stages, decision: None })
+        Ok(Ran { mode, stages: Stages { read: stage()?, merge: stage()?, write: stage()? }, decision: None })
     }
 }
 
