@@ -70,6 +70,8 @@ pub struct DaemonOptions {
     pub secret: Option<Secret>,
     /// How the node shows who it is, and encrypts. Default: it does not.
     pub tls: Option<ServerTls>,
+    /// Stores that it keeps. Default: 1024.
+    pub stores_max: usize,
     /// Connections at once. Default: 256.
     pub connections_max: usize,
     /// Threads that wait for the disk. Default: 32.
@@ -93,6 +95,7 @@ impl Default for DaemonOptions {
             listen: Vec::new(),
             secret: None,
             tls: None,
+            stores_max: 1024,
             connections_max: 256,
             threads: 32,
             lease_term: Duration::from_secs(10),
@@ -247,7 +250,8 @@ impl Shared {
     fn new(env: &Env, options: DaemonOptions) -> Result<Shared> {
         let limits = Limits { linger: options.session_linger, ..Limits::default() };
         let (term, linger) = (options.lease_term, options.session_linger);
-        let stores = options.storage.map(|storage| Stores::new(env, storage, term, limits)).transpose()?;
+        let stores_max = options.stores_max;
+        let stores = options.storage.map(|storage| Stores::new(env, storage, stores_max, term, limits)).transpose()?;
         let mut all_services = options.services;
         all_services.push(Arc::new(FileService));
         let mut services = HashMap::new();

@@ -121,6 +121,28 @@ impl CallError {
         matches!(self, CallError::Lost { .. } | CallError::TimedOut { .. })
     }
 
+    /// What happened, without the node's name where that is known anyway.
+    pub fn words(&self) -> String {
+        match self {
+            CallError::Lost { why, .. } => why.clone(),
+            other => other.to_string(),
+        }
+    }
+
+    /// As an error of a file that the caller knows by `path`, not by the path that it has at the other end.
+    pub fn about(self, op: &'static str, path: &str) -> Error {
+        let path = path.to_owned();
+        match self {
+            CallError::Storage(Error::Io { op, source, .. }) => Error::Io { op, path, source },
+            CallError::Storage(Error::NoSpace { op, .. }) => Error::NoSpace { op, path },
+            CallError::Storage(Error::NotFound { .. }) => Error::NotFound { path },
+            CallError::Storage(Error::Corruption(rot)) => {
+                Error::Corruption(Box::new(Corruption { file: path, ..*rot }))
+            }
+            other => other.into_storage(op, &path),
+        }
+    }
+
     /// As an error of what was tried with a file.
     pub fn into_storage(self, op: &'static str, path: &str) -> Error {
         let kind = match &self {

@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod client;
 mod daemon;
 mod error;
 pub mod fields;
@@ -27,8 +28,10 @@ mod secret;
 mod testing;
 mod text;
 mod transport;
+mod volume;
 
 pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
+pub use client::{NodeClient, NodeOptions};
 pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage};
 pub use error::{CallError, IO_KINDS, code};
 pub use frame::Side;
@@ -37,3 +40,4 @@ pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
 pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
+pub use volume::NodeVolume;
