@@ -98,9 +98,8 @@ fn storage_at(path: &Path) -> storage::Result<Storage> {
 fn cannot_start(error: &storage::Error, options: &NodeCommand) -> Failure {
     let failure = Failure::new("cannot start the node", error);
     match error {
-        storage::Error::Invalid(text) if text.contains("no Situ disk") => {
-            failure.cure(format!("name a directory, or prepare the disk with `situ disk format {}`", options.place.display()))
-        }
+        storage::Error::Invalid(text) if text.contains("no Situ disk") => failure
+            .cure(format!("name a directory, or prepare the disk with `situ disk format {}`", options.place.display())),
         _ => failure,
     }
 }

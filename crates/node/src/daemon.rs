@@ -22,6 +22,7 @@
 
 mod file_service;
 mod home;
+pub mod metrics;
 mod pool;
 mod service;
 mod stores;
@@ -31,11 +32,12 @@ pub use stores::Storage;
 
 use crate::address::Place;
 use crate::error::CallError;
+use crate::fields::Bytes;
 use crate::files::Limits;
 use crate::frame::Side;
 use crate::greeting::{Door, Doorkeeper};
 use crate::lease::Owner;
-use crate::message::{Done, GetHealth, Health, Hello, Operation, Welcome};
+use crate::message::{Done, GetHealth, GetMetrics, Health, Hello, Metrics, Operation, Welcome};
 use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Traffic};
 use crate::secret::{Secret, random};
 use crate::transport::{Accepted, Listener, ServerTls};
@@ -57,6 +59,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const JANITOR: Duration = Duration::from_secs(1);
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// What a daemon that is dropped waits for its requests.
+const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// A lease cannot have a shorter term: an owner renews it several times in a term.
 const TERM_MIN: Duration = Duration::from_millis(300);
 
@@ -203,6 +207,8 @@ impl Daemon {
             let _ = thread.join();
         }
         lock(&self.listeners).clear();
+        // A thread that a disk holds back is left alone: it ends with its request.
+        shared.pool.end(is_over);
         let open = std::mem::take(&mut *lock(&shared.open));
         drop(open);
         // Their connections are gone: nobody is answered.
@@ -215,7 +221,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.stop(Duration::ZERO);
+        self.stop(DROP_PATIENCE);
     }
 }
 
@@ -368,6 +374,21 @@ impl Shared {
         self.connections.fetch_sub(lost.len(), Ordering::SeqCst);
     }
 
+    fn metrics(&self) -> Metrics {
+        let (waiting, running) = self.pool.load();
+        let (stores, clients) = self.stores.as_ref().map(Stores::count).unwrap_or_default();
+        let uptime = self.env.clock.now().saturating_sub(self.started);
+        let message = metrics::message(&[
+            (metrics::flag::REQUESTS_WAITING, waiting as u64),
+            (metrics::flag::REQUESTS_RUNNING, running as u64),
+            (metrics::flag::CONNECTIONS, self.connections.load(Ordering::SeqCst) as u64),
+            (metrics::flag::STORES, stores as u64),
+            (metrics::flag::CLIENTS, clients as u64),
+            (metrics::flag::UPTIME_MS, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
+        ]);
+        Metrics { message: Bytes(message) }
+    }
+
     fn health(&self) -> Health {
         let mut troubles = self.stores.as_ref().map(Stores::troubles).unwrap_or_default();
         let (waiting, running) = self.pool.load();
@@ -447,6 +468,7 @@ impl Handler for Client {
         };
         match (operation, shared.services.get(&operation)) {
             (Operation::Heartbeat, _) => reply.tell(&Done {}),
+            (Operation::GetMetrics, None) => finish(reply, answer(&payload, |_: GetMetrics| Ok(shared.metrics()))),
             (Operation::GetHealth, None) => finish(reply, answer(&payload, |_: GetHealth| Ok(shared.health()))),
             _ if shared.is_stopping() => lock(&shared.parked).push(reply),
             (Operation::Goodbye, _) => goodbye(&caller, reply),

@@ -116,6 +116,7 @@ fn a_fast_disk_beside_a_home_on_a_node_is_remembered() {
     let _node = Noding::start(at, &["files"]);
     let shop = address("shop");
     situ(at, &["put", "--data", &shop, "ada", "1815"]).done();
+    std::fs::create_dir(at.join("fast")).unwrap();
     situ(at, &["disk", "add", &shop, "fast"]).done();
     situ(at, &["put", "--data", &shop, "grace", "1906"]).done();
     let logs = |place: &str| {
@@ -235,7 +236,9 @@ fn promise_1_what_was_acknowledged_outlives_a_node_that_is_killed_under_load() {
         let end = Instant::now() + Duration::from_millis(300);
         std::thread::scope(|scope| {
             let (serving, value) = (&serving, &value);
-            let writer = scope.spawn(move || write_on(serving, acknowledged, value, |_| Instant::now() > end + Duration::from_millis(1500)));
+            let writer = scope.spawn(move || {
+                write_on(serving, acknowledged, value, |_| Instant::now() > end + Duration::from_millis(1500))
+            });
             std::thread::sleep(Duration::from_millis(300));
             node.kill();
             std::thread::sleep(Duration::from_millis(200));

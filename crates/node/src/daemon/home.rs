@@ -48,7 +48,9 @@ impl Home {
         let stores = stores.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).count();
         match stores < self.stores_max {
             true => Ok(()),
-            false => Err(Error::Invalid(format!("the node keeps {stores} stores, and its limit is {}", self.stores_max))),
+            false => {
+                Err(Error::Invalid(format!("the node keeps {stores} stores, and its limit is {}", self.stores_max)))
+            }
         }
     }
 
