@@ -7,12 +7,12 @@ use crate::options::{
     DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions, DiskShowOptions,
 };
 use crate::output::Output;
+use crate::store::Home;
 use crate::text;
 use serde::Serialize;
 use situ::device::lock;
 use situ::device::{self, Device, Env, Geometry};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
-use crate::store::Home;
 use situ::{Listener, Options, StoreBuilder, StoreEvent};
 use std::path::Path;
 use std::sync::{Arc, Mutex};

@@ -18,8 +18,8 @@ mod tree;
 use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
-use situ::storage::{FileMeta, FileName};
 use crate::store::Home;
+use situ::storage::{FileMeta, FileName};
 
 /// Columns of what is drawn.
 const COLUMNS: usize = 100;

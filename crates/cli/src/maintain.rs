@@ -274,8 +274,7 @@ pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
     let fast_disk = options.fast_disk.clone();
     let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
-    let report =
-        home.repair(how).map_err(|error| Failure::store("cannot repair the store", home.path(), &error))?;
+    let report = home.repair(how).map_err(|error| Failure::store("cannot repair the store", home.path(), &error))?;
     let repaired = Repaired::from(report);
     if out.is_json() {
         out.object(&repaired)?;

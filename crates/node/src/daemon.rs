@@ -22,6 +22,7 @@
 
 mod file_service;
 mod home;
+pub mod metrics;
 mod pool;
 mod service;
 mod stores;
@@ -33,11 +34,12 @@ pub use task_service::TaskService;
 
 use crate::address::Place;
 use crate::error::CallError;
+use crate::fields::Bytes;
 use crate::files::Limits;
 use crate::frame::Side;
 use crate::greeting::{Door, Doorkeeper};
 use crate::lease::Owner;
-use crate::message::{Done, GetHealth, Health, Hello, Operation, Welcome};
+use crate::message::{Done, GetHealth, GetMetrics, Health, Hello, Metrics, Operation, Welcome};
 use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Traffic};
 use crate::secret::{Secret, random};
 use crate::transport::{Accepted, Listener, ServerTls};
@@ -59,6 +61,8 @@ const GREETING: Duration = Duration::from_secs(10);
 const JANITOR: Duration = Duration::from_secs(1);
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// What a daemon that is dropped waits for its requests.
+const DROP_PATIENCE: Duration = Duration::from_secs(10);
 /// A lease cannot have a shorter term: an owner renews it several times in a term.
 const TERM_MIN: Duration = Duration::from_millis(300);
 
@@ -72,6 +76,8 @@ pub struct DaemonOptions {
     pub secret: Option<Secret>,
     /// How the node shows who it is, and encrypts. Default: it does not.
     pub tls: Option<ServerTls>,
+    /// Stores that it keeps. Default: 1024.
+    pub stores_max: usize,
     /// Connections at once. Default: 256.
     pub connections_max: usize,
     /// Threads that wait for the disk. Default: 32.
@@ -95,6 +101,7 @@ impl Default for DaemonOptions {
             listen: Vec::new(),
             secret: None,
             tls: None,
+            stores_max: 1024,
             connections_max: 256,
             threads: 32,
             lease_term: Duration::from_secs(10),
@@ -202,6 +209,8 @@ impl Daemon {
             let _ = thread.join();
         }
         lock(&self.listeners).clear();
+        // A thread that a disk holds back is left alone: it ends with its request.
+        shared.pool.end(is_over);
         let open = std::mem::take(&mut *lock(&shared.open));
         drop(open);
         // Their connections are gone: nobody is answered.
@@ -214,7 +223,7 @@ impl Daemon {
 
 impl Drop for Daemon {
     fn drop(&mut self) {
-        self.stop(Duration::ZERO);
+        self.stop(DROP_PATIENCE);
     }
 }
 
@@ -249,7 +258,8 @@ impl Shared {
     fn new(env: &Env, options: DaemonOptions) -> Result<Shared> {
         let limits = Limits { linger: options.session_linger, ..Limits::default() };
         let (term, linger) = (options.lease_term, options.session_linger);
-        let stores = options.storage.map(|storage| Stores::new(env, storage, term, limits)).transpose()?;
+        let stores_max = options.stores_max;
+        let stores = options.storage.map(|storage| Stores::new(env, storage, stores_max, term, limits)).transpose()?;
         let mut all_services = options.services;
         all_services.push(Arc::new(FileService));
         let mut services = HashMap::new();
@@ -366,6 +376,21 @@ impl Shared {
         self.connections.fetch_sub(lost.len(), Ordering::SeqCst);
     }
 
+    fn metrics(&self) -> Metrics {
+        let (waiting, running) = self.pool.load();
+        let (stores, clients) = self.stores.as_ref().map(Stores::count).unwrap_or_default();
+        let uptime = self.env.clock.now().saturating_sub(self.started);
+        let message = metrics::message(&[
+            (metrics::flag::REQUESTS_WAITING, waiting as u64),
+            (metrics::flag::REQUESTS_RUNNING, running as u64),
+            (metrics::flag::CONNECTIONS, self.connections.load(Ordering::SeqCst) as u64),
+            (metrics::flag::STORES, stores as u64),
+            (metrics::flag::CLIENTS, clients as u64),
+            (metrics::flag::UPTIME_MS, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
+        ]);
+        Metrics { message: Bytes(message) }
+    }
+
     fn health(&self) -> Health {
         let mut troubles = self.stores.as_ref().map(Stores::troubles).unwrap_or_default();
         let (waiting, running) = self.pool.load();
@@ -445,6 +470,7 @@ impl Handler for Client {
         };
         match (operation, shared.services.get(&operation)) {
             (Operation::Heartbeat, _) => reply.tell(&Done {}),
+            (Operation::GetMetrics, None) => finish(reply, answer(&payload, |_: GetMetrics| Ok(shared.metrics()))),
             (Operation::GetHealth, None) => finish(reply, answer(&payload, |_: GetHealth| Ok(shared.health()))),
             _ if shared.is_stopping() => lock(&shared.parked).push(reply),
             (Operation::Goodbye, _) => goodbye(&caller, reply),

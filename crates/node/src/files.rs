@@ -169,7 +169,11 @@ impl Files {
     /// Copies the first `bytes` of a file to a new one that takes its name, and gives the writer of that one.
     fn copy_front(&self, name: FileName, bytes: u64) -> Result<Box<dyn situ_storage::Writer>> {
         let volume = &self.volume;
-        let old = volume.open(name)?;
+        let old = match volume.open(name) {
+            // Its name was not synced either.
+            Err(Error::NotFound { .. }) if bytes == 0 => return volume.create(name, bytes),
+            opened => opened?,
+        };
         if old.bytes() < bytes {
             let found = format!("the end of the file at {}", old.bytes());
             return Err(Error::corruption(

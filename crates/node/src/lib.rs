@@ -33,12 +33,11 @@ mod testing;
 mod text;
 mod transport;
 mod unit;
-
-pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
-pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage, TaskService};
 mod volume;
 
+pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
 pub use client::{NodeClient, NodeOptions};
+pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage, TaskService};
 pub use error::{CallError, IO_KINDS, code};
 pub use executor::{Executor, ExecutorOptions, HostTasks};
 pub use frame::Side;

@@ -85,7 +85,10 @@ impl StoreEngine {
     ///
     /// # Errors
     /// As [`open`](StoreEngine::open).
-    pub fn open_by(options: Options, open: impl FnOnce(StoreBuilder) -> situ::Result<Store>) -> situ::Result<StoreEngine> {
+    pub fn open_by(
+        options: Options,
+        open: impl FnOnce(StoreBuilder) -> situ::Result<Store>,
+    ) -> situ::Result<StoreEngine> {
         descriptors::raise_limit();
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;

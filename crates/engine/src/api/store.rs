@@ -12,7 +12,9 @@ use crate::base::stats::Statistics;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
-use crate::opening::membership::{Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home};
+use crate::opening::membership::{
+    Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
+};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;

@@ -5,7 +5,8 @@
 use situ_storage::{
     DirectoryVolume, Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer,
 };
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, OnceLock};
 
 /// See the module's page.
@@ -13,15 +14,17 @@ pub(super) struct Home {
     directory: PathBuf,
     /// The directory that it is made in.
     above: DirectoryVolume,
+    /// Directories that there may be in that one.
+    stores_max: usize,
     made: OnceLock<DirectoryVolume>,
 }
 
 impl Home {
     /// # Errors
     /// The directory above cannot be opened, or the store's own one that exists.
-    pub(super) fn find(above: &std::path::Path, name: &str) -> Result<Home> {
+    pub(super) fn find(above: &Path, name: &str, stores_max: usize) -> Result<Home> {
         let directory = above.join(name);
-        let home = Home { above: DirectoryVolume::open(above)?, made: OnceLock::new(), directory };
+        let home = Home { above: DirectoryVolume::open(above)?, stores_max, made: OnceLock::new(), directory };
         match DirectoryVolume::open(&home.directory) {
             Ok(found) => drop(home.made.set(found)),
             Err(Error::NotFound { .. }) => {}
@@ -39,10 +42,23 @@ impl Home {
         self.there().ok_or_else(|| Error::NotFound { path: path() })
     }
 
+    fn check_limit(&self) -> Result<()> {
+        let above = self.above.directory();
+        let stores = fs::read_dir(above).map_err(|error| Error::io("list", above.display(), error))?;
+        let stores = stores.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())).count();
+        match stores < self.stores_max {
+            true => Ok(()),
+            false => {
+                Err(Error::Invalid(format!("the node keeps {stores} stores, and its limit is {}", self.stores_max)))
+            }
+        }
+    }
+
     fn make(&self) -> Result<&DirectoryVolume> {
         if let Some(made) = self.there() {
             return Ok(made);
         }
+        self.check_limit()?;
         let made = DirectoryVolume::create(&self.directory)?;
         Ok(self.made.get_or_init(|| made))
     }
@@ -113,7 +129,7 @@ mod tests {
     #[test]
     fn looking_makes_nothing_and_the_right_to_write_makes_the_directory() {
         let above = tempfile::tempdir().unwrap();
-        let home = Home::find(above.path(), "shop").unwrap();
+        let home = Home::find(above.path(), "shop", 1).unwrap();
         assert!(home.list().unwrap().is_empty());
         assert!(matches!(home.open(FileName::Current), Err(Error::NotFound { .. })));
         assert!(matches!(home.remove(FileName::Current), Err(Error::NotFound { .. })));
@@ -121,7 +137,8 @@ mod tests {
         assert!(!above.path().join("shop").exists());
         let _lock = home.lock().unwrap();
         home.replace(FileName::Current, b"one").unwrap();
-        let again = Home::find(above.path(), "shop").unwrap();
+        assert!(Home::find(above.path(), "stock", 1).unwrap().lock().is_err(), "one store is the limit");
+        let again = Home::find(above.path(), "shop", 1).unwrap();
         assert_eq!(again.open(FileName::Current).unwrap().bytes(), 3);
     }
 }

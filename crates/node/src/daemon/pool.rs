@@ -22,7 +22,7 @@ pub(crate) type Job = Box<dyn FnOnce() + Send>;
 /// See the module's page.
 pub(crate) struct Pool {
     shared: Arc<Shared>,
-    threads: Vec<Box<dyn JobHandle>>,
+    threads: Mutex<Vec<Box<dyn JobHandle>>>,
 }
 
 struct Shared {
@@ -72,10 +72,10 @@ impl Pool {
             work: env.executor.event(),
             done: env.executor.event(),
         });
-        let mut pool = Pool { shared, threads: Vec::new() };
+        let pool = Pool { shared, threads: Mutex::default() };
         for _ in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
-            pool.threads.push(env.executor.spawn("node-work", Box::new(move || shared.run()))?);
+            lock(&pool.threads).push(env.executor.spawn("node-work", Box::new(move || shared.run()))?);
         }
         Ok(pool)
     }
@@ -110,8 +110,14 @@ impl Pool {
 }
 
 impl Drop for Pool {
-    /// What waits is dropped, and what runs is waited for.
     fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+impl Pool {
+    /// Ends the pool: what waits is dropped. With `join`, what runs is waited for; not to be called on a thread of the pool then.
+    pub(crate) fn end(&self, join: bool) {
         let dropped = {
             let mut state = lock(&self.shared.state);
             state.has_ended = true;
@@ -119,7 +125,8 @@ impl Drop for Pool {
         };
         drop(dropped);
         self.shared.work.notify();
-        for thread in &self.threads {
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads.iter().filter(|_| join) {
             // A panic of a job is caught where it happens.
             let _ = thread.join();
         }
@@ -302,7 +309,7 @@ mod tests {
         let env = Env::system();
         let pool = Pool::start(&env, 1).unwrap();
         let lane = pool.lane();
-        drop(pool);
+        pool.end(true);
         let ran = Arc::new(AtomicUsize::new(0));
         let noted = Arc::clone(&ran);
         lane.submit(Box::new(move || {

@@ -3,7 +3,7 @@
 //! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted with
 //! the first lease (`lease/note.rs`), and other names are refused.
 //!
-//! **Bounds.** At most [`STORES_MAX`] stores are open. A store is closed when it has had no client for a while, and nobody has its lease.
+//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has had no client for a while, and nobody has its lease.
 //! **Threads.** Any; one thread at a time opens a store.
 
 use super::home::Home;
@@ -16,9 +16,6 @@ use std::collections::HashMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
-
-/// Stores that are open at once.
-const STORES_MAX: usize = 1024;
 
 /// Where a node keeps files.
 #[derive(Clone)]
@@ -33,6 +30,7 @@ pub enum Storage {
 pub(super) struct Stores {
     env: Env,
     storage: Storage,
+    stores_max: usize,
     term: Duration,
     limits: Limits,
     open: Mutex<HashMap<String, Slot>>,
@@ -47,12 +45,18 @@ enum Slot {
 impl Stores {
     /// # Errors
     /// The directory cannot be made.
-    pub(super) fn new(env: &Env, storage: Storage, term: Duration, limits: Limits) -> Result<Stores> {
+    pub(super) fn new(
+        env: &Env,
+        storage: Storage,
+        stores_max: usize,
+        term: Duration,
+        limits: Limits,
+    ) -> Result<Stores> {
         if let Storage::Directory(directory) = &storage {
             DirectoryVolume::create(directory)?;
         }
         let opened = env.executor.event();
-        Ok(Stores { env: env.clone(), storage, term, limits, open: Mutex::default(), opened })
+        Ok(Stores { env: env.clone(), storage, stores_max, term, limits, open: Mutex::default(), opened })
     }
 
     /// Where the files are, for people.
@@ -82,10 +86,9 @@ impl Stores {
                             "{at} on the node has the store {has:?}, and holds one only"
                         )));
                     }
-                    None if open.len() >= STORES_MAX => {
-                        return Err(Error::Invalid(format!(
-                            "the node has {STORES_MAX} stores open, and opens no more"
-                        )));
+                    None if open.len() >= self.stores_max => {
+                        let most = self.stores_max;
+                        return Err(Error::Invalid(format!("the node has {most} stores open, and opens no more")));
                     }
                     None => {
                         open.insert(name.to_owned(), Slot::Opening);
@@ -110,7 +113,7 @@ impl Stores {
     fn make(&self, name: &str) -> Result<Arc<Files>> {
         let (volume, note): (Arc<dyn Volume>, Note) = match &self.storage {
             Storage::Directory(directory) => {
-                (Arc::new(Home::find(directory, name)?), Note::Beside(directory.join(name)))
+                (Arc::new(Home::find(directory, name, self.stores_max)?), Note::Beside(directory.join(name)))
             }
             Storage::Disk(volume) => (Arc::clone(volume), Note::Among(Arc::clone(volume))),
         };
@@ -170,7 +173,7 @@ mod tests {
 
     fn stores(storage: Storage) -> Stores {
         let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
-        Stores::new(&Env::system(), storage, Duration::from_secs(10), limits).unwrap()
+        Stores::new(&Env::system(), storage, 2, Duration::from_secs(10), limits).unwrap()
     }
 
     fn client(id: u128) -> Owner {
@@ -191,6 +194,7 @@ mod tests {
             assert!(stores.find(name).is_err(), "{name:?}");
         }
         assert_eq!(stores.count(), (2, 2));
+        assert!(stores.find("third").is_err(), "two stores are the limit");
     }
 
     #[test]

@@ -116,6 +116,9 @@ fn files_are_written_and_read_and_two_stores_do_not_see_each_other() {
     assert!(matches!(unknown, Err(CallError::Unknown(_))));
     let health = shop.ask(&GetHealth {}).unwrap();
     assert!(health.ok && health.troubles.is_empty(), "{health:?}");
+    let metrics = shop.ask(&GetMetrics {}).unwrap().message.0;
+    let stores = [metrics::flag::STORES.to_le_bytes().to_vec(), vec![8, 0, 2]].concat();
+    assert!(metrics.windows(stores.len()).any(|at| at == stores), "two stores in {metrics:?}");
 }
 
 #[test]
