@@ -44,7 +44,8 @@ mod sub_ranges;
 mod write;
 
 pub(crate) use meters::Meters;
-use pipeline::{Sizes, run_pipelined};
+pub(crate) use pipeline::Sizes;
+use pipeline::run_pipelined;
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
 /// an output table.
@@ -71,7 +72,7 @@ pub fn run_with(task: &Arc<Task>, host: &Arc<dyn TaskHost>, mode: RunMode, env: 
 }
 
 /// As [`run_with`], with other bounds of buffers.
-fn run_sized(
+pub(crate) fn run_sized(
     task: &Arc<Task>,
     host: &Arc<dyn TaskHost>,
     mode: RunMode,

@@ -10,7 +10,7 @@
 //! sums of what was done are the same as in a linear run: each input entry is in one sub-range, and range tombstones are in the
 //! builder's sums only.
 //!
-//! **Warmth.** A batch says how much its merge had read of warm blocks, about once for each output block.
+//! **Warmth.** A batch says how much its merge had read of warm blocks, some times for each output block.
 //!
 //! **Threads**: a worker for each sub-range, one builder. The lock is held for moving values only.
 
@@ -34,6 +34,9 @@ use super::pipeline::Sizes;
 
 /// Memory of a batch that is longer than so many usual ones is not kept.
 const LARGEST_SPARE: u64 = 4;
+
+/// A block that ends between two marks is told of what was read up to the first one. So there are several for each block.
+const WARM_MARKS_A_BLOCK: usize = 8;
 
 /// Entries that a merge has kept.
 #[derive(Default)]
@@ -209,7 +212,7 @@ impl ToBuilder<'_> {
     fn note_warm(&mut self, inputs: &dyn WarmReader) {
         self.batch.warm.push((self.batch.entries.len(), inputs.warm_read()));
         let block_bytes = self.shared.task.rules.output.table.block_bytes;
-        self.warm_at = Some(self.batch.bytes.len() + block_bytes);
+        self.warm_at = Some(self.batch.bytes.len() + block_bytes / WARM_MARKS_A_BLOCK);
     }
 }
 

@@ -62,17 +62,17 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     /// Most that is read at once; a larger block is read alone.
-    pub(super) piece_bytes: u64,
+    pub(crate) piece_bytes: u64,
     /// All pieces of a run, about. With many lanes, pieces are smaller: down to an eighth.
-    pub(super) read_bytes: u64,
+    pub(crate) read_bytes: u64,
     /// What a merge thread works on at a time, uncompressed.
-    pub(super) sub_range_bytes: u64,
+    pub(crate) sub_range_bytes: u64,
     /// What a worker gives the builder at a time.
-    pub(super) batch_bytes: u64,
+    pub(crate) batch_bytes: u64,
     /// Blocks that go to the writer, or to an encoder, at a time.
-    pub(super) chunk_bytes: u64,
+    pub(crate) chunk_bytes: u64,
     /// Blocks on their way to the writer.
-    pub(super) write_bytes: u64,
+    pub(crate) write_bytes: u64,
 }
 
 impl Default for Sizes {
