@@ -5,12 +5,12 @@
 //! ```
 //!
 //! 1. Two runs of tables of 2 MB are merged, 64 MiB each: keys of 16 bytes, values that compress to a half.
-//! 2. Each read and each append takes as long as the link needs for the bytes. Reads that are submitted add their latency once, not
-//!    one after the other.
+//! 2. Each read and each append takes as long as the link needs for the bytes. Reads that are submitted add their
+//!    latency once, not one after the other.
 //! 3. All modes run in turn. For each mode, the run with the median time is printed, with its stages.
 //!
-//! The most that a pipeline can gain is the sum of the linear run's stages over the longest one. The last column says how much
-//! of that is gained.
+//! The most that a pipeline can gain is the sum of the linear run's stages over the longest one. The last column says
+//! how much of that is gained.
 
 use situ_compaction::{
     Encoder, KeyRange, KeySpan, MergeRules, OutputRules, Ran, RunMode, Stage, TableInput, TablePlace, Task, TaskHost,

@@ -1,8 +1,9 @@
 //! One run of a task, in one sub-range, as a source of a merge: the pieces that the reader has read.
 //!
-//! The cursor of a linear run reads on until it meets a key behind the range. A lane ends where the index says. So the source checks
-//! that the index is right: a block inside the lane that reaches over the range, or a table that begins before the range, is
-//! corruption. Otherwise entries of a block that the index describes wrongly could be lost between two sub-ranges.
+//! The cursor of a linear run reads on until it meets a key behind the range. A lane ends where the index says. So the
+//! source checks that the index is right: a block inside the lane that reaches over the range, or a table that begins
+//! before the range, is corruption. Otherwise entries of a block that the index describes wrongly could be lost between
+//! two sub-ranges.
 
 use super::pipeline::Shared;
 use super::read::Part;

@@ -695,6 +695,10 @@ fn pieces_have_the_entries_of_a_cursor_from_any_key_on() {
         let options = TableOptions { block_bytes: 300, index_block_bytes, ..TableOptions::default() };
         let (bytes, _) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
         let table = open(bytes).unwrap();
+        let coarse = table.coarse_boundaries().unwrap();
+        let (sum, data_bytes) = (coarse.iter().map(|(_, bytes)| bytes).sum::<u64>(), table.properties().data_bytes);
+        assert!(sum <= data_bytes && data_bytes - sum < coarse.len() as u64, "{sum} of {data_bytes}");
+        assert!(coarse.len() > 50 && coarse.is_sorted_by(|a, b| a.0 < b.0), "{}", coarse.len());
         for from in [0, 1, 700, 2999, 3000] {
             let key = format!("{from:06}");
             let mut cursor: Option<PieceCursor> = None;
