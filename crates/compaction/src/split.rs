@@ -2,8 +2,8 @@
 //!
 //! 1. A policy's [`Split`] says how a job is divided: not at all, by fixed shares, by measured speed, by free resources, or by what has
 //!    proved best.
-//! 2. A job too small for two parts is not divided. Fixed shares then hold over many jobs: the unit gets the job that has got the least
-//!    of its share. Otherwise the unit gets it that would be done first.
+//! 2. A job too small for two parts is not divided: the unit gets it that would be done first. Fixed shares hold over many jobs: what a
+//!    unit did not get of one job, because the job was too small or its blocks too large, the unit is owed of the next ones.
 //! 3. A unit whose part would be too small gets none.
 //! 4. Each job that has landed tells how fast each of its units was ([`Splitter::note`]). The speed of a unit is the bytes of all its
 //!    tasks of the job, over the time from the first one's beginning to the last one's end. So it holds what tasks side by side cost each
@@ -135,7 +135,7 @@ pub(crate) struct Splitter {
     /// Bytes a second.
     speeds: BTreeMap<(usize, TaskClass), Smoothed>,
     arms: BTreeMap<TaskClass, Arms>,
-    /// By unit, the bytes that fixed shares owe it, of jobs that could not be divided.
+    /// By unit, the bytes that fixed shares owe it; less than zero if it has got more than its share.
     owed: Vec<f64>,
 }
 
@@ -190,11 +190,11 @@ fn parts(shares: &[f64]) -> usize {
 impl Splitter {
     /// How a job is divided.
     pub(crate) fn divide(&mut self, job: &ToSplit<'_>) -> Shares {
+        if !job.split.uses_others() {
+            return Shares::Of(only(job.units.len(), HOST));
+        }
         if job.units.iter().skip(1).all(|unit| !unit.is_usable) {
             return Shares::Anywhere;
-        }
-        if job.split == Split::HostOnly {
-            return Shares::Of(only(job.units.len(), HOST));
         }
         let is_too_small = job.bytes < job.part_bytes_min.saturating_mul(2);
         match job.split {
@@ -243,7 +243,7 @@ impl Splitter {
     }
 
     /// The host has its share, and the other units have the rest by their speed.
-    fn by_fixed_shares(&mut self, job: &ToSplit<'_>, elsewhere_percent: u8, is_too_small: bool) -> Shares {
+    fn fixed_shares(&self, job: &ToSplit<'_>, elsewhere_percent: u8) -> Vec<f64> {
         let elsewhere = f64::from(elsewhere_percent.min(100)) / 100.0;
         let speeds = self.speeds(job);
         let all: f64 = speeds.iter().skip(1).sum();
@@ -251,20 +251,36 @@ impl Splitter {
             HOST => 1.0 - elsewhere,
             _ => elsewhere * speed / all,
         };
-        let shares: Vec<f64> = speeds.iter().enumerate().map(share).collect();
-        let divided = without_small(&shares, job.bytes, job.part_bytes_min).filter(|left| parts(left) > 1);
+        speeds.iter().enumerate().map(share).collect()
+    }
+
+    /// What each unit is owed of this job and of those before it.
+    fn by_fixed_shares(&mut self, job: &ToSplit<'_>, elsewhere_percent: u8, is_too_small: bool) -> Shares {
+        let shares = self.fixed_shares(job, elsewhere_percent);
+        self.owed.resize(shares.len(), 0.0);
+        let due = |(share, owed): (&f64, &f64)| match *share > 0.0 {
+            true => (share * job.bytes as f64 + owed).max(0.0),
+            false => 0.0,
+        };
+        let due: Vec<f64> = shares.iter().zip(&self.owed).map(due).collect();
+        let divided = without_small(&due, job.bytes, job.part_bytes_min).filter(|left| parts(left) > 1);
         if let Some(divided) = divided.filter(|_| !is_too_small) {
             return Shares::Of(divided);
         }
-        self.owed.resize(shares.len(), 0.0);
-        self.owed.iter_mut().zip(&shares).for_each(|(owed, share)| *owed += share * job.bytes as f64);
         let wanting = (0..shares.len()).filter(|unit| shares[*unit] > 0.0);
         // The later one of two that are owed the same: units elsewhere begin.
-        let Some(unit) = wanting.max_by(|a, b| self.owed[*a].total_cmp(&self.owed[*b])) else {
-            return Shares::Anywhere;
-        };
-        self.owed[unit] -= job.bytes as f64;
-        Shares::Of(only(shares.len(), unit))
+        let most = wanting.max_by(|a, b| due[*a].total_cmp(&due[*b]));
+        most.map_or(Shares::Anywhere, |unit| Shares::Of(only(shares.len(), unit)))
+    }
+
+    /// A job was cut, and each unit is given these bytes: about what it was to have, as the blocks allow.
+    pub(crate) fn note_given(&mut self, job: &ToSplit<'_>, given: &[f64]) {
+        let Split::Static { elsewhere_percent } = job.split else { return };
+        let shares = self.fixed_shares(job, elsewhere_percent);
+        let all: f64 = given.iter().sum();
+        for ((owed, share), given) in self.owed.iter_mut().zip(shares).zip(given) {
+            *owed += share * all - given;
+        }
     }
 
     fn automatic(&mut self, job: &ToSplit<'_>) -> Shares {
