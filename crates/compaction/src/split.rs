@@ -45,6 +45,8 @@ const NO_ANSWER_JOBS: u64 = 8;
 const MUCH_SLOWER: f64 = 2.0;
 /// The share of all time that looking at other arms may cost.
 const EXPLORE_SHARE: f64 = 0.01;
+/// A measure over fewer bytes has less weight.
+const FULL_WEIGHT_BYTES: f64 = (1 << 20) as f64;
 /// The host, in the list of units.
 const HOST: usize = 0;
 
@@ -120,11 +122,12 @@ pub(crate) enum Shares {
 struct Smoothed(Option<f64>);
 
 impl Smoothed {
-    fn note(&mut self, measure: f64) {
-        let measure = measure.max(f64::MIN_POSITIVE);
+    /// Takes a measure over so many bytes. A few bytes say little: most of their time is the way to the unit and back.
+    fn note(&mut self, measure: f64, bytes: u64) {
+        let share = (bytes as f64 / FULL_WEIGHT_BYTES).min(1.0);
         let weight =
             |change: f64| if (1.0 / CHANGED..CHANGED).contains(&change) { SMOOTHING } else { CHANGED_SMOOTHING };
-        let smoothed = |before: f64| before * (measure / before).powf(weight(measure / before));
+        let smoothed = |before: f64| before * (measure / before).powf(share * weight(measure / before));
         self.0 = Some(self.0.map_or(measure, smoothed));
     }
 }
@@ -209,9 +212,9 @@ impl Splitter {
 
     /// Takes what a job tells.
     pub(crate) fn note(&mut self, measure: &JobMeasure) {
-        for side in &measure.sides {
+        for side in measure.sides.iter().filter(|side| side.bytes > 0) {
             let speed = side.bytes as f64 / side.elapsed.as_secs_f64().max(1e-6);
-            self.speeds.entry((side.unit, measure.class)).or_default().note(speed);
+            self.speeds.entry((side.unit, measure.class)).or_default().note(speed, side.bytes);
         }
         if let Some(arm) = measure.arm.filter(|_| measure.bytes > 0) {
             self.arms.entry(measure.class).or_default().note(arm, measure.bytes, measure.elapsed);
@@ -393,10 +396,10 @@ impl Arms {
 
     /// A job of an arm has landed.
     fn note(&mut self, arm: Arm, bytes: u64, elapsed: Duration) {
-        let took = elapsed.as_secs_f64();
+        let took = elapsed.as_secs_f64().max(1e-6);
         let state = &mut self.states[arm as usize];
         let expected = state.seconds_a_byte.0.map_or(took, |before| before * bytes as f64);
-        state.seconds_a_byte.note(took / bytes as f64);
+        state.seconds_a_byte.note(took / bytes as f64, bytes);
         self.budget_s += EXPLORE_SHARE * took;
         let least = self.states.iter().filter_map(|state| state.seconds_a_byte.0).fold(f64::INFINITY, f64::min);
         // An arm that is not the best one was looked at: what that took longer than expected is paid, too.

@@ -147,6 +147,25 @@ fn splits_are_those_of_the_golden_files() {
     });
 }
 
+/// A task of no bytes would make a unit infinitely slow, and then it would never be measured again.
+#[test]
+fn small_jobs_say_little_of_a_units_speed() {
+    let mut splitter = Splitter::default();
+    let class = TaskClass::default();
+    let mut note = |bytes: u64, bytes_per_s: u64| {
+        let elapsed = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64).max(Duration::from_millis(1));
+        let sides = vec![SideMeasure { unit: 1, bytes, elapsed }];
+        splitter.note(&JobMeasure { class, arm: None, bytes, elapsed, sides });
+    };
+    note(100 * MB, 100 * MB);
+    for _ in 0..10 {
+        note(0, MB);
+        note(4 << 10, MB);
+    }
+    let speed = splitter.speeds[&(1, class)].0.unwrap();
+    assert!((80e6..100.1e6).contains(&speed), "{speed}");
+}
+
 /// Two sides with given speeds. Together they get through no more than what they share.
 struct Machine {
     host_mb_per_s: f64,
