@@ -316,7 +316,6 @@ impl Scheduler {
             ended: None,
             elapsed: Duration::ZERO,
             ran: Ran::default(),
-            decision: None,
             input_bytes: task.input_bytes(),
             output_bytes: 0,
             outcome: TaskOutcome::Running,
