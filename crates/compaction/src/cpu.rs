@@ -3,14 +3,18 @@
 //! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
 //! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions.
 //!
+//! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The thread of the
+//! task decides when it begins, so that the giver does not wait for tables to open.
+//!
 //! **Invariants**: never more than `threads` tasks that are running or not collected; so the list of finished attempts
 //! is bounded too. **Threads**: any may submit and poll; the lock is held for moving values only.
 //! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
 
-use crate::error::TaskError;
-use crate::mode::Ran;
+use crate::decide::{Decider, DecisionReport, MachineSampler, Pipelines, Sampler};
+use crate::error::{Result, TaskError};
+use crate::mode::{ModeRule, Ran, RunMode};
 use crate::run::run;
-use crate::task::Task;
+use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::lock;
 use situ_device::{Clock, Env, JobHandle};
@@ -38,6 +42,7 @@ struct Worker {
 
 struct Shared {
     clock: Arc<dyn Clock>,
+    decider: Decider,
     state: Mutex<State>,
 }
 
@@ -56,9 +61,16 @@ struct Running {
 }
 
 impl CpuUnit {
-    /// A unit with at most `threads` tasks at a time (at least one).
+    /// A unit with at most `threads` tasks at a time (at least one). It decides by what the machine tells, if the environment is the
+    /// machine's.
     pub fn new(env: Env, threads: usize) -> CpuUnit {
-        let shared = Shared { clock: Arc::clone(&env.clock), state: Mutex::default() };
+        let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
+        CpuUnit::deciding(env, threads, Decider::new(sampler))
+    }
+
+    /// As [`new`](CpuUnit::new), with a decider that was made elsewhere.
+    pub fn deciding(env: Env, threads: usize, decider: Decider) -> CpuUnit {
+        let shared = Shared { clock: Arc::clone(&env.clock), decider, state: Mutex::default() };
         CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
     }
 
@@ -81,12 +93,31 @@ impl CpuUnit {
 }
 
 impl Shared {
+    /// Runs a task in the mode that its assignment asks for. `ran` says how, also of a run that panics.
+    fn run(&self, assignment: &Assignment, ran: &mut Ran) -> Result<TaskOutput> {
+        let Assignment { task, host, mode, .. } = assignment;
+        (ran.mode, ran.decision) = match mode {
+            ModeRule::Fixed(mode) => (*mode, None),
+            ModeRule::Decided(rules) => {
+                let record = self.decider.decide(rules, task, self.clock.now());
+                (record.mode, Some(record))
+            }
+        };
+        let _counted = self.decider.pipelines().begin(ran.mode);
+        let (result, stages) = run_in(task, &**host, ran.mode);
+        *ran = Ran { decision: ran.decision.take(), ..stages };
+        result
+    }
+
     fn work(&self, assignment: &Assignment) {
-        let Assignment { attempt, task, host, done, .. } = assignment;
-        let began = self.clock.now();
-        let result = catch_unwind(AssertUnwindSafe(|| run(task, &**host)))
+        let Assignment { attempt, done, .. } = assignment;
+        let (began, mut ran) = (self.clock.now(), Ran::default());
+        let result = catch_unwind(AssertUnwindSafe(|| self.run(assignment, &mut ran)))
             .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
-        let elapsed = self.clock.now().saturating_sub(began);
+        let now = self.clock.now();
+        let elapsed = now.saturating_sub(began);
+        // So that the next decision finds a measure over a short time.
+        self.decider.sample(now);
         let mut state = lock(&self.state);
         state.running.retain(|running| running.attempt != *attempt);
         if let Ok(output) = &result {
@@ -97,10 +128,15 @@ impl Shared {
                 state.measured /= 2;
             }
         }
-        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran: Ran::default() });
+        state.finished.push(Finished { attempt: *attempt, result, elapsed, ran });
         drop(state);
         done.notify();
     }
+}
+
+/// The run itself, in a mode.
+fn run_in(task: &Task, host: &dyn TaskHost, mode: RunMode) -> (Result<TaskOutput>, Ran) {
+    (run(task, host), Ran { mode, ..Ran::default() })
 }
 
 pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
@@ -118,6 +154,9 @@ impl Unit for CpuUnit {
     }
 
     fn load(&self) -> Load {
+        let now = self.shared.clock.now();
+        self.shared.decider.sample(now);
+        let resources = self.shared.decider.resources(now);
         let state = lock(&self.shared.state);
         // Over all threads: each task was measured alone.
         let nanos = state.measured.as_nanos().max(1);
@@ -127,7 +166,7 @@ impl Unit for CpuUnit {
             tasks_max: self.threads,
             input_bytes: state.running.iter().map(|running| running.input_bytes).sum(),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
-            resources: None,
+            resources,
         }
     }
 
@@ -159,6 +198,19 @@ impl Unit for CpuUnit {
 
     fn poll(&self, finished: &mut Vec<Finished>) {
         finished.append(&mut lock(&self.shared.state).finished);
+    }
+
+    fn measured(&self, message: &[u8]) {
+        // A message that is none is the sender's mistake, and leaves the measures missing.
+        let _ = self.shared.decider.collect(message, self.shared.clock.now());
+    }
+
+    fn decisions(&self) -> Option<DecisionReport> {
+        Some(self.shared.decider.report())
+    }
+
+    fn pipelines(&self) -> Option<Pipelines> {
+        Some(self.shared.decider.pipelines().clone())
     }
 
     fn close(&self) {

@@ -8,6 +8,7 @@
 //! **Failure.** The panic of a unit is an answer of that unit. It neither ends a thread of the store nor takes a job with it.
 
 use crate::cpu::message;
+use crate::decide::{DecisionReport, Pipelines};
 use crate::error::TaskError;
 use crate::mode::Ran;
 use crate::task::{Encoder, Task};
@@ -109,6 +110,18 @@ impl Unit for Guarded {
         answers.retain(|answer| lock(&self.held).remove(&answer.attempt));
         finished.append(&mut answers);
         finished.append(&mut self.lost());
+    }
+
+    fn measured(&self, message: &[u8]) {
+        self.ask(|unit| unit.measured(message));
+    }
+
+    fn decisions(&self) -> Option<DecisionReport> {
+        self.ask(|unit| unit.decisions()).flatten()
+    }
+
+    fn pipelines(&self) -> Option<Pipelines> {
+        self.ask(|unit| unit.pipelines()).flatten()
     }
 
     fn close(&self) {

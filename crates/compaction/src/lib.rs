@@ -20,6 +20,7 @@ mod check;
 mod class;
 mod cpu;
 mod cut;
+mod decide;
 mod dropped;
 mod error;
 mod filter;
@@ -46,6 +47,12 @@ pub use check::check_output;
 pub use class::{TaskClass, ValueSize};
 pub use cpu::CpuUnit;
 pub use cut::{Cut, cut, cut_shares};
+pub use decide::{
+    Calibrated, Cost, Decider, DecisionRecord, DecisionReport, Held, LargeValues, MEASURE_AGE_MAX,
+    MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, MachineSampler, Measure, PipelineRun, Pipelines, READ_AGE_MAX,
+    ReadInputs, ReadTail, Sampler, SharePoint, Side, Term, ValuePoint, calibrate, decode_measures, encode_measures,
+    growth_ratio,
+};
 pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};

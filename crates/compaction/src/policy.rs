@@ -83,15 +83,33 @@ impl Policy {
 }
 
 /// The rules of the policy that decides by itself: busy processors and large values turn pipelines off, and so do reads that suffer.
+///
+/// A pipelined run does the work of a linear one on about one processor more. So a pipeline pays while a processor is free for part of
+/// the time, and takes from others when none is. With half of the memory in use, pipelines are on below these shares of busy
+/// processors:
+///
+/// | large values | goes off at | comes back below | processors free then, of 2 / 4 / 8 |
+/// |---|---|---|---|
+/// | none | 95% | 85% | 0.3 / 0.6 / 1.2 |
+/// | half | 82% | 72% | 0.55 / 1.1 / 2.2 |
+/// | all | 70% | 60% | 0.8 / 1.6 / 3.2 |
+///
+/// * **Processors** weigh 1: alone they reach the threshold only where all are in use.
+/// * **Memory** weighs little. The buffers of a pipeline are bounded at a few MiB, so memory only moves the border by some percent.
+/// * **Large values** gain less for each processor than small ones (CoPro, figure 7), but still gain. So they need more that is free,
+///   and alone turn nothing off.
+///
+/// The processors' share has the store's own runs in it. The distance between off and on covers what one run adds on a machine of
+/// several processors. `situ bench calibrate` is to replace these figures by measured ones.
 fn automatic() -> DecisionRules {
     DecisionRules {
-        cpu_weight: 0.6,
-        memory_weight: 0.2,
-        large_value_weight: 0.4,
+        cpu_weight: 1.0,
+        memory_weight: 0.1,
+        large_value_weight: 0.25,
         large_value_bytes: COPRO_HOST_LARGE_VALUE_BYTES,
         further_weights: Vec::new(),
-        threshold: 0.9,
-        hysteresis: 0.15,
+        threshold: 1.0,
+        hysteresis: 0.1,
         dwell_min: Duration::from_secs(5),
         read_p99_factor_max: Some(1.1),
         merge_threads: 1,

@@ -44,6 +44,7 @@ use std::time::Duration;
 mod assign;
 mod compare;
 mod host;
+mod measures;
 mod patience;
 mod plan;
 mod queue;

@@ -19,6 +19,7 @@
 //! encoders agree on what is decided before compression: entries, and the blocks of each file. Where a file ends follows the encoder's
 //! own lengths (`output/size.rs`).
 
+use crate::decide::{DecisionReport, Pipelines};
 use crate::error::Result;
 use crate::mode::{ModeRule, Ran, Resources};
 use crate::task::{Encoder, Task, TaskHost, TaskOutput};
@@ -247,6 +248,23 @@ pub trait Unit: Send + Sync {
 
     /// Moves all finished attempts into `finished`, in any order.
     fn poll(&self, finished: &mut Vec<Finished>);
+
+    /// Takes a [metric message](crate::encode_measures) for the decisions that the unit makes: what the host has measured. A unit that
+    /// decides nothing takes no notice, and so does one that cannot read the message.
+    fn measured(&self, message: &[u8]) {
+        let _ = message;
+    }
+
+    /// What the unit's [decisions](crate::Decider) came to; `None` if it decides nothing.
+    fn decisions(&self) -> Option<DecisionReport> {
+        None
+    }
+
+    /// Counts the unit's pipelined runs; `None` if it tells nothing of them. Asked for once. The unit counts a run of an attempt that
+    /// it has lost no more.
+    fn pipelines(&self) -> Option<Pipelines> {
+        None
+    }
 
     /// Takes no more tasks, and returns when it has let go of the hosts of all that it had. They decide how soon that is.
     fn close(&self);

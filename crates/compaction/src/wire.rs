@@ -7,6 +7,8 @@
 //! ascend, spans and ranges are not empty, options are in bounds. **Failure.** Bytes that break a rule are an error that names the
 //! field; nothing is allocated for a length that the bytes do not have.
 
+mod mode;
+
 use crate::dropped::DroppedValues;
 use crate::filter::{CompactionFilter, FrozenFilter};
 use crate::span::{KeyRange, KeySpan};

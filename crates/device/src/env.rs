@@ -65,6 +65,12 @@ pub trait Executor: Send + Sync {
         self.yield_point();
     }
 
+    /// Whether its threads are those of the machine. Then what the machine tells of its processors concerns them, and a store may ask.
+    /// A simulator says no, as each run of a seed is to be the same.
+    fn is_machine(&self) -> bool {
+        false
+    }
+
     /// How many threads can run at a time.
     fn cores(&self) -> usize {
         1
@@ -135,6 +141,10 @@ impl Executor for ThreadExecutor {
 
     fn yield_once(&self) {
         std::thread::yield_now();
+    }
+
+    fn is_machine(&self) -> bool {
+        true
     }
 
     fn cores(&self) -> usize {

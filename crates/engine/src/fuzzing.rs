@@ -11,9 +11,10 @@ use crate::versions::edit::Edit;
 use crate::versions::manifest;
 use crate::versions::version::TableSource;
 use situ_compaction::{
-    CompactionFilter, Decision, Encoder, FilterContext, FrozenFilter, Grandparent, InputTable, KeySpan, Limits,
-    MergeRules, OutputRules, OutputTable, Surroundings, TableInput, TablePlace, Task, TaskOutput, TaskStats,
-    decode_output, decode_task, encode_output, encode_task,
+    CompactionFilter, Decider, Decision, DecisionRecord, DecisionRules, Encoder, FilterContext, FrozenFilter,
+    Grandparent, InputTable, KeySpan, LargeValues, Limits, Measure, MergeRules, ModeRule, OutputRules, OutputTable,
+    ReadTail, RunMode, Surroundings, TableInput, TablePlace, Task, TaskOutput, TaskStats, decode_measures,
+    decode_output, decode_task, encode_measures, encode_output, encode_task,
 };
 use situ_device::{Env, PAGE_BYTES};
 use situ_log::{RecordPosition, RecoveryMode, inspect, recover};
@@ -32,7 +33,7 @@ const LOG_FILES_MAX: usize = 4;
 pub type Target = (&'static str, fn(&[u8]));
 
 /// The functions of this module.
-pub const TARGETS: [Target; 8] = [
+pub const TARGETS: [Target; 9] = [
     ("log", log),
     ("table", table),
     ("manifest", manifest_file),
@@ -41,6 +42,7 @@ pub const TARGETS: [Target; 8] = [
     ("range_tombstones", range_tombstones),
     ("members", members),
     ("task", task),
+    ("metrics", metrics),
 ];
 
 fn volume() -> SimVolume {
@@ -333,6 +335,59 @@ pub fn task(bytes: &[u8]) {
     }
 }
 
+/// A metric message, a mode rule, or a decision. The first byte asks for a right checksum, and for a right size of the message.
+///
+/// # Panics
+/// The decoder does, or what was decoded is encoded to other bytes.
+pub fn metrics(bytes: &[u8]) {
+    let Some((control, rest)) = bytes.split_first() else { return };
+    let seals = control & 1 == 1;
+    let mut framed = rest.to_vec();
+    if let Some(end) = framed.len().checked_sub(4).filter(|_| seals) {
+        put_checksum(&mut framed, 0..end, end);
+    }
+    if let Ok(rule) = ModeRule::from_bytes(&framed) {
+        assert!(rule.to_bytes() == framed, "a mode rule differs after encoding");
+    }
+    if let Ok(decision) = DecisionRecord::from_bytes(&framed) {
+        assert!(decision.to_bytes() == framed, "a decision differs after encoding");
+        let _ = decision.to_string();
+    }
+    let mut message = rest.to_vec();
+    if let Some(end) = message.len().checked_sub(4).filter(|end| seals && *end >= 4) {
+        let size = (message.len() as u32).to_le_bytes();
+        message[..4].copy_from_slice(&size);
+        put_checksum(&mut message, 0..end, end);
+    }
+    if let Ok(measures) = decode_measures(&message) {
+        let again = decode_measures(&encode_measures(&measures));
+        assert_eq!(again.expect("measures that were decoded"), measures);
+    }
+}
+
+/// A message with a measure of each form, a rule of each kind, and a decision.
+fn sample_metrics() -> Vec<Vec<u8>> {
+    let tail = |samples| ReadTail { samples, ..ReadTail::default() };
+    let measures = [
+        Measure::Processors(0.5),
+        Measure::MemoryFree(1 << 30),
+        Measure::ReadsWithPipelines(tail(300)),
+        Measure::ReadsWithoutPipelines(tail(400)),
+        Measure::Named("queue".to_owned(), 2.0),
+    ];
+    let message = encode_measures(&measures);
+    let (decider, now) = (Decider::new(None), std::time::Duration::from_secs(1));
+    decider.collect(&message, now).expect("a message");
+    let rules = DecisionRules {
+        further_weights: vec![("queue".to_owned(), 0.1)],
+        read_p99_factor_max: Some(1.1),
+        ..DecisionRules::copro_plus(1 << 15)
+    };
+    let decision = decider.decide_by(&rules, 7, &LargeValues::default(), now).to_bytes();
+    let rules = [ModeRule::Fixed(RunMode::PIPELINED), ModeRule::Decided(rules)].map(|rule| rule.to_bytes());
+    [message, decision].into_iter().chain(rules).collect()
+}
+
 /// Where a task finds no table, and one filter.
 struct NoTables;
 
@@ -461,6 +516,9 @@ fn simulated_corpus(env: &Env, target: &str) -> Vec<Vec<u8>> {
             .collect(),
         "task" => {
             sample_tasks(&volume).iter().flat_map(|bytes| [with_control(0, bytes), with_control(1, bytes)]).collect()
+        }
+        "metrics" => {
+            sample_metrics().iter().flat_map(|bytes| [with_control(0, bytes), with_control(1, bytes)]).collect()
         }
         other => panic!("there is no target {other:?}"),
     };

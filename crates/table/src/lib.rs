@@ -27,6 +27,7 @@ mod properties;
 mod salvage;
 mod table;
 mod table_cursor;
+mod value_lengths;
 mod warmth;
 mod writer;
 
@@ -42,6 +43,7 @@ pub use properties::{Properties, WRITER_VERSION, property_names};
 pub use salvage::{LostKeys, Salvaged, salvage};
 pub use table::{BlockBoundaries, BlockBoundary, BlockEntries, Table, TableEntry};
 pub use table_cursor::TableCursor;
+pub use value_lengths::{VALUE_LENGTH_CLASSES, ValueLengths};
 pub use warmth::WarmBytes;
 pub use writer::{TableAppender, TableBuilder, TableEnd, TableSummary, TableWriter};
 

@@ -3,6 +3,7 @@
 use crate::format::{Damage, u32_at};
 use crate::key::{KeyRef, SequenceNumber};
 use crate::options::Compression;
+use crate::value_lengths::ValueLengths;
 
 /// What this writer calls itself in [`Properties::writer_version`].
 pub const WRITER_VERSION: &str = concat!("situ ", env!("CARGO_PKG_VERSION"));
@@ -52,6 +53,8 @@ pub struct Properties {
     pub longest_key_bytes: Option<u32>,
     /// The longest value, in bytes; `None` in tables of older programs and without entries.
     pub longest_value_bytes: Option<u32>,
+    /// How many entries have values of which length; empty in tables of older programs and without entries.
+    pub value_lengths: ValueLengths,
 }
 
 /// One property: its name on disk, and how it is taken out of and put into the struct.
@@ -135,7 +138,7 @@ macro_rules! optional_number {
 }
 
 /// Not required, and not written if empty.
-static OPTIONAL: [Field; 3] = [
+static OPTIONAL: [Field; 4] = [
     Field {
         name: "keyspace-name",
         get: |p| p.keyspace_name.clone().into_bytes(),
@@ -149,6 +152,17 @@ static OPTIONAL: [Field; 3] = [
     },
     optional_number!("longest-key-bytes", longest_key_bytes),
     optional_number!("longest-value-bytes", longest_value_bytes),
+    Field {
+        name: "value-lengths",
+        get: |p| p.value_lengths.to_bytes(),
+        set: |p, bytes| match ValueLengths::from_bytes(bytes) {
+            Some(lengths) => {
+                p.value_lengths = lengths;
+                true
+            }
+            None => false,
+        },
+    },
 ];
 
 fn required() -> impl Iterator<Item = &'static Field> {

@@ -1,8 +1,10 @@
 use super::*;
-use crate::task::{Task, TaskHost};
-use crate::testing::{MemoryHost, numbered, plain_rules, task};
+use crate::decide::{Measure, encode_measures};
+use crate::mode::DecisionRules;
+use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 use situ_device::Event;
+use situ_table::KeyKind;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 struct Gate {
@@ -108,4 +110,91 @@ fn a_closed_unit_takes_nothing() {
     unit.close();
     let refused = unit.submit(assignment(1, &small_task(&host, Arc::new(Panics)), &host, &done));
     assert!(matches!(refused, Err(Refused::Gone(_))));
+}
+
+/// Pipelines go off at half of the entries with values of 15 bytes or more.
+fn by_values() -> ModeRule {
+    let rules = DecisionRules { threshold: 0.5, merge_threads: 3, ..DecisionRules::copro_plus(15) };
+    ModeRule::Decided(rules)
+}
+
+/// A task with small values, and one with large ones.
+fn tasks(host: &MemoryHost) -> [Arc<Task>; 2] {
+    let entry = |at: u64, bytes: usize| Entry::new(&format!("{at:05}"), 9, KeyKind::Put, &"v".repeat(bytes));
+    [10, 20].map(|bytes| {
+        let contents = Contents { entries: (0..10).map(|at| entry(at, bytes)).collect(), tombstones: Vec::new() };
+        Arc::new(task(host, &[contents], plain_rules()))
+    })
+}
+
+#[test]
+fn the_unit_decides_by_its_own_decider_and_says_why() {
+    let env = Env::system();
+    let (unit, host, done) = (CpuUnit::new(env.clone(), 4), Arc::new(MemoryHost::new()), env.executor.event());
+    let [small, large] = tasks(&host);
+    let fixed = RunMode::Pipelined { merge_threads: 2 };
+    let given = [(1, &small, by_values()), (2, &large, by_values()), (3, &large, ModeRule::Fixed(fixed))];
+    for (attempt, task, mode) in given {
+        unit.submit(Assignment { mode, ..assignment(attempt, task, &host, &done) }).unwrap();
+    }
+    let mut finished = wait_for(&unit, 3, &done);
+    finished.sort_by_key(|finished| finished.attempt);
+    let modes: Vec<RunMode> = finished.iter().map(|finished| finished.ran.mode).collect();
+    assert_eq!(modes, [RunMode::Pipelined { merge_threads: 3 }, RunMode::Linear, fixed]);
+    let shares = finished.iter().map(|finished| finished.ran.decision.as_ref().map(|record| record.f));
+    assert_eq!(shares.collect::<Vec<_>>(), [Some(0.0), Some(1.0), None]);
+    assert!(finished.iter().all(|finished| finished.result.is_ok()));
+    let report = unit.decisions().unwrap();
+    assert_eq!((report.made, report.pipelined, report.linear, report.pipelines_running), (2, 1, 1, 0));
+}
+
+/// Without a machine to ask, as in the simulator, the measures are missing and a decision is made all the same.
+#[test]
+fn a_unit_without_a_sampler_decides_by_messages() {
+    let env = Env::system();
+    let unit = CpuUnit::deciding(env.clone(), 1, Decider::new(None));
+    let (host, done) = (Arc::new(MemoryHost::new()), env.executor.event());
+    let rules = DecisionRules { cpu_weight: 1.0, ..DecisionRules::copro_plus(1 << 15) };
+    let decide = |attempt| {
+        let mode = ModeRule::Decided(rules.clone());
+        unit.submit(Assignment { mode, ..assignment(attempt, &tasks(&host)[0], &host, &done) }).unwrap();
+        wait_for(&unit, 1, &done).remove(0).ran.decision.unwrap()
+    };
+    let record = decide(1);
+    assert_eq!((record.mode, record.terms[0].value), (RunMode::PIPELINED, None));
+    unit.measured(b"no message");
+    unit.measured(&encode_measures(&[Measure::Processors(0.8)]));
+    let record = decide(2);
+    assert_eq!((record.mode, record.terms[0].value), (RunMode::Linear, Some(0.8)));
+    assert_eq!(unit.load().resources, None);
+}
+
+/// A run counts as a pipeline until it has ended, also if it ends by a panic.
+#[test]
+fn pipelined_runs_are_counted_while_they_run() {
+    let env = Env::system();
+    let (unit, host, done) = (CpuUnit::new(env.clone(), 1), Arc::new(MemoryHost::new()), env.executor.event());
+    let (pipelines, mode) = (unit.pipelines().unwrap(), ModeRule::Fixed(RunMode::PIPELINED));
+    let gate = Gate::new(&env);
+    let task = small_task(&host, Arc::clone(&gate) as Arc<dyn CompactionFilter>);
+    unit.submit(Assignment { mode: mode.clone(), ..assignment(1, &task, &host, &done) }).unwrap();
+    while pipelines.running() == 0 {
+        std::thread::yield_now();
+    }
+    gate.open();
+    wait_for(&unit, 1, &done);
+    assert_eq!(pipelines.running(), 0);
+    let task = small_task(&host, Arc::new(Panics));
+    unit.submit(Assignment { mode, ..assignment(2, &task, &host, &done) }).unwrap();
+    let finished = wait_for(&unit, 1, &done).remove(0);
+    assert_eq!((finished.ran.mode, pipelines.running()), (RunMode::PIPELINED, 0));
+}
+
+/// On Linux the unit tells what is free of the machine.
+#[cfg(target_os = "linux")]
+#[test]
+fn a_unit_on_the_machine_tells_what_is_free() {
+    let unit = CpuUnit::new(Env::system(), 1);
+    let resources = unit.load().resources.unwrap();
+    assert!(resources.memory_free_bytes > 0, "{resources:?}");
 }

@@ -128,7 +128,7 @@ impl Scheduler {
     /// Counts an attempt that has given what was asked for, and ends its record.
     fn count_done(&self, landed: &Landed) {
         let record = self.end_record(landed.attempt.number, |record| {
-            (record.ended, record.elapsed, record.ran) = (Some(landed.ended), landed.elapsed, landed.ran);
+            (record.ended, record.elapsed, record.ran) = (Some(landed.ended), landed.elapsed, landed.ran.clone());
             record.output_bytes = landed.output.tables.iter().map(|t| t.summary.bytes).fold(0, u64::saturating_add);
             record.outcome = TaskOutcome::Done;
         });

@@ -164,11 +164,14 @@ fn the_page_lays_header_and_footer_out_as_the_code_does() {
 #[test]
 fn the_page_lists_the_properties_in_order_with_their_lengths() {
     let mut encoded = Vec::new();
+    let mut value_lengths = crate::ValueLengths::default();
+    value_lengths.add(1);
     let properties = crate::Properties {
         smallest: vec![0; 9],
         keyspace_name: "users".to_owned(),
         longest_key_bytes: Some(1),
         longest_value_bytes: Some(0),
+        value_lengths,
         ..Default::default()
     };
     properties.encode_into(&mut encoded);

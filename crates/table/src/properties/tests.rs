@@ -24,6 +24,7 @@ fn sample() -> Properties {
         keyspace_name: String::new(),
         longest_key_bytes: None,
         longest_value_bytes: None,
+        value_lengths: ValueLengths::default(),
     }
 }
 
@@ -36,6 +37,26 @@ fn the_longest_key_and_value_may_be_missing() {
     assert_eq!(Properties::decode(&bytes).unwrap(), told);
     let too_short = [&bytes[..bytes.len() - 27], b"\x13longest-value-bytes\x03\0\0\0\0\0\0"].concat();
     assert!(Properties::decode(&too_short).is_err());
+}
+
+/// Whoever decides how tables are compacted asks for the share of large values. Tables of older programs do not tell.
+#[test]
+fn the_lengths_of_values_may_be_missing() {
+    let mut told = sample();
+    [0, 7, 100_000].into_iter().for_each(|bytes| told.value_lengths.add(bytes));
+    let (mut with, mut without) = (Vec::new(), Vec::new());
+    told.encode_into(&mut with);
+    sample().encode_into(&mut without);
+    assert_eq!(Properties::decode(&with).unwrap(), told);
+    assert!(Properties::decode(&without).unwrap().value_lengths.is_empty());
+    assert!(with.starts_with(&without), "the lengths are the last property");
+    let refused = |value: &[u8]| {
+        let length = (value.len() as u32).to_le_bytes();
+        let bytes = [&without[..], b"\x0dvalue-lengths", &length, value].concat();
+        Properties::decode(&bytes).is_err()
+    };
+    assert!(!refused(&[5, 1, 0, 0, 0, 0, 0, 0, 0]));
+    assert!(refused(&[]) && refused(&[5, 0, 0, 0, 0, 0, 0, 0, 0]) && refused(&[32, 1, 0, 0, 0, 0, 0, 0, 0]));
 }
 
 /// A table says which keyspace it is of by name, too, if its writer knew the name. Those of older programs do not.

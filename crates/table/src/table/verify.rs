@@ -9,6 +9,7 @@ use crate::key::{KeyKind, KeyRef, MAX_SEQUENCE};
 use crate::options::Reach;
 use crate::properties::Properties;
 use crate::table_cursor::Window;
+use crate::value_lengths::ValueLengths;
 use situ_storage::Result;
 use std::sync::Arc;
 
@@ -158,6 +159,9 @@ impl Table {
         // Older programs do not tell.
         counted.longest_key_bytes = counted.longest_key_bytes.filter(|_| stored.longest_key_bytes.is_some());
         counted.longest_value_bytes = counted.longest_value_bytes.filter(|_| stored.longest_value_bytes.is_some());
+        if stored.value_lengths.is_empty() {
+            counted.value_lengths = ValueLengths::default();
+        }
         if counted != stored {
             return Err(self.wrong(offset, "properties", format!("{counted:?}"), format!("{stored:?}")));
         }
@@ -258,6 +262,7 @@ impl Audit<'_> {
         // A length that a table can hold fits.
         counted.longest_key_bytes = counted.longest_key_bytes.max(Some(key.user.len() as u32));
         counted.longest_value_bytes = counted.longest_value_bytes.max(Some(value.len() as u32));
+        counted.value_lengths.add(value.len());
         counted.smallest_sequence = counted.smallest_sequence.min(key.trailer.sequence());
         counted.largest_sequence = counted.largest_sequence.max(key.trailer.sequence());
         self.last_key.clear();

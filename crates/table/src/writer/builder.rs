@@ -158,6 +158,7 @@ impl TableBuilder {
         // Both lengths have been checked, and fit.
         properties.longest_key_bytes = properties.longest_key_bytes.max(Some(key.user.len() as u32));
         properties.longest_value_bytes = properties.longest_value_bytes.max(Some(value.len() as u32));
+        properties.value_lengths.add(value.len());
         properties.smallest_sequence = properties.smallest_sequence.min(key.trailer.sequence());
         properties.largest_sequence = properties.largest_sequence.max(key.trailer.sequence());
         Ok(finished)
@@ -205,7 +206,7 @@ impl TableBuilder {
 
     fn measure_beside_blocks(&mut self) {
         // The properties' names and values, without the two keys.
-        let properties = 522 + self.properties.keyspace_name.len();
+        let properties = 540 + self.properties.keyspace_name.len() + self.properties.value_lengths.encoded_bytes();
         self.beside_blocks_bytes =
             HEADER_BYTES + properties + self.index.bytes() + 4 * BLOCK_TRAILER_BYTES + FOOTER_BYTES;
     }

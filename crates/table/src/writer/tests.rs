@@ -120,6 +120,16 @@ fn what_older_programs_wrote_is_read() {
     table.verify(&mut |_| {}).unwrap();
     let properties = table.properties();
     assert_eq!((properties.entries, properties.longest_key_bytes, properties.longest_value_bytes), (3, None, None));
+    assert!(properties.value_lengths.is_empty());
+}
+
+/// The page's example as it was before tables told how long their values are.
+#[test]
+fn what_programs_before_value_lengths_wrote_is_read() {
+    let table = opened(include_str!("without_value_lengths.hex"));
+    table.verify(&mut |_| {}).unwrap();
+    assert_eq!(table.properties().longest_value_bytes, Some(5));
+    assert!(table.properties().value_lengths.is_empty());
 }
 
 /// The golden file is the page's example: what is written today must be readable for ever, and not change by accident.
@@ -145,5 +155,7 @@ fn the_pages_example_is_what_the_writer_makes() {
     table.verify(&mut |_| {}).unwrap();
     assert_eq!(table.properties().keyspace_id, 2);
     assert_eq!((table.properties().longest_key_bytes, table.properties().longest_value_bytes), (Some(5), Some(5)));
+    let lengths = &table.properties().value_lengths;
+    assert_eq!((lengths.entries(), lengths.at_least(1), lengths.at_least(4)), (3, 2.0, 1.0));
     assert_eq!((table.properties().entries, table.range_tombstones().len()), (3, 1));
 }

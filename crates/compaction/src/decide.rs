@@ -1,0 +1,295 @@
+//! The decision component: whether a task runs linear or pipelined. Each side has its own, and none depends on another's.
+//!
+//! ```text
+//! sampler of the machine ─┐
+//! the engine's reads ─────┼─ metric messages ─> collector ─┐
+//! anything else ──────────┘                                ├─> f against the threshold ─> mode, record
+//! tables of the task ─── share of large values ────────────┘
+//! ```
+//!
+//! 1. The *collector* keeps the last value of each measure. It is fed with metric messages ([`encode_measures`]), as CoPro has it.
+//! 2. A decision is asked for with the rules and the task. The decider asks its sampler for news of the machine first, and the
+//!    task's tables for the share of large values (`large_values.rs`).
+//! 3. f is the sum of each measure times its weight (CoPro, formula 1). A missing measure counts as 0, and the record says so.
+//! 4. f, what reads say, and how it stood before give the mode (`judge.rs`).
+//! 5. The record of the decision goes with the task's result, and the counters count it.
+//!
+//! Other rules than those of the decision before begin anew: pipelined, without a dwell time. The measures stay.
+//!
+//! **Invariants**: the same rules, measures, tasks and times give the same modes. A measure is used for [`MEASURE_AGE_MAX`] at most, one
+//! of reads for [`READ_AGE_MAX`]; so a source that has died does not decide.
+//! **Threads**: any may collect and decide. The lock is held for moving values and for sums; the tables of a task are opened before.
+//! **Failure**: a message that is not one changes nothing. A sampler that finds nothing leaves its measures missing.
+
+mod calibrate;
+mod judge;
+mod large_values;
+mod machine;
+mod measure;
+mod record;
+
+pub use calibrate::{Calibrated, Cost, SharePoint, Side, ValuePoint, calibrate, growth_ratio};
+pub use large_values::LargeValues;
+pub use machine::{MachineSampler, Sampler};
+pub use measure::{MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, Measure, ReadTail, decode_measures, encode_measures};
+pub use record::{DecisionRecord, DecisionReport, Held, ReadInputs, Term};
+
+use crate::mode::{DecisionRules, Resources, RunMode};
+use crate::task::Task;
+use judge::Standing;
+use situ_device::lock;
+use situ_storage::Result;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A measure is not used when it is older than this.
+pub const MEASURE_AGE_MAX: Duration = Duration::from_secs(60);
+/// A measure of reads is not used when it is older than this.
+pub const READ_AGE_MAX: Duration = Duration::from_secs(10);
+/// The collector keeps this many further measures; it drops those of more names.
+const NAMED_MAX: usize = 64;
+
+/// Decides for each task how it runs. See the [module](self).
+pub struct Decider {
+    sampler: Option<Box<dyn Sampler>>,
+    pipelines: Pipelines,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    collected: Collected,
+    /// Whose standing it is.
+    rules: Option<DecisionRules>,
+    standing: Standing,
+    report: DecisionReport,
+}
+
+/// The last value of each measure, and when it came.
+#[derive(Default)]
+struct Collected {
+    processors: Option<(f64, Duration)>,
+    memory: Option<(f64, Duration)>,
+    /// For tasks whose tables tell nothing.
+    large_values: Option<(f64, Duration)>,
+    processors_free: Option<(u32, Duration)>,
+    memory_free: Option<(u64, Duration)>,
+    bandwidth_free: Option<(u64, Duration)>,
+    with_pipelines: Option<(ReadTail, Duration)>,
+    without_pipelines: Option<(ReadTail, Duration)>,
+    named: BTreeMap<String, (f64, Duration)>,
+}
+
+/// How many pipelined runs there are now. Clones count the same runs.
+#[derive(Debug, Clone, Default)]
+pub struct Pipelines(Arc<AtomicUsize>);
+
+impl Pipelines {
+    /// Pipelined runs that have begun and not ended.
+    #[inline]
+    pub fn running(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Counts a run until the result is dropped, if its mode is pipelined.
+    #[must_use]
+    pub fn begin(&self, mode: RunMode) -> Option<PipelineRun> {
+        mode.is_pipelined().then(|| {
+            self.0.fetch_add(1, Ordering::Relaxed);
+            PipelineRun(self.clone())
+        })
+    }
+}
+
+/// A pipelined run that is counted until this is dropped.
+#[derive(Debug)]
+pub struct PipelineRun(Pipelines);
+
+impl Drop for PipelineRun {
+    fn drop(&mut self) {
+        let before = self.0.0.fetch_sub(1, Ordering::Relaxed);
+        assert!(before > 0, "a run ends once");
+    }
+}
+
+impl Decider {
+    /// A decider that asks `sampler` for news of the machine. Without one, these measures are missing unless messages have them.
+    pub fn new(sampler: Option<Box<dyn Sampler>>) -> Decider {
+        Decider { sampler, pipelines: Pipelines::default(), state: Mutex::default() }
+    }
+
+    /// Takes the measures of a metric message, which came at `now`.
+    ///
+    /// # Errors
+    /// The bytes are not a message; nothing is taken.
+    pub fn collect(&self, message: &[u8], now: Duration) -> Result<()> {
+        let measures = decode_measures(message)?;
+        let mut state = lock(&self.state);
+        measures.into_iter().for_each(|measure| state.collected.take(measure, now));
+        Ok(())
+    }
+
+    /// Asks the sampler for news of the machine. Does not block.
+    pub fn sample(&self, now: Duration) {
+        let measures = self.sampler.as_ref().map_or(Vec::new(), |sampler| sampler.sample(now));
+        if !measures.is_empty() {
+            let taken = self.collect(&encode_measures(&measures), now);
+            assert!(taken.is_ok(), "what was encoded is a message");
+        }
+    }
+
+    /// Decides how a task is run. Opens the task's tables if they are not open.
+    pub fn decide(&self, rules: &DecisionRules, task: &Task, now: Duration) -> Arc<DecisionRecord> {
+        self.sample(now);
+        let large_values = LargeValues::of(task, rules.large_value_bytes);
+        self.decide_by(rules, task.id, &large_values, now)
+    }
+
+    /// As [`decide`](Decider::decide), for a task of which only its number and its share of large values are known.
+    pub fn decide_by(
+        &self,
+        rules: &DecisionRules,
+        task: u64,
+        large_values: &LargeValues,
+        now: Duration,
+    ) -> Arc<DecisionRecord> {
+        let mut state = lock(&self.state);
+        if state.rules.as_ref() != Some(rules) {
+            (state.rules, state.standing) = (Some(rules.clone()), Standing::default());
+        }
+        let terms = state.collected.terms(rules, large_values, now);
+        let f = terms.iter().map(Term::addend).sum();
+        let reads = rules.read_p99_factor_max.map(|factor_max| state.collected.reads(factor_max, now));
+        let judged = state.standing.judge(rules, f, reads.as_ref(), now);
+        let merge_threads = rules.merge_threads.max(1);
+        let record = Arc::new(DecisionRecord {
+            number: state.report.made + 1,
+            at: now,
+            task,
+            terms,
+            f,
+            threshold: rules.threshold,
+            hysteresis: rules.hysteresis,
+            dwell_min: rules.dwell_min,
+            reads,
+            mode: if judged.is_pipelined { RunMode::Pipelined { merge_threads } } else { RunMode::Linear },
+            is_changed: judged.is_changed,
+            held: judged.held,
+            why: judged.why,
+        });
+        state.count(&record, judged.begins_backoff);
+        record
+    }
+
+    /// What all decisions came to.
+    pub fn report(&self) -> DecisionReport {
+        DecisionReport { pipelines_running: self.pipelines.running(), ..lock(&self.state).report.clone() }
+    }
+
+    /// Counts the pipelined runs of the decider's side, also those by a fixed mode.
+    pub fn pipelines(&self) -> &Pipelines {
+        &self.pipelines
+    }
+
+    /// What is free of the machine, as far as it was measured of late; `None` if nothing was.
+    pub fn resources(&self, now: Duration) -> Option<Resources> {
+        let state = lock(&self.state);
+        let collected = &state.collected;
+        let (processors, memory) = (recent(&collected.processors_free, now), recent(&collected.memory_free, now));
+        if processors.is_none() && memory.is_none() {
+            return None;
+        }
+        Some(Resources {
+            processors_free_milli: processors.unwrap_or(0),
+            memory_free_bytes: memory.unwrap_or(0),
+            bandwidth_free_bytes_per_s: recent(&collected.bandwidth_free, now).unwrap_or(0),
+        })
+    }
+}
+
+impl State {
+    fn count(&mut self, record: &Arc<DecisionRecord>, begins_backoff: bool) {
+        let report = &mut self.report;
+        report.made += 1;
+        match record.mode {
+            RunMode::Linear => report.linear += 1,
+            RunMode::Pipelined { .. } => report.pipelined += 1,
+        }
+        report.changed += u64::from(record.is_changed);
+        report.held_back += u64::from(record.held.is_some());
+        report.off_for_reads += u64::from(begins_backoff);
+        report.last = Some(Arc::clone(record));
+    }
+}
+
+/// A value that came not too long ago.
+fn recent<T: Copy>(value: &Option<(T, Duration)>, now: Duration) -> Option<T> {
+    let (value, at) = (*value)?;
+    (now.saturating_sub(at) <= MEASURE_AGE_MAX).then_some(value)
+}
+
+impl Collected {
+    fn take(&mut self, measure: Measure, now: Duration) {
+        match measure {
+            Measure::Processors(share) => self.processors = Some((share, now)),
+            Measure::Memory(share) => self.memory = Some((share, now)),
+            Measure::LargeValues(share) => self.large_values = Some((share, now)),
+            Measure::ProcessorsFree(milli) => self.processors_free = Some((milli, now)),
+            Measure::MemoryFree(bytes) => self.memory_free = Some((bytes, now)),
+            Measure::BandwidthFree(bytes_per_s) => self.bandwidth_free = Some((bytes_per_s, now)),
+            Measure::ReadsWithPipelines(tail) => self.with_pipelines = Some((tail, now)),
+            Measure::ReadsWithoutPipelines(tail) => self.without_pipelines = Some((tail, now)),
+            Measure::Named(name, value) => {
+                if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
+                    self.named.insert(name, (value, now));
+                }
+            }
+        }
+    }
+
+    /// The addends of f: the three of the paper, then further ones in the rules' order.
+    fn terms(&self, rules: &DecisionRules, large_values: &LargeValues, now: Duration) -> Vec<Term> {
+        let mut terms = vec![
+            term("processors", rules.cpu_weight, self.processors, now),
+            term("memory", rules.memory_weight, self.memory, now),
+            match large_values.share {
+                Some(share) => Term {
+                    name: "large-values".to_owned(),
+                    weight: rules.large_value_weight,
+                    value: Some(share),
+                    note: large_values.note(),
+                },
+                None => term("large-values", rules.large_value_weight, self.large_values, now),
+            },
+        ];
+        let further = rules.further_weights.iter();
+        terms.extend(further.map(|(name, weight)| term(name, *weight, self.named.get(name).copied(), now)));
+        terms
+    }
+
+    fn reads(&self, factor_max: f64, now: Duration) -> ReadInputs {
+        let recent = |value: Option<(ReadTail, Duration)>| {
+            value.filter(|(_, at)| now.saturating_sub(*at) <= READ_AGE_MAX).map(|(tail, _)| tail)
+        };
+        ReadInputs {
+            factor_max,
+            with_pipelines: recent(self.with_pipelines),
+            without_pipelines: recent(self.without_pipelines),
+        }
+    }
+}
+
+fn term(name: &str, weight: f64, measured: Option<(f64, Duration)>, now: Duration) -> Term {
+    let value = recent(&measured, now);
+    let note = match measured.map(|(_, at)| now.saturating_sub(at)) {
+        None => "not measured".to_owned(),
+        Some(age) if value.is_none() => format!("last measured {:.1} s ago", age.as_secs_f64()),
+        Some(age) => format!("{:.1} s old", age.as_secs_f64()),
+    };
+    Term { name: name.to_owned(), weight, value, note }
+}
+
+#[cfg(test)]
+mod tests;
