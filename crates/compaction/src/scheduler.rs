@@ -25,6 +25,7 @@
 //!
 //! Rejected: a scheduler thread. It would wake up for each result only to wake up the thread that installs the job.
 
+use crate::class::TaskClass;
 use crate::error::Result;
 use crate::guarded::Guarded;
 use crate::policy::Policy;
@@ -160,8 +161,9 @@ impl Scheduler {
     /// [`submit_job`](Scheduler::submit_job).
     pub fn submit(&self, job: u64, tasks: Vec<Task>, host: Arc<dyn TaskHost>, abreast: usize) {
         let priority = Priority::new(tasks.iter().map(|task| task.level).min().unwrap_or(0), 0.0);
+        let class = tasks.first().map(TaskClass::of_task).unwrap_or_default();
         let tasks = tasks.into_iter().map(|task| (task, None)).collect();
-        self.submit_job(JobOrder { number: job, tasks, host, abreast, priority, arm: None });
+        self.submit_job(JobOrder { number: job, tasks, host, abreast, priority, class, arm: None });
     }
 
     /// Puts the tasks of a job into the queue. The caller takes a [`turn`](Scheduler::turn) next. The job comes back in

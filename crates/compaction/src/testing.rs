@@ -289,6 +289,11 @@ impl TaskHost for MemoryHost {
         Ok((place, Box::new(MemoryWriter { files: Arc::clone(&self.files), number, bytes: Vec::new() })))
     }
 
+    fn open(&self, place: TablePlace) -> Result<Arc<dyn Reader>> {
+        let (path, bytes) = (format!("{:06}.table", place.number), self.bytes(place.number));
+        Ok(Arc::new(MemoryReader { path, bytes }))
+    }
+
     fn pace(&self, bytes: u64) {
         self.paced_bytes.fetch_add(bytes, Ordering::Relaxed);
     }

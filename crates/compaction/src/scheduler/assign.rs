@@ -7,6 +7,7 @@
 //!    meant for. Such a unit may be busy for a while before others get the task.
 //! 4. Of the offers that count, the one that would be done first wins.
 
+use crate::class::TaskClass;
 use crate::error::{Result, TaskError};
 use crate::mode::{ModeRule, Ran};
 use crate::record::{Priority, TaskOutcome, TaskRecord};
@@ -106,13 +107,14 @@ struct OfJob {
     job: u64,
     host: Arc<dyn TaskHost>,
     priority: Priority,
+    class: TaskClass,
     now: Duration,
 }
 
 impl Scheduler {
     /// Gives tasks of a job to units, as far as they have room and the job may. False if no unit has room for any task.
     pub(crate) fn assign_job(&self, job: &mut Job, now: Duration) -> bool {
-        let of = OfJob { job: job.number, host: Arc::clone(&job.host), priority: job.priority, now };
+        let of = OfJob { job: job.number, host: Arc::clone(&job.host), priority: job.priority, class: job.class, now };
         let mut running = job.tasks_running();
         let mut has_room = true;
         for task in &mut job.tasks {
@@ -288,7 +290,7 @@ impl Scheduler {
         lock(&self.records).keep(record);
     }
 
-    fn record(&self, QueuedTask { task, class, .. }: &QueuedTask, unit: usize, of: &OfJob) -> TaskRecord {
+    fn record(&self, QueuedTask { task, .. }: &QueuedTask, unit: usize, of: &OfJob) -> TaskRecord {
         TaskRecord {
             sequence: None,
             job: of.job,
@@ -297,7 +299,7 @@ impl Scheduler {
             level: task.level,
             output_level: task.rules.output_level,
             priority: of.priority,
-            class: *class,
+            class: of.class,
             unit,
             unit_name: Arc::clone(&self.names[unit]),
             attempt: 0,

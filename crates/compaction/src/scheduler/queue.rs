@@ -36,6 +36,8 @@ pub struct JobOrder {
     pub abreast: usize,
     /// Which jobs go first.
     pub priority: Priority,
+    /// The class of all its tasks: speeds are measured by class.
+    pub class: TaskClass,
     /// How the automatic split has divided it, to be measured.
     pub arm: Option<Arm>,
 }
@@ -132,7 +134,6 @@ pub(crate) struct DoneBy {
 
 pub(crate) struct QueuedTask {
     pub(crate) task: Arc<Task>,
-    pub(crate) class: TaskClass,
     pub(crate) meant_for: Option<usize>,
     /// Two units are to run it, if there are two.
     pub(crate) to_check: bool,
@@ -149,7 +150,6 @@ pub(crate) struct QueuedTask {
 impl QueuedTask {
     fn new((task, meant_for): (Task, Option<usize>), to_check: bool, now: Duration) -> QueuedTask {
         QueuedTask {
-            class: TaskClass::of_task(&task),
             task: Arc::new(task),
             meant_for,
             to_check,
@@ -205,6 +205,7 @@ pub(crate) struct Job {
     /// At most so many of its tasks run at a time.
     pub(crate) abreast: usize,
     pub(crate) priority: Priority,
+    pub(crate) class: TaskClass,
     pub(crate) arm: Option<Arm>,
     pub(crate) failure: Option<TaskError>,
 }
@@ -221,6 +222,7 @@ impl Job {
             tasks: tasks.collect(),
             abreast: order.abreast.max(1),
             priority: order.priority,
+            class: order.class,
             arm: order.arm,
             failure: None,
         }
@@ -268,7 +270,7 @@ impl Job {
         };
         let units = done.iter().map(|(_, by)| by.unit).max()? + 1;
         Some(JobMeasure {
-            class: self.tasks.first()?.class,
+            class: self.class,
             // What is checked takes as long as the slower of two.
             arm: self.arm.filter(|_| self.tasks.iter().all(|task| !task.was_checked)),
             bytes: done.iter().map(|(bytes, _)| *bytes).sum(),

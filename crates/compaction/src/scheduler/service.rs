@@ -10,13 +10,11 @@ use crate::error::TaskError;
 use crate::record::{OutOfService, TaskOutcome, TaskRecord, UnitReport};
 use crate::scheduler::Scheduler;
 use situ_device::lock;
-use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
 /// What happened to a unit, for whoever watches the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-#[non_exhaustive]
 pub enum UnitEvent {
     /// The unit keeps failing. It gets no tasks but those on which it can prove itself.
     OutOfService {
@@ -39,23 +37,6 @@ pub enum UnitEvent {
         /// The first difference.
         difference: String,
     },
-}
-
-/// A line for people, without an end of line.
-impl fmt::Display for UnitEvent {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            UnitEvent::OutOfService { unit, why } => {
-                write!(f, "the unit {unit} keeps failing and is out of service; the processor does its tasks: {why}")
-            }
-            UnitEvent::BackInService { unit } => write!(f, "the unit {unit} has proved itself and is in service again"),
-            UnitEvent::Mismatch { unit, task, difference } => write!(
-                f,
-                "the unit {unit} gave wrong bytes for task {task}, and the store took those of the processor: {difference}. \
-                 Check what the unit wrote before: run `situ verify`"
-            ),
-        }
-    }
 }
 
 /// Whether a unit may get tasks.

@@ -270,8 +270,12 @@ impl Scheduler {
             TaskState::Checked(check) if check.comparison.is_some() => task.state = TaskState::Checked(check),
             TaskState::Checked(mut check) => {
                 self.end_proof(&check, task);
-                if let Side::Running(attempt) = std::mem::replace(&mut check.other, Side::Waiting) {
-                    self.give_up_attempt(attempt, now);
+                match std::mem::replace(&mut check.other, Side::Waiting) {
+                    Side::Running(attempt) => drop(self.give_up_attempt(attempt, now)),
+                    Side::Landed(landed) => {
+                        self.end_record_with(landed.attempt.number, TaskOutcome::Cancelled, landed.ended);
+                    }
+                    Side::Waiting => {}
                 }
                 task.state = match check.reference {
                     Side::Running(attempt) => {
