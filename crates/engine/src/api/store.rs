@@ -1,6 +1,7 @@
 //! The store: what a program opens.
 
 mod default_keyspace;
+mod units;
 
 use crate::api::keyspace::Keyspace;
 use crate::api::transaction::{Transaction, TransactionOptions};
