@@ -22,7 +22,7 @@ pub(crate) const PAGE: &str = concat!(
 
 /// The page's headers. The test below says what the hashes have to be after a change of the page.
 pub(crate) const HEADERS: &str = "Content-Security-Policy: default-src 'none'; \
-     script-src 'sha256-HDbqIQNx9o43p9/QWO7gi3UXnU921Tt9U6FkzYkcmGY='; \
-     style-src 'sha256-whvKI/rqueIiZCoql4mVWrdmSHKYpKctAskEKe5rq/8='; \
+     script-src 'sha256-1zbFORBMDR1JXK4WnGjc/FB/taAoLcvNd8ExiMwz5A4='; \
+     style-src 'sha256-rvxj97vo0hMZJBc/7HMZP4n5+yDPlrus+PvfNPNSJ0o='; \
      connect-src 'self'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'\r\n\
      Referrer-Policy: no-referrer\r\n";

@@ -1,11 +1,11 @@
 "use strict";
 // Asks for what is new once a second, keeps the last attempts, and draws them. All text of the server goes to the page as text, never as markup.
 (function () {
-  var KEPT_MAX = 20000, TABLE_ROWS_MAX = 300, ASK_MS = 1000, REST_MS_MAX = 10000, SPAN_MIN = 2e3, GUTTER = 118, STAGES = ["read", "merge", "write"];
+  var KEPT_MAX = 20000, TABLE_ROWS_MAX = 300, ASK_MS = 1000, REST_MS_MAX = 10000, SPAN_MIN = 2e3, GUTTER = 150, STAGES = ["read", "merge", "write"];
   var byId = function (id) { return document.getElementById(id); };
   var overview = byId("overview"), timeline = byId("timeline"), hint = byId("hint"), detail = byId("detail"), state = byId("state");
   var units = [], ended = [], running = [], bars = [], lanes = [], boxes = [];
-  var since = 0, opened = null, missed = 0, nowAtAnswer = 0, answeredAt = 0, unixOffset = 0, everAnswered = false, rest = ASK_MS;
+  var since = 0, opened = null, missed = 0, nowAtAnswer = 0, answeredAt = 0, unixOffset = 0, everAnswered = false, rest = ASK_MS, turn = 0;
   // Microseconds by the store's clock.
   var span = 30e6, end = 0, following = true, paused = false, pausedAt = 0, all = false, hovered = null, chosen = null, colours = {}, hatches = {};
 
@@ -69,26 +69,32 @@
     if (first) end = nowAtAnswer;
     return answer.more;
   }
+  /** Asks for what is new, and again when it is time. Each call ends what the one before has under way. */
   function ask() {
+    var mine = ++turn;
     if (paused) return;
     fetch("compactions.json?since=" + since, { cache: "no-store" }).then(function (answer) {
       if (!answer.ok) return answer.text().then(function (text) { throw new Error(text || answer.statusText); });
       return answer.json();
     }).then(function (answer) {
-      if (paused) return;
+      if (mine !== turn || paused) return;
       var more = take(answer);
       rest = ASK_MS;
-      layOut();
-      say();
-      showUnits();
-      showTable();
-      if (chosen) choose(again(chosen));
-      setTimeout(ask, more ? 0 : rest);
+      show();
+      setTimeout(function () { if (mine === turn) ask(); }, more ? 0 : rest);
     }).catch(function (error) {
+      if (mine !== turn) return;
       rest = Math.min(2 * rest, REST_MS_MAX);
       say(String(error.message || error));
-      setTimeout(ask, rest);
+      setTimeout(function () { if (mine === turn) ask(); }, rest);
     });
+  }
+  function show() {
+    layOut();
+    say();
+    showUnits();
+    showTable();
+    if (chosen) choose(again(chosen));
   }
   /** The attempt as the last answer has it. */
   function again(attempt) {
@@ -243,17 +249,21 @@
     var shift = (unixOffset - new Date().getTimezoneOffset() * 6e4) * 1e3;
     for (var at = Math.ceil((begin + shift) / step) * step - shift; at < end; at += step) {
       context.fillStyle = colours.grid; context.fillRect(Math.round(x(at)), 2, 1, floor - 2);
-      context.fillStyle = colours.soft; context.fillText(clock(at, step), x(at), floor + 12);
+      var text = clock(at, step), half = context.measureText(text).width / 2;
+      if (x(at) + half > GUTTER + width || x(at) - half < GUTTER) continue;
+      context.fillStyle = colours.soft; context.fillText(text, x(at), floor + 12);
     }
     context.textAlign = "left";
     context.save();
     context.beginPath(); context.rect(GUTTER, 0, width, floor + 2); context.clip();
     boxes = [];
+    var marks = [];
     bars.forEach(function (bar) {
       var attempt = bar.attempt, unit = lanes[attempt.unit], last = until(attempt);
       if (!unit || last < begin || attempt.began_us > end) return;
-      bar.away ? drawAway(context, bar, unit, x) : drawBar(context, bar, unit, Math.max(x(attempt.began_us), GUTTER - 4000), Math.min(x(last), GUTTER + width + 4000));
+      bar.away ? drawAway(context, bar, unit, x) : drawBar(context, marks, bar, unit, Math.max(x(attempt.began_us), GUTTER - 4000), Math.min(x(last), GUTTER + width + 4000));
     });
+    marks.forEach(function (it) { mark(context, it[0], it[1], it[2], it[3]); });
     if (now() < end) { context.fillStyle = colours.soft; context.globalAlpha = 0.6; context.fillRect(x(now()), 2, 1, floor - 2); context.globalAlpha = 1; }
     context.restore();
     if (!bars.length) { context.fillStyle = colours.soft; context.fillText("No compaction has begun since the store was opened. This page shows the first one by itself.", GUTTER + 12, 24); }
@@ -269,7 +279,7 @@
     mark(context, bar.attempt.outcome, at, y, bar.attempt === hovered || bar.attempt === chosen ? 7 : 5);
     boxes.push([at - 6, y - 6, at + 6, y + 6, bar.attempt]);
   }
-  function drawBar(context, bar, unit, left, right) {
+  function drawBar(context, marks, bar, unit, left, right) {
     var attempt = bar.attempt, labelled = unit.tall >= 30, top = unit.top + 4 + bar.lane * unit.tall, width = Math.max(1.5, right - left);
     var y = top + (labelled ? 14 : 2), height = unit.tall - (labelled ? 18 : 4);
     var focus = hovered || chosen;
@@ -285,8 +295,8 @@
     var colour = ink(attempt.outcome);
     if (colour) { context.strokeStyle = colours[colour]; context.lineWidth = 2; context.strokeRect(left + 1, y + 1, Math.max(1, width - 2), height - 2); }
     if (attempt === chosen || attempt === hovered) { context.strokeStyle = colours.ink; context.lineWidth = 2; context.strokeRect(left - 1, y - 1, width + 2, height + 2); }
-    if (labelled && width > 40) label(context, attempt, Math.max(left, GUTTER) + 1, top + 6, right);
-    if (colour) mark(context, attempt.outcome, right, y + height / 2, Math.min(8, height / 2));
+    if (labelled && width > 26) label(context, attempt, Math.max(left, GUTTER) + 1, top + 6, right);
+    if (colour) marks.push([attempt.outcome, right, y + height / 2, Math.min(8, height / 2)]);
     context.globalAlpha = 1;
     boxes.push([left - 2, top, Math.max(right, left + 3) + 2, y + height + 2, attempt]);
   }
@@ -297,7 +307,7 @@
   }
   function label(context, attempt, left, y, right) {
     var room = right - left - 4;
-    var texts = [levels(attempt) + "  " + bytes(attempt.input_bytes) + (attempt.is_checked ? "  checked" : ""), levels(attempt) + "  " + bytes(attempt.input_bytes), levels(attempt)];
+    var texts = [levels(attempt) + "  " + bytes(attempt.input_bytes) + (attempt.is_checked ? "  checked" : ""), levels(attempt) + "  " + bytes(attempt.input_bytes), levels(attempt), attempt.level + "→" + attempt.output_level];
     var text = texts.filter(function (text) { return context.measureText(text).width <= room; })[0];
     if (text) { context.fillStyle = colours.ink; context.fillText(text, left, y); }
   }
@@ -395,13 +405,13 @@
     return Math.max(0, Math.min(last, end) - Math.max(attempt.began_us, begin)) / long;
   }
   function showUnit(card, unit, at, begin) {
-    var input = 0, shown = Math.max(1, Math.min(end, now()) - Math.max(begin, range()[0]));
+    var input = 0, works = running.some(function (attempt) { return attempt.unit === at; }), shown = Math.max(1, Math.min(end, now()) - Math.max(begin, range()[0]));
     bars.forEach(function (bar) { if (bar.attempt.unit === at && bar.attempt.outcome === "done") input += bar.attempt.input_bytes * shareIn(bar.attempt, begin); });
     var head = add(card, "div", null, "head");
     add(head, "h2", unit.name).title = unit.name;
     add(head, "span", unit.out_of_service ? "out of service" : "in service", unit.out_of_service ? "pill out" : "pill");
     var rate = add(head, "span", null, "rate");
-    add(rate, "b", bytes(input / shown * 1e6) + "/s");
+    add(rate, "b", input === 0 && works ? "at work" : bytes(input / shown * 1e6) + "/s");
     rate.title = "Input of tasks that are done, over the time shown";
     var total = STAGES.reduce(function (sum, name) { return sum + stageTime(unit.stages[name]); }, 0), waits = 0;
     if (total > 0) {
@@ -423,11 +433,11 @@
     if (unit.decisions && unit.decisions.last) showDecision(card, unit.decisions);
   }
   function troubles(facts, unit) {
-    [["failed", 1], ["late", 1], ["suspicious", 1], ["mismatches", 1], ["refused", 0], ["refused_busy", 0], ["illegal", 0], ["checked", 0]].forEach(function (name) {
-      if (!unit[name[0]]) return;
+    [["failed", "failed", true], ["late", "late", true], ["suspicious", "suspicious", true], ["mismatches", "with other bytes", true], ["refused", "refused", false],
+      ["refused_busy", "refused while full", false], ["illegal", "unsuited", false], ["checked", "compared", false]].forEach(function (kind) {
+      if (!unit[kind[0]]) return;
       facts.appendChild(document.createTextNode(", "));
-      add(facts, "span", count(unit[name[0]]) + " " + { mismatches: "with other bytes", refused_busy: "refused while full", illegal: "unsuited" }[name[0]] || name[0], name[1] ? "trouble" : "").textContent =
-        count(unit[name[0]]) + " " + ({ mismatches: "with other bytes", refused_busy: "refused while full", illegal: "unsuited" }[name[0]] || name[0]);
+      add(facts, "span", count(unit[kind[0]]) + " " + kind[1], kind[2] ? "trouble" : "");
     });
   }
   function showDecision(card, decisions) {

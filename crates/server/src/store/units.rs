@@ -193,3 +193,24 @@ fn input_metrics(units: &[(&str, &DecisionReport)], out: Out<'_>) {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Prometheus refuses a page in which a series stands twice.
+    #[test]
+    fn units_of_one_name_have_series_of_their_own() {
+        let names = distinct(["cpu", "node", "node", "node#2", "node"].into_iter());
+        assert_eq!(names, ["cpu", "node", "node#2", "node#2#2", "node#3"]);
+        let mut samples = HashSet::new();
+        let reports = vec![UnitReport::default(); names.len()];
+        let units: Vec<(&str, &UnitReport)> = names.iter().map(String::as_str).zip(&reports).collect();
+        let mut take = |metric: Metric<'_>| {
+            assert!(samples.insert(format!("{} {:?}", metric.name, metric.labels)), "{} is there twice", metric.name);
+        };
+        unit_metrics(&units, &mut take);
+        stage_metrics(&units, &mut take);
+        assert_eq!(samples.len(), names.len() * (8 + 5 + 1 + 9 + 3));
+    }
+}

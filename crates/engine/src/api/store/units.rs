@@ -32,6 +32,27 @@ impl Store {
     }
 
     /// What the store's clock shows: records of compaction tasks tell times by it. It never goes back, and begins anywhere.
+    ///
+    /// ```
+    /// use situ_engine::{Options, Store};
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let store = Store::open(directory.path(), Options::default())?;
+    /// for value in ["first", "second"] {
+    ///     store.put("key", value)?;
+    ///     store.flush()?;
+    /// }
+    /// store.compact(None, None)?;
+    /// let mut next = 0;
+    /// for task in store.compaction_tasks(next) {
+    ///     let ago = store.clock().saturating_sub(task.began);
+    ///     println!("{ago:.1?} ago: level {} into {} on {}: {}", task.level, task.output_level, task.unit_name, task.outcome);
+    ///     next = task.sequence.map_or(next, |sequence| sequence + 1);
+    /// }
+    /// assert!(next > 0 && store.compaction_tasks(next).is_empty());
+    /// store.close()
+    /// # }
+    /// ```
     pub fn clock(&self) -> Duration {
         self.core().env.clock.now()
     }
