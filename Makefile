@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri
+.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -95,7 +95,8 @@ test: packages form locks
 	cargo clippy --workspace --all-targets --locked -- -D warnings
 	RUSTDOCFLAGS='-D warnings' cargo doc --workspace --no-deps --locked
 	@log=$$(mktemp); code=0; \
-	$(MAKE) --no-print-directory loom 2>&1 | tee "$$log" || code=$$?; \
+	$(MAKE) --no-print-directory scripts 2>&1 | tee "$$log" || code=$$?; \
+	$(MAKE) --no-print-directory loom 2>&1 | tee -a "$$log" || code=$$?; \
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) -- --skip alone:: 2>&1 | tee -a "$$log" || code=$$?; \
 	cargo test --workspace --no-fail-fast --locked $(CHECKS) --test all -- alone:: --test-threads=1 2>&1 | tee -a "$$log" || code=$$?; \
 	awk '/^test result:/ { passed += $$4; failed += $$6 } \
@@ -103,6 +104,13 @@ test: packages form locks
 	  END { for (i = 1; i <= count; i++) print skipped[i]; \
 	    printf "%d passed, %d failed, %d kinds of things skipped\n", passed, failed, count }' "$$log"; \
 	rm -f "$$log"; exit $$code
+
+# Shell scripts parse, and those that can try themselves do. What needs root or a feature of the kernel says that it is skipped.
+scripts:
+	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
+	scripts/testbed-node.sh selftest
+	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
+	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
 
 # `crates/arrows/rooms.txt` names the rooms from the ground up.
 arrows: cargo

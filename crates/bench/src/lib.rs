@@ -15,6 +15,8 @@
 //!   includes making the key and one reading of the clock. With a rate it is from the moment the request was due.
 //! - *Write amplification* is bytes this process gave to be written, background work that the workload caused included, per
 //!   key and value byte written. *Space amplification* is bytes on disk per byte of entries that exist.
+//! - *Work* is what the store did behind the requests: log, flushes, compactions by unit. It is told twice: as the requests
+//!   ended, and when the store had settled.
 //! - *Stall* is the longest time in which no thread completed anything, to the millisecond.
 //! - *Memory* is anonymous memory: what the process allocated, without page cache. A few megabytes are the harness's own.
 //!
@@ -36,10 +38,12 @@ pub mod report;
 mod result;
 mod run;
 mod sampler;
+mod schedule;
 mod situ_store;
 mod stop;
 mod store;
 pub mod table;
+mod work;
 mod workload;
 
 pub use error::{Error, Result};
@@ -49,9 +53,11 @@ pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_
 pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use run::{run, run_observed, run_until};
+pub use schedule::ValueSchedule;
 pub use situ_store::{BlockCompression, SituFactory, SituSettings, SituStore};
 pub use stop::Stop;
 pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
+pub use work::{UnitWork, Work};
 pub use workload::Workload;

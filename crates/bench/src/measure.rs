@@ -235,6 +235,16 @@ impl Merged {
         (SLOT_MS * per_point as u64, points.collect())
     }
 
+    /// The latency that this share of the workload's own requests stays at or below, whatever their kind.
+    pub(crate) fn quantile_ns(&self, share: f64) -> Option<u64> {
+        let own = self.histograms.iter().filter(|(kind, _)| *kind != Kind::BackgroundWrite);
+        let all = own.fold(new_histogram(), |mut all, (_, histogram)| {
+            all.add(histogram.as_ref()).expect("all histograms have the same bounds");
+            all
+        });
+        (!all.is_empty()).then(|| all.value_at_quantile(share))
+    }
+
     /// Latency figures per kind.
     pub(crate) fn latencies(&self) -> Vec<Latency> {
         self.histograms.iter().map(|(kind, histogram)| Latency::of(*kind, histogram)).collect()

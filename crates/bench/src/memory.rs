@@ -130,6 +130,7 @@ impl Store for MemoryStore {
             disk_bytes: Some(0),
             memory_bytes: Some(held as u64),
             detail: BTreeMap::from([("entries".to_owned(), map.len() as f64)]),
+            ..StoreStats::default()
         })
     }
 

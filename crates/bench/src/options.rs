@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::content::{KeyFormat, RecordShape};
 use crate::error::{Error, Result};
+use crate::schedule::ValueSchedule;
 use crate::workload::Workload;
 
 /// YCSB's request distributions.
@@ -102,6 +103,12 @@ pub struct BenchOptions {
     #[arg(long, value_name = "SIZE", default_value_t = 100, value_parser = parse_value_bytes, help_heading = ENTRIES)]
     pub value_bytes: usize,
 
+    /// Value sizes that change while a workload runs, as in 30:64Kx80+1Kx20,70:1K: 30% of the requests write 64K, 80 times in
+    /// 100, or 1K; then 70% write 1K. Stands in for --value-bytes, and for the size of the records that YCSB's workloads
+    /// write after ycsb-load: those have no fields
+    #[arg(long, value_name = "SCHEDULE", help_heading = ENTRIES)]
+    pub value_schedule: Option<ValueSchedule>,
+
     /// How the number of a key is written (db_bench)
     #[arg(long, value_enum, value_name = "FORMAT", default_value_t, help_heading = ENTRIES)]
     pub key_format: KeyFormat,
@@ -118,7 +125,7 @@ pub struct BenchOptions {
     #[arg(long, value_name = "NUMBER", default_value_t = 10, value_parser = parse_count, help_heading = LOAD)]
     pub seek_entries: u64,
 
-    /// Share of reads in mixed, in percent
+    /// Share of reads in mixed and ycsb-mixed, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 90, help_heading = LOAD)]
     pub read_percent: u32,
 
@@ -277,6 +284,13 @@ impl BenchOptions {
         if self.duration_seconds.is_some_and(|seconds| !(seconds > 0.0 && seconds <= 1e6)) {
             return refuse("--duration-seconds must be above 0 and at most 1000000".to_owned());
         }
+        if let Some(workload) = self.workloads.iter().find(|workload| workload.updates_fields(self))
+            && self.value_schedule.is_some()
+        {
+            return refuse(format!(
+                "{workload} updates fields, and the records of --value-schedule have none; give --update-mapping whole"
+            ));
+        }
         if self.outstanding > 1 {
             for workload in &self.workloads {
                 if let Some(why) = workload.refuses_outstanding(self) {
@@ -382,5 +396,10 @@ mod tests {
             options.workloads = vec![Workload::YcsbE];
         });
         assert!(scan.contains("ycsb-e"), "{scan}");
+        let fields = refused(|options| {
+            options.value_schedule = Some("100:1K".parse().expect("schedule"));
+            options.workloads = vec![Workload::YcsbLoad, Workload::YcsbMixed];
+        });
+        assert!(fields.contains("ycsb-mixed") && fields.contains("whole"), "{fields}");
     }
 }

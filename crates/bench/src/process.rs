@@ -134,6 +134,11 @@ pub fn directory_bytes(directory: &Path) -> u64 {
     sizes.sum()
 }
 
+/// Milliseconds since 1970.
+pub(crate) fn unix_ms_now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis() as u64)
+}
+
 /// The present moment in UTC, as `2026-01-31T12:34:56Z`.
 #[must_use]
 pub fn date_now() -> String {

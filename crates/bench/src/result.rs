@@ -13,6 +13,7 @@ use crate::measure::Latency;
 use crate::options::BenchOptions;
 use crate::process::Machine;
 use crate::store::{Setting, Settings, StoreStats};
+use crate::work::Work;
 use crate::workload::Workload;
 
 /// Names the layout of a result file.
@@ -75,6 +76,10 @@ pub struct PhaseResult {
     pub user_bytes_read: u64,
     /// Latencies per kind of operation.
     pub latencies: Vec<Latency>,
+    /// 99 of 100 requests took at most so long, of all kinds together.
+    pub p99_ns: Option<u64>,
+    /// 999 of 1000, of all kinds together.
+    pub p999_ns: Option<u64>,
     /// Longest time in which no request completed.
     pub longest_stall_ms: u64,
     /// Time the store then took to finish its background work.
@@ -100,6 +105,19 @@ pub struct PhaseResult {
     pub write_amplification: Option<f64>,
     /// The same by the store's own counter.
     pub store_write_amplification: Option<f64>,
+    /// Bytes of tables that flushes and compactions wrote by the store's own counters, settling included, for each byte of
+    /// `user_bytes_written`. The log is not in it; that is in `work`.
+    pub table_write_amplification: Option<f64>,
+    /// When the workload began, in milliseconds since 1970: for what watches from outside.
+    pub began_unix_ms: u64,
+    /// When the last request was done.
+    pub requests_ended_unix_ms: u64,
+    /// When the store had settled.
+    pub settled_unix_ms: u64,
+    /// What the store did behind the requests until the last one was done.
+    pub work_before_settling: Option<Work>,
+    /// The same, settling included.
+    pub work: Option<Work>,
     /// Bytes the store's files hold afterwards.
     pub disk_bytes: u64,
     /// Key and value bytes of the entries that exist.

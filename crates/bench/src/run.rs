@@ -24,11 +24,12 @@ use crate::distribution::Inserted;
 use crate::driver::{Control, Driven, drive};
 use crate::error::{Error, Result};
 use crate::options::BenchOptions;
-use crate::process::{Machine, Usage, date_now, directory_bytes};
+use crate::process::{Machine, Usage, date_now, directory_bytes, unix_ms_now};
 use crate::result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 use crate::sampler::{cpu_since, sample, since};
 use crate::stop::Stop;
 use crate::store::{Store, StoreFactory, StoreStats};
+use crate::work::Work;
 use crate::workload::{Dataset, LiveKeys, Worker, Workload, failed};
 
 /// Points of a series kept in a result.
@@ -252,11 +253,12 @@ impl<'a> Session<'a> {
         Usage::reset_peak();
         let before = Usage::now();
         let store_before = self.stats(workload)?;
-        if workload.is_maintenance() {
-            self.maintain(workload, &before, &store_before)
-        } else {
-            self.measure(index, workload, &before, &store_before)
-        }
+        let began_unix_ms = unix_ms_now();
+        let phase = match workload.is_maintenance() {
+            true => self.maintain(workload, &before, &store_before)?,
+            false => self.measure(index, workload, &before, &store_before)?,
+        };
+        Ok(PhaseResult { began_unix_ms, ..phase })
     }
 
     fn stats(&self, workload: Workload) -> Result<StoreStats> {
@@ -311,7 +313,8 @@ impl<'a> Session<'a> {
             samples = sampler.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
             outcome
         });
-        let (driven, usage, settle_seconds) = outcome?;
+        let (driven, requests_end, settle_seconds) = outcome?;
+        let usage = requests_end.usage;
         self.record_bytes = match workload {
             Workload::LinkBench => None,
             _ => self.record_bytes.map(|bytes| bytes + driven.tally.inserted_bytes),
@@ -320,6 +323,8 @@ impl<'a> Session<'a> {
         phase.cpu_user_seconds = cpu_part(before.cpu_user_seconds, usage.cpu_user_seconds);
         phase.cpu_system_seconds = cpu_part(before.cpu_system_seconds, usage.cpu_system_seconds);
         phase.settle_seconds = settle_seconds;
+        phase.requests_ended_unix_ms = requests_end.unix_ms;
+        phase.work_before_settling = work_since(store_before, &requests_end.stats);
         phase.settle_cpu_seconds = cpu_since(&usage, &Usage::now());
         phase.anonymous_bytes_peak = peak(&samples);
         phase.samples = samples;
@@ -327,8 +332,13 @@ impl<'a> Session<'a> {
         Ok(phase)
     }
 
-    /// Issues the requests, then lets the store finish. Returns what the process had used when the requests were done.
-    fn drive_and_settle(&self, index: usize, workload: Workload, control: &Control) -> Result<(Driven, Usage, f64)> {
+    /// Issues the requests, then lets the store finish. Returns how things were when the requests were done.
+    fn drive_and_settle(
+        &self,
+        index: usize,
+        workload: Workload,
+        control: &Control,
+    ) -> Result<(Driven, RequestsEnd, f64)> {
         let options = self.options;
         let store = self.store()?;
         let chooser = workload.chooser(options, self.dataset.inserted.count());
@@ -341,12 +351,12 @@ impl<'a> Session<'a> {
         let workers = (0..options.threads).map(worker).collect();
         let background = (workload == Workload::ReadWhileWriting).then(|| worker(options.threads));
         let driven = drive(workload, options, store.as_ref(), control, workers, background)?;
-        let usage = Usage::now();
+        let end = RequestsEnd { usage: Usage::now(), unix_ms: unix_ms_now(), stats: self.stats(workload)? };
         let settle = Instant::now();
         if driven.tally.user_bytes_written > 0 && !options.no_settle {
             store.wait_idle().map_err(|source| failed(workload, source))?;
         }
-        Ok((driven, usage, settle.elapsed().as_secs_f64()))
+        Ok((driven, end, settle.elapsed().as_secs_f64()))
     }
 
     fn phase(&self, workload: Workload, driven: &Driven) -> PhaseResult {
@@ -366,6 +376,8 @@ impl<'a> Session<'a> {
             user_bytes_written: tally.user_bytes_written,
             user_bytes_read: tally.user_bytes_read,
             latencies: merged.latencies(),
+            p99_ns: merged.quantile_ns(0.99),
+            p999_ns: merged.quantile_ns(0.999),
             longest_stall_ms: merged.longest_stall_ms(),
             series: Series {
                 interval_ms,
@@ -374,6 +386,11 @@ impl<'a> Session<'a> {
             },
             ..PhaseResult::default()
         }
+    }
+
+    /// Values of changing sizes replace each other, and what an earlier run has left is not known.
+    fn knows_live_bytes(&self) -> bool {
+        !self.options.existing && self.options.value_schedule.is_none()
     }
 
     /// Fills in what is known only when all work of the phase is done.
@@ -385,7 +402,11 @@ impl<'a> Session<'a> {
         store_before: &StoreStats,
     ) -> Result<()> {
         let now = Usage::now();
+        phase.settled_unix_ms = unix_ms_now();
         let stats = self.stats(workload)?;
+        phase.work = work_since(store_before, &stats);
+        phase.table_write_amplification =
+            phase.work.as_ref().and_then(|work| work.table_write_amplification(phase.user_bytes_written));
         phase.resident_bytes_peak = now.resident_bytes_peak;
         phase.disk_bytes_read = since(before.disk_bytes_read, now.disk_bytes_read);
         phase.disk_bytes_written = since(before.disk_bytes_written, now.disk_bytes_written);
@@ -394,7 +415,7 @@ impl<'a> Session<'a> {
         let by_store = since(store_before.disk_bytes_written, stats.disk_bytes_written);
         phase.store_write_amplification = ratio(by_store, phase.user_bytes_written);
         phase.disk_bytes = stats.disk_bytes.unwrap_or_else(|| directory_bytes(&self.path));
-        phase.live_user_bytes = self.record_bytes.filter(|_| !self.options.existing).map(|record_bytes| {
+        phase.live_user_bytes = self.record_bytes.filter(|_| self.knows_live_bytes()).map(|record_bytes| {
             let entry_bytes = (self.options.key_bytes + self.options.value_bytes) as u64;
             self.dataset.live.count() * entry_bytes + record_bytes
         });
@@ -402,6 +423,17 @@ impl<'a> Session<'a> {
         phase.stats = stats;
         Ok(())
     }
+}
+
+/// How things were when the last request of a workload was done.
+struct RequestsEnd {
+    usage: Usage,
+    unix_ms: u64,
+    stats: StoreStats,
+}
+
+fn work_since(before: &StoreStats, now: &StoreStats) -> Option<Work> {
+    Some(now.work.as_ref()?.since(before.work.as_ref()?))
 }
 
 /// Whether a directory is to be made. The empty path is the working directory.

@@ -3,12 +3,12 @@
 //! Opened with any [`situ::Options`]; [`SituSettings`] are those of them that comparisons set alike on every store.
 //! The data lies in the keyspace `default`. The store does not say how many bytes it wrote to disk: it hands a log page to
 //! the system with each record that goes into it, and of buffered ones the system writes the last state only. What reaches
-//! the disk is the harness's own figure; the parts are in the details.
+//! the disk is the harness's own figure; the parts are in the work and the details.
 //!
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
-use situ::device::lock;
+use situ::device::{PAGE_BYTES, lock};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -18,12 +18,13 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use situ::{Cursor, Durability, Options, ReadOptions, WriteBatch};
+use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
 
 use crate::options::{parse_bytes, parse_bytes_within};
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
+use crate::work::{UnitWork, Work};
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -40,6 +41,7 @@ pub enum BlockCompression {
 
 /// The settings of a store under test that its rivals have too.
 #[derive(Clone, Debug, PartialEq, Args, Serialize, Deserialize)]
+#[serde(default)]
 pub struct SituSettings {
     /// Size at which a memtable is written to a table, 4K to 64G
     #[arg(
@@ -75,6 +77,26 @@ pub struct SituSettings {
     )]
     pub block_bytes: u32,
 
+    /// Size at which a table is ended, 1K to 64G
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "64M",
+        value_parser = |text: &str| parse_bytes_within(text, 1 << 10, 64 << 30),
+        help_heading = SETTINGS
+    )]
+    pub table_bytes: u64,
+
+    /// Target size of the first level below level 0, 4K to 1T
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "256M",
+        value_parser = |text: &str| parse_bytes_within(text, 4 << 10, 1 << 40),
+        help_heading = SETTINGS
+    )]
+    pub level_base_bytes: u64,
+
     /// Bits of the Bloom filter for each key, 0 to 100. With 0 there is no filter
     #[arg(
         long,
@@ -106,13 +128,11 @@ pub struct SituSettings {
 
     /// Takes away the parallel log: one write in flight, one logger. To measure what it is worth.
     #[arg(long, hide = true)]
-    #[serde(default)]
     pub serial_log: bool,
 
     /// Takes away placement: tables of levels below this one go to the fast disk, and nothing is moved or copied for the
     /// load. To measure what it is worth.
     #[arg(long, hide = true)]
-    #[serde(default)]
     pub pinned_level: Option<usize>,
 }
 
@@ -151,6 +171,8 @@ impl SituSettings {
         options.keyspace.memtable_bytes = self.memtable_bytes;
         options.keyspace.memtables_max = self.memtables_max;
         options.keyspace.block_bytes = self.block_bytes as usize;
+        options.keyspace.table_bytes = self.table_bytes;
+        options.keyspace.level_base_bytes = self.level_base_bytes;
         options.keyspace.filter_bits_per_key = self.bloom_bits_per_key;
         options.keyspace.compression = vec![match self.compression {
             BlockCompression::None => situ::Compression::None,
@@ -241,6 +263,23 @@ impl SituStore {
     #[must_use]
     pub fn new(store: situ::Store) -> Self {
         Self { store }
+    }
+}
+
+impl From<UnitReport> for UnitWork {
+    fn from(report: UnitReport) -> UnitWork {
+        UnitWork {
+            name: report.name,
+            attempts: report.attempts,
+            succeeded: report.succeeded,
+            refused: report.refused,
+            failed: report.failed,
+            late: report.late,
+            suspicious: report.suspicious,
+            input_bytes: report.input_bytes,
+            busy_seconds: report.busy.as_secs_f64(),
+            last_trouble: report.last_trouble,
+        }
     }
 }
 
@@ -347,11 +386,23 @@ impl Store for SituStore {
         ] {
             detail.insert(name.to_owned(), figure as f64);
         }
+        let units = self.store.compaction_units().into_iter().map(UnitWork::from).collect();
+        let work = Work {
+            log_bytes_written: properties.log_pages_written * PAGE_BYTES as u64,
+            flush_bytes_written: statistics.flush_bytes_written,
+            compaction_bytes_read: statistics.compaction_bytes_read,
+            compaction_bytes_written: statistics.compaction_bytes_written,
+            compactions: statistics.compactions,
+            trivial_moves: statistics.trivial_moves,
+            stall_seconds: statistics.stall_ns as f64 / 1e9,
+            units,
+        };
         let disks = self.store.disk_use()?;
         detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
         Ok(StoreStats {
             disk_bytes: Some(disks.bytes()),
             memory_bytes: Some(properties.memtable_bytes + properties.cache_bytes),
+            work: Some(work),
             detail,
             ..StoreStats::default()
         })

@@ -18,6 +18,8 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use crate::work::Work;
+
 /// An error of the store under test, in its own words.
 pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
 
@@ -117,6 +119,8 @@ pub struct StoreStats {
     pub disk_bytes: Option<u64>,
     /// Its own estimate of the memory it holds: memtables, caches, indexes, filters.
     pub memory_bytes: Option<u64>,
+    /// What it did behind the requests since it was opened.
+    pub work: Option<Work>,
     /// Anything else worth keeping with the result, by the store's own names.
     pub detail: BTreeMap<String, f64>,
 }

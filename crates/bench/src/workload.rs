@@ -13,6 +13,7 @@
 //! | mixed | get or put by `read_percent` | uniform |
 //! | ycsb-load | insert | records `0..keys`, shared out among the threads, on a fresh store |
 //! | ycsb-a … ycsb-f | YCSB's core workloads | see below |
+//! | ycsb-mixed | read or update by `read_percent` | as ycsb-a |
 //! | linkbench-load, linkbench | a social graph (`graph.rs`) | nodes `0..keys` |
 //! | flush, compact, wait, reopen | no requests: maintenance | |
 //! | idle | none at all, for `duration_seconds`, 30 if that is not given | |
@@ -40,6 +41,7 @@ use crate::graph::{self, GraphOperation, GraphRequest};
 use crate::measure::Kind;
 use crate::options::{BenchOptions, Distribution, InsertOrder, UpdateMapping};
 use crate::random::Random;
+use crate::schedule::ValueSchedule;
 use crate::store::{Change, Store, StoreFailure};
 
 /// A workload, or a step of maintenance between workloads.
@@ -99,6 +101,10 @@ pub enum Workload {
     #[serde(rename = "ycsb-f")]
     #[value(name = "ycsb-f")]
     YcsbF,
+    /// Reads and updates of YCSB's records, with the share of reads that --read-percent says.
+    #[serde(rename = "ycsb-mixed")]
+    #[value(name = "ycsb-mixed")]
+    YcsbMixed,
     /// Load a social graph into an empty store: a node and its links at a time.
     #[serde(rename = "linkbench-load")]
     #[value(name = "linkbench-load")]
@@ -158,7 +164,7 @@ impl Workload {
     /// True for YCSB's workloads, whose operations count for all threads together.
     #[must_use]
     pub fn is_ycsb(self) -> bool {
-        self == Self::YcsbLoad || self.mix().is_some()
+        self == Self::YcsbLoad || self.needs() == Some(Records::Ycsb)
     }
 
     /// Which records it loads.
@@ -174,7 +180,10 @@ impl Workload {
     pub(crate) fn needs(self) -> Option<Records> {
         match self {
             Self::LinkBench => Some(Records::Graph),
-            _ => self.mix().map(|_| Records::Ycsb),
+            Self::YcsbA | Self::YcsbB | Self::YcsbC | Self::YcsbD | Self::YcsbE | Self::YcsbF | Self::YcsbMixed => {
+                Some(Records::Ycsb)
+            }
+            _ => None,
         }
     }
 
@@ -193,7 +202,7 @@ impl Workload {
             Self::LinkLoad | Self::LinkBench => Some("its requests are reads, lists and batches"),
             Self::DeleteRandom => Some("its requests are deletes"),
             Self::YcsbF => Some("its requests are a read followed by a write"),
-            Self::YcsbA | Self::YcsbB if options.update_mapping == UpdateMapping::Merge => {
+            Self::YcsbA | Self::YcsbB | Self::YcsbMixed if self.updates_fields(options) => {
                 Some("its updates read before they write; see --update-mapping whole")
             }
             Self::FillSeq | Self::FillRandom | Self::FillSync | Self::Overwrite if options.batch_entries > 1 => {
@@ -201,6 +210,12 @@ impl Workload {
             }
             _ => None,
         }
+    }
+
+    /// Whether the workload replaces single fields of records.
+    pub(crate) fn updates_fields(self, options: &BenchOptions) -> bool {
+        matches!(self, Self::YcsbA | Self::YcsbB | Self::YcsbF | Self::YcsbMixed)
+            && options.update_mapping == UpdateMapping::Merge
     }
 
     /// Operations of one of `threads` threads.
@@ -215,7 +230,7 @@ impl Workload {
         }
     }
 
-    fn mix(self) -> Option<Mix> {
+    fn mix(self, options: &BenchOptions) -> Option<Mix> {
         let mix = |read, update, insert, scan, distribution| Some(Mix { read, update, insert, scan, distribution });
         match self {
             Self::YcsbA => mix(0.5, 0.5, 0.0, 0.0, Distribution::Zipfian),
@@ -224,13 +239,17 @@ impl Workload {
             Self::YcsbD => mix(0.95, 0.0, 0.05, 0.0, Distribution::Latest),
             Self::YcsbE => mix(0.0, 0.0, 0.05, 0.95, Distribution::Zipfian),
             Self::YcsbF => mix(0.5, 0.0, 0.0, 0.0, Distribution::Zipfian),
+            Self::YcsbMixed => {
+                let read = f64::from(options.read_percent) / 100.0;
+                mix(read, 1.0 - read, 0.0, 0.0, Distribution::Zipfian)
+            }
             _ => None,
         }
     }
 
     /// How the workload chooses among `records` existing records. Cloned for each thread: `Latest` costs a sum.
     pub(crate) fn chooser(self, options: &BenchOptions, records: u64) -> Option<Chooser> {
-        let (distribution, inserts) = match self.mix() {
+        let (distribution, inserts) = match self.mix(options) {
             Some(mix) => (mix.distribution, mix.insert),
             None if self == Self::LinkBench => (Distribution::Zipfian, graph::NEW_NODES),
             None => return None,
@@ -354,6 +373,8 @@ pub(crate) struct Worker<'a> {
     pub(crate) graph: GraphRequest,
     batch_keys: Vec<u8>,
     issued: u64,
+    /// How many requests are to come, for what changes on the way.
+    operations: u64,
     sync: bool,
     pub(crate) tally: Tally,
 }
@@ -388,7 +409,8 @@ impl<'a> Worker<'a> {
         seed: u64,
     ) -> Self {
         let mut random = Random::new(seed);
-        let value_bytes = options.value_bytes.max(options.field_bytes).max(graph::PAYLOAD_BYTES_MAX);
+        let scheduled = options.value_schedule.as_ref().map_or(0, ValueSchedule::value_bytes_max);
+        let value_bytes = options.value_bytes.max(options.field_bytes).max(graph::PAYLOAD_BYTES_MAX).max(scheduled);
         let values = Values::new(options.compression_ratio, value_bytes, &mut random);
         let is_record = workload.is_ycsb();
         Self {
@@ -403,6 +425,7 @@ impl<'a> Worker<'a> {
             graph: GraphRequest::default(),
             batch_keys: Vec::new(),
             issued: 0,
+            operations: workload.operations(options, 0),
             sync: options.sync || workload == Workload::FillSync,
             tally: Tally::default(),
         }
@@ -495,7 +518,8 @@ impl<'a> Worker<'a> {
 
     fn plan_put(&mut self, number: u64) {
         encode_key(self.options.key_format, self.options.key_bytes, number, &mut self.key);
-        self.values.slice = self.values.values.next_range(self.options.value_bytes);
+        let value_bytes = self.scheduled_bytes().unwrap_or(self.options.value_bytes);
+        self.values.slice = self.values.values.next_range(value_bytes);
         self.dataset.live.insert(number);
     }
 
@@ -504,9 +528,23 @@ impl<'a> Worker<'a> {
         encode_user_key(hashed, self.options.zero_padding, record, &mut self.key);
     }
 
+    /// The size of the next value, where a schedule says it.
+    fn scheduled_bytes(&mut self) -> Option<usize> {
+        let schedule = self.options.value_schedule.as_ref()?;
+        Some(schedule.value_bytes(self.issued, self.operations, &mut self.random))
+    }
+
     fn encode_record(&mut self) {
+        // What changes sizes is what runs on loaded records.
+        let scheduled = if self.workload == Workload::YcsbLoad { None } else { self.scheduled_bytes() };
         let Content { values, shape, record, .. } = &mut self.values;
-        shape.encode(values, record);
+        match scheduled {
+            Some(bytes) => {
+                record.clear();
+                record.extend_from_slice(values.next(bytes));
+            }
+            None => shape.encode(values, record),
+        }
     }
 
     fn plan_insert(&mut self) -> Request {
@@ -518,7 +556,7 @@ impl<'a> Worker<'a> {
     }
 
     fn plan_ycsb(&mut self) -> Request {
-        let (Some(mix), Some(chooser)) = (self.workload.mix(), self.chooser.as_mut()) else {
+        let (Some(mix), Some(chooser)) = (self.workload.mix(self.options), self.chooser.as_mut()) else {
             unreachable!("{} has no single requests", self.workload);
         };
         let draw = self.random.unit();
@@ -647,8 +685,8 @@ impl<'a> Worker<'a> {
         let changes: Vec<Change<'_>> =
             keys.zip(&slices).map(|(key, slice)| Change::Put(key, self.values.values.slice(slice.clone()))).collect();
         store.batch(&changes, self.sync)?;
-        let entry_bytes = self.options.key_bytes + self.options.value_bytes;
-        self.tally.user_bytes_written += (entries * entry_bytes) as u64;
+        let value_bytes: usize = slices.iter().map(Range::len).sum();
+        self.tally.user_bytes_written += (self.batch_keys.len() + value_bytes) as u64;
         Ok(entries as u64)
     }
 

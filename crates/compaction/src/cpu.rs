@@ -1,7 +1,8 @@
 //! The unit that is always there: tasks on threads of the executor.
 //!
 //! Each task has a thread of its own, started when the task is given and gone when it is done: a task reads megabytes,
-//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions.
+//! so that starting a thread costs nothing beside it, and an idle store has no thread waiting for compactions. A pipelined run
+//! has further threads; they are gone before the task's own.
 //!
 //! How a task runs is the assignment's to say, or the unit's own [`Decider`]'s to decide by the assignment's rules. The thread of the
 //! task decides when it begins, so that the giver does not wait for tables to open.
@@ -12,12 +13,12 @@
 
 use crate::decide::{Decider, DecisionReport, MachineSampler, Pipelines, Sampler};
 use crate::error::{Result, TaskError};
-use crate::mode::{ModeRule, Ran, RunMode};
-use crate::run::run;
-use crate::task::{Task, TaskHost, TaskOutput};
+use crate::mode::{ModeRule, Ran};
+use crate::run::run_with;
+use crate::task::{Task, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::lock;
-use situ_device::{Clock, Env, JobHandle};
+use situ_device::{Env, JobHandle};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -25,7 +26,7 @@ use std::time::Duration;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
-/// Runs tasks by [`run`](crate::run()), each on a thread of its own. A host may keep its unit alive, and so must not be the
+/// Runs tasks by [`run_with`], each on a thread of its own, and on further ones if the run is pipelined. A host may keep its unit alive, and so must not be the
 /// last that does: [`close`](Unit::close) it before it is dropped, or one of its threads may find itself waiting for itself.
 pub struct CpuUnit {
     env: Env,
@@ -41,7 +42,7 @@ struct Worker {
 }
 
 struct Shared {
-    clock: Arc<dyn Clock>,
+    env: Env,
     decider: Decider,
     state: Mutex<State>,
 }
@@ -70,7 +71,7 @@ impl CpuUnit {
 
     /// As [`new`](CpuUnit::new), with a decider that was made elsewhere.
     pub fn deciding(env: Env, threads: usize, decider: Decider) -> CpuUnit {
-        let shared = Shared { clock: Arc::clone(&env.clock), decider, state: Mutex::default() };
+        let shared = Shared { env: env.clone(), decider, state: Mutex::default() };
         CpuUnit { env, threads: threads.max(1), shared: Arc::new(shared), workers: Mutex::default() }
     }
 
@@ -93,28 +94,27 @@ impl CpuUnit {
 }
 
 impl Shared {
-    /// Runs a task in the mode that its assignment asks for. `ran` says how, also of a run that panics.
-    fn run(&self, assignment: &Assignment, ran: &mut Ran) -> Result<TaskOutput> {
+    /// Runs a task in the mode that its assignment asks for.
+    fn run(&self, assignment: &Assignment) -> (Result<TaskOutput>, Ran) {
         let Assignment { task, host, mode, .. } = assignment;
-        (ran.mode, ran.decision) = match mode {
+        let (mode, decision) = match mode {
             ModeRule::Fixed(mode) => (*mode, None),
             ModeRule::Decided(rules) => {
-                let record = self.decider.decide(rules, task, self.clock.now());
+                let record = self.decider.decide(rules, task, self.env.clock.now());
                 (record.mode, Some(record))
             }
         };
-        let _counted = self.decider.pipelines().begin(ran.mode);
-        let (result, stages) = run_in(task, &**host, ran.mode);
-        *ran = Ran { decision: ran.decision.take(), ..stages };
-        result
+        let _counted = self.decider.pipelines().begin(mode);
+        let (result, ran) = run_with(task, host, mode, &self.env);
+        (result, Ran { decision, ..ran })
     }
 
     fn work(&self, assignment: &Assignment) {
         let Assignment { attempt, done, .. } = assignment;
-        let (began, mut ran) = (self.clock.now(), Ran::default());
-        let result = catch_unwind(AssertUnwindSafe(|| self.run(assignment, &mut ran)))
-            .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
-        let now = self.clock.now();
+        let began = self.env.clock.now();
+        let (result, ran) = catch_unwind(AssertUnwindSafe(|| self.run(assignment)))
+            .unwrap_or_else(|payload| (Err(TaskError::Panicked(message(&*payload))), Ran::default()));
+        let now = self.env.clock.now();
         let elapsed = now.saturating_sub(began);
         // So that the next decision finds a measure over a short time.
         self.decider.sample(now);
@@ -134,11 +134,6 @@ impl Shared {
     }
 }
 
-/// The run itself, in a mode.
-fn run_in(task: &Task, host: &dyn TaskHost, mode: RunMode) -> (Result<TaskOutput>, Ran) {
-    (run(task, host), Ran { mode, ..Ran::default() })
-}
-
 pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
     let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
@@ -154,7 +149,7 @@ impl Unit for CpuUnit {
     }
 
     fn load(&self) -> Load {
-        let now = self.shared.clock.now();
+        let now = self.shared.env.clock.now();
         self.shared.decider.sample(now);
         let resources = self.shared.decider.resources(now);
         let state = lock(&self.shared.state);
@@ -202,7 +197,7 @@ impl Unit for CpuUnit {
 
     fn measured(&self, message: &[u8]) {
         // A message that is none is the sender's mistake, and leaves the measures missing.
-        let _ = self.shared.decider.collect(message, self.shared.clock.now());
+        let _ = self.shared.decider.collect(message, self.shared.env.clock.now());
     }
 
     fn decisions(&self) -> Option<DecisionReport> {

@@ -120,6 +120,15 @@ impl DroppedSums {
         Ok(())
     }
 
+    /// What another part of the same task has dropped.
+    pub(crate) fn add_all(&mut self, other: DroppedSums) {
+        for (segment, more) in other.segments {
+            let sum = self.segments.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
+            sum.handles += more.handles;
+            sum.bytes += more.bytes;
+        }
+    }
+
     /// By segment ascending.
     pub(crate) fn finish(self) -> Vec<DroppedValues> {
         self.segments.into_values().collect()

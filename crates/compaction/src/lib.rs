@@ -5,7 +5,8 @@
 //! ```
 //!
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
-//! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task.
+//! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task. [`run_with`] gives them linear or
+//!   pipelined, and measures its stages.
 //! * [`cut()`] divides a job by key ranges of about equal bytes, [`cut_shares`] by any proportion.
 //! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
@@ -61,7 +62,7 @@ pub use mode::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages};
 pub use policy::{Policy, Split};
 pub use record::{ClassReport, OutOfService, Priority, TaskOutcome, TaskRecord, UnitReport};
 pub use resources::{ProcMeter, ResourceMeter};
-pub use run::{merge_sources, run};
+pub use run::{merge_sources, run, run_with};
 pub use scheduler::{Division, FinishedJob, JobOrder, JobShape, Part, Patience, Scheduler, UnitEvent};
 pub use span::{KeyRange, KeySpan};
 pub use split::Arm;

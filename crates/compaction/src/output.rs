@@ -22,16 +22,17 @@
 use crate::dropped::{DropReason, DroppedEntry, DroppedSums};
 use crate::error::{Result, TaskError};
 use crate::merge::WarmReader;
+use crate::run::Meters;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyRef, RawBlock, SequenceNumber, TableAppender, TableBuilder, WarmBytes};
+use situ_table::{KeyRef, RawBlock, SequenceNumber, TableBuilder, TableSummary, WarmBytes};
 
 mod blocks;
 mod size;
 
-pub(crate) use blocks::{BlockOutput, OnThisThread};
+pub(crate) use blocks::{BlockOutput, OnThisThread, begin_table};
 use size::LaggedSize;
 
 /// The host is told of output in pieces of about this size.
@@ -57,27 +58,17 @@ pub(crate) struct Outputs<'a, B> {
     warm_read: Option<WarmBytes>,
     /// Of what the merge drops, if the store has a value log.
     dropped: Option<DroppedSums>,
-    /// Numbers and spans of tables whose blocks have all been given out.
-    ended: Vec<(TablePlace, KeySpan)>,
+    /// Spans of tables whose blocks have all been given out.
+    ended: Vec<KeySpan>,
+    /// Counts the time for which the host holds the run back, if somebody asks.
+    meters: Option<&'a Meters>,
 }
 
 struct OpenTable {
-    place: TablePlace,
     builder: TableBuilder,
     paced_bytes: u64,
     /// What the range tombstones span.
     tombstones: Option<KeySpan>,
-}
-
-impl OpenTable {
-    fn pace(&mut self, host: &dyn TaskHost, bytes: u64) {
-        // An estimate may shrink when a block turns out to compress well.
-        let new = bytes.saturating_sub(self.paced_bytes);
-        if new > 0 {
-            self.paced_bytes = bytes;
-            host.pace(new);
-        }
-    }
 }
 
 impl<'a, B: BlockOutput> Outputs<'a, B> {
@@ -87,6 +78,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         rules: &'a MergeRules,
         tombstones: &'a FragmentedTombstones,
         blocks: B,
+        meters: Option<&'a Meters>,
     ) -> Outputs<'a, B> {
         Outputs {
             host,
@@ -99,9 +91,17 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             open: None,
             size: LaggedSize::new(rules.output.target_file_bytes),
             blocks,
-            warm_read: None,
+            warm_read: host.warming().map(|_| WarmBytes::default()),
             dropped: host.value_handles().map(DroppedSums::new),
             ended: Vec::new(),
+            meters,
+        }
+    }
+
+    /// What was dropped elsewhere of what these tables are made of.
+    pub(crate) fn add_dropped(&mut self, more: Option<DroppedSums>) {
+        if let (Some(sums), Some(more)) = (&mut self.dropped, more) {
+            sums.add_all(more);
         }
     }
 
@@ -109,16 +109,15 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     pub(crate) fn finish(mut self, inputs: &dyn WarmReader, mut stats: TaskStats) -> Result<TaskOutput> {
         self.write_fragments(None, inputs)?;
         self.close(inputs)?;
-        let summaries = self.blocks.finish()?;
-        assert_eq!(summaries.len(), self.ended.len(), "each table that has ended has a summary");
-        let ended = self.ended.into_iter().zip(summaries);
-        let table = |((place, span), summary): ((TablePlace, KeySpan), _)| OutputTable {
+        let written = self.blocks.finish()?;
+        assert_eq!(written.len(), self.ended.len(), "each table that has ended has a summary");
+        let table = |((place, summary), span): ((TablePlace, TableSummary), KeySpan)| OutputTable {
             volume: place.volume,
             number: place.number,
             summary,
             span,
         };
-        let tables: Vec<_> = ended.map(table).collect();
+        let tables: Vec<_> = written.into_iter().zip(self.ended).map(table).collect();
         for table in &tables {
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
@@ -129,17 +128,11 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
 
     fn open(&mut self) -> Result<&mut OpenTable> {
         if self.open.is_none() {
-            let (place, file) = self.host.new_table(self.rules.output_level)?;
             let output = &self.rules.output;
             let builder = TableBuilder::new(&output.table, output.created_unix_s)?;
-            let mut appender = TableAppender::new(file, &output.table)?;
-            if let Some(warming) = self.host.warming() {
-                appender.set_warming(warming, place.number);
-                self.warm_read.get_or_insert_default();
-            }
-            self.blocks.begin(appender)?;
+            self.blocks.begin()?;
             self.size.begin_table();
-            self.open = Some(OpenTable { place, builder, paced_bytes: 0, tombstones: None });
+            self.open = Some(OpenTable { builder, paced_bytes: 0, tombstones: None });
         }
         match &mut self.open {
             Some(open) => Ok(open),
@@ -166,6 +159,26 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         Ok(())
     }
 
+    /// The open table is about so long now. The host is told if there is enough to tell, and may block.
+    #[inline]
+    fn pace(&mut self, bytes: u64, least: u64) {
+        let Some(open) = &mut self.open else { return };
+        // An estimate may shrink when a block turns out to compress well.
+        let new = bytes.saturating_sub(open.paced_bytes);
+        if new >= least {
+            open.paced_bytes = bytes;
+            self.hold_back(new);
+        }
+    }
+
+    #[cold]
+    fn hold_back(&self, bytes: u64) {
+        match self.meters {
+            Some(meters) => meters.time(&meters.merge.blocked, || self.host.pace(bytes)),
+            None => self.host.pace(bytes),
+        }
+    }
+
     fn is_full(&self) -> bool {
         let bytes = self.open.as_ref().map(|open| open.builder.estimated_bytes(self.size.blocks_bytes()));
         bytes.is_some_and(|bytes| bytes >= self.rules.output.target_file_bytes)
@@ -176,14 +189,12 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             self.write_fragments(Some(key), inputs)?;
         }
         let border = self.grandparents.move_to(key);
-        let Some(open) = &mut self.open else {
+        let Some(open) = &self.open else {
             self.grandparents.begin_table(key);
             return Ok(());
         };
         let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
-        if bytes >= open.paced_bytes + PACE_BYTES {
-            open.pace(self.host, bytes);
-        }
+        self.pace(bytes, PACE_BYTES);
         let target = self.rules.output.target_file_bytes;
         let large_enough = || bytes.saturating_mul(100) >= target.saturating_mul(self.grandparents.border_percent());
         if bytes >= target
@@ -214,9 +225,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     }
 
     fn write_tombstones(&mut self, begin: &[u8], end: &[u8], sequences: &[SequenceNumber]) -> Result<()> {
-        let host = self.host;
-        self.open()?;
-        let Some(open) = &mut self.open else { return Ok(()) };
+        let open = self.open()?;
         for sequence in sequences {
             open.builder.add_range_tombstone(begin, *sequence, end)?;
         }
@@ -225,12 +234,10 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             Some(before) => before.union(span),
             None => span,
         });
-        let bytes = open.builder.estimated_bytes(self.size.blocks_bytes());
-        if bytes >= open.paced_bytes + PACE_BYTES {
-            open.pace(host, bytes);
-            self.tick()?;
-        }
-        Ok(())
+        let blocks_bytes = self.size.blocks_bytes();
+        let bytes = self.open()?.builder.estimated_bytes(blocks_bytes);
+        self.pace(bytes, PACE_BYTES);
+        self.tick()
     }
 
     /// Ends the open table before `key`. All fragments that end at or before `key` have been written.
@@ -247,8 +254,9 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
     }
 
     fn close(&mut self, inputs: &dyn WarmReader) -> Result<()> {
-        let Some(mut open) = self.open.take() else { return Ok(()) };
-        open.pace(self.host, open.builder.estimated_bytes(self.size.blocks_bytes()));
+        let Some(open) = &self.open else { return Ok(()) };
+        self.pace(open.builder.estimated_bytes(self.size.blocks_bytes()), 1);
+        let Some(open) = self.open.take() else { return Ok(()) };
         let (last, end) = open.builder.finish();
         if let Some(block) = last {
             self.give_out(block, inputs)?;
@@ -258,7 +266,7 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
         // A table is opened only in order to write to it.
         let span = span.expect("a table has an entry or a range tombstone");
         self.blocks.end(end)?;
-        self.ended.push((open.place, span));
+        self.ended.push(span);
         Ok(())
     }
 }
@@ -348,7 +356,5 @@ impl<'a> GrandparentWalk<'a> {
     }
 }
 
-#[cfg(test)]
-mod pipelined;
 #[cfg(test)]
 mod tests;

@@ -1,57 +1,121 @@
-//! The reference merge: what every unit's output is measured against.
+//! Running a task: the reference merge, and the same bytes in other ways.
+//!
+//! A linear run has one thread:
 //!
 //! 1. Each run becomes one source: its tables one after the other, from the first entry in the task's range to the
 //!    last, read past the block cache in large pieces. One table of a run is open at a time.
 //! 2. The sources are merged, the stream of versions is thinned out, what is left is cut into tables.
 //!
-//! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides.
+//! [`run`] does that, and defines what is right. [`run_with`] also measures, and can give each stage threads of its own:
+//! [`pipeline`].
+//!
+//! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides, but to measure.
 //! File numbers come from the host and are not in the files.
 //!
-//! **Threads**: the caller's, which it may block for as long as the volume and [`TaskHost::pace`] do. No lock is held.
+//! **Threads**: a linear run has the caller's, which it may block for as long as the volume and [`TaskHost::pace`] do. No lock is
+//! held.
 //!
 //! **Failure**: an error ends the run; files begun by then are the caller's to remove. Every block's checksum is
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
-use crate::error::Result;
+use crate::cpu::message;
+use crate::error::{Result, TaskError};
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
-use crate::output::{BlockOutput, OnThisThread, Outputs};
+use crate::mode::{Ran, RunMode};
+use crate::output::{OnThisThread, Outputs};
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
+use situ_device::Env;
 use situ_storage::Error;
 use situ_table::range_del::{FragmentedTombstones, RangeTombstone};
-use situ_table::{KeyRef, Table, TableCursor, Trailer, WarmBytes};
+use situ_table::{KeyRef, ReadMeter, Table, TableCursor, Trailer, WarmBytes};
 use std::borrow::Borrow;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
+
+mod kept;
+mod lane;
+mod meters;
+mod pipeline;
+mod read;
+mod sub_ranges;
+mod write;
+
+pub(crate) use meters::Meters;
+use pipeline::{Sizes, run_pipelined};
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
 /// an output table.
 const READ_BYTES: usize = 512 << 10;
 
-/// Runs a task on the calling thread.
+/// Runs a task on the calling thread. The bytes of this run are the right ones.
 ///
 /// # Errors
 /// See [`TaskError`](crate::TaskError).
 pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
-    run_into(task, host, OnThisThread::default())
+    run_here(task, host, None)
 }
 
-/// As [`run`], with another way of the blocks into their files.
-pub(crate) fn run_into<B: BlockOutput>(task: &Task, host: &dyn TaskHost, blocks: B) -> Result<TaskOutput> {
-    let range = &task.rules.range;
-    let mut sources = Vec::with_capacity(task.inputs.len());
-    let mut tombstones = Vec::new();
-    for run in &task.inputs {
-        let inside: Vec<&TableInput> = run.iter().filter(|input| range.overlaps(&input.span)).collect();
-        for input in &inside {
-            let table = input.open()?;
-            check_span(input, &table)?;
-            tombstones.extend_from_slice(table.range_tombstones());
-        }
-        sources.push(RunSource::new(inside, range)?);
+/// Runs a task in this mode, and says how. The bytes are those of [`run`].
+///
+/// A linear run has the calling thread. A pipelined run has threads of the environment's executor, too; all of them have ended
+/// when the call returns. Where the executor has no threads left, or the task is too small for so many merge threads, the run has
+/// fewer; the answer tells. A panic of the filter, of the host or of the merge is an error of the run.
+///
+/// # Errors
+/// Within the answer: see [`TaskError`](crate::TaskError).
+pub fn run_with(task: &Arc<Task>, host: &Arc<dyn TaskHost>, mode: RunMode, env: &Env) -> (Result<TaskOutput>, Ran) {
+    run_sized(task, host, mode, env, &Sizes::default())
+}
+
+/// As [`run_with`], with other bounds of buffers.
+fn run_sized(
+    task: &Arc<Task>,
+    host: &Arc<dyn TaskHost>,
+    mode: RunMode,
+    env: &Env,
+    sizes: &Sizes,
+) -> (Result<TaskOutput>, Ran) {
+    let pipelined = match mode {
+        RunMode::Linear => None,
+        RunMode::Pipelined { merge_threads } => run_pipelined(task, host, merge_threads, env, sizes),
+    };
+    match pipelined {
+        Some((result, ran, _)) => (result, ran),
+        None => run_linear(task, &**host, env),
     }
-    let mut output = merge_into(sources, &tombstones, shared_prefix(task), &task.rules, host, blocks)?;
+}
+
+/// Runs a task on the calling thread, and measures its stages.
+fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput>, Ran) {
+    let meters = Meters::new(Arc::clone(&env.clock));
+    let reads = Arc::new(ReadMeter::new(Arc::clone(&env.clock)));
+    let began = meters.now();
+    let result = catch_unwind(AssertUnwindSafe(|| run_here(task, host, Some((&meters, &reads)))))
+        .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
+    let lived = meters.now().saturating_sub(began);
+    let mut stages = meters.stages();
+    (stages.read.busy, stages.read.bytes) = (reads.time(), reads.stored_bytes());
+    stages.write.bytes = result.as_ref().map_or(0, |output| output.stats.bytes_written);
+    stages.merge.bytes = reads.plain_bytes();
+    let elsewhere = stages.read.busy + stages.write.busy + stages.merge.blocked;
+    stages.merge.busy = lived.saturating_sub(elsewhere);
+    (result, Ran { mode: RunMode::Linear, stages, decision: None })
+}
+
+/// Runs a task on the calling thread, and measures if somebody asks.
+fn run_here(task: &Task, host: &dyn TaskHost, meters: Option<(&Meters, &Arc<ReadMeter>)>) -> Result<TaskOutput> {
+    let reads = meters.map(|(_, reads)| reads);
+    let prepare = || Prepared::new(task);
+    let prepared = reads.map_or_else(prepare, |reads| reads.time_of(prepare))?;
+    let mut sources = Vec::with_capacity(task.inputs.len());
+    for run in &task.inputs {
+        let inside = run.iter().filter(|input| task.rules.range.overlaps(&input.span)).collect();
+        sources.push(RunSource::new(inside, &task.rules.range, reads)?);
+    }
+    let mut output = merge_into(sources, &prepared, &task.rules, host, meters.map(|(meters, _)| meters))?;
     output.stats.bytes_read = task.input_bytes();
     Ok(output)
 }
@@ -71,42 +135,78 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
     rules: &MergeRules,
     host: &dyn TaskHost,
 ) -> Result<TaskOutput> {
-    merge_into(sources, tombstones, shared_prefix_bytes, rules, host, OnThisThread::default())
+    let prepared = Prepared::of(tombstones, shared_prefix_bytes, rules);
+    merge_into(sources, &prepared, rules, host, None)
 }
 
-fn merge_into<S: Source, T: Borrow<RangeTombstone>, B: BlockOutput>(
+fn merge_into<S: Source>(
     sources: Vec<S>,
-    tombstones: &[T],
-    shared_prefix_bytes: usize,
+    prepared: &Prepared,
     rules: &MergeRules,
     host: &dyn TaskHost,
-    blocks: B,
+    meters: Option<&Meters>,
 ) -> Result<TaskOutput> {
-    assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
-    let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
-    let in_range: Vec<&RangeTombstone> = tombstones
-        .iter()
-        .map(Borrow::borrow)
-        .filter(|t| lower.is_none_or(|lower| lower < t.end.as_slice()))
-        .filter(|t| upper.is_none_or(|upper| t.begin.as_slice() < upper))
-        .collect();
-    let tombstones = FragmentedTombstones::new(&in_range, &rules.snapshots).clip(lower, upper);
-    let retained = Rules::retained(&tombstones, &rules.snapshots, &rules.below);
-    let stream_rules = Rules {
-        snapshots: &rules.snapshots,
-        below: &rules.below,
-        tombstones: &tombstones,
-        retained: &retained,
-        filter: rules
-            .filter
-            .as_ref()
-            .map(|filter| (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))),
-    };
-    let mut stats = TaskStats { range_tombstones_in: in_range.len() as u64, ..TaskStats::default() };
-    let mut outputs = Outputs::new(host, rules, &retained, blocks);
-    let mut merge = Merge::new(sources, shared_prefix_bytes);
-    drive(&mut merge, &stream_rules, &mut outputs, &mut stats)?;
+    let blocks = OnThisThread::new(host, rules, meters);
+    let mut stats = prepared.stats();
+    let mut outputs = Outputs::new(host, rules, &prepared.retained, blocks, meters);
+    let mut merge = Merge::new(sources, prepared.shared_prefix_bytes);
+    drive(&mut merge, &prepared.rules(rules), &mut outputs, &mut stats)?;
     outputs.finish(&merge, stats)
+}
+
+/// What is known of a task before its first entry is read.
+struct Prepared {
+    /// The range tombstones of the inputs, fragmented.
+    tombstones: FragmentedTombstones,
+    /// Those of them that the outputs will hold.
+    retained: FragmentedTombstones,
+    range_tombstones_in: u64,
+    shared_prefix_bytes: usize,
+}
+
+impl Prepared {
+    /// Opens all inputs that reach into the task's range.
+    fn new(task: &Task) -> Result<Prepared> {
+        let mut tombstones = Vec::new();
+        for input in task.tables().filter(|input| task.rules.range.overlaps(&input.span)) {
+            let table = input.open()?;
+            check_span(input, &table)?;
+            tombstones.extend_from_slice(table.range_tombstones());
+        }
+        Ok(Prepared::of(&tombstones, shared_prefix(task), &task.rules))
+    }
+
+    fn of<T: Borrow<RangeTombstone>>(tombstones: &[T], shared_prefix_bytes: usize, rules: &MergeRules) -> Prepared {
+        assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
+        let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
+        let in_range: Vec<&RangeTombstone> = tombstones
+            .iter()
+            .map(Borrow::borrow)
+            .filter(|t| lower.is_none_or(|lower| lower < t.end.as_slice()))
+            .filter(|t| upper.is_none_or(|upper| t.begin.as_slice() < upper))
+            .collect();
+        let tombstones = FragmentedTombstones::new(&in_range, &rules.snapshots).clip(lower, upper);
+        let retained = Rules::retained(&tombstones, &rules.snapshots, &rules.below);
+        Prepared { tombstones, retained, range_tombstones_in: in_range.len() as u64, shared_prefix_bytes }
+    }
+
+    /// The sums that a run begins with.
+    fn stats(&self) -> TaskStats {
+        TaskStats { range_tombstones_in: self.range_tombstones_in, ..TaskStats::default() }
+    }
+
+    /// What decides over entries.
+    fn rules<'a>(&'a self, rules: &'a MergeRules) -> Rules<'a> {
+        Rules {
+            snapshots: &rules.snapshots,
+            below: &rules.below,
+            tombstones: &self.tombstones,
+            retained: &self.retained,
+            filter: rules.filter.as_ref().map(|filter| {
+                (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))
+            }),
+        }
+    }
 }
 
 /// How many leading bytes all keys of the task have in common.
@@ -146,16 +246,23 @@ struct RunSource<'a> {
     upper: Option<&'a [u8]>,
     /// What was read of warm blocks of the tables before the current one.
     warm_before: WarmBytes,
+    /// Counts what is read, if somebody asks.
+    meter: Option<&'a Arc<ReadMeter>>,
 }
 
 impl<'a> RunSource<'a> {
-    fn new(tables: Vec<&'a TableInput>, range: &'a KeyRange) -> Result<RunSource<'a>> {
+    fn new(
+        tables: Vec<&'a TableInput>,
+        range: &'a KeyRange,
+        meter: Option<&'a Arc<ReadMeter>>,
+    ) -> Result<RunSource<'a>> {
         let mut source = RunSource {
             waiting: tables.into_iter(),
             range,
             current: None,
             upper: None,
             warm_before: WarmBytes::default(),
+            meter,
         };
         source.begin_next_table()?;
         Ok(source)
@@ -167,8 +274,11 @@ impl<'a> RunSource<'a> {
             self.warm_before = self.warm_read();
             self.current = None;
             let Some(input) = self.waiting.next() else { return Ok(()) };
-            let table = input.open()?;
+            let table = self.meter.map_or_else(|| input.open(), |meter| meter.time_of(|| input.open()))?;
             let mut cursor = table.sequential_cursor(READ_BYTES);
+            if let Some(meter) = self.meter {
+                cursor.set_meter(Arc::clone(meter));
+            }
             match self.range.lower.as_deref().filter(|lower| *lower > input.span.begin.as_slice()) {
                 Some(lower) => cursor.seek(KeyRef::new(lower, Trailer::NEWEST))?,
                 None => cursor.first()?,

@@ -8,6 +8,7 @@ pub(crate) mod listener;
 pub(crate) mod lock_wait;
 pub(crate) mod options;
 pub(crate) mod range;
+pub(crate) mod read_tail;
 pub(crate) mod stats;
 pub(crate) mod store_id;
 pub(crate) mod sync;

@@ -135,6 +135,7 @@ impl Core {
             next_task: AtomicU64::new(1),
             placement,
         });
+        health.stats.read_tails.watch(work.scheduler.pipelines());
         let above: Weak<dyn Above> = Arc::downgrade(&(Arc::clone(&work) as Arc<dyn Above>));
         memory.stand_below(above);
         let transactions = Arc::new(Transactions::new(id, &env, options.transaction_locks_max));

@@ -4,5 +4,33 @@
 //! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_compaction::Unit) that
 //!   compacts them there.
 //!
+//! ```text
+//!   NodeVolume ── NodeClient ── Peer ═══ connection ═══ Peer ── Handler: files, tasks ── Volume
+//! ```
+//!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod error;
+pub mod fields;
+pub mod frame;
+pub mod greeting;
+pub mod message;
+mod peer;
+mod secret;
+#[cfg(test)]
+mod testing;
+mod transport;
+mod volume;
+
+pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
+pub use client::{NodeClient, NodeOptions};
+pub use error::{CallError, IO_KINDS, code};
+pub use frame::Side;
+pub use message::{Call, Class, Message, Operation};
+pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
+pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
+pub use volume::NodeVolume;

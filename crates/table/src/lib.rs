@@ -4,6 +4,7 @@
 //! TableWriter -> file: header | data blocks | index blocks | filter | range tombstones | properties | top index | footer
 //! Table       <- footer, properties, top index, filter, range tombstones at open; blocks through the BlockCache
 //! TableCursor <- blocks in order; in compactions, past the cache
+//! PieceCursor <- blocks in order that another thread has read
 //! ```
 //!
 //! Whoever wants the steps on several threads takes them apart: [`TableBuilder`], [`BlockEncoder`] and [`TableAppender`] write,
@@ -22,7 +23,9 @@ pub mod range_del;
 mod block;
 mod compress;
 mod filter;
+mod meter;
 mod options;
+mod piece;
 mod properties;
 mod salvage;
 mod table;
@@ -38,7 +41,9 @@ pub use cursor::Cursor;
 pub use filter::{FILTER_BLOCKED_BLOOM, FILTER_HEADER_BYTES, FILTER_LINE_BYTES, filter_bits, filter_line, hash_key};
 pub use format::BlockHandle;
 pub use key::{KeyKind, KeyRef, MAX_SEQUENCE, SequenceNumber, Trailer};
+pub use meter::ReadMeter;
 pub use options::{Compression, Reach, ReadOptions, TableOptions};
+pub use piece::{Piece, PieceCursor};
 pub use properties::{Properties, WRITER_VERSION, property_names};
 pub use salvage::{LostKeys, Salvaged, salvage};
 pub use table::{BlockBoundaries, BlockBoundary, BlockEntries, Table, TableEntry};

@@ -24,6 +24,7 @@ use crate::properties::Properties;
 use crate::range_del::{RangeTombstone, TombstoneIndex, tombstone_bytes};
 use crate::table_cursor::TableCursor;
 use situ_storage::{Error, Reader, Result};
+use std::ops::Deref;
 use std::sync::{Arc, OnceLock};
 
 mod parts;
@@ -301,8 +302,27 @@ impl Table {
     }
 
     /// The boundaries between data blocks, and the end of the last one, in order. Reads the index blocks, one at a time.
-    pub fn block_boundaries(&self) -> BlockBoundaries<'_> {
+    pub fn block_boundaries(&self) -> BlockBoundaries<&Table> {
         BlockBoundaries { table: self, leaf: None, next_leaf: 0, next_entry: 0 }
+    }
+
+    /// As [`block_boundaries`](Table::block_boundaries), from the data block on in which `user_key` is or would be.
+    ///
+    /// # Errors
+    /// An index block cannot be read, or is damaged.
+    pub fn blocks_from(self: &Arc<Self>, user_key: &[u8]) -> Result<BlockBoundaries<Arc<Table>>> {
+        let target = KeyRef::new(user_key, Trailer::NEWEST);
+        let next_leaf = self.find_leaf(target)?;
+        let mut blocks = BlockBoundaries { table: Arc::clone(self), leaf: None, next_leaf, next_entry: 0 };
+        if let Some(leaf) = blocks.load_leaf()? {
+            blocks.next_entry = leaf.index_seek(target).map_err(|m| self.malformed(&leaf, m))?;
+        }
+        Ok(blocks)
+    }
+
+    /// The file that the table is in, for reads of a caller's own.
+    pub fn reader(&self) -> &Arc<dyn Reader> {
+        &self.reader
     }
 
     /// How many index blocks point to data blocks.
@@ -497,16 +517,16 @@ pub(crate) fn decode_range_tombstones(block: Vec<u8>) -> Result<Vec<RangeTombsto
     Ok(all)
 }
 
-/// See [`Table::block_boundaries`].
+/// See [`Table::block_boundaries`]. `T` is a reference to the table, counted or not.
 #[derive(Debug)]
-pub struct BlockBoundaries<'a> {
-    table: &'a Table,
+pub struct BlockBoundaries<T> {
+    table: T,
     leaf: Option<Arc<Block>>,
     next_leaf: usize,
     next_entry: usize,
 }
 
-impl BlockBoundaries<'_> {
+impl<T: Deref<Target = Table>> BlockBoundaries<T> {
     fn advance(&mut self) -> Result<Option<BlockBoundary>> {
         loop {
             if let Some(leaf) = self.leaf.as_ref().filter(|leaf| self.next_entry < leaf.restart_count()) {
@@ -517,18 +537,27 @@ impl BlockBoundaries<'_> {
                 let offset = handle.offset + handle.stored_bytes();
                 return Ok(Some(BlockBoundary { block: handle, user_key: key.user.to_vec(), offset }));
             }
-            if self.next_leaf >= self.table.leaf_count() {
+            if self.load_leaf()?.is_none() {
                 return Ok(None);
             }
-            let options = ReadOptions { fill_cache: false, ..ReadOptions::default() };
-            self.leaf = Some(self.table.leaf(self.next_leaf, &options)?);
-            self.next_leaf += 1;
-            self.next_entry = 0;
         }
+    }
+
+    /// To the first entry of the next index block, if there is one.
+    fn load_leaf(&mut self) -> Result<Option<Arc<Block>>> {
+        if self.next_leaf >= self.table.leaf_count() {
+            return Ok(None);
+        }
+        let options = ReadOptions { fill_cache: false, ..ReadOptions::default() };
+        let leaf = self.table.leaf(self.next_leaf, &options)?;
+        self.leaf = Some(Arc::clone(&leaf));
+        self.next_leaf += 1;
+        self.next_entry = 0;
+        Ok(Some(leaf))
     }
 }
 
-impl Iterator for BlockBoundaries<'_> {
+impl<T: Deref<Target = Table>> Iterator for BlockBoundaries<T> {
     type Item = Result<BlockBoundary>;
 
     fn next(&mut self) -> Option<Result<BlockBoundary>> {

@@ -16,6 +16,7 @@ use crate::compress::uncompressed_bytes;
 use crate::cursor::Cursor;
 use crate::format::{BlockHandle, Damage};
 use crate::key::KeyRef;
+use crate::meter::ReadMeter;
 use crate::options::{Reach, ReadOptions};
 use crate::table::Table;
 use crate::warmth::WarmBytes;
@@ -77,6 +78,7 @@ pub struct TableCursor {
     /// What it has read of warm blocks before the current one.
     warm_before: WarmBytes,
     misses: u32,
+    meter: Option<Arc<ReadMeter>>,
     /// The end of the last block that was loaded; the next one begins there in a forward scan.
     expected_offset: u64,
 }
@@ -96,8 +98,14 @@ impl TableCursor {
             warmth: 0,
             warm_before: WarmBytes::default(),
             misses: 0,
+            meter: None,
             expected_offset: 0,
         }
+    }
+
+    /// Has what a sequential cursor reads counted.
+    pub fn set_meter(&mut self, meter: Arc<ReadMeter>) {
+        self.meter = Some(meter);
     }
 
     /// The table.
@@ -242,7 +250,8 @@ impl TableCursor {
         self.leaf = None;
         self.leaf_at = at;
         if at < self.table.leaf_count() {
-            self.leaf = Some(self.table.leaf(at, &self.options)?);
+            let leaf = || self.table.leaf(at, &self.options);
+            self.leaf = Some(self.meter.as_ref().map_or_else(leaf, |meter| meter.time_of(leaf))?);
         }
         Ok(())
     }
@@ -328,10 +337,12 @@ impl TableCursor {
         if Arc::get_mut(owned).is_none() {
             *owned = Arc::default();
         }
-        match Arc::get_mut(owned) {
-            Some(block) => decode_block(&self.table, &self.window, handle, true, block),
-            None => Ok(()),
+        let Some(block) = Arc::get_mut(owned) else { return Ok(()) };
+        decode_block(&self.table, &self.window, handle, true, block)?;
+        if let Some(meter) = &self.meter {
+            meter.add_plain(block.bytes().len() as u64);
         }
+        Ok(())
     }
 
     /// Reads ahead from the block at `handle`: that block at least, and not beyond the data.
@@ -339,7 +350,10 @@ impl TableCursor {
         self.table.check_handle(handle, self.table.data_end(), "data block")?;
         let left = self.table.data_end() - handle.offset;
         let bytes = left.min(self.window_bytes as u64).max(handle.stored_bytes());
-        self.window.fill(&self.table, handle.offset, bytes as usize, self.options.reach)
+        let mut fill = || self.window.fill(&self.table, handle.offset, bytes as usize, self.options.reach);
+        let Some(meter) = &self.meter else { return fill() };
+        meter.add_stored(bytes);
+        meter.time_of(fill)
     }
 }
 

@@ -83,6 +83,24 @@ fn background_operations_have_latencies_but_no_part_in_the_throughput() {
     assert_eq!(merged.latencies().len(), 2);
 }
 
+/// A tail that one kind alone has is in the tail of all.
+#[test]
+fn percentiles_of_all_requests_are_not_those_of_one_kind() {
+    let start = Instant::now();
+    let mut merged = Merged::default();
+    assert_eq!(merged.quantile_ns(0.99), None);
+    let mut recorder = Recorder::new(start);
+    (0..95).for_each(|_| recorder.record(Kind::Read, start, at(start, 10), 1));
+    (0..5).for_each(|_| recorder.record(Kind::Update, start, at(start, 1000), 1));
+    merged.add(recorder);
+    let mut background = Recorder::new(start);
+    (0..1000).for_each(|_| background.record(Kind::BackgroundWrite, start, at(start, 9000), 1));
+    merged.add_background(background);
+    let us = |quantile| merged.quantile_ns(quantile).expect("requests") / 1000;
+    assert_eq!((us(0.5), us(0.95)), (10, 10));
+    assert!((1000..=1001).contains(&us(0.99)), "{}", us(0.99));
+}
+
 #[test]
 fn every_kind_has_its_place() {
     for (index, kind) in Kind::ALL.into_iter().enumerate() {

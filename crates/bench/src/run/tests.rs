@@ -39,6 +39,7 @@ fn every_workload_runs_and_says_what_it_did() {
         W::YcsbD,
         W::YcsbE,
         W::YcsbF,
+        W::YcsbMixed,
     ];
     let options = options(directory.path(), &all);
     let result = run(&options, &MemoryFactory::default()).expect("run");
@@ -66,6 +67,33 @@ fn every_workload_runs_and_says_what_it_did() {
     assert_eq!(phase(W::YcsbLoad).operations, 3000);
     assert_eq!(phase(W::YcsbC).found, 3000);
     assert!(!directory.path().join("store").exists(), "the store is removed at the end");
+}
+
+/// What is under way when the last request is done is the workload's, too, and is told apart.
+#[test]
+fn work_behind_the_requests_is_told_before_and_after_the_store_has_settled() {
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let mut options = options(directory.path(), &[Workload::FillRandom, Workload::ReadRandom]);
+    options.keys = 20_000;
+    let settings = crate::SituSettings {
+        memtable_bytes: 128 << 10,
+        table_bytes: 64 << 10,
+        level_base_bytes: 256 << 10,
+        ..crate::SituSettings::default()
+    };
+    let result = run(&options, &crate::SituFactory::new(settings.options())).expect("run");
+    let fill = result.phase("fillrandom").expect("phase");
+    let (before, all) = (fill.work_before_settling.as_ref().expect("work"), fill.work.as_ref().expect("work"));
+    assert!(before.flush_bytes_written <= all.flush_bytes_written && before.compactions <= all.compactions);
+    assert!(before.log_bytes_written > 0 && all.flush_bytes_written > 0 && all.compaction_bytes_written > 0, "{all:?}");
+    let cpu = &all.units[0];
+    assert!(cpu.succeeded > 0 && cpu.input_bytes > 0 && cpu.busy_seconds > 0.0, "{cpu:?}");
+    let written = all.flush_bytes_written + all.compaction_bytes_written;
+    assert_eq!(fill.table_write_amplification, Some(written as f64 / fill.user_bytes_written as f64));
+    assert!(fill.began_unix_ms > 1_700_000_000_000 && fill.began_unix_ms <= fill.requests_ended_unix_ms);
+    assert!(fill.requests_ended_unix_ms <= fill.settled_unix_ms);
+    let read = result.phase("readrandom").expect("phase").work.as_ref().expect("work");
+    assert_eq!((read.flush_bytes_written, read.compaction_bytes_written), (0, 0), "the store had settled");
 }
 
 #[test]

@@ -78,10 +78,13 @@ fn settings_reach_the_store() {
     let mut settings = settings();
     settings.compression = BlockCompression::Zstd;
     settings.block_bytes = 8192;
+    settings.table_bytes = 2 << 20;
+    settings.level_base_bytes = 10 << 20;
     settings.pinned_level = Some(1);
     let told = SituFactory::new(settings.options()).settings();
     assert_eq!(told["memtable_bytes"], 256 << 10);
     assert_eq!(told["block_bytes"], 8192);
+    assert_eq!((&told["table_bytes"], &told["level_base_bytes"]), (&(2 << 20).into(), &(10 << 20).into()));
     assert_eq!((&told["serial_log"], &told["pinned_level"]), (&false.into(), &1.into()));
     assert_eq!(told["compression"], "zstd level 3");
 }

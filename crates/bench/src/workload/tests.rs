@@ -70,14 +70,15 @@ fn batches_write_what_single_puts_write() {
 
 #[test]
 fn ycsb_mixes_have_their_shares_and_their_distribution() {
-    let options = small(|_| {});
-    let shares: [(Workload, &[(Kind, f64)]); 6] = [
+    let options = small(|options| options.read_percent = 70);
+    let shares: [(Workload, &[(Kind, f64)]); 7] = [
         (Workload::YcsbA, &[(Kind::Read, 0.5), (Kind::Update, 0.5)]),
         (Workload::YcsbB, &[(Kind::Read, 0.95), (Kind::Update, 0.05)]),
         (Workload::YcsbC, &[(Kind::Read, 1.0)]),
         (Workload::YcsbD, &[(Kind::Read, 0.95), (Kind::Insert, 0.05)]),
         (Workload::YcsbE, &[(Kind::Scan, 0.95), (Kind::Insert, 0.05)]),
         (Workload::YcsbF, &[(Kind::Read, 0.5), (Kind::ReadModifyWrite, 0.5)]),
+        (Workload::YcsbMixed, &[(Kind::Read, 0.7), (Kind::Update, 0.3)]),
     ];
     for (workload, shares) in shares {
         let store = MemoryStore::default();
@@ -103,6 +104,43 @@ fn ycsb_mixes_have_their_shares_and_their_distribution() {
             assert!((0.033..0.045).contains(&top), "{top}");
         }
     }
+}
+
+/// What each request of a workload writes, in bytes.
+fn written(workload: Workload, options: &BenchOptions) -> Vec<u64> {
+    let store = MemoryStore::default();
+    let data = dataset(options, if workload == Workload::YcsbLoad { 0 } else { options.keys });
+    let chooser = workload.chooser(options, options.keys);
+    let mut worker = Worker::new(workload, options, &data, chooser, 3);
+    let write = |_| {
+        let before = worker.tally.user_bytes_written;
+        let request = worker.plan();
+        worker.perform(&store, request).expect("memory cannot fail");
+        worker.tally.user_bytes_written - before
+    };
+    (0..workload.operations(options, 0)).map(write).collect()
+}
+
+#[test]
+fn a_schedule_changes_the_sizes_of_values_and_of_records_on_the_way() {
+    let options = small(|options| {
+        options.value_schedule = Some("25:2K,75:300".parse().expect("schedule"));
+        options.update_mapping = UpdateMapping::Whole;
+        options.read_percent = 0;
+    });
+    for workload in [Workload::FillRandom, Workload::Overwrite] {
+        let sizes = written(workload, &options);
+        assert!(sizes[..500].iter().all(|bytes| *bytes == 16 + 2048), "{workload}");
+        assert!(sizes[500..].iter().all(|bytes| *bytes == 16 + 300), "{workload}");
+    }
+    // A key is `user` and up to 20 digits.
+    let all = |sizes: &[u64], record: u64| sizes.iter().all(|bytes| (record + 5..=record + 24).contains(bytes));
+    let sizes = written(Workload::YcsbMixed, &options);
+    assert!(all(&sizes[..500], 2048) && all(&sizes[500..], 300));
+    assert!(all(&written(Workload::YcsbLoad, &options), 1140), "records are loaded in their own size");
+    let batches = BenchOptions { batch_entries: 10, ..options };
+    let total: u64 = written(Workload::FillSeq, &batches)[..200].iter().sum();
+    assert_eq!(total, 500 * (16 + 2048) + 1500 * (16 + 300), "entries of batches count one by one");
 }
 
 #[test]

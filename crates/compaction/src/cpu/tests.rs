@@ -1,6 +1,8 @@
 use super::*;
 use crate::decide::{Measure, encode_measures};
-use crate::mode::DecisionRules;
+use crate::error::TaskError;
+use crate::mode::{DecisionRules, RunMode};
+use crate::task::{Task, TaskHost};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use crate::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 use situ_device::Event;
@@ -140,7 +142,11 @@ fn the_unit_decides_by_its_own_decider_and_says_why() {
     let mut finished = wait_for(&unit, 3, &done);
     finished.sort_by_key(|finished| finished.attempt);
     let modes: Vec<RunMode> = finished.iter().map(|finished| finished.ran.mode).collect();
-    assert_eq!(modes, [RunMode::Pipelined { merge_threads: 3 }, RunMode::Linear, fixed]);
+    // Ten entries are too few for several merge threads.
+    assert_eq!(modes, [RunMode::PIPELINED, RunMode::Linear, RunMode::PIPELINED]);
+    let decided = finished.iter().map(|finished| finished.ran.decision.as_ref().map(|record| record.mode));
+    let decided: Vec<Option<RunMode>> = decided.collect();
+    assert_eq!(decided, [Some(RunMode::Pipelined { merge_threads: 3 }), Some(RunMode::Linear), None]);
     let shares = finished.iter().map(|finished| finished.ran.decision.as_ref().map(|record| record.f));
     assert_eq!(shares.collect::<Vec<_>>(), [Some(0.0), Some(1.0), None]);
     assert!(finished.iter().all(|finished| finished.result.is_ok()));

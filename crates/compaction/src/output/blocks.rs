@@ -7,13 +7,15 @@
 //! is asked for once for each block, as late as [`LaggedSize`](super::size::LaggedSize) allows.
 
 use crate::error::Result;
-use situ_table::{RawBlock, TableAppender, TableEnd, TableSummary};
+use crate::run::Meters;
+use crate::task::{MergeRules, TablePlace, TaskHost};
+use situ_table::{BlockEncoder, RawBlock, TableAppender, TableEnd, TableSummary};
 use std::collections::VecDeque;
 
 /// Takes the blocks of tables, one table after the other.
 pub(crate) trait BlockOutput {
     /// A table begins.
-    fn begin(&mut self, table: TableAppender) -> Result<()>;
+    fn begin(&mut self) -> Result<()>;
 
     /// The next block of the table. The result is memory for a block to come, if there is any at hand.
     fn block(&mut self, block: RawBlock) -> Result<Option<RawBlock>>;
@@ -24,29 +26,63 @@ pub(crate) trait BlockOutput {
     /// The table has no more blocks.
     fn end(&mut self, end: TableEnd) -> Result<()>;
 
-    /// What the tables say of themselves, in their order, once all are durable and closed.
-    fn finish(self) -> Result<Vec<TableSummary>>;
+    /// Where the tables are and what they say of themselves, in their order, once all are durable and closed.
+    fn finish(self) -> Result<Vec<(TablePlace, TableSummary)>>;
+}
+
+/// Begins the file of the next table.
+pub(crate) fn begin_table(host: &dyn TaskHost, rules: &MergeRules) -> Result<(TablePlace, TableAppender)> {
+    let (place, file) = host.new_table(rules.output_level)?;
+    let mut appender = TableAppender::new(file, &rules.output.table)?;
+    if let Some(warming) = host.warming() {
+        appender.set_warming(warming, place.number);
+    }
+    Ok((place, appender))
 }
 
 /// Does everything where it stands.
-#[derive(Default)]
-pub(crate) struct OnThisThread {
-    table: Option<TableAppender>,
+pub(crate) struct OnThisThread<'a> {
+    host: &'a dyn TaskHost,
+    rules: &'a MergeRules,
+    /// Counts the time that files take, if somebody asks.
+    meters: Option<&'a Meters>,
+    encoder: Option<BlockEncoder>,
+    table: Option<(TablePlace, TableAppender)>,
     stored_bytes: VecDeque<u64>,
-    summaries: Vec<TableSummary>,
+    written: Vec<(TablePlace, TableSummary)>,
 }
 
-impl BlockOutput for OnThisThread {
-    fn begin(&mut self, table: TableAppender) -> Result<()> {
-        self.table = Some(table);
+impl<'a> OnThisThread<'a> {
+    pub(crate) fn new(host: &'a dyn TaskHost, rules: &'a MergeRules, meters: Option<&'a Meters>) -> OnThisThread<'a> {
+        let (stored_bytes, written) = (VecDeque::new(), Vec::new());
+        OnThisThread { host, rules, meters, encoder: None, table: None, stored_bytes, written }
+    }
+
+    /// Does something with a file, and counts the time.
+    fn write<T>(meters: Option<&Meters>, write: impl FnOnce() -> T) -> T {
+        match meters {
+            Some(meters) => meters.time(&meters.write.busy, write),
+            None => write(),
+        }
+    }
+}
+
+impl BlockOutput for OnThisThread<'_> {
+    fn begin(&mut self) -> Result<()> {
+        let OnThisThread { host, rules, meters, .. } = *self;
+        self.table = Some(OnThisThread::write(meters, || begin_table(host, rules))?);
+        if self.encoder.is_none() {
+            self.encoder = Some(BlockEncoder::new(rules.output.table.compression)?);
+        }
         Ok(())
     }
 
     fn block(&mut self, block: RawBlock) -> Result<Option<RawBlock>> {
-        let table = self.table.as_mut().expect("a block belongs to a table that has begun");
-        let before = table.data_bytes();
-        let memory = table.encode_and_append(block)?;
-        self.stored_bytes.push_back(table.data_bytes() - before);
+        let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
+        let encoder = self.encoder.as_mut().expect("a table that has begun has an encoder");
+        let encoded = encoder.encode(block);
+        self.stored_bytes.push_back(encoded.stored().len() as u64);
+        let memory = OnThisThread::write(self.meters, || table.append(encoded))?;
         Ok(Some(memory))
     }
 
@@ -55,12 +91,13 @@ impl BlockOutput for OnThisThread {
     }
 
     fn end(&mut self, end: TableEnd) -> Result<()> {
-        let table = self.table.take().expect("only a table that has begun ends");
-        self.summaries.push(table.finish(end)?);
+        let (place, table) = self.table.take().expect("only a table that has begun ends");
+        let summary = OnThisThread::write(self.meters, || table.finish(end))?;
+        self.written.push((place, summary));
         Ok(())
     }
 
-    fn finish(self) -> Result<Vec<TableSummary>> {
-        Ok(self.summaries)
+    fn finish(self) -> Result<Vec<(TablePlace, TableSummary)>> {
+        Ok(self.written)
     }
 }

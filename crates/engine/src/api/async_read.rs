@@ -287,7 +287,7 @@ impl Keyspace {
     fn finished_read(&self, begun: Option<Duration>, found: bool) {
         self.count_read(found);
         if let Some(begun) = begun {
-            self.core.health.stats.read.record(self.core.env.clock.now().saturating_sub(begun));
+            self.core.health.stats.note_read(begun, self.core.env.clock.now());
         }
     }
 

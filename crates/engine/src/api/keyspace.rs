@@ -287,7 +287,7 @@ impl Keyspace {
         let found = Lookup::new(key, sequence, table_read_options(options)).run(&view)?;
         self.count_read(found.is_some());
         if let Some(started) = started {
-            self.core.health.stats.read.record(self.core.env.clock.now().saturating_sub(started));
+            self.core.health.stats.note_read(started, self.core.env.clock.now());
         }
         Ok(found)
     }

@@ -3,6 +3,7 @@
 //! Counters are striped over cache lines by thread, so that two cores do not fight for one. Histograms have eight
 //! buckets for each power of two of nanoseconds: a percentile read from them is at most 12.5% too high.
 
+use crate::base::read_tail::ReadTails;
 use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
@@ -241,12 +242,20 @@ pub(crate) struct Stats {
     pub(crate) counters: Counters,
     pub(crate) write: LatencyHistogram,
     pub(crate) read: LatencyHistogram,
+    pub(crate) read_tails: ReadTails,
     pub(crate) flush: LatencyHistogram,
     pub(crate) compaction: LatencyHistogram,
     pub(crate) stall: LatencyHistogram,
 }
 
 impl Stats {
+    /// Counts a point read of the sample, which has ended now.
+    pub(crate) fn note_read(&self, began: Duration, now: Duration) {
+        let took = now.saturating_sub(began);
+        self.read.record(took);
+        self.read_tails.record(took, now);
+    }
+
     pub(crate) fn read_all(&self) -> Statistics {
         Statistics {
             write_latency: self.write.summary(),

@@ -205,6 +205,7 @@ impl Work {
         let abreast = if self.tasks_abreast() == 1 { 1 } else { tasks.len() };
         let host = Arc::clone(&job.host) as Arc<dyn TaskHost>;
         job.levels = levels;
+        self.tell_reads();
         // First: another thread may land the job at once.
         let before = lock(&self.jobs).insert(number, job);
         assert!(before.is_none(), "a job is under way once");
@@ -213,8 +214,15 @@ impl Work {
         Ok(Some(number))
     }
 
+    /// Tells the units how long reads take, for their decisions, once a second.
+    fn tell_reads(&self) {
+        let message = self.health.stats.read_tails.message(self.env.clock.now());
+        message.into_iter().for_each(|message| self.scheduler.tell_measures(&message));
+    }
+
     /// Moves the scheduler on and lands a job that has finished; false if none has.
     pub(crate) fn land_one(self: &Arc<Self>) -> Result<bool> {
+        self.tell_reads();
         self.scheduler.turn();
         let Some(finished) = self.scheduler.take_finished() else { return Ok(false) };
         self.land(finished)?;

@@ -42,6 +42,7 @@ mod promotion; // data that is often read finds its way to the fast disk
 mod random_faults; // promises 1, 3, 6, 7: seeded faults
 mod raw_disk; // promises 1, 3, 4: a fast disk without a file system that crashes
 mod readers; // opening read-only while another process writes
+mod reads_told; // units hear how long reads take
 mod reopened_random_faults; // promises 1, 4, 7: many short lives of one store, each with faults of its own
 mod spandb_holes; // the known holes of SpanDB
 mod threads; // promises 2 and 3 with real threads

@@ -30,6 +30,11 @@ impl RawBlock {
         self.0.warmth = read.of_output(self.0.bytes.len());
     }
 
+    /// The memory that the block takes, or took when it was used last.
+    pub fn memory_bytes(&self) -> u64 {
+        (self.0.bytes.capacity() + self.0.stored.capacity()) as u64
+    }
+
     /// How long the block is in the file if it is not compressed.
     pub fn plain_bytes(&self) -> u64 {
         (self.0.bytes.len() + BLOCK_TRAILER_BYTES) as u64

@@ -28,6 +28,11 @@ impl TableEnd {
     pub fn key_bounds(&self) -> Option<(KeyRef<'_>, KeyRef<'_>)> {
         self.properties.smallest_key().zip(self.properties.largest_key())
     }
+
+    /// The memory that the filter and the range tombstones take.
+    pub fn memory_bytes(&self) -> u64 {
+        [&self.filter, &self.range_tombstones].into_iter().flatten().map(|bytes| bytes.capacity() as u64).sum()
+    }
 }
 
 /// How large the index would be if nothing of it were compressed.

@@ -1,0 +1,125 @@
+//! What a store did behind its requests: log, flushes, compactions, and which unit did which part of them.
+
+use serde::{Deserialize, Serialize};
+
+/// Background work, by the store's own counters: since it was opened, or in a part of a workload.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Work {
+    /// Bytes of log pages that the store wrote; a page that took several records one by one counts as often.
+    pub log_bytes_written: u64,
+    /// Bytes of tables that flushes wrote.
+    pub flush_bytes_written: u64,
+    /// Bytes of tables that compactions read.
+    pub compaction_bytes_read: u64,
+    /// Bytes of tables that compactions wrote.
+    pub compaction_bytes_written: u64,
+    /// Compactions done, trivial moves not counted.
+    pub compactions: u64,
+    /// Tables that went to a deeper level as they were.
+    pub trivial_moves: u64,
+    /// Time for which writers were slowed down or stopped.
+    pub stall_seconds: f64,
+    /// What each unit did, the host's processor first.
+    pub units: Vec<UnitWork>,
+}
+
+/// What one unit did for compactions.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnitWork {
+    /// Its name.
+    pub name: String,
+    /// Attempts that it took.
+    pub attempts: u64,
+    /// Attempts whose output was right.
+    pub succeeded: u64,
+    /// Attempts that it refused, other than for want of room.
+    pub refused: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that were given up because they took too long.
+    pub late: u64,
+    /// Attempts whose output was not right.
+    pub suspicious: u64,
+    /// Input bytes of the attempts that succeeded.
+    pub input_bytes: u64,
+    /// How long these took together; `input_bytes / busy_seconds` is its compaction bandwidth.
+    pub busy_seconds: f64,
+    /// Why it last refused a task for good, failed, was late or was suspicious; since the store was opened.
+    pub last_trouble: Option<String>,
+}
+
+impl Work {
+    /// What was done since `before`, of the same store without an opening in between.
+    #[must_use]
+    pub fn since(&self, before: &Work) -> Work {
+        let unit = |unit: &UnitWork| match before.units.iter().find(|earlier| earlier.name == unit.name) {
+            Some(earlier) => unit.since(earlier),
+            None => unit.clone(),
+        };
+        Work {
+            log_bytes_written: self.log_bytes_written.saturating_sub(before.log_bytes_written),
+            flush_bytes_written: self.flush_bytes_written.saturating_sub(before.flush_bytes_written),
+            compaction_bytes_read: self.compaction_bytes_read.saturating_sub(before.compaction_bytes_read),
+            compaction_bytes_written: self.compaction_bytes_written.saturating_sub(before.compaction_bytes_written),
+            compactions: self.compactions.saturating_sub(before.compactions),
+            trivial_moves: self.trivial_moves.saturating_sub(before.trivial_moves),
+            stall_seconds: (self.stall_seconds - before.stall_seconds).max(0.0),
+            units: self.units.iter().map(unit).collect(),
+        }
+    }
+
+    /// Bytes of tables that were written for each of `user_bytes`: what compaction costs, whatever the log does.
+    #[must_use]
+    pub fn table_write_amplification(&self, user_bytes: u64) -> Option<f64> {
+        let written = self.flush_bytes_written + self.compaction_bytes_written;
+        (user_bytes > 0).then_some(written as f64 / user_bytes as f64)
+    }
+}
+
+impl UnitWork {
+    fn since(&self, before: &UnitWork) -> UnitWork {
+        UnitWork {
+            name: self.name.clone(),
+            attempts: self.attempts.saturating_sub(before.attempts),
+            succeeded: self.succeeded.saturating_sub(before.succeeded),
+            refused: self.refused.saturating_sub(before.refused),
+            failed: self.failed.saturating_sub(before.failed),
+            late: self.late.saturating_sub(before.late),
+            suspicious: self.suspicious.saturating_sub(before.suspicious),
+            input_bytes: self.input_bytes.saturating_sub(before.input_bytes),
+            busy_seconds: (self.busy_seconds - before.busy_seconds).max(0.0),
+            last_trouble: self.last_trouble.clone(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_of_a_part_is_the_difference_unit_by_unit() {
+        let unit = |name: &str, input_bytes, busy_seconds| UnitWork {
+            name: name.to_owned(),
+            input_bytes,
+            busy_seconds,
+            ..UnitWork::default()
+        };
+        let work = |flush, compaction, units| Work {
+            flush_bytes_written: flush,
+            compaction_bytes_written: compaction,
+            units,
+            ..Work::default()
+        };
+        let before = work(10, 20, vec![unit("cpu", 5, 0.5)]);
+        let now = work(40, 100, vec![unit("cpu", 25, 1.5), unit("node", 7, 0.25)]);
+        let part = now.since(&before);
+        assert_eq!(part, work(30, 80, vec![unit("cpu", 20, 1.0), unit("node", 7, 0.25)]));
+        assert_eq!(part.table_write_amplification(55), Some(2.0));
+        assert_eq!(part.table_write_amplification(0), None);
+        // Another store, by mistake: nothing rather than something huge.
+        assert_eq!(before.since(&now).flush_bytes_written, 0);
+    }
+}

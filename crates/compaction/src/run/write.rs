@@ -1,0 +1,334 @@
+//! The write stage: blocks into files.
+//!
+//! 1. The builder gives out *chunks*: some blocks one behind the other, the beginning of a table, the end of one.
+//! 2. With one merge thread, the builder has encoded the blocks. With several, any merge thread that waits encodes the chunk that was
+//!    given out first, and says how long its blocks are in the file.
+//! 3. The writer takes encoded chunks in order. It creates, appends and finishes files, and gives used memory back to the builder.
+//!
+//! **Invariants**: blocks in chunks have at most [`Sizes::write_bytes`] bytes, uncompressed, with the ends of tables; or there is
+//! one chunk. Spare memory has the same bound. Chunks, and their lengths, keep their order, whichever thread encodes.
+//!
+//! **Threads**: one builder, one writer, any number that encode. The lock is held for moving values only. **Failure**: an error
+//! ends the run; a file that was begun is the caller's to remove.
+
+use super::pipeline::{Shared, Wait};
+use crate::error::Result;
+use crate::output::{BlockOutput, begin_table};
+use crate::task::TablePlace;
+use situ_device::lock;
+use situ_table::{BlockEncoder, Compression, EncodedBlock, RawBlock, TableAppender, TableEnd, TableSummary};
+use std::collections::VecDeque;
+use std::sync::Mutex;
+
+#[cfg(doc)]
+use super::pipeline::Sizes;
+
+enum Step {
+    Begin,
+    Raw(RawBlock),
+    Encoded(EncodedBlock),
+    End(Box<TableEnd>),
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    Raw,
+    BeingEncoded,
+    Encoded,
+}
+
+/// What goes to the writer at a time.
+struct Chunk {
+    steps: Vec<Step>,
+    bytes: u64,
+    progress: Progress,
+}
+
+#[derive(Default)]
+struct State {
+    chunks: VecDeque<Chunk>,
+    /// How many chunks the writer has taken.
+    taken: u64,
+    /// Of chunks that were given out raw: how long their blocks are in the file, once that is known.
+    lengths: VecDeque<Option<Vec<u64>>>,
+    /// The chunk that the first of `lengths` belongs to.
+    lengths_from: u64,
+    /// Of all chunks that are not written.
+    bytes: u64,
+    peak: u64,
+    spares: Vec<RawBlock>,
+    spare_bytes: u64,
+    /// The builder has given out all.
+    is_closed: bool,
+    /// All that was given out is written.
+    written: Option<Vec<(TablePlace, TableSummary)>>,
+}
+
+/// Chunks between the builder, those that encode, and the writer.
+pub(super) struct WriteQueue {
+    state: Mutex<State>,
+    compression: Compression,
+    /// Encoders that nobody uses.
+    encoders: Mutex<Vec<BlockEncoder>>,
+}
+
+impl WriteQueue {
+    pub(super) fn new(compression: Compression) -> WriteQueue {
+        WriteQueue { state: Mutex::default(), compression, encoders: Mutex::default() }
+    }
+
+    pub(super) fn peak(&self) -> u64 {
+        lock(&self.state).peak
+    }
+
+    /// Gives out a chunk when there is space. The result is memory of written blocks.
+    fn push(&self, shared: &Shared, chunk: Chunk, spares: &mut Vec<RawBlock>) -> Result<()> {
+        let (bytes, is_encoded) = (chunk.bytes, chunk.progress == Progress::Encoded);
+        let mut chunk = Some(chunk);
+        shared.wait_in_merge(Wait::Blocked, || {
+            let mut state = lock(&self.state);
+            if state.bytes > 0 && state.bytes + bytes > shared.sizes.write_bytes {
+                return None;
+            }
+            state.bytes += bytes;
+            state.peak = state.peak.max(state.bytes);
+            state.chunks.push_back(chunk.take()?);
+            if !is_encoded {
+                state.lengths.push_back(None);
+            }
+            spares.append(&mut state.spares);
+            state.spare_bytes = 0;
+            Some(())
+        })?;
+        if is_encoded {
+            shared.to_writer.notify()
+        } else {
+            shared.to_merge.notify()
+        }
+        Ok(())
+    }
+
+    /// Encodes the first chunk that nobody has begun to encode; false if there is none.
+    pub(super) fn encode_one(&self, shared: &Shared) -> Result<bool> {
+        let Some((number, mut steps)) = self.take_raw() else { return Ok(false) };
+        let encoder = lock(&self.encoders).pop();
+        let mut encoder = encoder.map_or_else(|| BlockEncoder::new(self.compression), Ok)?;
+        let mut lengths = Vec::new();
+        for step in &mut steps {
+            if let Step::Raw(raw) = step {
+                let encoded = encoder.encode(std::mem::take(raw));
+                lengths.push(encoded.stored().len() as u64);
+                *step = Step::Encoded(encoded);
+            }
+        }
+        lock(&self.encoders).push(encoder);
+        let is_first = self.put_encoded(number, steps, lengths);
+        if is_first {
+            shared.to_writer.notify();
+        }
+        shared.to_merge.notify();
+        Ok(true)
+    }
+
+    fn take_raw(&self) -> Option<(u64, Vec<Step>)> {
+        let mut state = lock(&self.state);
+        let at = state.chunks.iter().position(|chunk| chunk.progress == Progress::Raw)?;
+        let number = state.taken + at as u64;
+        let chunk = &mut state.chunks[at];
+        chunk.progress = Progress::BeingEncoded;
+        Some((number, std::mem::take(&mut chunk.steps)))
+    }
+
+    /// Whether the writer waits for this chunk.
+    fn put_encoded(&self, number: u64, steps: Vec<Step>, lengths: Vec<u64>) -> bool {
+        let mut state = lock(&self.state);
+        let (at, lengths_at) = (number - state.taken, number - state.lengths_from);
+        let chunk = &mut state.chunks[at as usize];
+        (chunk.steps, chunk.progress) = (steps, Progress::Encoded);
+        state.lengths[lengths_at as usize] = Some(lengths);
+        at == 0
+    }
+
+    /// The lengths of the blocks of the next chunk, for which it waits.
+    fn take_lengths(&self, shared: &Shared) -> Result<Vec<u64>> {
+        shared.wait_in_merge(Wait::Blocked, || {
+            let mut state = lock(&self.state);
+            let lengths = state.lengths.front_mut()?.take()?;
+            state.lengths.pop_front();
+            state.lengths_from += 1;
+            Some(lengths)
+        })
+    }
+
+    /// Whether a chunk was given out whose lengths the builder has not.
+    fn has_lengths_to_come(&self) -> bool {
+        !lock(&self.state).lengths.is_empty()
+    }
+
+    /// Says that nothing more comes, and waits until all is written.
+    fn finish(&self, shared: &Shared) -> Result<Vec<(TablePlace, TableSummary)>> {
+        lock(&self.state).is_closed = true;
+        shared.to_writer.notify();
+        shared.wait_in_merge(Wait::Blocked, || lock(&self.state).written.take())
+    }
+
+    /// The next chunk for the writer; `None` behind the last one.
+    fn take(&self, shared: &Shared) -> Result<Option<Chunk>> {
+        loop {
+            let seen = shared.to_writer.generation();
+            shared.check()?;
+            let mut state = lock(&self.state);
+            if state.chunks.front().is_some_and(|chunk| chunk.progress == Progress::Encoded) {
+                state.taken += 1;
+                return Ok(state.chunks.pop_front());
+            }
+            if state.is_closed && state.chunks.is_empty() {
+                return Ok(None);
+            }
+            drop(state);
+            shared.meters.time(&shared.meters.write.starved, || shared.to_writer.wait(seen, None));
+        }
+    }
+
+    /// A chunk is written: there is space, and memory to use again.
+    fn give_back(&self, shared: &Shared, bytes: u64, blocks: &mut Vec<RawBlock>) {
+        let mut state = lock(&self.state);
+        state.bytes -= bytes;
+        for block in blocks.drain(..) {
+            let memory = block.memory_bytes();
+            if state.spare_bytes + memory <= shared.sizes.write_bytes {
+                state.spare_bytes += memory;
+                state.spares.push(block);
+            }
+        }
+        drop(state);
+        shared.to_merge.notify();
+    }
+}
+
+/// Does the work of the writer.
+pub(super) fn write(shared: &Shared) -> Result<()> {
+    let meters = &shared.meters;
+    let began = meters.now();
+    let result = Writing { shared, table: None, written: Vec::new(), used: Vec::new() }.write_all();
+    meters.write.add_thread(meters.now().saturating_sub(began), meters.write.waited());
+    result
+}
+
+struct Writing<'a> {
+    shared: &'a Shared,
+    table: Option<(TablePlace, TableAppender)>,
+    written: Vec<(TablePlace, TableSummary)>,
+    /// Memory of blocks of the current chunk that are in the file.
+    used: Vec<RawBlock>,
+}
+
+impl Writing<'_> {
+    fn write_all(mut self) -> Result<()> {
+        let queue = &self.shared.queue;
+        while let Some(chunk) = queue.take(self.shared)? {
+            for step in chunk.steps {
+                self.write(step)?;
+            }
+            queue.give_back(self.shared, chunk.bytes, &mut self.used);
+        }
+        lock(&queue.state).written = Some(self.written);
+        self.shared.to_merge.notify();
+        Ok(())
+    }
+
+    fn write(&mut self, step: Step) -> Result<()> {
+        match step {
+            Step::Begin => self.table = Some(begin_table(&*self.shared.host, &self.shared.task.rules)?),
+            Step::Encoded(block) => {
+                let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
+                self.used.push(table.append(block)?);
+            }
+            Step::Raw(_) => unreachable!("the writer takes encoded chunks only"),
+            Step::End(end) => {
+                let (place, table) = self.table.take().expect("only a table that has begun ends");
+                let summary = table.finish(*end)?;
+                self.shared.meters.write.add_bytes(summary.bytes);
+                self.written.push((place, summary));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The builder's end of the queue.
+pub(super) struct ToWriter<'a> {
+    shared: &'a Shared,
+    /// Of a builder that encodes; otherwise others do.
+    encoder: Option<BlockEncoder>,
+    /// The open chunk.
+    steps: Vec<Step>,
+    bytes: u64,
+    /// Lengths of blocks that were not yet asked for.
+    lengths: VecDeque<u64>,
+    spares: Vec<RawBlock>,
+}
+
+impl<'a> ToWriter<'a> {
+    pub(super) fn new(shared: &'a Shared) -> Result<ToWriter<'a>> {
+        let compression = shared.queue.compression;
+        let encoder = (shared.merge_threads == 1).then(|| BlockEncoder::new(compression)).transpose()?;
+        let (steps, lengths, spares) = (Vec::new(), VecDeque::new(), Vec::new());
+        Ok(ToWriter { shared, encoder, steps, bytes: 0, lengths, spares })
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        if self.steps.is_empty() {
+            return Ok(());
+        }
+        let progress = if self.encoder.is_some() { Progress::Encoded } else { Progress::Raw };
+        let chunk = Chunk { steps: std::mem::take(&mut self.steps), bytes: std::mem::take(&mut self.bytes), progress };
+        self.shared.queue.push(self.shared, chunk, &mut self.spares)
+    }
+}
+
+impl BlockOutput for ToWriter<'_> {
+    fn begin(&mut self) -> Result<()> {
+        self.steps.push(Step::Begin);
+        Ok(())
+    }
+
+    fn block(&mut self, block: RawBlock) -> Result<Option<RawBlock>> {
+        self.bytes += block.plain_bytes();
+        self.steps.push(match &mut self.encoder {
+            None => Step::Raw(block),
+            Some(encoder) => {
+                let encoded = encoder.encode(block);
+                self.lengths.push_back(encoded.stored().len() as u64);
+                Step::Encoded(encoded)
+            }
+        });
+        if self.bytes >= self.shared.sizes.chunk_bytes {
+            self.flush()?;
+        }
+        Ok(self.spares.pop())
+    }
+
+    fn stored_bytes(&mut self) -> Result<u64> {
+        loop {
+            if let Some(length) = self.lengths.pop_front() {
+                return Ok(length);
+            }
+            if !self.shared.queue.has_lengths_to_come() {
+                self.flush()?;
+            }
+            self.lengths.extend(self.shared.queue.take_lengths(self.shared)?);
+        }
+    }
+
+    fn end(&mut self, end: TableEnd) -> Result<()> {
+        self.bytes += end.memory_bytes();
+        self.steps.push(Step::End(Box::new(end)));
+        self.flush()
+    }
+
+    fn finish(mut self) -> Result<Vec<(TablePlace, TableSummary)>> {
+        self.flush()?;
+        self.shared.queue.finish(self.shared)
+    }
+}
