@@ -45,6 +45,7 @@ use std::time::Duration;
 mod assign;
 mod compare;
 mod host;
+mod loads;
 mod measures;
 mod patience;
 mod plan;

@@ -360,7 +360,7 @@ impl Field for Ran {
     fn sample(number: &mut u8) -> Ran {
         let mode = RunMode::sample(number);
         let mut stage = || Stage::sample(number);
-        Ran { mode, stages: Stages { read: stage(), merge: stage(), write: stage() } }
+        Ran { mode, stages: Stages { read: stage(), merge: stage(), write: stage() }, decision: None }
     }
 }
 

@@ -47,7 +47,12 @@ fn messages_survive_their_bytes_and_are_not_cut_short() {
     let ran = Ran { mode: RunMode::PIPELINED, stages, decision: None };
     let cancelled = TaskOutcome::failed(&TaskError::Cancelled);
     for outcome in [TaskOutcome::Output(vec![1]), cancelled, TaskOutcome::Panicked("a filter".to_owned())] {
-        survives(&TaskDone { outcome, elapsed: Duration::from_millis(7), ran: ran.clone(), decision: Bytes::default() });
+        survives(&TaskDone {
+            outcome,
+            elapsed: Duration::from_millis(7),
+            ran: ran.clone(),
+            decision: Bytes::default(),
+        });
     }
     let resources = Resources { processors_free_milli: 1, memory_free_bytes: 2, bandwidth_free_bytes_per_s: 3 };
     survives(&LoadAnswer {
