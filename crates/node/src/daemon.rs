@@ -26,9 +26,11 @@ pub mod metrics;
 mod pool;
 mod service;
 mod stores;
+mod task_service;
 
 pub use service::{Caller, ChangePass, Service};
 pub use stores::Storage;
+pub use task_service::TaskService;
 
 use crate::address::Place;
 use crate::error::CallError;

@@ -93,6 +93,10 @@ impl Files {
         })
     }
 
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
     /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
     /// connection is cut off first.
     ///

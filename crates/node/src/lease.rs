@@ -226,12 +226,22 @@ impl Lease {
     /// [`Fenced`](CallError::Fenced): the token is not that of the owner.
     pub(crate) fn enter(&self, token: u64) -> Result<Pass, CallError> {
         self.renew(token)?;
+        self.pass(token)
+    }
+
+    /// Lets a change pass that the node makes by itself for the owner, such as the output of a task. It is no sign that the owner is
+    /// alive: a task must not keep the lease of an owner that has died.
+    ///
+    /// # Errors
+    /// As [`enter`](Lease::enter).
+    pub(crate) fn pass(&self, token: u64) -> Result<Pass, CallError> {
         let gate = {
             let state = lock(&self.state);
-            (state.token == token).then(|| Arc::clone(&state.gate))
+            (state.token == token && state.holder.is_some()).then(|| Arc::clone(&state.gate))
         };
         // Between the two looks, the lease may have been handed over. Then the gate is shut, or another token's.
-        gate.and_then(|gate| gate.enter()).ok_or_else(|| self.lost("another client has just been given the lease"))
+        gate.and_then(|gate| gate.enter())
+            .ok_or_else(|| self.lost("another client has been given the lease, or it was given back"))
     }
 
     /// Says that the owner is alive.

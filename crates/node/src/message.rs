@@ -30,7 +30,7 @@ mod macros;
 mod compute;
 
 pub use compute::{CancelTask, LoadAnswer, PollTasks, Reserve, ReservedPlace, RunTask, TaskDone, TaskState, Tasks};
-pub use compute::{GetLoad, Pace, PaceAnswer, TaskOutcome};
+pub use compute::{GetLoad, Pace, PaceAnswer, PlaceVolumes, TaskOutcome, TellMeasures, VolumePlace};
 
 use crate::fields::{Bytes, Field, Fields, Rest};
 use situ_storage::{FileName, Result};
@@ -190,6 +190,8 @@ operations! {
     GetLoad = 0x73, Compute => LoadAnswer;
     Reserve = 0x74, Compute => ReservedPlace;
     Pace = 0x75, Compute => PaceAnswer;
+    PlaceVolumes = 0x76, Compute => Done;
+    TellMeasures = 0x77, Compute => Done;
 }
 
 messages! {

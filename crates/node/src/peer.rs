@@ -198,6 +198,11 @@ impl Peer {
         &self.shared.name
     }
 
+    /// Whether both are the same end of the same connection.
+    pub fn is(&self, other: &Peer) -> bool {
+        Arc::ptr_eq(&self.shared, &other.shared)
+    }
+
     /// What only the two ends of the TLS connection know; empty without TLS.
     pub fn binding(&self) -> &[u8] {
         &self.shared.binding

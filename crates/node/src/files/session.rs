@@ -110,6 +110,11 @@ impl Attached {
         self.files.lease.term()
     }
 
+    /// All files of the store.
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
     /// Where the files are, for whoever reads them here.
     pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
         &self.files.volume
