@@ -4,6 +4,7 @@
 //! inspect            the whole: keyspaces, levels, tables, logs      tree.rs
 //! inspect --table N  one table: its properties and blocks            table.rs
 //! inspect --log N    one log file: its pages                         log.rs
+//! inspect --http A   compactions of a store that is being served     units.rs
 //! ```
 //!
 //! A store that cannot be opened is shown file by file, each with what it says of itself or why it cannot be read.
@@ -14,6 +15,7 @@ mod files;
 mod log;
 mod table;
 mod tree;
+mod units;
 
 use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
@@ -33,6 +35,9 @@ fn has_a_store(home: &Home) -> bool {
 }
 
 pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
+    if let Some(address) = options.http {
+        return units::show(address, options.seconds, options.all, out);
+    }
     let home = options.directory.home();
     let directory = home.path();
     let failed = |error: situ::Error| Failure::store("cannot look into the store", directory, &error);

@@ -492,7 +492,7 @@ fn parse_renaming(text: &str) -> Result<(String, String), String> {
 /// This works beside a running server. Of a damaged store it shows what can be read, and the exit code is 4.
 #[derive(Debug, Args)]
 #[command(after_help = "Examples:\n  situ inspect\n  situ inspect /var/lib/situ --all\n  situ inspect --table 12\n  \
-                        situ inspect --log 30 --json")]
+                        situ inspect --log 30 --json\n  situ inspect --http 127.0.0.1:11212")]
 pub(crate) struct InspectOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
@@ -505,6 +505,13 @@ pub(crate) struct InspectOptions {
     /// Show the pages of the log file with this number
     #[arg(long, value_name = "NUMBER")]
     pub(crate) log: Option<u64>,
+    /// Ask the server with this HTTP address what its compactions do: a timeline of units, tasks and stages. The page /compactions of
+    /// that address draws the same
+    #[arg(long, value_name = "ADDRESS", conflicts_with_all = ["log", "table", "directory", "data"])]
+    pub(crate) http: Option<SocketAddr>,
+    /// With --http: how many seconds the timeline shows
+    #[arg(long, value_name = "SECONDS", default_value = "60", value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) seconds: u64,
 }
 
 /// Work with fast disks: format one, show it, check it, give it to a store, take it away.

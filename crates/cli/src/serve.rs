@@ -153,6 +153,7 @@ impl Listening {
         if let Some(http) = self.http {
             row("metrics", &format!("http://{http}/metrics"));
             row("health", &format!("http://{http}/healthz"));
+            row("picture", &format!("http://{http}/compactions"));
         }
         text.push_str("\nTry, in another terminal:\n\n");
         if let Some(address) = self.addresses.first() {

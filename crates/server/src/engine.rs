@@ -11,6 +11,7 @@
 //! An engine that cannot keep up does not hold up its caller: it lets a batch wait ([`Admission::Waiting`]), and the
 //! event loop that gave it goes on reading for everybody, but gives no other batch before this one is taken.
 
+use crate::compactions::Compactions;
 use std::fmt;
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -236,6 +237,12 @@ pub trait Engine: Send + Sync + 'static {
 
     /// Reports the engine's own metrics.
     fn metrics(&self, out: &mut dyn FnMut(Metric<'_>));
+
+    /// What compactions do, and did since this attempt; `None` if the engine has none, or tells nothing of them.
+    fn compactions(&self, since: u64) -> Option<Compactions> {
+        let _ = since;
+        None
+    }
 }
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! `GET /metrics` and `GET /healthz`, for Prometheus and for supervisors.
+//! `GET /metrics` for Prometheus, `GET /healthz` for supervisors, `GET /compactions` for people.
 //!
 //! One thread polls the listener and all open connections; each is answered once and closed. A request is read into a
 //! buffer of bounded size, and reading and writing have a deadline each, so a slow or silent client costs a descriptor
@@ -7,6 +7,7 @@
 //! **Bounded.** [`CONNECTIONS_MAX`] connections; one more takes the place of the oldest. So silent clients cannot keep a
 //! supervisor, which sends its request as soon as it is connected, from its answer.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
 use std::io::{self, ErrorKind, Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -15,6 +16,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::compactions::{PAGE, PAGE_HEADERS};
 use crate::engine::{Engine, Health};
 use crate::metrics::Totals;
 use crate::server::Shared;
@@ -160,6 +162,10 @@ enum Progress {
 pub(crate) enum Asked {
     Metrics,
     Health,
+    /// The page of compactions.
+    Page,
+    /// What is new of compactions since this attempt.
+    Compactions(u64),
     /// Nothing that is here: the status, and why in prose.
     Refused(&'static str, &'static str),
 }
@@ -183,36 +189,67 @@ pub(crate) fn asked(request: &[u8]) -> Option<Asked> {
     if method != b"GET" {
         return Some(Asked::Refused("405 Method Not Allowed", "Only GET is served.\n"));
     }
-    Some(match target.split(|byte| *byte == b'?').next().unwrap_or_default() {
+    let mut parts = target.splitn(2, |byte| *byte == b'?');
+    let (path, query) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+    Some(match path {
         b"/metrics" => Asked::Metrics,
         b"/healthz" => Asked::Health,
-        _ => Asked::Refused("404 Not Found", "Here are /metrics and /healthz.\n"),
+        b"/compactions" => Asked::Page,
+        b"/compactions.json" => since(query),
+        _ => Asked::Refused("404 Not Found", "Here are /metrics, /healthz, /compactions and /compactions.json.\n"),
     })
 }
 
-type Response = (&'static str, &'static str, String);
+/// What `since=N` in a query asks for; all attempts that are kept if there is no such part.
+fn since(query: &[u8]) -> Asked {
+    let Some(digits) = query.split(|byte| *byte == b'&').find_map(|part| part.strip_prefix(b"since=")) else {
+        return Asked::Compactions(0);
+    };
+    let number = std::str::from_utf8(digits).ok().filter(|digits| digits.bytes().all(|byte| byte.is_ascii_digit()));
+    match number.and_then(|digits| digits.parse().ok()) {
+        Some(number) => Asked::Compactions(number),
+        None => Asked::Refused("400 Bad Request", "since takes a number.\n"),
+    }
+}
 
-fn encode((status, kind, body): Response) -> VecDeque<u8> {
+/// Status, content type, further headers, body.
+type Response = (&'static str, &'static str, &'static str, Cow<'static, str>);
+
+fn encode((status, kind, headers, body): Response) -> VecDeque<u8> {
     let length = body.len();
     let head =
-        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
+        format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {length}\r\n{ALWAYS}{headers}\r\n");
     let mut bytes = head.into_bytes();
     bytes.extend_from_slice(body.as_bytes());
     bytes.into()
 }
 
 const TEXT: &str = "text/plain; charset=utf-8";
+/// Headers of every answer.
+const ALWAYS: &str = "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n";
 
 fn respond<E: Engine>(asked: Asked, shared: &Shared<E>) -> Response {
     match asked {
         Asked::Metrics => {
             let page = Totals(&shared.counters).render(shared.engine.as_ref(), shared.started.elapsed());
-            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", page)
+            ("200 OK", "text/plain; version=0.0.4; charset=utf-8", "", page.into())
         }
         Asked::Health => match shared.engine.health() {
-            Health::Ready => ("200 OK", TEXT, "ok\n".to_owned()),
-            Health::Degraded(reason) => ("503 Service Unavailable", TEXT, format!("{reason}\n")),
+            Health::Ready => ("200 OK", TEXT, "", "ok\n".into()),
+            Health::Degraded(reason) => ("503 Service Unavailable", TEXT, "", format!("{reason}\n").into()),
         },
-        Asked::Refused(status, text) => (status, TEXT, text.to_owned()),
+        Asked::Page => ("200 OK", "text/html; charset=utf-8", PAGE_HEADERS, PAGE.into()),
+        Asked::Compactions(since) => compactions(since, shared.engine.as_ref()),
+        Asked::Refused(status, text) => (status, TEXT, "", text.into()),
+    }
+}
+
+fn compactions<E: Engine>(since: u64, engine: &E) -> Response {
+    let Some(compactions) = engine.compactions(since) else {
+        return ("404 Not Found", TEXT, "", "The engine tells nothing of compactions.\n".into());
+    };
+    match serde_json::to_string(&compactions) {
+        Ok(json) => ("200 OK", "application/json", "", json.into()),
+        Err(error) => ("500 Internal Server Error", TEXT, "", format!("{error}\n").into()),
     }
 }

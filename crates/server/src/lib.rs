@@ -59,6 +59,7 @@ mod auth;
 mod base64;
 mod classic;
 mod clock;
+pub mod compactions;
 mod connection;
 mod descriptors;
 mod durable;

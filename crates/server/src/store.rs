@@ -17,11 +17,14 @@
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
 
+mod units;
+
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::SystemTime;
 
 use situ::device::lock;
 use situ::{
@@ -29,6 +32,7 @@ use situ::{
     ReadFuture, ReadOptions, Store, StoreBuilder, Value, WriteFuture,
 };
 
+use crate::compactions::{Compactions, gather};
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
@@ -53,6 +57,7 @@ pub struct StoreEngine {
     meta: Keyspace,
     durability: Durability,
     filter: Arc<ItemFilter>,
+    opened: SystemTime,
 }
 
 impl StoreEngine {
@@ -108,7 +113,7 @@ impl StoreEngine {
         }
         // Not before it is known that the items are a server's.
         filter.begin(meta.get(FLUSH_KEY)?.as_deref());
-        Ok(StoreEngine { store, items, meta, durability, filter })
+        Ok(StoreEngine { store, items, meta, durability, filter, opened: SystemTime::now() })
     }
 
     /// The store underneath.
@@ -413,6 +418,11 @@ impl Engine for StoreEngine {
             placement_metrics(&placement, out);
         }
         self.level_metrics(out);
+        units::metrics(&self.store, out);
+    }
+
+    fn compactions(&self, since: u64) -> Option<Compactions> {
+        Some(gather(&self.store, self.opened, since))
     }
 }
 

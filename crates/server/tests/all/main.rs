@@ -10,6 +10,7 @@ mod skipped;
 
 mod back_pressure; // an engine that takes no more writes
 mod cold_reads; // reads that need the disk
+mod compactions; // the picture of compactions over HTTP
 mod damage; // damage on disk that a server meets
 mod descriptors; // connections never take the descriptors of the store
 mod differential; // the same bytes to a real memcached

@@ -1,0 +1,235 @@
+//! The live picture of compactions: which unit did which task, when, in which stage, and why so.
+//!
+//! ```text
+//! Store: reports, loads, decisions, records ──gather.rs──> Compactions ──JSON──> GET /compactions.json ──> the page, `situ inspect --http`
+//!                                                                       page.rs ──> GET /compactions
+//! ```
+//!
+//! 1. [`Compactions`] is the answer to "what is new since attempt N?". It holds all units, the attempts that have ended since, and all that run.
+//! 2. A reader asks again with [`next`](Compactions::next), at once if there is [more](Compactions::more).
+//! 3. The page does that once a second. It has no other source, and needs nothing from anywhere else.
+//!
+//! **Invariants**: an answer takes at most [`ANSWER_BYTES_MAX`] bytes, whatever units elsewhere say of themselves: texts are cut, and attempts
+//! are left for the next answer. Times are microseconds; [`now_us`](Compactions::now_us) and [`unix_ms`](Compactions::unix_ms) relate the
+//! store's clock to the wall clock.
+//!
+//! **Failure**: the store keeps the last 4096 attempts. A reader that comes too late learns [how many it missed](Compactions::missed).
+
+mod gather;
+mod page;
+
+pub use gather::{ANSWER_BYTES_MAX, gather};
+pub(crate) use page::{HEADERS as PAGE_HEADERS, PAGE};
+
+use serde::{Deserialize, Serialize};
+
+/// What compaction units do, and what they did since a certain attempt.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Compactions {
+    /// When the store was opened, in milliseconds of Unix time. With another value, numbers of attempts and the store's clock begin anew.
+    pub opened_unix_ms: u64,
+    /// Milliseconds of Unix time at the answer.
+    pub unix_ms: u64,
+    /// The store's clock at the answer.
+    pub now_us: u64,
+    /// What to ask for next.
+    pub next: u64,
+    /// More attempts have ended than fit into an answer: the next question can follow at once.
+    pub more: bool,
+    /// So many attempts that were asked for have ended too long ago, and are not kept.
+    pub missed: u64,
+    /// The processor first.
+    pub units: Vec<UnitFigures>,
+    /// Those that have ended, by sequence number, and then those that run.
+    pub attempts: Vec<Attempt>,
+}
+
+/// What a unit did since the store was opened.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct UnitFigures {
+    /// Its name.
+    pub name: String,
+    /// Tasks that it took.
+    pub attempts: u64,
+    /// Of those, the ones whose output was right.
+    pub succeeded: u64,
+    /// Tasks that it did not take because it was full.
+    pub refused_busy: u64,
+    /// Tasks that it did not take because it was gone or being closed.
+    pub refused: u64,
+    /// Tasks beyond what it can do.
+    pub illegal: u64,
+    /// Attempts that failed.
+    pub failed: u64,
+    /// Attempts that took too long.
+    pub late: u64,
+    /// Attempts whose output was not one to what was asked.
+    pub suspicious: u64,
+    /// Attempts whose files were compared with those of the processor.
+    pub checked: u64,
+    /// Comparisons that found a difference.
+    pub mismatches: u64,
+    /// Since when it gets no tasks but those that are checked.
+    pub out_of_service: Option<OutOfServiceFigures>,
+    /// Input of the attempts that succeeded.
+    pub input_bytes: u64,
+    /// Output of the attempts that succeeded.
+    pub output_bytes: u64,
+    /// How long these took together.
+    pub busy_us: u64,
+    /// Their stages, added up.
+    pub stages: StagesFigures,
+    /// Tasks that it holds now.
+    pub tasks: u64,
+    /// The most that it holds.
+    pub tasks_max: u64,
+    /// Why it last refused for good, failed, was late or was suspicious.
+    pub last_trouble: Option<String>,
+    /// What its decisions between linear and pipelined runs came to, if it decides.
+    pub decisions: Option<DecisionsFigures>,
+}
+
+/// A unit that keeps failing.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct OutOfServiceFigures {
+    /// By the store's clock.
+    pub since_us: u64,
+    /// The last failure.
+    pub why: String,
+}
+
+/// Three stages.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StagesFigures {
+    /// Stored blocks, from the volume into memory.
+    pub read: StageFigures,
+    /// Decode, merge, encode.
+    pub merge: StageFigures,
+    /// Appends and syncs.
+    pub write: StageFigures,
+}
+
+/// What a stage did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct StageFigures {
+    /// It worked.
+    pub busy_us: u64,
+    /// It waited for the stage before it.
+    pub starved_us: u64,
+    /// It waited for the stage behind it.
+    pub blocked_us: u64,
+    /// What went through it.
+    pub bytes: u64,
+}
+
+impl StagesFigures {
+    /// The stages with their names.
+    pub fn named(&self) -> [(&'static str, StageFigures); 3] {
+        [("read", self.read), ("merge", self.merge), ("write", self.write)]
+    }
+}
+
+/// One attempt of a task on one unit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Counts the attempts that have ended; absent while it runs.
+    pub sequence: Option<u64>,
+    /// The attempt's number; 0 if the unit did not take the task.
+    pub attempt: u64,
+    /// The compaction that the task is a part of.
+    pub job: u64,
+    /// The task.
+    pub task: u64,
+    /// The keyspace's name, or its number after it was dropped.
+    pub keyspace: String,
+    /// The upper input level.
+    pub level: u32,
+    /// The level of the output.
+    pub output_level: u32,
+    /// How urgent the job was, in words.
+    pub priority: String,
+    /// What the task is like, in words.
+    pub class: String,
+    /// The unit's place among the units.
+    pub unit: u64,
+    /// The unit's name.
+    pub unit_name: String,
+    /// Its files are compared with those of another unit.
+    pub is_checked: bool,
+    /// By the store's clock.
+    pub began_us: u64,
+    /// By the store's clock; absent while it runs.
+    pub ended_us: Option<u64>,
+    /// As the unit measured.
+    pub elapsed_us: u64,
+    /// `linear` or `pipelined`.
+    pub mode: String,
+    /// Of a pipelined run.
+    pub merge_threads: u32,
+    /// All zero if the unit does not tell.
+    pub stages: StagesFigures,
+    /// Input in the task's range.
+    pub input_bytes: u64,
+    /// Output tables; 0 unless it is done.
+    pub output_bytes: u64,
+    /// `running`, `done`, `failed`, `suspicious`, `late`, `refused`, `illegal`, `mismatch` or `cancelled`.
+    pub outcome: String,
+    /// Why, if there is more to say.
+    pub reason: Option<String>,
+    /// Why the mode is what it is, if it was decided.
+    pub decision: Option<DecisionFigures>,
+}
+
+/// A decision with its inputs: f is the sum of values times weights, against a threshold.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecisionFigures {
+    /// `linear` or `pipelined`.
+    pub mode: String,
+    /// In words.
+    pub why: String,
+    /// The sum.
+    pub f: f64,
+    /// Pipelines go off at this f.
+    pub threshold: f64,
+    /// What kept the mode from following f: `hysteresis`, `dwell` or `reads`.
+    pub held: Option<String>,
+    /// The mode is not that of the decision before.
+    pub is_changed: bool,
+    /// The addends.
+    pub inputs: Vec<InputFigures>,
+}
+
+/// One addend of f.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct InputFigures {
+    /// What was measured.
+    pub name: String,
+    /// Its weight.
+    pub weight: f64,
+    /// Absent if it was not measured; it counts as 0 then.
+    pub value: Option<f64>,
+    /// Where it is from, or why it is missing.
+    pub note: String,
+}
+
+/// What all decisions of a unit came to.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct DecisionsFigures {
+    /// All.
+    pub made: u64,
+    /// Those that gave a pipelined run.
+    pub pipelined: u64,
+    /// Those that gave a linear run.
+    pub linear: u64,
+    /// Those whose mode was not that of the one before.
+    pub changed: u64,
+    /// Those whose mode did not follow f.
+    pub held_back: u64,
+    /// How often pipelines went off because reads suffered.
+    pub off_for_reads: u64,
+    /// The last one.
+    pub last: Option<DecisionFigures>,
+}
+
+#[cfg(test)]
+mod tests;
