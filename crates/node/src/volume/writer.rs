@@ -227,7 +227,9 @@ impl NodeWriter {
         for (offset, bytes) in kept {
             match attempt.ask(&self.append_of(offset, &bytes)) {
                 Err(CallError::Unknown(why)) => return self.resume(attempt, why),
-                answer => drop(answer?),
+                answer => {
+                    answer?;
+                }
             }
             lock(&self.pieces.kept).forget(offset);
         }
