@@ -10,6 +10,7 @@ use crate::failure::{Failure, Outcome};
 use crate::message::Message;
 use crate::options::NodeCommand;
 use crate::output::Output;
+use crate::store::node_options;
 use crate::text;
 use serde::Serialize;
 use situ::device::{self, Env};
@@ -28,7 +29,7 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let failed = |error: storage::Error| cannot_start(&error, options);
     let env = Env::system();
-    let executor = Arc::new(Executor::new(&env, executor_options(&env, options)));
+    let executor = Arc::new(Executor::new(&env, executor_options(&env, options).map_err(failed)?));
     let daemon = Daemon::start(&env, daemon_options(options, &executor).map_err(failed)?).map_err(failed)?;
     let place = options.place.as_ref().map(|place| std::path::absolute(place).unwrap_or_else(|_| place.clone()));
     let listening = Listening {
@@ -56,9 +57,11 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     DONE
 }
 
-fn executor_options(env: &Env, options: &NodeCommand) -> ExecutorOptions {
+fn executor_options(env: &Env, options: &NodeCommand) -> storage::Result<ExecutorOptions> {
     let mut made = ExecutorOptions {
         shared: options.shared.clone(),
+        nodes: options.storage_node.iter().map(|place| place.parse()).collect::<Result<_, _>>()?,
+        node_options: node_options(&options.keys)?,
         // The stores of `situ serve` have it.
         filters: vec![item_filter()],
         ..ExecutorOptions::new(env)
@@ -66,7 +69,7 @@ fn executor_options(env: &Env, options: &NodeCommand) -> ExecutorOptions {
     if let Some(tasks) = options.tasks {
         (made.threads, made.waiting_max) = (tasks as usize, tasks as usize);
     }
-    made
+    Ok(made)
 }
 
 fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::Result<DaemonOptions> {

@@ -68,11 +68,7 @@ impl Home {
     }
 
     fn node_options(&self) -> situ::Result<NodeOptions> {
-        Ok(NodeOptions {
-            secret: self.keys.node_secret_file.as_deref().map(Secret::read).transpose()?,
-            tls: self.keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
-            ..NodeOptions::default()
-        })
+        Ok(node_options(&self.keys)?)
     }
 
     /// A connection to the node; `None` of a directory.
@@ -82,20 +78,36 @@ impl Home {
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
     }
 
+    /// The nodes that help to compact, and a unit on each.
+    fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<(NodeAddress, Arc<NodeUnit>)>> {
+        let helper = |node: &String| {
+            let address: NodeAddress = node.parse()?;
+            let unit = Arc::new(NodeUnit::elsewhere(&Env::system(), &address, place.clone()));
+            Ok((address, unit))
+        };
+        self.compute.iter().map(helper).collect()
+    }
+
     /// Opens a store in a directory, with nodes that help to compact it.
     fn open_helped(&self, builder: StoreBuilder) -> situ::Result<Store> {
-        let place = self
-            .compute_shared
-            .as_ref()
-            .map_or(VolumePlace::Host, |path| VolumePlace::SharedDirectory(path.display().to_string()));
-        let addresses = self.compute.iter().map(|node| node.parse()).collect::<Result<Vec<NodeAddress>, _>>()?;
-        let unit = |address: &NodeAddress| Arc::new(NodeUnit::elsewhere(&Env::system(), address, place.clone()));
-        let units: Vec<Arc<NodeUnit>> = addresses.iter().map(unit).collect();
-        let with = |builder: StoreBuilder, unit: &Arc<NodeUnit>| builder.unit(Arc::clone(unit) as Arc<dyn Unit>);
-        let store = units.iter().fold(builder, with).open(&self.path)?;
-        for (unit, address) in units.iter().zip(addresses) {
+        let shared = |path: &PathBuf| VolumePlace::SharedDirectory(path.display().to_string());
+        let helpers = self.helpers(&self.compute_shared.as_ref().map_or(VolumePlace::Host, shared))?;
+        let store = with_units(builder, &helpers).open(&self.path)?;
+        for (address, unit) in helpers {
             // The directory is there by now.
             unit.connect(address, self.node_options()?, Arc::new(DirectoryVolume::open(&self.path)?))?;
+        }
+        Ok(store)
+    }
+
+    /// Opens a store on a node. That node compacts it, and so do nodes that help.
+    fn open_on_node(&self, address: &str, builder: StoreBuilder) -> situ::Result<Store> {
+        let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
+        let helpers = self.helpers(&VolumePlace::OtherNode(address.to_owned()))?;
+        let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
+        let store = with_units(builder.unit(unit as Arc<dyn Unit>), &helpers).open_home(&home)?;
+        for (address, unit) in helpers {
+            unit.connect_for(address, self.node_options()?, Arc::clone(volume.client()))?;
         }
         Ok(store)
     }
@@ -117,10 +129,7 @@ impl Home {
     /// As [`StoreBuilder::open`].
     pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
         match self.address() {
-            Some(address) => {
-                let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
-                builder.unit(unit as Arc<dyn Unit>).open_home(&(volume as Arc<dyn Volume>))
-            }
+            Some(address) => self.open_on_node(address, builder),
             None if self.compute.is_empty() => builder.open(&self.path),
             None => self.open_helped(builder),
         }
@@ -174,6 +183,22 @@ impl Home {
             None => situ::repair_directory(&self.path, options),
         }
     }
+}
+
+/// How a node is reached.
+///
+/// # Errors
+/// A file cannot be read, or is not what it should be.
+pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions> {
+    Ok(NodeOptions {
+        secret: keys.node_secret_file.as_deref().map(Secret::read).transpose()?,
+        tls: keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
+        ..NodeOptions::default()
+    })
+}
+
+fn with_units(builder: StoreBuilder, helpers: &[(NodeAddress, Arc<NodeUnit>)]) -> StoreBuilder {
+    helpers.iter().fold(builder, |builder, (_, unit)| builder.unit(Arc::clone(unit) as Arc<dyn Unit>))
 }
 
 /// Opens the store to read.

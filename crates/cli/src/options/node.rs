@@ -9,9 +9,9 @@ pub(crate) struct NodeAccess {
     /// Store on a node instead of a directory: node://HOST:PORT/STORE, or node://unix:SOCKET:/STORE
     #[arg(long, value_name = "NODE", help_heading = HEADING)]
     pub(crate) capacity: Option<String>,
-    /// Node that helps with the compactions of a store here: node://HOST:PORT. May be given several times. The node reads and writes
-    /// over the connection
-    #[arg(long, value_name = "NODE", help_heading = HEADING, conflicts_with = "capacity")]
+    /// Node that helps with compactions: node://HOST:PORT. May be given several times. It reads and writes the files of a store here
+    /// over the connection, and those of a store on another node there
+    #[arg(long, value_name = "NODE", help_heading = HEADING)]
     pub(crate) compute: Vec<String>,
     /// Path of the directory of the store on nodes that share it: they read and write there, and not over the connection
     #[arg(long, value_name = "DIR", help_heading = HEADING, requires = "compute")]
@@ -62,6 +62,11 @@ pub(crate) struct NodeCommand {
     /// Directory that other machines share with this one. Compactions may read and write there. May be given several times
     #[arg(long, value_name = "DIR")]
     pub(crate) shared: Vec<PathBuf>,
+    /// Other node that keeps stores: HOST:PORT, or unix:PATH. Compactions may read and write there. May be given several times
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) storage_node: Vec<String>,
+    #[command(flatten)]
+    pub(crate) keys: NodeKeys,
     /// Address that takes connections, or unix:PATH. May be given several times. Port 0 is a free port
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:7170")]
     pub(crate) listen: Vec<String>,
