@@ -16,6 +16,9 @@ mod client;
 mod error;
 pub mod fields;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod greeting;
 pub mod message;
 mod peer;

@@ -165,6 +165,7 @@ operations! {
     WriterFlush = 0x33, Write => Done;
     WriterFinish = 0x34, Write => Done;
     WriterDrop = 0x35, Names => Done;
+    Resume = 0x36, Names => Opened;
     // Finished files.
     Open = 0x40, Names => Opened;
     Read = 0x41, Read => ReadBytes;
@@ -489,6 +490,21 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
+    }
+
+    /// Goes on with a file on its way, after another daemon has forgotten the writer. What was synced of it is copied to a new file of this
+    /// name; what is behind it is dropped.
+    Resume {
+        /// The lease's.
+        token: u64,
+        /// On which volume.
+        volume: u32,
+        /// The writer's number.
+        handle: u64,
+        /// The file's name.
+        name: FileName,
+        /// How many bytes were synced. Appends go on behind them.
+        written: u64,
     }
 
     /// Opens a finished file.

@@ -191,7 +191,7 @@ impl Volume for NodeVolume {
         let (path, create) = (self.path(name), Create { token, volume: VOLUME, handle, name, bound });
         let epoch = self.change("create", &path, |attempt| attempt.ask(&create).map(|_| attempt.epoch))?;
         self.taken(name);
-        Ok(Box::new(NodeWriter::new(Arc::clone(&self.client), handle, token, path, epoch)))
+        Ok(Box::new(NodeWriter::new(Arc::clone(&self.client), handle, token, (name, path), epoch)))
     }
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {

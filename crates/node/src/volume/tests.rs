@@ -255,9 +255,6 @@ fn a_restarted_daemon_gets_open_files_again_by_their_names() {
     volume.rename(FileName::Table(2), FileName::Table(7)).unwrap();
     volume.remove(FileName::Table(3)).unwrap();
     volume.sync_names().unwrap();
-    let mut writer = volume.create(FileName::Table(8), 0).unwrap();
-    writer.append(b"half").unwrap();
-    writer.flush().unwrap();
     world.node.restart();
     assert_eq!(read(&*plain, 0, 100).unwrap(), pattern(100));
     assert_eq!(read(&*renamed, 0, 200).unwrap(), pattern(200));
@@ -265,9 +262,30 @@ fn a_restarted_daemon_gets_open_files_again_by_their_names() {
     // The daemon's end does not take what the system has.
     pages.sync().unwrap();
     pages.write(1, &page, 1, true).unwrap();
-    let error = writer.sync().unwrap_err().to_string();
+}
+
+#[test]
+fn a_writer_goes_on_after_a_restart_if_little_was_not_synced() {
+    let world = World::new();
+    let mut writer = world.volume.create(TABLE, 0).unwrap();
+    writer.append(b"synced, ").unwrap();
+    writer.sync().unwrap();
+    writer.append(b"flushed, ").unwrap();
+    writer.flush().unwrap();
+    world.node.restart();
+    writer.append(b"and appended").unwrap();
+    world.node.cut_at(Operation::WriterSync, Cut::Restart);
+    writer.sync().unwrap();
+    world.node.cut_at(Operation::WriterFinish, Cut::Restart);
+    writer.finish().unwrap();
+    assert_eq!(world.contents(TABLE), b"synced, flushed, and appended");
+    let mut long = world.volume.create(FileName::Table(8), 0).unwrap();
+    long.append(&pattern(3 << 20)).unwrap();
+    long.flush().unwrap();
+    world.node.restart();
+    let error = long.sync().unwrap_err().to_string();
     assert!(error.contains("000008.table"), "{error}");
-    assert!(writer.append(&[0; 1 << 20]).is_err() && writer.finish().is_err(), "an error stays");
+    assert!(long.append(&[0; 1 << 20]).is_err() && long.finish().is_err(), "an error stays");
 }
 
 #[test]

@@ -348,6 +348,17 @@ impl Node {
             }
             return Ok(Opened { bytes: 0, writes_wait: false, path: name.to_string() }.encode());
         }
+        if operation == Operation::Resume {
+            let Resume { token, handle, name, written, .. } = Resume::decode(payload)?;
+            self.check(token)?;
+            let mut front = vec![0; written as usize];
+            self.volume.open(name)?.read_at(0, &mut front)?;
+            self.volume.remove(name)?;
+            let mut writer = self.volume.create(name, 0)?;
+            writer.append(&front)?;
+            open.writers.insert(handle, Some(writer));
+            return Ok(Opened { bytes: written, writes_wait: false, path: name.to_string() }.encode());
+        }
         if operation == Operation::Append {
             let Append { token, handle, offset, data: Rest(data) } = Append::decode(payload)?;
             self.check(token)?;
