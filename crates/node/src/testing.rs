@@ -128,7 +128,7 @@ pub(crate) fn pair(options: &PeerOptions, at_host: Arc<dyn Handler>, at_device: 
 }
 
 /// Waits until something is so.
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < SOON, "never: {what}");

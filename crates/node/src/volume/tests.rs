@@ -448,6 +448,7 @@ fn a_lease_is_renewed_in_time_and_on_each_new_connection() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = TestNode::start(directory.path());
     node.stop();
+    eventually("nobody uses the node", || Arc::get_mut(&mut node.node).is_some());
     Arc::get_mut(&mut node.node).unwrap().lease_ms = 90;
     node.listen();
     let volume = volume(&node, options()).unwrap();
@@ -461,6 +462,32 @@ fn a_lease_is_renewed_in_time_and_on_each_new_connection() {
     assert_eq!(seen[keep + 1], Operation::Renew, "before anything else");
     node.node.give_lease_away();
     eventually("it hears of it without asking", || volume.client().fenced().is_some());
+}
+
+#[test]
+fn a_node_that_takes_short_payloads_gets_short_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut node = TestNode::start(directory.path());
+    let volume = volume(&node, options()).unwrap();
+    let bytes = pattern(1 << 20);
+    let mut writer = volume.create(TABLE, 0).unwrap();
+    writer.append(&bytes[..300_000]).unwrap();
+    writer.sync().unwrap();
+    node.stop();
+    // It comes back with another opinion.
+    eventually("nobody uses the node", || Arc::get_mut(&mut node.node).is_some());
+    Arc::get_mut(&mut node.node).unwrap().payload_bytes_max = 64 << 10;
+    node.listen();
+    volume.list().unwrap();
+    writer.append(&bytes[300_000..]).unwrap();
+    writer.finish().unwrap();
+    let file = volume.open(TABLE).unwrap();
+    assert_eq!(read(&*file, 0, bytes.len()).unwrap(), bytes);
+    let pages = volume.create_pages(LOG, 1 << 20).unwrap();
+    pages.write(0, &Buffer::copy_of(&bytes), 256, true).unwrap();
+    let mut into = vec![0; 1 << 20];
+    pages.read_at(0, &mut into).unwrap();
+    assert_eq!(into, bytes);
 }
 
 #[test]

@@ -49,6 +49,7 @@ pub(super) struct Node {
     /// The operations in the order in which they came.
     pub(super) seen: Mutex<Vec<Operation>>,
     pub(super) lease_ms: u32,
+    pub(super) payload_bytes_max: u32,
     connections: Mutex<Vec<Connection>>,
     is_closed: AtomicBool,
 }
@@ -83,6 +84,7 @@ impl TestNode {
             plan: Mutex::default(),
             seen: Mutex::default(),
             lease_ms: 10_000,
+            payload_bytes_max: PeerOptions::default().payload_bytes_max,
             connections: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
@@ -107,7 +109,7 @@ impl TestNode {
                 let door: Arc<dyn Door> = Arc::new(TestDoor(Arc::clone(&node)));
                 let keeper = Arc::new(Doorkeeper::new(door));
                 let (env, traffic) = (Env::system(), Arc::new(Traffic::default()));
-                let options = PeerOptions::default();
+                let options = PeerOptions { payload_bytes_max: node.payload_bytes_max, ..PeerOptions::default() };
                 let connection = Connection::begin(&env, Side::Device, stream, options, keeper, traffic).unwrap();
                 lock(&node.connections).push(connection);
             }
@@ -166,7 +168,7 @@ impl Door for TestDoor {
     }
 
     fn payload_bytes_max(&self) -> u32 {
-        PeerOptions::default().payload_bytes_max
+        self.0.payload_bytes_max
     }
 
     fn enter(&self, _: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
