@@ -2,8 +2,10 @@ mod server;
 
 use super::*;
 use crate::NodeOptions;
+use crate::Place;
 use crate::message::{Class, Operation};
-use crate::testing::{SOON, eventually};
+use crate::secret::Secret;
+use crate::testing::{SOON, certificates, eventually};
 use server::{Cut, TestNode};
 use situ_device::{Buffer, Env, PAGE_BYTES};
 use situ_storage::{DirectoryVolume, ReadQueue, ReadRequest};
@@ -462,6 +464,54 @@ fn a_lease_is_renewed_in_time_and_on_each_new_connection() {
     assert_eq!(seen[keep + 1], Operation::Renew, "before anything else");
     node.node.give_lease_away();
     eventually("it hears of it without asking", || volume.client().fenced().is_some());
+}
+
+#[test]
+fn a_volume_over_tls_with_a_secret_survives_lost_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, roots) = certificates(directory.path());
+    let secret = || Secret::new(b"a secret of enough bytes").unwrap();
+    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    let node = TestNode::start_at(directory.path(), &place, Some(secret()), Some(server));
+    let with = |secret, roots| NodeOptions { secret, tls: roots, ..options() };
+    let volume = volume(&node, with(Some(secret()), Some(roots.clone()))).unwrap();
+    let bytes = pattern(3 << 20);
+    for cut in [Operation::Append, Operation::WriterFinish, Operation::Read] {
+        node.cut_at(cut, Cut::After);
+        let _ = volume.remove(TABLE);
+        written(&volume, TABLE, &bytes);
+        assert_eq!(read(&*volume.open(TABLE).unwrap(), 0, bytes.len()).unwrap(), bytes);
+    }
+    // Whoever lacks something is told at once what it is.
+    let wrong = Secret::new(b"another secret of enough bytes").unwrap();
+    let refused = |options, words: &str| {
+        let began = Instant::now();
+        let error = self::volume(&node, options).err().unwrap();
+        assert!(error.is_permission_denied() && error.to_string().contains(words), "{error}");
+        assert!(began.elapsed() < Duration::from_secs(2), "{:?}", began.elapsed());
+    };
+    refused(with(Some(wrong), Some(roots.clone())), "secret");
+    refused(with(None, Some(roots)), "wants a secret");
+}
+
+#[test]
+fn a_node_that_is_not_there_at_open_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut node = TestNode::start(directory.path());
+    node.stop();
+    let patience = Duration::from_millis(200);
+    let began = Instant::now();
+    let error = volume(&node, NodeOptions { read_patience: patience, ..options() }).err().unwrap().to_string();
+    assert!(error.contains(&node.address.to_string()), "{error}");
+    assert!(began.elapsed() < SOON / 4);
+    // It may be late.
+    std::thread::scope(|scope| {
+        let address = node.address.clone();
+        let late = scope.spawn(move || NodeClient::connect(address, NodeOptions { read_patience: SOON, ..options() }));
+        std::thread::sleep(patience);
+        node.listen();
+        late.join().unwrap().unwrap();
+    });
 }
 
 #[test]

@@ -364,7 +364,9 @@ impl Node {
         if operation == Operation::Append {
             let Append { token, handle, offset, data: Rest(data) } = Append::decode(payload)?;
             self.check(token)?;
-            let Some(Some(writer)) = open.writers.get_mut(&handle) else { return unknown() };
+            let Some(slot) = open.writers.get_mut(&handle) else { return unknown() };
+            // All that a finished file may be asked to append is there.
+            let Some(writer) = slot else { return done };
             match (offset == writer.written(), offset + data.len() as u64 <= writer.written()) {
                 (true, _) => writer.append(&data)?,
                 (false, true) => {}
