@@ -19,6 +19,9 @@ pub mod fields;
 mod files;
 pub mod frame;
 mod gate;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod greeting;
 mod lease;
 pub mod message;
