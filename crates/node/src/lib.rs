@@ -18,10 +18,10 @@ mod error;
 pub mod fields;
 mod files;
 pub mod frame;
-mod gate;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 pub mod greeting;
 mod lease;
 pub mod message;
