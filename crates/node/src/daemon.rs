@@ -22,7 +22,7 @@
 
 mod file_service;
 mod home;
-pub mod metrics;
+mod metrics;
 mod pool;
 mod service;
 mod stores;

@@ -9,19 +9,19 @@
 //! Integers are little-endian. A reader passes over flags that it does not know. A service of the node may answer `GetMetrics` instead.
 
 /// Flags of metrics; each value is a u64.
-pub mod flag {
+pub(super) mod flag {
     /// Requests that wait for a thread.
-    pub const REQUESTS_WAITING: u16 = 0x101;
+    pub(in crate::daemon) const REQUESTS_WAITING: u16 = 0x101;
     /// Requests that a thread works on.
-    pub const REQUESTS_RUNNING: u16 = 0x102;
+    pub(in crate::daemon) const REQUESTS_RUNNING: u16 = 0x102;
     /// Open connections.
-    pub const CONNECTIONS: u16 = 0x103;
+    pub(in crate::daemon) const CONNECTIONS: u16 = 0x103;
     /// Open stores.
-    pub const STORES: u16 = 0x104;
+    pub(in crate::daemon) const STORES: u16 = 0x104;
     /// Clients of all stores, also those that have lost their connection a short while ago.
-    pub const CLIENTS: u16 = 0x105;
+    pub(in crate::daemon) const CLIENTS: u16 = 0x105;
     /// Milliseconds since the daemon started.
-    pub const UPTIME_MS: u16 = 0x106;
+    pub(in crate::daemon) const UPTIME_MS: u16 = 0x106;
 }
 
 /// A metric message.

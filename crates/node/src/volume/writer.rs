@@ -128,8 +128,8 @@ impl NodeWriter {
     }
 
     fn piece_bytes(&self) -> usize {
-        let options = &self.client.shared().options;
-        options.append_bytes.clamp(1, options.peer.payload_bytes_max as usize / 2)
+        let shared = self.client.shared();
+        shared.options.append_bytes.clamp(1, shared.payload_bytes_max() / 2)
     }
 
     fn fail(&self, op: &'static str, error: CallError) -> situ_storage::Error {
@@ -222,7 +222,7 @@ impl NodeWriter {
         for (offset, bytes) in if kept.is_empty() { vec![nothing()] } else { kept } {
             match attempt.ask(&self.append_of(offset, &bytes)) {
                 Err(CallError::Unknown(why)) => return self.resume(attempt, why),
-                answer => drop(answer?),
+                answer => answer.map(|_| ())?,
             }
             lock(&self.pieces.kept).forget(offset);
         }
@@ -275,12 +275,13 @@ impl Writer for NodeWriter {
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         let piece_bytes = self.piece_bytes();
         while !bytes.is_empty() {
-            let room = piece_bytes - self.buffer.len();
+            // Pieces may have become shorter with another connection.
+            let room = piece_bytes.saturating_sub(self.buffer.len());
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
             self.unsynced.append(now);
             bytes = later;
-            if self.buffer.len() == piece_bytes {
+            if self.buffer.len() >= piece_bytes {
                 self.send().map_err(|error| self.fail("write", error))?;
             }
         }
