@@ -2,7 +2,8 @@
 //!
 //! 1. Signals are caught, the place is opened, the addresses are taken; each failure says what to do.
 //! 2. Where the node can be reached is printed, with a command to try.
-//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most.
+//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are cancelled: their
+//!    hosts do them again.
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
@@ -13,8 +14,8 @@ use crate::text;
 use serde::Serialize;
 use situ::device::{self, Env};
 use situ::storage::{self, RawOptions, RawVolume, Volume};
-use situ_node::{Daemon, DaemonOptions, Place, Secret, ServerTls, Storage};
-use situ_server::{CaughtSignals, StopSignal};
+use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
+use situ_server::{CaughtSignals, StopSignal, item_filter};
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
@@ -26,11 +27,13 @@ const STOP_PATIENCE: Duration = Duration::from_secs(10);
 pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let failed = |error: storage::Error| cannot_start(&error, options);
-    let daemon = Daemon::start(&Env::system(), daemon_options(options).map_err(failed)?).map_err(failed)?;
-    let place = std::path::absolute(&options.place).unwrap_or_else(|_| options.place.clone());
+    let env = Env::system();
+    let executor = Arc::new(Executor::new(&env, executor_options(&env, options)));
+    let daemon = Daemon::start(&env, daemon_options(options, &executor).map_err(failed)?).map_err(failed)?;
+    let place = options.place.as_ref().map(|place| std::path::absolute(place).unwrap_or_else(|_| place.clone()));
     let listening = Listening {
         event: "listening",
-        place: place.display().to_string(),
+        place: place.map_or_else(|| "none: it only computes".to_owned(), |place| place.display().to_string()),
         addresses: daemon.places().iter().map(ToString::to_string).collect(),
         secret: options.secret_file.is_some(),
         tls: options.tls_cert.is_some(),
@@ -44,14 +47,29 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
         StopSignal::Terminate => "SIGTERM",
     };
     log(out, &format!("{signal}: the node answers the requests that it has, and stops"));
-    match daemon.stop(STOP_PATIENCE) {
+    let has_answered = daemon.stop(STOP_PATIENCE);
+    executor.close();
+    match has_answered {
         true => log(out, "stopped"),
         false => log(out, "stopped; requests that the disk did not finish in time were given up"),
     }
     DONE
 }
 
-fn daemon_options(options: &NodeCommand) -> storage::Result<DaemonOptions> {
+fn executor_options(env: &Env, options: &NodeCommand) -> ExecutorOptions {
+    let mut made = ExecutorOptions {
+        shared: options.shared.clone(),
+        // The stores of `situ serve` have it.
+        filters: vec![item_filter()],
+        ..ExecutorOptions::new(env)
+    };
+    if let Some(tasks) = options.tasks {
+        (made.threads, made.waiting_max) = (tasks as usize, tasks as usize);
+    }
+    made
+}
+
+fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::Result<DaemonOptions> {
     let tls = match (&options.tls_cert, &options.tls_key) {
         (Some(certificate), Some(key)) => Some(ServerTls::read(certificate, key)?),
         _ => None,
@@ -60,7 +78,8 @@ fn daemon_options(options: &NodeCommand) -> storage::Result<DaemonOptions> {
         listen: options.listen.iter().map(|place| place_of(place)).collect::<Result<_, _>>()?,
         secret: options.secret_file.as_deref().map(Secret::read).transpose()?,
         tls,
-        storage: Some(storage_at(&options.place)?),
+        storage: options.place.as_deref().map(storage_at).transpose()?,
+        services: vec![Arc::new(TaskService::new(Arc::clone(executor)))],
         stores_max: options.store_limit as usize,
         connections_max: options.max_connections as usize,
         threads: options.threads as usize,
@@ -98,8 +117,10 @@ fn storage_at(path: &Path) -> storage::Result<Storage> {
 fn cannot_start(error: &storage::Error, options: &NodeCommand) -> Failure {
     let failure = Failure::new("cannot start the node", error);
     match error {
-        storage::Error::Invalid(text) if text.contains("no Situ disk") => failure
-            .cure(format!("name a directory, or prepare the disk with `situ disk format {}`", options.place.display())),
+        storage::Error::Invalid(text) if text.contains("no Situ disk") => failure.cure(format!(
+            "name a directory, or prepare the disk with `situ disk format {}`",
+            options.place.clone().unwrap_or_default().display()
+        )),
         _ => failure,
     }
 }

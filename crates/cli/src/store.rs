@@ -9,12 +9,15 @@
 use crate::failure::Failure;
 use crate::message::Message;
 use crate::text::now_unix_s;
+use situ::compaction::Unit;
+use situ::device::Env;
 use situ::storage::{DirectoryVolume, Volume};
 use situ::{
     Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder,
     VerifyProgress, VerifyReport,
 };
-use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeVolume, Secret, TlsRoots};
+use situ_node::message::VolumePlace;
+use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
 use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved_by, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -30,18 +33,23 @@ pub(crate) struct Home {
     /// The directory, or the address as it was given; for messages, too.
     path: PathBuf,
     keys: NodeKeys,
+    /// Nodes that help to compact a store in a directory.
+    compute: Vec<String>,
+    /// Where these nodes have the directory, if they have it.
+    compute_shared: Option<PathBuf>,
 }
 
 impl Home {
     /// What the options name: the node if they name one, or else `path`.
     pub(crate) fn new(path: PathBuf, node: &NodeAccess) -> Home {
         let path = node.capacity.as_ref().map_or(path, PathBuf::from);
-        Home { path, keys: node.keys.clone() }
+        let NodeAccess { compute, compute_shared, keys, .. } = node.clone();
+        Home { path, keys, compute, compute_shared }
     }
 
     /// A directory, or an address.
     pub(crate) fn at(path: &Path, keys: &NodeKeys) -> Home {
-        Home { path: path.to_owned(), keys: keys.clone() }
+        Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None }
     }
 
     /// As it was given: for messages.
@@ -59,16 +67,37 @@ impl Home {
         self.address().is_some()
     }
 
-    /// A connection to the node; `None` of a directory.
-    fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
-        let Some(address) = self.address() else { return Ok(None) };
-        let options = NodeOptions {
+    fn node_options(&self) -> situ::Result<NodeOptions> {
+        Ok(NodeOptions {
             secret: self.keys.node_secret_file.as_deref().map(Secret::read).transpose()?,
             tls: self.keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
             ..NodeOptions::default()
-        };
-        let client = NodeClient::connect(address.parse()?, options)?;
+        })
+    }
+
+    /// A connection to the node; `None` of a directory.
+    fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
+        let Some(address) = self.address() else { return Ok(None) };
+        let client = NodeClient::connect(address.parse()?, self.node_options()?)?;
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
+    }
+
+    /// Opens a store in a directory, with nodes that help to compact it.
+    fn open_helped(&self, builder: StoreBuilder) -> situ::Result<Store> {
+        let place = self
+            .compute_shared
+            .as_ref()
+            .map_or(VolumePlace::Host, |path| VolumePlace::SharedDirectory(path.display().to_string()));
+        let addresses = self.compute.iter().map(|node| node.parse()).collect::<Result<Vec<NodeAddress>, _>>()?;
+        let unit = |address: &NodeAddress| Arc::new(NodeUnit::elsewhere(&Env::system(), address, place.clone()));
+        let units: Vec<Arc<NodeUnit>> = addresses.iter().map(unit).collect();
+        let with = |builder: StoreBuilder, unit: &Arc<NodeUnit>| builder.unit(Arc::clone(unit) as Arc<dyn Unit>);
+        let store = units.iter().fold(builder, with).open(&self.path)?;
+        for (unit, address) in units.iter().zip(addresses) {
+            // The directory is there by now.
+            unit.connect(address, self.node_options()?, Arc::new(DirectoryVolume::open(&self.path)?))?;
+        }
+        Ok(store)
     }
 
     /// The volume of the home, without a fast disk.
@@ -87,9 +116,13 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
-        match self.on_node()? {
-            Some(volume) => builder.open_home(&volume),
-            None => builder.open(&self.path),
+        match self.address() {
+            Some(address) => {
+                let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
+                builder.unit(unit as Arc<dyn Unit>).open_home(&(volume as Arc<dyn Volume>))
+            }
+            None if self.compute.is_empty() => builder.open(&self.path),
+            None => self.open_helped(builder),
         }
     }
 
@@ -98,7 +131,11 @@ impl Home {
     /// # Errors
     /// As [`Store::open_read_only`].
     pub(crate) fn open_read_only(&self) -> situ::Result<Store> {
-        self.open(StoreBuilder::new(Options::default()).read_only())
+        let builder = StoreBuilder::new(Options::default()).read_only();
+        match self.on_node()? {
+            Some(volume) => builder.open_home(&volume),
+            None => builder.open(&self.path),
+        }
     }
 
     /// All files of the store, wherever they lie.

@@ -27,6 +27,8 @@
 
 mod callbacks;
 
+use crate::address::NodeAddress;
+use crate::client::{NodeClient, NodeOptions};
 use crate::error::CallError;
 use crate::fields::Bytes;
 use crate::message::{
@@ -34,13 +36,14 @@ use crate::message::{
     TellMeasures, VolumePlace,
 };
 use crate::peer::{Handler, Peer};
+use crate::volume::NodeVolume;
 use callbacks::Callbacks;
 use situ_compaction::{
     Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused,
     Task, TaskError, TaskOutput, Unit, decode_output, encode_task,
 };
 use situ_device::{Env, Event, JobHandle, lock};
-use situ_storage::Volume;
+use situ_storage::{Error, Result as StorageResult, Volume};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
@@ -61,8 +64,6 @@ pub struct NodeUnitOptions {
     pub name: String,
     /// Where the store's volumes lie, as far as the node reaches them.
     pub volumes: Vec<(u32, VolumePlace)>,
-    /// The volumes of this process that the node reads over the connection: those that lie with the host.
-    pub served: Vec<(u32, Arc<dyn Volume>)>,
     /// How long tasks wait for a node that is away or busy. 10 s.
     pub patience: Duration,
 }
@@ -70,7 +71,7 @@ pub struct NodeUnitOptions {
 impl NodeUnitOptions {
     /// A unit next to these volumes.
     pub fn new(name: impl Into<String>, volumes: Vec<(u32, VolumePlace)>) -> NodeUnitOptions {
-        NodeUnitOptions { name: name.into(), volumes, served: Vec::new(), patience: Duration::from_secs(10) }
+        NodeUnitOptions { name: name.into(), volumes, patience: Duration::from_secs(10) }
     }
 }
 
@@ -92,6 +93,10 @@ pub(crate) struct Shared {
 #[derive(Default)]
 struct State {
     link: Option<Arc<dyn NodeLink>>,
+    /// Volumes that the node reads over the connection.
+    served: Vec<(u32, Arc<dyn Volume>)>,
+    /// Levels whose tables go to a volume that the node does not reach, and when that was seen.
+    levels_elsewhere: BTreeMap<u32, (u32, Duration)>,
     /// The connection that was introduced last.
     peer: Option<Peer>,
     /// Counts connections.
@@ -148,6 +153,8 @@ const BUSY_AGAIN: Duration = Duration::from_millis(100);
 const LOOK_AGAIN: Duration = Duration::from_millis(50);
 /// And after this, while somebody would give the node tasks.
 const LOOK_FOR_OFFERS: Duration = Duration::from_secs(1);
+/// Tables of a level that went to a volume that the node does not reach are thought to go there for so long.
+const ELSEWHERE: Duration = Duration::from_secs(30);
 /// Short questions have to be answered within this.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(10);
 /// Beside the task, a request has so many bytes at most.
@@ -166,13 +173,15 @@ impl NodeUnit {
         Arc::new(UnitHandler(Arc::downgrade(&self.shared)))
     }
 
-    /// Says how the node is reached. The unit lets go of the link when it is closed.
+    /// Says how the node is reached, and gives the volumes that lie with the host: the node reads them over the connection. The unit lets go
+    /// of the link when it is closed.
     ///
     /// # Errors
     /// The system refuses a thread.
-    pub fn link(&self, link: Arc<dyn NodeLink>) -> std::io::Result<()> {
+    pub fn link(&self, link: Arc<dyn NodeLink>, served: Vec<(u32, Arc<dyn Volume>)>) -> std::io::Result<()> {
         {
             let mut state = lock(&self.shared.state);
+            state.served = served;
             state.link = Some(link);
             state.away_since = Some(self.shared.env.clock.now());
             state.is_load_wanted = true;
@@ -471,6 +480,18 @@ impl State {
         new.min()
     }
 
+    /// That the tables of the task's output went to volumes that the node reaches, as far as was seen.
+    fn admit_level(&mut self, task: &Task, now: Duration) -> Result<(), String> {
+        self.levels_elsewhere.retain(|_, (_, seen)| now.saturating_sub(*seen) < ELSEWHERE);
+        let level = task.rules.output_level;
+        match self.levels_elsewhere.get(&level) {
+            Some((volume, _)) => {
+                Err(format!("tables of level {level} go to volume {volume}, which the node does not reach"))
+            }
+            None => Ok(()),
+        }
+    }
+
     fn count(&mut self, record: &Arc<DecisionRecord>) {
         let report = &mut self.decisions;
         report.made += 1;
@@ -527,7 +548,8 @@ impl Unit for NodeUnit {
                 (None, None) => Err(format!("{} cannot be reached", self.shared.options.name)),
                 (None, Some(_)) => Ok(()),
             };
-            let offer = match trouble.and_then(|()| self.shared.limits(&state).admit(task)) {
+            let suits = trouble.and_then(|()| state.admit_level(task, now));
+            let offer = match suits.and_then(|()| self.shared.limits(&state).admit(task)) {
                 Ok(()) => state.load().offer(task.input_bytes()),
                 Err(reason) => Offer::Unsuited(reason),
             };
@@ -614,21 +636,62 @@ impl Unit for NodeUnit {
             let _ = courier.join();
         }
         self.shared.callbacks.close();
-        let link = lock(&self.shared.state).link.take();
-        drop(link);
+        let (link, served) = {
+            let mut state = lock(&self.shared.state);
+            (state.link.take(), std::mem::take(&mut state.served))
+        };
+        drop((link, served));
     }
 }
 
 /// A client whose tasks run on its node.
-impl NodeLink for crate::client::NodeClient {
+impl NodeLink for NodeClient {
     fn peer(&self) -> Option<Peer> {
-        crate::client::NodeClient::peer(self)
+        NodeClient::peer(self)
     }
 
     fn token(&self) -> u64 {
-        crate::client::NodeClient::token(self)
+        NodeClient::token(self)
     }
 }
+
+// Units by address.
+impl NodeUnit {
+    /// Opens the files of a store on a node, with a unit beside them: its tasks read and write nothing over the network.
+    ///
+    /// # Errors
+    /// As [`NodeClient::connect`] and [`NodeVolume::open`].
+    pub fn beside(address: NodeAddress, options: NodeOptions) -> StorageResult<(Arc<NodeVolume>, Arc<NodeUnit>)> {
+        let unit = NodeUnitOptions::new(address.place.to_string(), vec![(HOME, VolumePlace::Here)]);
+        let unit = Arc::new(NodeUnit::new(&options.env, unit));
+        let client = Arc::new(NodeClient::connect_with(address, options, unit.handler())?);
+        let volume = Arc::new(NodeVolume::open(Arc::clone(&client))?);
+        unit.reach(client, Vec::new())?;
+        Ok((volume, unit))
+    }
+
+    /// A unit on a node that has no files of the store. It takes tasks after [`connect`](NodeUnit::connect).
+    pub fn elsewhere(env: &Env, address: &NodeAddress, home: VolumePlace) -> NodeUnit {
+        NodeUnit::new(env, NodeUnitOptions::new(address.place.to_string(), vec![(HOME, home)]))
+    }
+
+    /// Connects to such a node. `home` is what the node reads and writes over the connection, if that is where the home lies.
+    ///
+    /// # Errors
+    /// As [`NodeClient::connect`].
+    pub fn connect(&self, address: NodeAddress, options: NodeOptions, home: Arc<dyn Volume>) -> StorageResult<()> {
+        let address = NodeAddress { store: String::new(), ..address };
+        let client = NodeClient::connect_with(address, options, self.handler())?;
+        self.reach(Arc::new(client), vec![(HOME, home)])
+    }
+
+    fn reach(&self, client: Arc<NodeClient>, served: Vec<(u32, Arc<dyn Volume>)>) -> StorageResult<()> {
+        self.link(client, served).map_err(|error| Error::io("start thread", "node-unit", error))
+    }
+}
+
+/// The number of a store's home among its volumes.
+const HOME: u32 = 0;
 
 #[cfg(test)]
 mod tests;

@@ -94,6 +94,11 @@ fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     Some(ExpiryRule { now_seconds, barrier_cas })
 }
 
+/// The filter of memcached items, for a unit elsewhere: what is dead, it reads in each task's parameters.
+pub fn item_filter() -> Arc<dyn CompactionFilter> {
+    Arc::new(ItemFilter::default())
+}
+
 /// Opens a store that this process does not serve, as [`Store::open`] does; its compactions drop dead items as those of
 /// a server do. In a store that no server has written to they drop nothing. No keyspace is made.
 ///

@@ -9,6 +9,13 @@ pub(crate) struct NodeAccess {
     /// Store on a node instead of a directory: node://HOST:PORT/STORE, or node://unix:SOCKET:/STORE
     #[arg(long, value_name = "NODE", help_heading = HEADING)]
     pub(crate) capacity: Option<String>,
+    /// Node that helps with the compactions of a store here: node://HOST:PORT. May be given several times. The node reads and writes
+    /// over the connection
+    #[arg(long, value_name = "NODE", help_heading = HEADING, conflicts_with = "capacity")]
+    pub(crate) compute: Vec<String>,
+    /// Path of the directory of the store on nodes that share it: they read and write there, and not over the connection
+    #[arg(long, value_name = "DIR", help_heading = HEADING, requires = "compute")]
+    pub(crate) compute_shared: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keys: NodeKeys,
 }
@@ -39,12 +46,22 @@ const HEADING: &str = "Store on a node";
 #[command(
     after_help = "Examples:\n  situ node /var/lib/situ-node\n  situ node /dev/nvme1n1 --listen 0.0.0.0:7170 --secret-file \
                         /etc/situ.secret\n  situ node /srv/node --listen unix:/run/situ.sock\n  situ serve --capacity \
-                        node://disk-7/orders --node-secret-file /etc/situ.secret"
+                        node://disk-7/orders --node-secret-file /etc/situ.secret\n  situ node --compute-only --tasks 8 --listen \
+                        0.0.0.0:7170 --secret-file /etc/situ.secret"
 )]
 pub(crate) struct NodeCommand {
     /// Directory for the files, which is made if it does not exist; or a Situ disk (`situ disk format`)
-    #[arg(value_name = "DIR|DEVICE")]
-    pub(crate) place: PathBuf,
+    #[arg(value_name = "DIR|DEVICE", required_unless_present = "compute_only", conflicts_with = "compute_only")]
+    pub(crate) place: Option<PathBuf>,
+    /// Keep no files, and only compact those of others (`situ serve --compute`)
+    #[arg(long)]
+    pub(crate) compute_only: bool,
+    /// Compactions that run at a time [default: one for each processor]
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
+    pub(crate) tasks: Option<u32>,
+    /// Directory that other machines share with this one. Compactions may read and write there. May be given several times
+    #[arg(long, value_name = "DIR")]
+    pub(crate) shared: Vec<PathBuf>,
     /// Address that takes connections, or unix:PATH. May be given several times. Port 0 is a free port
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:7170")]
     pub(crate) listen: Vec<String>,

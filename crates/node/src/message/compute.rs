@@ -154,6 +154,11 @@ impl Field for VolumePlace {
             _ => Err(fields.broken(format!("{name} from 0 to 3, with a text for 1 and 2"), format!("{code} {text:?}"))),
         }
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> VolumePlace {
+        VolumePlace::SharedDirectory(String::sample(number))
+    }
 }
 
 /// What came of a task.

@@ -126,6 +126,7 @@ impl Shared {
         let assignment = self.assignment(attempt).ok_or_else(|| unknown(attempt))?;
         let TablePlace { volume, number } = assignment.host.reserve(level)?;
         let Some((_, place)) = self.options.volumes.iter().find(|(known, _)| *known == volume) else {
+            lock(&self.state).levels_elsewhere.insert(level, (volume, self.env.clock.now()));
             return Err(
                 Error::Invalid(format!("the table belongs on volume {volume}, which the node does not reach")).into()
             );
@@ -145,7 +146,7 @@ impl Shared {
 
     fn open(&self, payload: &[u8]) -> Answer<Opened> {
         let Open { volume, handle, name } = Open::decode(payload)?;
-        let served = self.options.served.iter().find(|(number, _)| *number == volume);
+        let served = lock(&self.state).served.iter().find(|(number, _)| *number == volume).cloned();
         let (FileName::Table(_), Some((_, served))) = (name, served) else {
             return Err(Error::Invalid(format!("{name} of volume {volume} is no file that this host serves")).into());
         };

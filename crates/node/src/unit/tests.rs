@@ -12,7 +12,7 @@ use situ_compaction::{
     CpuUnit, FinishedJob, KeyRange, KeySpan, MergeRules, OutputRules, OutputTable, Patience, Scheduler, TableInput,
     TablePlace, TaskHost, UnitReport,
 };
-use situ_storage::{DirectoryVolume, FileName, Result as StorageResult, Writer};
+use situ_storage::{DirectoryVolume, FileName, Writer};
 use situ_table::{BlockCache, Compression, KeyKind, KeyRef, Table, TableOptions, TableWriter, Trailer};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -334,12 +334,8 @@ impl Unit for Preferred {
 impl Host {
     fn new(store: &Arc<Store>, place: VolumePlace, link: Arc<Link>, patience: Patience) -> Host {
         let env = Env::system();
-        let served: Vec<(u32, Arc<dyn Volume>)> = vec![(0, Arc::clone(&store.volume) as Arc<dyn Volume>)];
-        let options = NodeUnitOptions {
-            served,
-            patience: Duration::from_secs(2),
-            ..NodeUnitOptions::new("node", vec![(0, place)])
-        };
+        let options =
+            NodeUnitOptions { patience: Duration::from_secs(2), ..NodeUnitOptions::new("node", vec![(0, place)]) };
         let unit = Arc::new(NodeUnit::new(&env, options));
         let event = env.executor.event();
         let others: Vec<Arc<dyn Unit>> = vec![Arc::new(Preferred(Arc::clone(&unit)))];
@@ -351,7 +347,8 @@ impl Host {
     /// Connected, and told how busy the node is.
     fn connected(self, node: &Node) -> Host {
         self.link.connect(node, &self.unit);
-        self.unit.link(Arc::clone(&self.link) as Arc<dyn NodeLink>).unwrap();
+        let served: Vec<(u32, Arc<dyn Volume>)> = vec![(0, Arc::clone(&self.store.volume) as Arc<dyn Volume>)];
+        self.unit.link(Arc::clone(&self.link) as Arc<dyn NodeLink>, served).unwrap();
         until("the node's first load", || self.unit.load().tasks_max > 0);
         self
     }

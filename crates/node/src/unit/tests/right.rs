@@ -1,7 +1,7 @@
 //! What comes back is right, wherever the tables lie; and what is not right does no harm.
 
 use super::*;
-use situ_compaction::{DecisionRules, ModeRule, Policy, RunMode, run};
+use situ_compaction::{DecisionRules, ModeRule, RunMode, run};
 
 /// The bytes that the processor gives for the task.
 fn expected(store: &Arc<Store>, task: &Task) -> Vec<Vec<u8>> {
@@ -82,7 +82,7 @@ fn a_directory_that_the_node_does_not_share_suits_no_task_and_the_processor_does
     let around = at.path().join("shared/../store").display().to_string();
     let host = Host::new(&store, VolumePlace::SharedDirectory(around), Link::new(1, 0), Patience::default());
     host.link.connect(&node, &host.unit);
-    host.unit.link(Arc::clone(&host.link) as Arc<dyn NodeLink>).unwrap();
+    host.unit.link(Arc::clone(&host.link) as Arc<dyn NodeLink>, Vec::new()).unwrap();
     until("the node's refusal", || {
         let offer = host.unit.offer(&store.task(1, 10_000));
         matches!(offer, Offer::Unsuited(why) if why.contains("was not started with the shared directory"))
@@ -121,7 +121,6 @@ fn the_node_runs_in_the_mode_that_it_is_told_and_decides_by_itself_where_it_is_t
     }
     let decisions = host.unit.decisions().unwrap();
     assert_eq!((decisions.made, decisions.linear), (1, 1));
-    let _ = Policy::default();
 }
 
 /// A node whose answers are not right: garbage, another store's places, a table that is not there.

@@ -20,7 +20,7 @@ fn world() -> World {
     let unit = NodeUnit::new(&Env::system(), NodeUnitOptions::new("node", vec![(0, VolumePlace::Here)]));
     let link = Link::new(1, token);
     link.connect(&node, &unit);
-    unit.link(Arc::clone(&link) as Arc<dyn NodeLink>).unwrap();
+    unit.link(Arc::clone(&link) as Arc<dyn NodeLink>, Vec::new()).unwrap();
     until("the node's first load", || unit.load().tasks_max > 0);
     World { _at: at, store, node, unit, link }
 }
