@@ -1,34 +1,13 @@
-//! What a program is told of compaction units, beside their records: loads, decisions, and the clock of the records.
+//! What a program is told of compaction units, beside their records: loads, and the clock of the records.
 
 use super::Store;
-use situ_compaction::{DecisionReport, Load};
+use situ_compaction::Load;
 use std::time::Duration;
 
 impl Store {
     /// How busy each compaction unit is, in the order of [`compaction_units`](Store::compaction_units).
     pub fn compaction_loads(&self) -> Vec<Load> {
         self.core().work.scheduler.loads()
-    }
-
-    /// What the decisions between linear and pipelined runs came to, by the unit's name, of those units that decide. The last decision of
-    /// each has all of its inputs.
-    ///
-    /// ```
-    /// use situ_engine::{Options, Store};
-    /// # fn main() -> situ_engine::Result<()> {
-    /// # let directory = tempfile::tempdir().unwrap();
-    /// let store = Store::open(directory.path(), Options::default())?;
-    /// for (unit, decisions) in store.compaction_decisions() {
-    ///     println!("{unit}: {} pipelined, {} linear", decisions.pipelined, decisions.linear);
-    ///     if let Some(last) = decisions.last {
-    ///         println!("  the last one: {last}");
-    ///     }
-    /// }
-    /// store.close()
-    /// # }
-    /// ```
-    pub fn compaction_decisions(&self) -> Vec<(String, DecisionReport)> {
-        self.core().work.scheduler.decisions()
     }
 
     /// What the store's clock shows: records of compaction tasks tell times by it. It never goes back, and begins anywhere.
