@@ -69,7 +69,7 @@ FAKE_PAIR = '''
             peer = server.accept()[0]
             if peer.recv(49) != secret("--secret-file"):
                 continue
-            with open(os.path.join(option("--data"), "file"), "wb") as file:
+            with open(os.path.join(arguments[1], "file"), "wb") as file:
                 while got := peer.recv(1 << 16):
                     file.write(got)
                 os.fsync(file.fileno())
@@ -79,7 +79,7 @@ FAKE_PAIR = '''
     # What moves is told to within a sample, so it moves in the middle.
     time.sleep(0.5)
     began = time.time()
-    while time.time() < began + 0.5:
+    while time.time() < began + 1:
         pass
     peer = socket.create_connection((host, int(port)))
     peer.sendall(secret("--node-secret-file"))
@@ -87,7 +87,8 @@ FAKE_PAIR = '''
         peer.sendall(os.urandom(1_000_000))
     peer.shutdown(socket.SHUT_WR)
     assert peer.recv(1) == b"1"
-    while time.time() < began + 1.5:
+    ended = time.time()
+    while time.time() < ended + 1:
         pass
     ended = time.time()
     phase = {{
@@ -204,13 +205,13 @@ class OnTestbed(unittest.TestCase):
             finally:
                 subprocess.run([testbed, "down"], check=True, capture_output=True)
         # 20 MB in frames of 1,514 bytes; not a retransmission more than a busy machine may need.
-        self.assertTrue(2.0 < figures["wa_wire"] < 2.3, figures)
-        self.assertTrue(2.0 < figures["wa_medium"] < 2.3, figures)
+        self.assertTrue(1.9 < figures["wa_wire"] < 2.4, figures)
+        self.assertTrue(1.9 < figures["wa_medium"] < 2.4, figures)
         self.assertTrue(0 < figures["node_to_host_mb"] < 2, figures)
-        # The bench spins for most of its time, on its own core.
-        self.assertTrue(40 < figures["host_cpu_percent"] <= 101, figures)
-        self.assertTrue(30 < figures["host_processes_cpu_percent"] <= 101, figures)
-        self.assertTrue(0 < figures["node_processes_cpu_percent"] < 60, figures)
+        # The bench spins for most of its time, and the node waits. Others may use the cores, too.
+        self.assertTrue(5 < figures["host_processes_cpu_percent"] <= 101, figures)
+        self.assertTrue(0 < figures["node_processes_cpu_percent"] < figures["host_processes_cpu_percent"], figures)
+        self.assertTrue(5 < figures["host_cpu_percent"] <= 101, figures)
 
     def run_pair(self, directory):
         situ, results = os.path.join(directory, "situ"), os.path.join(directory, "results.jsonl")

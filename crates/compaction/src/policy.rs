@@ -33,6 +33,13 @@ pub enum Split {
     Automatic,
 }
 
+impl Split {
+    /// Whether units besides the host's processor get anything.
+    pub fn uses_others(self) -> bool {
+        !matches!(self, Split::HostOnly | Split::Static { elsewhere_percent: 0 })
+    }
+}
+
 /// Who compacts what, and how.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Policy {

@@ -131,8 +131,6 @@ pub struct TaskRecord {
     pub elapsed: Duration,
     /// The mode of the run and its stages, as the unit tells.
     pub ran: Ran,
-    /// Why the unit chose the mode, if the unit tells.
-    pub decision: Option<Arc<str>>,
     /// Bytes of input that lie in the task's range.
     pub input_bytes: u64,
     /// Bytes of the output tables; 0 unless the attempt is [done](TaskOutcome::Done).
@@ -316,7 +314,6 @@ mod tests {
             ended: None,
             elapsed: Duration::ZERO,
             ran: Ran::default(),
-            decision: None,
             input_bytes: 100,
             output_bytes: 0,
             outcome: TaskOutcome::Running,

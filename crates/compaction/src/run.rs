@@ -6,14 +6,14 @@
 //!    last, read past the block cache in large pieces. One table of a run is open at a time.
 //! 2. The sources are merged, the stream of versions is thinned out, what is left is cut into tables.
 //!
-//! [`run`] does that, and defines what is right. [`run_with`] also measures, and can give each stage threads of its own:
-//! [`pipeline`].
+//! [`run`] does that, and defines what is right. [`run_with`] also measures, and can give each stage threads of its
+//! own: [`pipeline`].
 //!
-//! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides, but to measure.
-//! File numbers come from the host and are not in the files.
+//! **Same task, same bytes**: nothing here asks for the time, for randomness, or for an order that a hash decides, but
+//! to measure. File numbers come from the host and are not in the files.
 //!
-//! **Threads**: a linear run has the caller's, which it may block for as long as the volume and [`TaskHost::pace`] do. No lock is
-//! held.
+//! **Threads**: a linear run has the caller's, which it may block for as long as the volume and [`TaskHost::pace`] do.
+//! No lock is held.
 //!
 //! **Failure**: an error ends the run; files begun by then are the caller's to remove. Every block's checksum is
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
@@ -44,7 +44,8 @@ mod sub_ranges;
 mod write;
 
 pub(crate) use meters::Meters;
-use pipeline::{Sizes, run_pipelined};
+pub(crate) use pipeline::Sizes;
+use pipeline::run_pipelined;
 
 /// Inputs are read in pieces of this size: two or three of a disk's largest transfers, and little beside the memory of
 /// an output table.
@@ -60,9 +61,10 @@ pub fn run(task: &Task, host: &dyn TaskHost) -> Result<TaskOutput> {
 
 /// Runs a task in this mode, and says how. The bytes are those of [`run`].
 ///
-/// A linear run has the calling thread. A pipelined run has threads of the environment's executor, too; all of them have ended
-/// when the call returns. Where the executor has no threads left, or the task is too small for so many merge threads, the run has
-/// fewer; the answer tells. A panic of the filter, of the host or of the merge is an error of the run.
+/// A linear run has the calling thread. A pipelined run has threads of the environment's executor, too; all of them
+/// have ended when the call returns. Where the executor has no threads left, or the task is too small for so many merge
+/// threads, the run has fewer; the answer tells. A panic of the filter, of the host or of the merge is an error of the
+/// run.
 ///
 /// # Errors
 /// Within the answer: see [`TaskError`](crate::TaskError).
@@ -71,7 +73,7 @@ pub fn run_with(task: &Arc<Task>, host: &Arc<dyn TaskHost>, mode: RunMode, env: 
 }
 
 /// As [`run_with`], with other bounds of buffers.
-fn run_sized(
+pub(crate) fn run_sized(
     task: &Arc<Task>,
     host: &Arc<dyn TaskHost>,
     mode: RunMode,

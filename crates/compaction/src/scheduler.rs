@@ -203,7 +203,7 @@ impl Scheduler {
     }
 
     /// How many tasks more the units would take now, beyond those that wait. Units that rest or are out of service, or did not suit the
-    /// last task that they were asked about, do not count.
+    /// last task that they were asked about, do not count. Neither do units that the policy leaves alone.
     pub fn room(&self) -> usize {
         let loads = self.units_in_use().map(|(_, unit)| unit.load());
         let room = loads.map(|load| load.tasks_max.saturating_sub(load.tasks)).fold(0, usize::saturating_add);
@@ -218,7 +218,9 @@ impl Scheduler {
 
     fn units_in_use(&self) -> impl Iterator<Item = (usize, &Arc<dyn Unit>)> {
         let now = self.env.clock.now();
-        let is_in_use = |unit: &UnitState| unit.standing(now) == Standing::InService && !unit.is_unsuited;
+        let uses_others = self.policy.split.uses_others();
+        let is_in_use =
+            |unit: &UnitState| uses_others && unit.standing(now) == Standing::InService && !unit.is_unsuited;
         let in_use: Vec<bool> = lock(&self.queue).units.iter().map(is_in_use).collect();
         self.units.iter().enumerate().filter(move |(at, _)| *at == REFERENCE || in_use[*at])
     }

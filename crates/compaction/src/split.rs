@@ -2,8 +2,8 @@
 //!
 //! 1. A policy's [`Split`] says how a job is divided: not at all, by fixed shares, by measured speed, by free resources, or by what has
 //!    proved best.
-//! 2. A job too small for two parts is not divided. Fixed shares then hold over many jobs: the unit gets the job that has got the least
-//!    of its share. Otherwise the unit gets it that would be done first.
+//! 2. A job too small for two parts is not divided: the unit gets it that would be done first. Fixed shares hold over many jobs: what a
+//!    unit did not get of one job, because the job was too small or its blocks too large, the unit is owed of the next ones.
 //! 3. A unit whose part would be too small gets none.
 //! 4. Each job that has landed tells how fast each of its units was ([`Splitter::note`]). The speed of a unit is the bytes of all its
 //!    tasks of the job, over the time from the first one's beginning to the last one's end. So it holds what tasks side by side cost each
@@ -45,6 +45,8 @@ const NO_ANSWER_JOBS: u64 = 8;
 const MUCH_SLOWER: f64 = 2.0;
 /// The share of all time that looking at other arms may cost.
 const EXPLORE_SHARE: f64 = 0.01;
+/// A measure over fewer bytes has less weight.
+const FULL_WEIGHT_BYTES: f64 = (1 << 20) as f64;
 /// The host, in the list of units.
 const HOST: usize = 0;
 
@@ -120,11 +122,12 @@ pub(crate) enum Shares {
 struct Smoothed(Option<f64>);
 
 impl Smoothed {
-    fn note(&mut self, measure: f64) {
-        let measure = measure.max(f64::MIN_POSITIVE);
+    /// Takes a measure over so many bytes. A few bytes say little: most of their time is the way to the unit and back.
+    fn note(&mut self, measure: f64, bytes: u64) {
+        let share = (bytes as f64 / FULL_WEIGHT_BYTES).min(1.0);
         let weight =
             |change: f64| if (1.0 / CHANGED..CHANGED).contains(&change) { SMOOTHING } else { CHANGED_SMOOTHING };
-        let smoothed = |before: f64| before * (measure / before).powf(weight(measure / before));
+        let smoothed = |before: f64| before * (measure / before).powf(share * weight(measure / before));
         self.0 = Some(self.0.map_or(measure, smoothed));
     }
 }
@@ -135,7 +138,7 @@ pub(crate) struct Splitter {
     /// Bytes a second.
     speeds: BTreeMap<(usize, TaskClass), Smoothed>,
     arms: BTreeMap<TaskClass, Arms>,
-    /// By unit, the bytes that fixed shares owe it, of jobs that could not be divided.
+    /// By unit, the bytes that fixed shares owe it; less than zero if it has got more than its share.
     owed: Vec<f64>,
 }
 
@@ -190,11 +193,11 @@ fn parts(shares: &[f64]) -> usize {
 impl Splitter {
     /// How a job is divided.
     pub(crate) fn divide(&mut self, job: &ToSplit<'_>) -> Shares {
+        if !job.split.uses_others() {
+            return Shares::Of(only(job.units.len(), HOST));
+        }
         if job.units.iter().skip(1).all(|unit| !unit.is_usable) {
             return Shares::Anywhere;
-        }
-        if job.split == Split::HostOnly {
-            return Shares::Of(only(job.units.len(), HOST));
         }
         let is_too_small = job.bytes < job.part_bytes_min.saturating_mul(2);
         match job.split {
@@ -209,9 +212,9 @@ impl Splitter {
 
     /// Takes what a job tells.
     pub(crate) fn note(&mut self, measure: &JobMeasure) {
-        for side in &measure.sides {
+        for side in measure.sides.iter().filter(|side| side.bytes > 0) {
             let speed = side.bytes as f64 / side.elapsed.as_secs_f64().max(1e-6);
-            self.speeds.entry((side.unit, measure.class)).or_default().note(speed);
+            self.speeds.entry((side.unit, measure.class)).or_default().note(speed, side.bytes);
         }
         if let Some(arm) = measure.arm.filter(|_| measure.bytes > 0) {
             self.arms.entry(measure.class).or_default().note(arm, measure.bytes, measure.elapsed);
@@ -243,7 +246,7 @@ impl Splitter {
     }
 
     /// The host has its share, and the other units have the rest by their speed.
-    fn by_fixed_shares(&mut self, job: &ToSplit<'_>, elsewhere_percent: u8, is_too_small: bool) -> Shares {
+    fn fixed_shares(&self, job: &ToSplit<'_>, elsewhere_percent: u8) -> Vec<f64> {
         let elsewhere = f64::from(elsewhere_percent.min(100)) / 100.0;
         let speeds = self.speeds(job);
         let all: f64 = speeds.iter().skip(1).sum();
@@ -251,20 +254,36 @@ impl Splitter {
             HOST => 1.0 - elsewhere,
             _ => elsewhere * speed / all,
         };
-        let shares: Vec<f64> = speeds.iter().enumerate().map(share).collect();
-        let divided = without_small(&shares, job.bytes, job.part_bytes_min).filter(|left| parts(left) > 1);
+        speeds.iter().enumerate().map(share).collect()
+    }
+
+    /// What each unit is owed of this job and of those before it.
+    fn by_fixed_shares(&mut self, job: &ToSplit<'_>, elsewhere_percent: u8, is_too_small: bool) -> Shares {
+        let shares = self.fixed_shares(job, elsewhere_percent);
+        self.owed.resize(shares.len(), 0.0);
+        let due = |(share, owed): (&f64, &f64)| match *share > 0.0 {
+            true => (share * job.bytes as f64 + owed).max(0.0),
+            false => 0.0,
+        };
+        let due: Vec<f64> = shares.iter().zip(&self.owed).map(due).collect();
+        let divided = without_small(&due, job.bytes, job.part_bytes_min).filter(|left| parts(left) > 1);
         if let Some(divided) = divided.filter(|_| !is_too_small) {
             return Shares::Of(divided);
         }
-        self.owed.resize(shares.len(), 0.0);
-        self.owed.iter_mut().zip(&shares).for_each(|(owed, share)| *owed += share * job.bytes as f64);
         let wanting = (0..shares.len()).filter(|unit| shares[*unit] > 0.0);
         // The later one of two that are owed the same: units elsewhere begin.
-        let Some(unit) = wanting.max_by(|a, b| self.owed[*a].total_cmp(&self.owed[*b])) else {
-            return Shares::Anywhere;
-        };
-        self.owed[unit] -= job.bytes as f64;
-        Shares::Of(only(shares.len(), unit))
+        let most = wanting.max_by(|a, b| due[*a].total_cmp(&due[*b]));
+        most.map_or(Shares::Anywhere, |unit| Shares::Of(only(shares.len(), unit)))
+    }
+
+    /// A job was cut, and each unit is given these bytes: about what it was to have, as the blocks allow.
+    pub(crate) fn note_given(&mut self, job: &ToSplit<'_>, given: &[f64]) {
+        let Split::Static { elsewhere_percent } = job.split else { return };
+        let shares = self.fixed_shares(job, elsewhere_percent);
+        let all: f64 = given.iter().sum();
+        for ((owed, share), given) in self.owed.iter_mut().zip(shares).zip(given) {
+            *owed += share * all - given;
+        }
     }
 
     fn automatic(&mut self, job: &ToSplit<'_>) -> Shares {
@@ -377,10 +396,10 @@ impl Arms {
 
     /// A job of an arm has landed.
     fn note(&mut self, arm: Arm, bytes: u64, elapsed: Duration) {
-        let took = elapsed.as_secs_f64();
+        let took = elapsed.as_secs_f64().max(1e-6);
         let state = &mut self.states[arm as usize];
         let expected = state.seconds_a_byte.0.map_or(took, |before| before * bytes as f64);
-        state.seconds_a_byte.note(took / bytes as f64);
+        state.seconds_a_byte.note(took / bytes as f64, bytes);
         self.budget_s += EXPLORE_SHARE * took;
         let least = self.states.iter().filter_map(|state| state.seconds_a_byte.0).fold(f64::INFINITY, f64::min);
         // An arm that is not the best one was looked at: what that took longer than expected is paid, too.

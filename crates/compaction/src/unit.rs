@@ -6,8 +6,8 @@
 //!
 //! How others fit:
 //!
-//! * **Linear and pipelined CPU runs.** Linear is [`run`](crate::run()): read, merge and write, one after the other on one thread.
-//!   A pipelined unit has the same face and several threads a task, with bounded queues of blocks between the stages.
+//! * **Linear and pipelined CPU runs.** A unit runs a task by [`run_with`](crate::run_with), in the mode that the assignment's rule
+//!   gives: read, merge and write one after the other on one thread, or each stage on threads of its own.
 //! * **A remote node, or a drive that computes.** [`submit`](Unit::submit) encodes the task ([`encode_task`](crate::encode_task))
 //!   and queues the message. A thread that reads answers puts them into the finished list and notifies [`Assignment::done`]. The
 //!   host reserves a place for each output ([`TaskHost::reserve`]); the node makes the file there, next to the inputs.

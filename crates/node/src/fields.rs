@@ -73,6 +73,17 @@ pub trait Field: Sized {
     /// # Errors
     /// The bytes are no such field.
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Self>;
+
+    /// A value for golden bytes: another one for each number.
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Self;
+}
+
+/// The next number of a sample.
+#[cfg(test)]
+pub(crate) fn next(number: &mut u8) -> u8 {
+    *number += 1;
+    *number
 }
 
 macro_rules! integers {
@@ -90,6 +101,11 @@ macro_rules! integers {
 
             fn take(fields: &mut Fields<'_>, name: &str) -> Result<$type> {
                 Ok(<$type>::from_le_bytes(fields.array(name)?))
+            }
+
+            #[cfg(test)]
+            fn sample(number: &mut u8) -> $type {
+                <$type>::from(next(number))
             }
         }
     )*};
@@ -112,6 +128,11 @@ impl Field for f64 {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<f64> {
         Ok(f64::from_bits(u64::take(fields, name)?))
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> f64 {
+        f64::from(next(number)) / 2.0
+    }
 }
 
 impl Field for bool {
@@ -132,6 +153,11 @@ impl Field for bool {
             other => Err(fields.broken(format!("{name} to be 0 or 1"), other)),
         }
     }
+
+    #[cfg(test)]
+    fn sample(_: &mut u8) -> bool {
+        true
+    }
 }
 
 /// In nanoseconds.
@@ -149,6 +175,11 @@ impl Field for Duration {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Duration> {
         u64::take(fields, name).map(Duration::from_nanos)
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Duration {
+        Duration::from_nanos(u64::sample(number))
+    }
 }
 
 impl<const N: usize> Field for [u8; N] {
@@ -164,6 +195,11 @@ impl<const N: usize> Field for [u8; N] {
 
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<[u8; N]> {
         fields.array(name)
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> [u8; N] {
+        [next(number); N]
     }
 }
 
@@ -185,6 +221,11 @@ impl Field for Bytes {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Bytes> {
         fields.sized(name).map(|bytes| Bytes(bytes.to_vec()))
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Bytes {
+        Bytes(vec![next(number); 3])
+    }
 }
 
 /// All that is left of the payload, without a length before it.
@@ -205,6 +246,11 @@ impl Field for Rest {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<Rest> {
         fields.take(fields.rest.len(), name).map(|bytes| Rest(bytes.to_vec()))
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Rest {
+        Rest(vec![next(number); 3])
+    }
 }
 
 impl Field for String {
@@ -223,6 +269,11 @@ impl Field for String {
         let text = std::str::from_utf8(bytes).map(str::to_owned);
         text.map_err(|_| fields.broken(format!("{name} in UTF-8"), bytes.escape_ascii()))
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> String {
+        format!("text {}", next(number))
+    }
 }
 
 /// As the text of its name.
@@ -240,6 +291,11 @@ impl Field for FileName {
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<FileName> {
         let text = String::take(fields, name)?;
         text.parse().map_err(|_| fields.broken(format!("{name} to be a store's file"), text.escape_debug()))
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> FileName {
+        FileName::Table(u64::sample(number))
     }
 }
 
@@ -260,6 +316,11 @@ impl<T: Field> Field for Option<T> {
             true => T::take(fields, name).map(Some),
             false => Ok(None),
         }
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Option<T> {
+        Some(T::sample(number))
     }
 }
 
@@ -284,6 +345,11 @@ impl<T: Field> Field for Vec<T> {
         }
         (0..count).map(|_| T::take(fields, name)).collect()
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Vec<T> {
+        vec![T::sample(number), T::sample(number)]
+    }
 }
 
 impl<A: Field, B: Field> Field for (A, B) {
@@ -300,6 +366,11 @@ impl<A: Field, B: Field> Field for (A, B) {
 
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<(A, B)> {
         Ok((A::take(fields, name)?, B::take(fields, name)?))
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> (A, B) {
+        (A::sample(number), B::sample(number))
     }
 }
 

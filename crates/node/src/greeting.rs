@@ -213,3 +213,6 @@ impl Handler for NoRequests {
         reply.fail(&CallError::Unsupported(format!("{name} is not answered at this end")));
     }
 }
+
+#[cfg(test)]
+mod tests;

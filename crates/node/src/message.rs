@@ -53,6 +53,10 @@ pub trait Message: Sized {
     /// The bytes are no such message.
     fn take(fields: &mut Fields<'_>) -> Result<Self>;
 
+    /// A message for golden bytes.
+    #[cfg(test)]
+    fn sample() -> Self;
+
     /// The message as bytes.
     fn encode(&self) -> Vec<u8> {
         let mut out = Vec::new();
@@ -85,6 +89,9 @@ pub trait Call: Message {
 pub(crate) struct Described {
     /// The answer's name.
     pub(crate) answer: &'static str,
+    /// A request and an answer, as bytes.
+    pub(crate) request_sample: Vec<u8>,
+    pub(crate) answer_sample: Vec<u8>,
     /// Names and types of the request's fields.
     pub(crate) request_fields: Vec<(&'static str, String)>,
     /// Names and types of the answer's fields.

@@ -202,10 +202,10 @@ impl Listener {
         })
     }
 
-    /// Waits for the next host. [`wake`](Listener::wake) ends the wait.
+    /// Waits for the next host, until [`wake`](Listener::wake).
     ///
     /// # Errors
-    /// The system's: too many files are open, for one.
+    /// The system's: too many files are open, for one. Or the listener was woken.
     pub fn accept(&self) -> io::Result<Accepted> {
         match self {
             Listener::Tcp(listener) => {
@@ -220,9 +220,13 @@ impl Listener {
         }
     }
 
-    /// Makes a thread that waits in [`accept`](Listener::accept) come back: with a connection that ends at once.
+    /// Ends the listening: a thread that waits in [`accept`](Listener::accept) comes back with an error, and so does every later one.
     pub fn wake(&self) {
-        let _ = self.place().map(|place| connect(&place, None, Duration::from_secs(1)));
+        // It listens no more already.
+        let _ = match self {
+            Listener::Tcp(listener) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
+            Listener::Unix(listener, _) => rustix::net::shutdown(listener, rustix::net::Shutdown::Both),
+        };
     }
 }
 

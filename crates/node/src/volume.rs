@@ -24,7 +24,7 @@ use crate::message::{
     Call, Create, CreatePages, GetFailure, GetGeometry, GetLogRoom, GetSpace, GetTroubles, List, OpenPages, Remove,
     Rename, Replace, Stat, SyncNames, Tidy,
 };
-use crate::message::{GeometryAnswer, LogRoom, Open, Room};
+use crate::message::{GeometryAnswer, LogRoom, Open, Opened, Room};
 use names::Names;
 use open::OpenFile;
 use pages::NodePageFile;
@@ -121,6 +121,23 @@ impl NodeVolume {
         shared.retry(shared.options.write_patience, request).map_err(|error| error.about(op, path))
     }
 
+    /// Opens a file under a number. A new connection in between must not have the node close it.
+    fn open_as<C: Call<Answer = Opened>>(
+        &self,
+        handle: u64,
+        op: &'static str,
+        path: &str,
+        patience: Duration,
+        call: &C,
+    ) -> Result<Opened> {
+        self.shared().keep_open(handle);
+        let opened = self.shared().retry(patience, |attempt| attempt.ask(call));
+        opened.map_err(|error| {
+            self.shared().let_go(handle);
+            error.about(op, path)
+        })
+    }
+
     /// Asks for something that is only to be shown; `None` if no answer comes soon.
     fn quick<C: Call>(&self, call: &C) -> Option<C::Answer> {
         self.client.peer()?.ask(call, QUICK_TIMEOUT).ok()
@@ -179,18 +196,16 @@ impl Volume for NodeVolume {
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
         let (path, handle) = (self.path(name), self.shared().new_handle());
-        let shared = self.shared();
-        let open = Open { volume: VOLUME, handle, name };
-        let opened = shared.retry(shared.options.read_patience, |attempt| attempt.ask(&open));
-        let opened = opened.map_err(|error| error.about("open", &path))?;
-        let file = OpenFile::new(shared, &self.names, (handle, name), opened.bytes, false);
+        let patience = self.shared().options.read_patience;
+        let opened = self.open_as(handle, "open", &path, patience, &Open { volume: VOLUME, handle, name })?;
+        let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, false);
         Ok(Arc::new(NodeReader::new(Arc::clone(&self.client), file)))
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
         let (token, handle) = (self.client.token(), self.shared().new_handle());
         let (path, create) = (self.path(name), CreatePages { token, volume: VOLUME, handle, name, bytes });
-        let opened = self.change("create", &path, |attempt| attempt.ask(&create))?;
+        let opened = self.open_as(handle, "create", &path, self.shared().options.write_patience, &create)?;
         self.taken(name);
         let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
         Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
@@ -198,11 +213,9 @@ impl Volume for NodeVolume {
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
         let (path, handle) = (self.path(name), self.shared().new_handle());
-        let shared = self.shared();
-        let open = OpenPages { volume: VOLUME, handle, name };
-        let opened = shared.retry(shared.options.read_patience, |attempt| attempt.ask(&open));
-        let opened = opened.map_err(|error| error.about("open", &path))?;
-        let file = OpenFile::new(shared, &self.names, (handle, name), opened.bytes, true);
+        let patience = self.shared().options.read_patience;
+        let opened = self.open_as(handle, "open", &path, patience, &OpenPages { volume: VOLUME, handle, name })?;
+        let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
         Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
     }
 

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-/// Sums over any number of cursors and threads. Costs two looks at the clock for each read of a file, and an atomic add for each
-/// block.
+/// Sums over any number of cursors and threads. Costs two looks at the clock for each read of a file, and an atomic add
+/// for each block.
 pub struct ReadMeter {
     clock: Arc<dyn Clock>,
     nanos: AtomicU64,

@@ -4,15 +4,15 @@
 //! Table::blocks_from ──handles──> Piece ──bytes, read by anybody──> PieceCursor ──entries──>
 //! ```
 //!
-//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. Whoever reads adds the handles of the blocks
-//!    to the piece, and fills the piece with the bytes of the file: at once, or by a submitted read.
-//! 2. A cursor takes piece after piece. It checks and decodes one block at a time into the same memory, and reads nothing: neither
-//!    the file nor the index.
+//! 1. A *piece* is a stretch of whole data blocks that follow each other in the file. Whoever reads adds the handles of
+//!    the blocks to the piece, and fills the piece with the bytes of the file: at once, or by a submitted read.
+//! 2. A cursor takes piece after piece. It checks and decodes one block at a time into the same memory, and reads
+//!    nothing: neither the file nor the index.
 //!
 //! So no block is read twice, and the thread that merges waits for no file.
 //!
-//! **Threads**: a piece goes from thread to thread; a cursor belongs to one. **Failure**: as of a [`TableCursor`](crate::TableCursor):
-//! damage is corruption with file and offset, and every checksum is verified.
+//! **Threads**: a piece goes from thread to thread; a cursor belongs to one. **Failure**: as of a
+//! [`TableCursor`](crate::TableCursor): damage is corruption with file and offset, and every checksum is verified.
 
 use crate::block::BlockCursor;
 use crate::format::{BlockHandle, Damage};
@@ -100,8 +100,8 @@ impl PieceCursor {
         }
     }
 
-    /// Goes on with another piece, of this table or of another one, and stands nowhere. The bytes of the last piece are the result, for
-    /// another read.
+    /// Goes on with another piece, of this table or of another one, and stands nowhere. The bytes of the last piece are
+    /// the result, for another read.
     pub fn replace(&mut self, piece: Piece) -> Vec<u8> {
         self.next_block = 0;
         self.entries.leave();
@@ -160,8 +160,8 @@ impl PieceCursor {
         self.next_block()
     }
 
-    /// To the first entry of the piece, which must not be begun, with this user key or a larger one, if it is in the first block;
-    /// otherwise to the first entry of the second block.
+    /// To the first entry of the piece, which must not be begun, with this user key or a larger one, if it is in the
+    /// first block; otherwise to the first entry of the second block.
     ///
     /// # Errors
     /// A block is damaged.

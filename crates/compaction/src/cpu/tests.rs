@@ -204,3 +204,17 @@ fn a_unit_on_the_machine_tells_what_is_free() {
     let resources = unit.load().resources.unwrap();
     assert!(resources.memory_free_bytes > 0, "{resources:?}");
 }
+
+#[test]
+fn a_task_runs_in_the_mode_of_its_assignment_and_the_answer_says_so() {
+    let env = Env::system();
+    let (unit, host, done) = (CpuUnit::new(env.clone(), 1), Arc::new(MemoryHost::new()), env.executor.event());
+    let task = Arc::new(task(&host, &[numbered(1000, 1, 9), numbered(1000, 2, 5)], plain_rules()));
+    for (attempt, mode) in [RunMode::Linear, RunMode::PIPELINED].into_iter().enumerate() {
+        let assignment = Assignment { mode: ModeRule::Fixed(mode), ..assignment(attempt as u64, &task, &host, &done) };
+        unit.submit(assignment).unwrap();
+        let finished = wait_for(&unit, 1, &done).remove(0);
+        assert_eq!(finished.ran.mode, mode);
+        assert_eq!(finished.ran.stages.write.bytes, finished.result.unwrap().stats.bytes_written);
+    }
+}

@@ -5,8 +5,8 @@
 //! * **Memory**: `/proc/meminfo`, what is not available; or a control group's use of its bound, if that is more. Pages of files that
 //!   could be dropped count as free.
 //!
-//! A share of processors is one over a stretch of time: from one sample to the next. The first sample gives none. After a long rest
-//! the share is that of the whole rest.
+//! A share of processors is one over a stretch of time: from one sample to the next. The first sample gives none. Stretches within
+//! runs and between runs follow each other, so the share is smoothed over about two seconds. After a long rest it is that of the rest.
 //!
 //! **Threads**: any may sample. A thread that finds another one sampling gets nothing, and does not wait. Files of `/proc` and of
 //! control groups lie in memory. **Failure**: a file that is missing or not as expected leaves its measure out. Bounds of control
@@ -26,6 +26,8 @@ pub trait Sampler: Send + Sync {
 
 /// Two samples are at least so far apart.
 const SAMPLE_MIN: Duration = Duration::from_millis(250);
+/// The share of processors is smoothed over about this long.
+const SMOOTHED: Duration = Duration::from_secs(2);
 /// Where control groups of version 2 are mounted.
 const GROUPS: &str = "/sys/fs/cgroup";
 
@@ -48,6 +50,8 @@ struct Sampled {
     at: Duration,
     ticks: Option<Ticks>,
     group_used: Option<Duration>,
+    /// The smoothed share of processors in use.
+    share: Option<f64>,
 }
 
 /// Ticks of processors since the machine started.
@@ -139,12 +143,16 @@ impl Sampler for MachineSampler {
             return Vec::new();
         }
         let bounds = state.bounds.get_or_insert_with(|| self.bounds()).clone();
-        let sampled = Sampled { at: now, ticks: self.ticks(), group_used: self.group_used(&bounds) };
+        let mut sampled = Sampled { at: now, ticks: self.ticks(), group_used: self.group_used(&bounds), share: None };
         let mut measures = Vec::new();
         if let Some((share, free_bytes)) = self.memory(&bounds) {
             measures.extend([Measure::Memory(share), Measure::MemoryFree(free_bytes)]);
         }
-        if let Some((share, processors)) = state.last.as_ref().and_then(|last| processors(last, &sampled, &bounds)) {
+        if let Some(last) = &state.last
+            && let Some((share, processors)) = processors(last, &sampled, &bounds)
+        {
+            let share = smoothed(last.share, share, now - last.at);
+            sampled.share = Some(share);
             let free = processors * (1.0 - share);
             measures.extend([Measure::Processors(share), Measure::ProcessorsFree((free * 1000.0) as u32)]);
         }
@@ -168,6 +176,13 @@ fn processors(before: &Sampled, now: &Sampled, bounds: &Bounds) -> Option<(f64, 
         Some((share, most)) => (share.min(1.0).max(machine), most.min(there_are)),
         None => (machine, there_are),
     })
+}
+
+/// A new share weighs the more, the longer its stretch was.
+fn smoothed(before: Option<f64>, share: f64, stretch: Duration) -> f64 {
+    let Some(before) = before else { return share };
+    let weight = 1.0 - (-stretch.as_secs_f64() / SMOOTHED.as_secs_f64()).exp();
+    before + (share - before) * weight
 }
 
 fn share_in_use(free: u64, all: u64) -> f64 {
@@ -260,6 +275,18 @@ mod tests {
         put(&files, "/proc/stat", STAT_LATER);
         let measures = sampler.sample(2 * SECOND);
         assert_eq!(measures[2..], [Measure::Processors(0.25), Measure::ProcessorsFree(1500)]);
+    }
+
+    /// A busy half of a second moves the share by a quarter of the way, a busy hour all the way.
+    #[test]
+    fn the_share_of_processors_is_smoothed() {
+        assert_eq!(smoothed(None, 0.8, SECOND), 0.8);
+        let after = |stretch: Duration| smoothed(Some(0.0), 1.0, stretch);
+        let half = after(SECOND / 2);
+        assert!((0.2..0.25).contains(&half), "{half}");
+        assert!(after(3600 * SECOND) > 0.999);
+        let twice = smoothed(Some(half), 1.0, SECOND / 2);
+        assert!((twice - after(SECOND)).abs() < 1e-9, "two stretches weigh as much as one of their length");
     }
 
     #[test]

@@ -1,5 +1,6 @@
 use super::*;
-use crate::run::run;
+use crate::RunMode;
+use crate::run::{Sizes, run, run_sized};
 use crate::task::{OutputRules, TablePlace, Task};
 use crate::testing::{Contents, Entry, MemoryHost, numbered, plain_rules, task};
 use situ_table::range_del::RangeTombstone;
@@ -209,12 +210,12 @@ fn nothing_left_makes_no_file() {
 }
 
 /// A host whose readers have a cache.
-struct WarmHost<'a> {
-    files: &'a MemoryHost,
+struct WarmHost {
+    files: std::sync::Arc<MemoryHost>,
     warming: std::sync::Arc<Warming>,
 }
 
-impl TaskHost for WarmHost<'_> {
+impl TaskHost for WarmHost {
     fn reserve(&self, level: u32) -> situ_storage::Result<TablePlace> {
         self.files.reserve(level)
     }
@@ -252,8 +253,14 @@ fn misses(host: &MemoryHost, tables: &[u64], keys: std::ops::Range<u64>) -> u64 
 }
 
 #[test]
-fn warm_blocks_of_inputs_make_warm_blocks_of_outputs() {
-    let host = MemoryHost::new();
+fn warm_blocks_of_inputs_make_warm_blocks_of_outputs_in_every_mode() {
+    for mode in [RunMode::Linear, RunMode::PIPELINED, RunMode::Pipelined { merge_threads: 2 }] {
+        warm_blocks_stay_warm(mode);
+    }
+}
+
+fn warm_blocks_stay_warm(mode: RunMode) {
+    let host = std::sync::Arc::new(MemoryHost::new());
     let options = TableOptions { compression: Compression::None, block_bytes: 1000, ..TableOptions::default() };
     // Every other key lies in the one run, every other in the other; only one of them is read.
     let parted = |odd: usize| {
@@ -266,7 +273,12 @@ fn warm_blocks_of_inputs_make_warm_blocks_of_outputs() {
     task.rules.output.table = options.clone();
     assert!(misses(&host, &[task.inputs[0][0].number], 9000..11_000) > 30);
     let warming = std::sync::Arc::new(Warming::new(std::sync::Arc::clone(host.cache())));
-    let output = run(&task, &WarmHost { files: &host, warming }).unwrap();
+    let warm_host: std::sync::Arc<dyn TaskHost> =
+        std::sync::Arc::new(WarmHost { files: std::sync::Arc::clone(&host), warming });
+    let sizes = Sizes { sub_range_bytes: 100_000, ..Sizes::default() };
+    let (output, ran) = run_sized(&std::sync::Arc::new(task), &warm_host, mode, &situ_device::Env::system(), &sizes);
+    assert_eq!(ran.mode, mode);
+    let output = output.unwrap();
     let tables: Vec<u64> = output.tables.iter().map(|table| table.number).collect();
     assert!(tables.len() > 2);
     let warm = misses(&host, &tables, 9100..10_900);

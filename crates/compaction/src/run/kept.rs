@@ -2,15 +2,16 @@
 //!
 //! With one merge thread, the caller's thread runs the merge into the tables, as a linear run does. With several:
 //!
-//! 1. A worker takes the next sub-range, and runs its merge. What is kept goes into *batches*: entries one behind the other.
+//! 1. A worker takes the next sub-range, and runs its merge. What is kept goes into *batches*: entries one behind the
+//!    other.
 //! 2. The builder takes the batches of sub-range 0, then of sub-range 1, and so on. It gives each entry to the tables.
 //!
-//! **Invariants**: batches of a sub-range that wait for the builder have at most [`Sizes::sub_range_bytes`] bytes, or are one.
-//! A worker begins a sub-range in the *window* only: those behind the last one that was built, one more than there are workers. The
-//! sums of what was done are the same as in a linear run: each input entry is in one sub-range, and range tombstones are in the
-//! builder's sums only.
+//! **Invariants**: batches of a sub-range that wait for the builder have at most [`Sizes::sub_range_bytes`] bytes, or
+//! are one. A worker begins a sub-range in the *window* only: those behind the last one that was built, one more than
+//! there are workers. The sums of what was done are the same as in a linear run: each input entry is in one sub-range,
+//! and range tombstones are in the builder's sums only.
 //!
-//! **Warmth.** A batch says how much its merge had read of warm blocks, about once for each output block.
+//! **Warmth.** A batch says how much its merge had read of warm blocks, some times for each output block.
 //!
 //! **Threads**: a worker for each sub-range, one builder. The lock is held for moving values only.
 
@@ -34,6 +35,10 @@ use super::pipeline::Sizes;
 
 /// Memory of a batch that is longer than so many usual ones is not kept.
 const LARGEST_SPARE: u64 = 4;
+
+/// A block that ends between two marks is told of what was read up to the first one. So there are several for each
+/// block.
+const WARM_MARKS_A_BLOCK: usize = 8;
 
 /// Entries that a merge has kept.
 #[derive(Default)]
@@ -193,7 +198,8 @@ struct ToBuilder<'a> {
     sub_range: usize,
     batch: Batch,
     dropped: Option<DroppedSums>,
-    /// At how many bytes of the batch the inputs are asked for what they read of warm blocks; `None` if there is no cache to warm.
+    /// At how many bytes of the batch the inputs are asked for what they read of warm blocks; `None` if there is no
+    /// cache to warm.
     warm_at: Option<usize>,
 }
 
@@ -209,7 +215,7 @@ impl ToBuilder<'_> {
     fn note_warm(&mut self, inputs: &dyn WarmReader) {
         self.batch.warm.push((self.batch.entries.len(), inputs.warm_read()));
         let block_bytes = self.shared.task.rules.output.table.block_bytes;
-        self.warm_at = Some(self.batch.bytes.len() + block_bytes);
+        self.warm_at = Some(self.batch.bytes.len() + block_bytes / WARM_MARKS_A_BLOCK);
     }
 }
 

@@ -1,8 +1,9 @@
 //! One run of a task, in one sub-range, as a source of a merge: the pieces that the reader has read.
 //!
-//! The cursor of a linear run reads on until it meets a key behind the range. A lane ends where the index says. So the source checks
-//! that the index is right: a block inside the lane that reaches over the range, or a table that begins before the range, is
-//! corruption. Otherwise entries of a block that the index describes wrongly could be lost between two sub-ranges.
+//! The cursor of a linear run reads on until it meets a key behind the range. A lane ends where the index says. So the
+//! source checks that the index is right: a block inside the lane that reaches over the range, or a table that begins
+//! before the range, is corruption. Otherwise entries of a block that the index describes wrongly could be lost between
+//! two sub-ranges.
 
 use super::pipeline::Shared;
 use super::read::Part;
@@ -41,17 +42,24 @@ impl<'a> LaneSource<'a> {
     }
 
     /// To the first entry of the next piece that has one in range.
-    #[cold]
     fn next_piece(&mut self) -> Result<()> {
         self.is_valid = false;
         while let Some((piece, part)) = self.take()? {
             self.enter(piece, part)?;
-            if self.stands_in_range()? {
+            if self.stands_in_range() {
                 self.is_valid = true;
                 return Ok(());
             }
+            self.check_end()?;
         }
         Ok(())
+    }
+
+    /// Behind the last entry of the current piece, or of the range, to the next one.
+    #[cold]
+    fn leave_piece(&mut self) -> Result<()> {
+        self.check_end()?;
+        self.next_piece()
     }
 
     fn take(&mut self) -> Result<Option<(Piece, Part)>> {
@@ -91,14 +99,19 @@ impl<'a> LaneSource<'a> {
         if part.is_first { check_first(cursor, input, lower) } else { Ok(()) }
     }
 
-    /// Whether the cursor stands on an entry of the lane. If it stands behind the range, the index must have known.
     #[inline]
-    fn stands_in_range(&self) -> Result<bool> {
-        let Some(cursor) = self.cursor.as_ref().filter(|cursor| cursor.valid()) else { return Ok(false) };
-        let Some(upper) = self.upper.filter(|upper| *upper <= cursor.key().user) else { return Ok(true) };
+    fn stands_in_range(&self) -> bool {
+        let Some(cursor) = &self.cursor else { return false };
+        cursor.valid() && self.upper.is_none_or(|upper| cursor.key().user < upper)
+    }
+
+    /// The cursor has left the piece, or the range. If it has left the range, the index must have known.
+    fn check_end(&self) -> Result<()> {
+        let Some(cursor) = self.cursor.as_ref().filter(|cursor| cursor.valid()) else { return Ok(()) };
         if self.is_last && cursor.is_in_last_block() {
-            return Ok(false);
+            return Ok(());
         }
+        let upper = self.upper.unwrap_or_default();
         let expected = format!("keys before {} up to the last block of the range", upper.escape_ascii());
         Err(Error::corruption(cursor.table().path(), 0, "index", expected, format!("{:?}", cursor.key())))
     }
@@ -139,7 +152,7 @@ impl Source for LaneSource<'_> {
     fn next(&mut self) -> Result<()> {
         let Some(cursor) = &mut self.cursor else { return Ok(()) };
         cursor.advance()?;
-        if self.stands_in_range()? { Ok(()) } else { self.next_piece() }
+        if self.stands_in_range() { Ok(()) } else { self.leave_piece() }
     }
 
     fn file(&self) -> String {

@@ -1,7 +1,7 @@
 //! What the stages of one run do, measured.
 //!
-//! A stage looks at the clock around each read, each append and each wait, never for an entry. What is left of a thread's time is
-//! the work of its stage.
+//! A stage looks at the clock around each read, each append and each wait, never for an entry. What is left of a
+//! thread's time is the work of its stage.
 
 use crate::mode::{Stage, Stages};
 use situ_device::Clock;

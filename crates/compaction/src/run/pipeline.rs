@@ -14,29 +14,31 @@
 //! ```
 //!
 //! 1. The caller's thread opens the inputs, and cuts sub-ranges by the index. Then it starts the other threads.
-//! 2. The *reader* plans pieces of whole blocks by the index and reads ahead, in the order in which the merge will need them:
-//!    [`read`](super::read).
-//! 3. One merge thread: the caller's thread decodes, merges, thins out, builds and encodes. Several: workers merge and thin out
-//!    sub-ranges, and the caller's thread builds blocks of what they keep, in key order: [`kept`](super::kept).
+//! 2. The *reader* plans pieces of whole blocks by the index and reads ahead, in the order in which the merge will need
+//!    them: [`read`](super::read).
+//! 3. One merge thread: the caller's thread decodes, merges, thins out, builds and encodes. Several: workers merge and
+//!    thin out sub-ranges, and the caller's thread builds blocks of what they keep, in key order:
+//!    [`kept`](super::kept).
 //! 4. The *writer* creates, appends and finishes files: [`write`](super::write).
 //!
 //! **Invariants.**
-//! * The same bytes as a linear run: the stream of kept entries is the same, since all versions of a user key are in one
-//!   sub-range, and one builder cuts it by the same rules.
-//! * Every buffer between stages is bounded and used again. Where one block or one entry is larger than a bound, there is one of
-//!   these at a time.
-//! * No deadlock. The reader always reads for a lane that is empty. A merge thread that waits encodes whatever is to be encoded. The
-//!   writer waits for nothing but encoded blocks. The host's `pace` holds the builder only.
+//! * The same bytes as a linear run: the stream of kept entries is the same, since all versions of a user key are in
+//!   one sub-range, and one builder cuts it by the same rules.
+//! * Every buffer between stages is bounded and used again. Where one block or one entry is larger than a bound, there
+//!   is one of these at a time.
+//! * No deadlock. The reader always reads for a lane that is empty. A merge thread that waits encodes whatever is to be
+//!   encoded. The writer waits for nothing but encoded blocks. The host's `pace` holds the builder only.
 //!
-//! **Threads**: one reader, one writer, and as many workers as there are merge threads if there are several; all from the
-//! executor. All have ended when the run returns. Each stage waits on an event of its own.
+//! **Threads**: one reader, one writer, and as many workers as there are merge threads if there are several; all from
+//! the executor. All have ended when the run returns. Each stage waits on an event of its own.
 //!
-//! **Failure**: the first error, panic or cancellation is the run's. It halts the run: each wait ends, and each thread returns at
-//! its next step. Merge threads that wait ask the host every [`PATIENCE`] whether the run is cancelled. A read that was submitted
-//! is not waited for. If the executor has no thread, the run is linear, and says so.
+//! **Failure**: the first error, panic or cancellation is the run's. It halts the run: each wait ends, and each thread
+//! returns at its next step. Merge threads that wait ask the host every [`PATIENCE`] whether the run is cancelled. A
+//! read that was submitted is not waited for. If the executor has no thread, the run is linear, and says so.
 //!
-//! Rejected: merge threads that build the blocks of their sub-ranges. Where a block ends depends on all blocks before it. Rejected: two
-//! threads that encode, beside those that merge. Whether merging or encoding is the longer work depends on the data.
+//! Rejected: merge threads that build the blocks of their sub-ranges. Where a block ends depends on all blocks before
+//! it. Rejected: two threads that encode, beside those that merge. Whether merging or encoding is the longer work
+//! depends on the data.
 
 use super::Prepared;
 use super::kept::{self, KeptLanes};
@@ -62,17 +64,17 @@ pub(super) const PATIENCE: Duration = Duration::from_millis(50);
 #[derive(Debug, Clone)]
 pub(crate) struct Sizes {
     /// Most that is read at once; a larger block is read alone.
-    pub(super) piece_bytes: u64,
+    pub(crate) piece_bytes: u64,
     /// All pieces of a run, about. With many lanes, pieces are smaller: down to an eighth.
-    pub(super) read_bytes: u64,
+    pub(crate) read_bytes: u64,
     /// What a merge thread works on at a time, uncompressed.
-    pub(super) sub_range_bytes: u64,
+    pub(crate) sub_range_bytes: u64,
     /// What a worker gives the builder at a time.
-    pub(super) batch_bytes: u64,
+    pub(crate) batch_bytes: u64,
     /// Blocks that go to the writer, or to an encoder, at a time.
-    pub(super) chunk_bytes: u64,
+    pub(crate) chunk_bytes: u64,
     /// Blocks on their way to the writer.
-    pub(super) write_bytes: u64,
+    pub(crate) write_bytes: u64,
 }
 
 impl Default for Sizes {
@@ -157,7 +159,7 @@ impl Shared {
     /// Ends the run with this error, if it has not ended.
     pub(super) fn fail(&self, error: TaskError) {
         let mut failure = lock(&self.failure);
-        if self.halted.load(Ordering::SeqCst) {
+        if failure.is_some() || self.halted.load(Ordering::SeqCst) {
             return;
         }
         *failure = Some(error);

@@ -3,17 +3,19 @@
 //! There is a *lane* for each run of each sub-range. It holds pieces in key order, and belongs to one merge thread.
 //!
 //! 1. The index of a table says which blocks a lane needs. Blocks that follow each other make a piece.
-//! 2. The index also says when a piece will be needed: when the merge has passed the last key of the piece before. So the reader
-//!    reads, of all lanes, the piece first that will be needed first.
-//! 3. Several reads are in flight, through a [`ReadQueue`]. They may be answered in any order; a lane hands out its pieces in order.
+//! 2. The index also says when a piece will be needed: when the merge has passed the last key of the piece before. So
+//!    the reader reads, of all lanes, the piece first that will be needed first.
+//! 3. Several reads are in flight, through a [`ReadQueue`]. They may be answered in any order; a lane hands out its
+//!    pieces in order.
 //! 4. The merge gives used memory back, for further pieces.
 //!
-//! **Invariants**: a lane that has nothing always gets a read, whatever the others have. So a merge never waits for a lane while
-//! others keep the memory. Beyond that, what is in flight or waits in lanes is at most [`ReadAhead::ahead_bytes`]. A merge holds one
-//! piece of each of its lanes. The reader works for sub-ranges in the window only, as the merge threads do.
+//! **Invariants**: a lane that has nothing always gets a read, whatever the others have. So a merge never waits for a
+//! lane while others keep the memory. Beyond that, what is in flight or waits in lanes is at most
+//! [`ReadAhead::ahead_bytes`]. A merge holds one piece of each of its lanes. The reader works for sub-ranges in the
+//! window only, as the merge threads do.
 //!
-//! **Threads**: one reader; a merge thread for each lane. The lock is held for moving values only. **Failure**: an error of a
-//! read, or damage in an index, ends the run.
+//! **Threads**: one reader; a merge thread for each lane. The lock is held for moving values only. **Failure**: an
+//! error of a read, or damage in an index, ends the run.
 
 use super::meters::add;
 use super::pipeline::{Shared, Sizes, Wait};

@@ -1,10 +1,11 @@
-//! Cutting the keys of one task for several merge threads, by the index alone.
+//! Cutting the keys of one task for several merge threads, by what open tables have in memory: nothing is read.
 //!
-//! 1. Each table's index says how many bytes lie before a key. Each table is sampled inside the task's range.
+//! 1. Each table's top index says about how many bytes lie between two keys. Each table is sampled inside the task's
+//!    range.
 //! 2. A walk over all samples by key adds up their bytes. It cuts where a sub-range has its share.
 //!
-//! A cut is a user key, so all versions of a key are in one sub-range. A key that weighs more than a share makes one large
-//! sub-range. The merge threads take sub-ranges in order, so sizes need not be equal.
+//! A cut is a user key, so all versions of a key are in one sub-range. A key that weighs more than a share makes one
+//! large sub-range. The merge threads take sub-ranges in order, so sizes need not be equal.
 
 use crate::error::Result;
 use crate::span::KeyRange;
@@ -20,7 +21,8 @@ struct Sample {
     bytes: u64,
 }
 
-/// Ranges that follow each other and are the task's range together, each of about `plain_bytes` of uncompressed entries.
+/// Ranges that follow each other and are the task's range together, each of about `plain_bytes` of uncompressed
+/// entries.
 pub(super) fn sub_ranges(task: &Task, plain_bytes: u64) -> Result<Vec<KeyRange>> {
     let share = stored_share(task, plain_bytes)?;
     let step = (share / (SAMPLES_A_RUN * task.inputs.len().max(1) as u64)).max(1);
@@ -47,14 +49,15 @@ fn stored_share(task: &Task, plain_bytes: u64) -> Result<u64> {
 
 fn sample(input: &TableInput, range: &KeyRange, step: u64, samples: &mut Vec<Sample>) -> Result<()> {
     let mut bytes = 0;
-    for boundary in input.open()?.blocks_from(range.lower.as_deref().unwrap_or_default())? {
-        let boundary = boundary?;
-        bytes += boundary.block.stored_bytes();
-        if range.upper.as_ref().is_some_and(|upper| *upper <= boundary.user_key) {
+    for (user_key, more) in input.open()?.coarse_boundaries()? {
+        if range.upper.as_ref().is_some_and(|upper| *upper <= user_key) {
             break;
         }
-        if bytes >= step {
-            samples.push(Sample { user_key: boundary.user_key, bytes: std::mem::take(&mut bytes) });
+        bytes += more;
+        if range.lower.as_ref().is_some_and(|lower| user_key <= *lower) {
+            bytes = 0;
+        } else if bytes >= step {
+            samples.push(Sample { user_key, bytes: std::mem::take(&mut bytes) });
         }
     }
     Ok(())

@@ -1,15 +1,17 @@
 //! The write stage: blocks into files.
 //!
 //! 1. The builder gives out *chunks*: some blocks one behind the other, the beginning of a table, the end of one.
-//! 2. With one merge thread, the builder has encoded the blocks. With several, any merge thread that waits encodes the chunk that was
-//!    given out first, and says how long its blocks are in the file.
-//! 3. The writer takes encoded chunks in order. It creates, appends and finishes files, and gives used memory back to the builder.
+//! 2. With one merge thread, the builder has encoded the blocks. With several, any merge thread that waits encodes the
+//!    chunk that was given out first, and says how long its blocks are in the file.
+//! 3. The writer takes encoded chunks in order. It creates, appends and finishes files, and gives used memory back to
+//!    the builder.
 //!
-//! **Invariants**: blocks in chunks have at most [`Sizes::write_bytes`] bytes, uncompressed, with the ends of tables; or there is
-//! one chunk. Spare memory has the same bound. Chunks, and their lengths, keep their order, whichever thread encodes.
+//! **Invariants**: blocks in chunks have at most [`Sizes::write_bytes`] bytes, uncompressed, with the ends of tables;
+//! or there is one chunk. Spare memory has the same bound. Chunks, and their lengths, keep their order, whichever
+//! thread encodes.
 //!
-//! **Threads**: one builder, one writer, any number that encode. The lock is held for moving values only. **Failure**: an error
-//! ends the run; a file that was begun is the caller's to remove.
+//! **Threads**: one builder, one writer, any number that encode. The lock is held for moving values only. **Failure**:
+//! an error ends the run; a file that was begun is the caller's to remove.
 
 use super::pipeline::{Shared, Wait};
 use crate::error::Result;

@@ -4,12 +4,13 @@
 //! 2. Units are asked what they offer for a task. Not asked are units that rest, that have failed at this task, and that the task does
 //!    not suit. So a task beyond a unit's limits is told once, and goes elsewhere untried.
 //! 3. [`narrow`] says which of the offers count. A unit that has to prove itself goes first, and then the unit that the task is
-//!    meant for. Such a unit may be busy for a while before others get the task.
+//!    meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a while.
 //! 4. Of the offers that count, the one that would be done first wins.
 
 use crate::class::TaskClass;
 use crate::error::{Result, TaskError};
 use crate::mode::{ModeRule, Ran};
+use crate::policy::Split;
 use crate::record::{Priority, TaskOutcome, TaskRecord};
 use crate::scheduler::host::AttemptHost;
 use crate::scheduler::queue::{Attempt, Check, Job, QueuedTask, Side, TaskState};
@@ -52,7 +53,7 @@ pub(crate) struct Narrowed {
 pub(crate) struct Wishes {
     pub(crate) meant_for: Option<usize>,
     pub(crate) to_check: bool,
-    /// It has waited for so long that it no longer waits for a unit that is busy.
+    /// It does not wait for a unit that is busy.
     pub(crate) is_impatient: bool,
 }
 
@@ -146,19 +147,19 @@ impl Scheduler {
 
     /// What each unit says of a task.
     fn ask(&self, task: &mut QueuedTask, of: &OfJob) -> Vec<Answer> {
-        let standings: Vec<Standing> = lock(&self.queue).units.iter().map(|unit| unit.standing(of.now)).collect();
+        let mut standings: Vec<Standing> = lock(&self.queue).units.iter().map(|unit| unit.standing(of.now)).collect();
+        // There is none that would do its tasks.
+        standings[REFERENCE] = Standing::InService;
         let reference_only = task.tried.len() >= self.patience.tries_elsewhere_max.max(1) as usize;
         let ask = |(at, unit): (usize, &Arc<dyn Unit>)| {
             let is_out = standings[at] == Standing::Rests || task.tried.contains(&at) || task.unsuited.contains(&at);
-            if at != REFERENCE && (reference_only || is_out) {
+            if at != REFERENCE && (reference_only || is_out || !self.uses_others(task)) {
                 return Answer::No;
             }
             let offer = unit.offer(&task.task);
             lock(&self.queue).units[at].is_unsuited = matches!(offer, Offer::Unsuited(_));
             match offer {
-                Offer::DoneIn(time) if at != REFERENCE && standings[at] == Standing::MayProveItself => {
-                    Answer::ProvesItselfIn(time)
-                }
+                Offer::DoneIn(time) if standings[at] == Standing::MayProveItself => Answer::ProvesItselfIn(time),
                 Offer::DoneIn(time) => Answer::DoneIn(time),
                 // Nobody waits for a unit that is out of service.
                 Offer::Busy if standings[at] == Standing::InService => Answer::Busy,
@@ -170,6 +171,11 @@ impl Scheduler {
             }
         };
         self.units.iter().enumerate().map(ask).collect()
+    }
+
+    /// Whether units elsewhere may get a task: a policy may leave all to the host but what is checked.
+    fn uses_others(&self, task: &QueuedTask) -> bool {
+        self.policy.split.uses_others() || task.to_check
     }
 
     /// A task does not suit a unit: that is told once.
@@ -187,7 +193,9 @@ impl Scheduler {
             return self.assign_reference(task, of);
         }
         let mut answers = self.ask(task, of);
-        let is_impatient = of.now.saturating_sub(task.waits_since) >= self.patience.busy_max;
+        let has_waited = of.now.saturating_sub(task.waits_since) >= self.patience.busy_max;
+        // A split that is fixed stays so: what its unit cannot do at all, others do, and what it will do later waits.
+        let is_impatient = has_waited && self.policy.split == Split::Automatic;
         let wishes = Wishes { meant_for: task.meant_for, to_check: task.to_check, is_impatient };
         loop {
             let Narrowed { offers, is_checked } = narrow(&answers, wishes);
@@ -308,7 +316,6 @@ impl Scheduler {
             ended: None,
             elapsed: Duration::ZERO,
             ran: Ran::default(),
-            decision: None,
             input_bytes: task.input_bytes(),
             output_bytes: 0,
             outcome: TaskOutcome::Running,

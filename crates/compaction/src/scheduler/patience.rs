@@ -14,11 +14,12 @@ pub struct Patience {
     pub rest_min: Duration,
     /// How long a unit rests at most. Default 60 s.
     pub rest_max: Duration,
-    /// How long a task that is meant for a unit waits while the unit has no room. Then any unit takes the task. Default 10 s.
+    /// With the automatic split: how long a task that is meant for a unit waits while the unit has no room. Then any unit takes the
+    /// task. Default 10 s.
     pub busy_max: Duration,
     /// A unit is out of service after so many failures in a row. Default 5.
     pub failures_max: u32,
-    /// A task is tried on so many units besides the reference unit. Default 1.
+    /// A task is tried on so many units besides the reference unit, 1 at least. Default 1.
     pub tries_elsewhere_max: u32,
 }
 

@@ -5,7 +5,7 @@
 //! 3. One walk over the tables' index cuts all parts (`cut.rs`).
 
 use crate::class::TaskClass;
-use crate::cut::{cut, cut_shares};
+use crate::cut::{Cut, cut, cut_shares};
 use crate::policy::Split;
 use crate::scheduler::service::Standing;
 use crate::scheduler::{REFERENCE, Scheduler};
@@ -85,7 +85,10 @@ impl Scheduler {
             .collect();
         let sizes: Vec<f64> = tasks.iter().map(|(_, size)| *size).collect();
         let cuts = cut_shares(job.inputs, &sizes, part_bytes_min)?;
-        let part = |cut: crate::cut::Cut| Part { range: cut.range, meant_for: Some(tasks[cut.share].0) };
+        let mut given = vec![0.0; units.len()];
+        cuts.iter().for_each(|cut| given[tasks[cut.share].0] += cut.bytes as f64);
+        lock(&self.splitter).note_given(&to_split, &given);
+        let part = |cut: Cut| Part { range: cut.range, meant_for: Some(tasks[cut.share].0) };
         Ok(Division { parts: cuts.into_iter().map(part).collect(), arm })
     }
 

@@ -310,7 +310,12 @@ impl Drop for InHand<'_> {
             job.finish()
         });
         let failed: Vec<FinishedJob> = failed.collect();
-        lock(&self.scheduler.queue).finished.extend(failed);
+        {
+            let mut queue = lock(&self.scheduler.queue);
+            queue.finished.extend(failed);
+            // What a unit was to prove itself on is gone: it may try again.
+            queue.units.iter_mut().for_each(|unit| unit.proves_itself = false);
+        }
         self.scheduler.event.notify();
     }
 }

@@ -9,6 +9,7 @@
 //! measured: 1 80                           the unit of this number did a job at so many MB a second
 //! arm: split 120                           a job of this arm landed, at so many MB a second
 //! job: 64 min=4                            a job of so many MB, and the least part; several jobs follow each other
+//! job: 64 min=4 uncut                      one that cannot be cut: the last unit got all of it
 //! ----
 //! cpu 50.0%, node 50.0%
 //! ```
@@ -76,13 +77,25 @@ impl Case {
 
     fn job(&mut self, words: &[&str]) {
         let least = words.get(1).map_or(0, |word| word.strip_prefix("min=").unwrap().parse().unwrap());
-        let shares = self.splitter.divide(&ToSplit {
+        let bytes = words[0].parse::<u64>().unwrap() * MB;
+        let to_split = ToSplit {
             split: self.split,
             class: TaskClass::default(),
-            bytes: words[0].parse::<u64>().unwrap() * MB,
+            bytes,
             part_bytes_min: least * MB,
             units: &self.units,
-        });
+        };
+        let shares = self.splitter.divide(&to_split);
+        if let Shares::Of(shares) = &shares {
+            let mut given: Vec<f64> = shares.iter().map(|share| share * bytes as f64).collect();
+            // One block that cannot be cut: all of it goes to one unit.
+            if words.contains(&"uncut") {
+                let all = given.iter().sum();
+                given.iter_mut().for_each(|given| *given = 0.0);
+                *given.last_mut().unwrap() = all;
+            }
+            self.splitter.note_given(&to_split, &given);
+        }
         let line = match &shares {
             Shares::Anywhere => "whichever would be done first".to_owned(),
             Shares::Of(shares) => self.shown(shares),
@@ -132,6 +145,25 @@ fn splits_are_those_of_the_golden_files() {
         }
         case.answer
     });
+}
+
+/// A task of no bytes would make a unit infinitely slow, and then it would never be measured again.
+#[test]
+fn small_jobs_say_little_of_a_units_speed() {
+    let mut splitter = Splitter::default();
+    let class = TaskClass::default();
+    let mut note = |bytes: u64, bytes_per_s: u64| {
+        let elapsed = Duration::from_secs_f64(bytes as f64 / bytes_per_s as f64).max(Duration::from_millis(1));
+        let sides = vec![SideMeasure { unit: 1, bytes, elapsed }];
+        splitter.note(&JobMeasure { class, arm: None, bytes, elapsed, sides });
+    };
+    note(100 * MB, 100 * MB);
+    for _ in 0..10 {
+        note(0, MB);
+        note(4 << 10, MB);
+    }
+    let speed = splitter.speeds[&(1, class)].0.unwrap();
+    assert!((80e6..100.1e6).contains(&speed), "{speed}");
 }
 
 /// Two sides with given speeds. Together they get through no more than what they share.

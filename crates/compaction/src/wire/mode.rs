@@ -404,13 +404,25 @@ mod tests {
         assert!(taken > 1000 && refused > 1000, "{taken} taken, {refused} refused");
     }
 
+    /// A message with a right size and a right checksum.
+    fn sealed(measures: &[u8]) -> Vec<u8> {
+        let size = (measures.len() + 8) as u32;
+        let covered = [&size.to_le_bytes()[..], measures].concat();
+        [&covered[..], &crc32c(&covered).to_le_bytes()].concat()
+    }
+
+    #[test]
+    fn the_page_lists_the_flags_that_the_code_knows() {
+        let table = PAGE.split("| flag | measure | value |").nth(1).unwrap().split("\n\n").next().unwrap();
+        let first = |row: &str| row.split('|').nth(1).and_then(|flag| flag.trim().parse::<u16>().ok());
+        let page: Vec<u16> = table.lines().filter_map(first).collect();
+        // No measure is empty: a flag that is known is refused without a value, and another one is skipped.
+        let is_known = |flag: &u16| decode_measures(&sealed(&[&flag.to_le_bytes()[..], &[0, 0]].concat())).is_err();
+        assert_eq!((0..1000).filter(is_known).collect::<Vec<u16>>(), page);
+    }
+
     #[test]
     fn a_message_keeps_its_rules() {
-        let sealed = |measures: &[u8]| {
-            let size = (measures.len() + 8) as u32;
-            let covered = [&size.to_le_bytes()[..], measures].concat();
-            [&covered[..], &crc32c(&covered).to_le_bytes()].concat()
-        };
         let number =
             |flag: u16, number: f64| [&flag.to_le_bytes()[..], &8u16.to_le_bytes(), &number.to_le_bytes()].concat();
         let decoded = |measures: &[u8]| decode_measures(&sealed(measures));

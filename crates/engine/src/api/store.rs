@@ -25,7 +25,7 @@ use crate::versions::snapshot::Snapshot;
 use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
-use situ_compaction::{DecisionReport, TaskRecord, Unit, UnitReport};
+use situ_compaction::{TaskRecord, Unit, UnitReport};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use std::fmt;
@@ -596,11 +596,6 @@ impl Store {
     /// What each compaction unit did since the store was opened, the processor first. See [`StoreBuilder::unit`].
     pub fn compaction_units(&self) -> Vec<UnitReport> {
         self.core().work.scheduler.reports()
-    }
-
-    /// What the decisions of each compaction unit came to, by the unit's name, of those that decide how tasks run; the processor first.
-    pub fn compaction_decisions(&self) -> Vec<(String, DecisionReport)> {
-        self.core().work.scheduler.decisions()
     }
 
     /// What became of compaction tasks: the attempts that have ended with sequence number `since` or a later one, oldest first, and then

@@ -8,7 +8,8 @@ use situ_engine::compaction::{
     Assignment, Finished, Load, Offer, Ran, Refused, TablePlace, Task, TaskError, TaskHost, TaskOutput, Unit, run,
 };
 use situ_engine::{
-    Durability, KeyspaceOptions, Options, Store, StoreBuilder, UnitReport, WriteBatch, verify_directory,
+    Durability, KeyspaceOptions, Listener, Options, Policy, Store, StoreBuilder, StoreEvent, UnitReport, WriteBatch,
+    verify_directory,
 };
 use situ_sim::Rng;
 use situ_storage::{DirectoryVolume, FileName, Result as StorageResult, Volume, Writer};
@@ -506,6 +507,96 @@ fn a_unit_that_panics_stops_no_compaction() {
     let directory = tempfile::tempdir().unwrap();
     let report = holds_with(directory.path(), |_| panic!("on purpose"));
     assert!(report.succeeded == 0 && report.last_trouble.is_some(), "{report:?}");
+}
+
+/// Every task runs here and in another process, and the files are the same, bit by bit.
+#[test]
+fn the_files_of_a_worker_are_those_of_the_processor() {
+    let directory = tempfile::tempdir().unwrap();
+    let unit = pipe_unit(directory.path());
+    let (mut model, mut rng) = (Model::new(), Rng::new(8));
+    let builder = StoreBuilder::new(small().unit_check_every(1)).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let store = builder.open(directory.path()).unwrap();
+    for _ in 0..10 {
+        change(&store, &mut model, &mut rng);
+        store.wait_idle().unwrap();
+    }
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    let (worker, cpu) = (report(&store, "worker"), report(&store, "cpu"));
+    assert!(worker.checked > 3 && worker.mismatches == 0 && cpu.succeeded >= worker.checked, "{worker:?} {cpu:?}");
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+    store.close().unwrap();
+    verified(directory.path());
+}
+
+#[derive(Default)]
+struct Heard(Mutex<Vec<String>>);
+
+impl Listener for Heard {
+    fn event(&self, event: &StoreEvent) {
+        if let StoreEvent::UnitMismatch { .. } | StoreEvent::UnitOutOfService { .. } = event {
+            self.0.lock().unwrap().push(event.to_string());
+        }
+    }
+}
+
+/// Each file is whole and says of itself what the unit says, and has another time in it than the task. Only a comparison finds that.
+#[test]
+fn a_unit_that_writes_other_bytes_is_found_out() {
+    let directory = tempfile::tempdir().unwrap();
+    let heard = Arc::new(Heard::default());
+    let twist = |assignment: &Assignment| {
+        let mut task = (*assignment.task).clone();
+        task.rules.output.created_unix_s += 1;
+        run(&task, &*assignment.host)
+    };
+    let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
+    let options = small().unit_check_every(1).listener(Arc::clone(&heard) as Arc<dyn Listener>);
+    let store = StoreBuilder::new(options).unit(unit).open(directory.path()).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(9));
+    for _ in 0..5 {
+        change(&store, &mut model, &mut rng);
+    }
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    let unit = report(&store, "twisted");
+    assert!(unit.mismatches > 0 && unit.succeeded == 0 && unit.out_of_service.is_some(), "{unit:?}");
+    let outcomes: Vec<&str> =
+        store.compaction_tasks(0).iter().filter(|task| task.unit == 1).map(|task| task.outcome.name()).collect();
+    assert!(outcomes.contains(&"mismatch") && !outcomes.contains(&"done"), "{outcomes:?}");
+    assert_holds(&store, &model);
+    assert_no_orphans(directory.path(), &store);
+    store.close().unwrap();
+    let heard = heard.0.lock().unwrap();
+    assert!(heard[0].contains("wrong bytes") && heard[1].contains("out of service"), "{heard:?}");
+    verified(directory.path());
+}
+
+/// Co-KV: of each job that is large enough, one half is done here and the other one there.
+#[test]
+fn a_static_split_divides_jobs() {
+    let directory = tempfile::tempdir().unwrap();
+    let twist = |assignment: &Assignment| run(&assignment.task, &*assignment.host);
+    let unit = Arc::new(TwistedUnit { twist: Box::new(twist), finished: Mutex::default() });
+    let mut options = small().compaction(Policy::named("co-kv").unwrap());
+    // No part is smaller than a table.
+    options.keyspace = options.keyspace.table_bytes(4 << 10);
+    let store = StoreBuilder::new(options).unit(unit).open(directory.path()).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(10));
+    for _ in 0..20 {
+        change(&store, &mut model, &mut rng);
+    }
+    store.keyspace("default").unwrap().compact(None, None).unwrap();
+    let tasks = store.compaction_tasks(0);
+    let bytes = |unit: usize| tasks.iter().filter(|task| task.unit == unit).map(|task| task.input_bytes).sum::<u64>();
+    let share = bytes(1) as f64 / (bytes(0) + bytes(1)) as f64;
+    // The index and the filter of a table count with its last keys; in tables as small as these, they are most of it.
+    assert!((0.35..0.65).contains(&share), "{share} of the bytes went elsewhere");
+    let divided = |job: u64| (0..2).all(|unit| tasks.iter().any(|task| task.job == job && task.unit == unit));
+    assert!(tasks.iter().any(|task| divided(task.job)), "no job was divided: {tasks:?}");
+    assert_holds(&store, &model);
+    store.close().unwrap();
+    verified(directory.path());
 }
 
 /// A unit beside both disks: it makes files itself, in the places that it was given.

@@ -47,6 +47,59 @@ fn flags_and_numbers_that_do_not_go_together_are_refused() {
     assert!(refused(&|header| header.payload_bytes = PAYLOAD_BYTES_LIMIT + 1).contains("payload length"));
 }
 
+const PAGE: &str = include_str!("../../../../docs/formats/node-protocol.md");
+
+#[test]
+fn the_page_has_the_places_of_the_fields() {
+    let section = PAGE.split("## Frame").nth(1).unwrap().split("\n## ").next().unwrap();
+    let rows: Vec<Vec<&str>> = section.lines().map(|line| line.split('|').map(str::trim).collect()).collect();
+    let place_of = |field: &str| {
+        let row = rows.iter().find(|row| row.get(3) == Some(&field)).unwrap_or_else(|| panic!("{field}"));
+        row[1].parse::<usize>().unwrap()
+    };
+    for (field, at) in [
+        ("magic", place::MAGIC),
+        ("type", place::SIDE),
+        ("flags", place::FLAGS),
+        ("operation", place::OPERATION),
+        ("payload length", place::PAYLOAD_BYTES),
+        ("timeout", place::TIMEOUT_MS),
+        ("request", place::REQUEST),
+        ("grant", place::GRANT),
+        ("payload checksum", place::PAYLOAD_CRC),
+        ("header checksum", place::HEADER_CRC),
+        ("payload", HEADER_BYTES),
+    ] {
+        assert_eq!(place_of(field), at, "{field}");
+    }
+    assert!(section.contains("`SITN`") && section.contains("16 MiB at most") && PAYLOAD_BYTES_LIMIT == 16 << 20);
+    let says = |words: &str| assert!(PAGE.contains(words), "{words}");
+    says(&format!("a payload is {} KiB at most", FIRST_PAYLOAD_BYTES >> 10));
+    says(&format!("begins with {} KiB of credit", FIRST_CREDIT_BYTES >> 10));
+    says(&format!("the bytes of its frame, {CHARGE_BYTES_MIN} at least"));
+}
+
+#[test]
+fn a_frame_has_the_bytes_of_the_page() {
+    use crate::message::{Message, Read};
+    let payload = Read { handle: 9, ranges: vec![(4096, 5)] }.encode();
+    let header = Header {
+        side: Side::Host,
+        flags: 0,
+        operation: crate::Operation::Read as u16,
+        payload_bytes: payload.len() as u32,
+        timeout_ms: 1000,
+        request: 7,
+        grant: 0,
+        payload_crc: crc32c(&payload),
+    };
+    let made: Vec<String> =
+        [&header.encode()[..], &payload].concat().iter().map(|byte| format!("{byte:02x}")).collect();
+    let golden = PAGE.split("```hex\n").nth(1).unwrap().split("```").next().unwrap();
+    let digits: Vec<&str> = golden.lines().flat_map(|line| line.split("  ").next().unwrap().split(' ')).collect();
+    assert_eq!(made, digits);
+}
+
 proptest! {
     #[test]
     fn any_bytes_are_a_header_or_an_error(bytes in prop::array::uniform32(any::<u8>()), rest in any::<u32>()) {

@@ -174,6 +174,11 @@ impl Field for TaskOutcome {
             other => return Err(fields.broken(format!("{name} from 0 to 4"), other)),
         })
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> TaskOutcome {
+        TaskOutcome::Output(Bytes::sample(number).0)
+    }
 }
 
 /// What has become of an attempt.
@@ -206,6 +211,11 @@ impl Field for TaskState {
             other => return Err(fields.broken(format!("{name} from 0 to 2"), other)),
         })
     }
+
+    #[cfg(test)]
+    fn sample(_: &mut u8) -> TaskState {
+        TaskState::Ended
+    }
 }
 
 /// The number of merging threads; 0 of a linear run.
@@ -228,6 +238,11 @@ impl Field for RunMode {
             0 => RunMode::Linear,
             merge_threads => RunMode::Pipelined { merge_threads },
         })
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> RunMode {
+        RunMode::Pipelined { merge_threads: u32::sample(number) }
     }
 }
 
@@ -257,6 +272,15 @@ impl Field for ModeRule {
             false => RunMode::take(fields, name).map(ModeRule::Fixed),
             true => take_rules(fields).map(ModeRule::Decided),
         }
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> ModeRule {
+        ModeRule::Decided(DecisionRules {
+            further_weights: Field::sample(number),
+            read_p99_factor_max: Field::sample(number),
+            ..DecisionRules::copro_plus(u64::sample(number))
+        })
     }
 }
 
@@ -304,6 +328,13 @@ impl Field for Stage {
         let (busy, starved, blocked) = (time()?, time()?, time()?);
         Ok(Stage { busy, starved, blocked, bytes: u64::take(fields, name)? })
     }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Stage {
+        let mut time = || Duration::sample(number);
+        let (busy, starved, blocked) = (time(), time(), time());
+        Stage { busy, starved, blocked, bytes: u64::sample(number) }
+    }
 }
 
 /// The mode, then the stages: read, merge, write.
@@ -323,6 +354,13 @@ impl Field for Ran {
         let mode = RunMode::take(fields, name)?;
         let mut stage = || Stage::take(fields, name);
         Ok(Ran { mode, stages: Stages { read: stage()?, merge: stage()?, write: stage()? }, decision: None })
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Ran {
+        let mode = RunMode::sample(number);
+        let mut stage = || Stage::sample(number);
+        Ran { mode, stages: Stages { read: stage(), merge: stage(), write: stage() }, decision: None }
     }
 }
 
@@ -346,5 +384,14 @@ impl Field for Resources {
             memory_free_bytes: Field::take(fields, name)?,
             bandwidth_free_bytes_per_s: Field::take(fields, name)?,
         })
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> Resources {
+        Resources {
+            processors_free_milli: Field::sample(number),
+            memory_free_bytes: Field::sample(number),
+            bandwidth_free_bytes_per_s: Field::sample(number),
+        }
     }
 }

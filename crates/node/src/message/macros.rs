@@ -25,6 +25,12 @@ macro_rules! messages {
                 let _ = &fields;
                 Ok($name { $($field: <$type as Field>::take(fields, stringify!($field))?,)* })
             }
+
+            #[cfg(test)]
+            fn sample() -> $name {
+                let mut _number = 0;
+                $name { $($field: <$type as Field>::sample(&mut _number),)* }
+            }
         }
     )*};
 }
@@ -70,6 +76,8 @@ macro_rules! operations {
                 match self {
                     $(Operation::$request => Described {
                         answer: stringify!($answer),
+                        request_sample: <$request as Message>::sample().encode(),
+                        answer_sample: <$answer as Message>::sample().encode(),
                         request_fields: <$request as Message>::fields(),
                         answer_fields: <$answer as Message>::fields(),
                     },)*

@@ -47,7 +47,12 @@ fn messages_survive_their_bytes_and_are_not_cut_short() {
     let ran = Ran { mode: RunMode::PIPELINED, stages, decision: None };
     let cancelled = TaskOutcome::failed(&TaskError::Cancelled);
     for outcome in [TaskOutcome::Output(vec![1]), cancelled, TaskOutcome::Panicked("a filter".to_owned())] {
-        survives(&TaskDone { outcome, elapsed: Duration::from_millis(7), ran, decision: Bytes::default() });
+        survives(&TaskDone {
+            outcome,
+            elapsed: Duration::from_millis(7),
+            ran: ran.clone(),
+            decision: Bytes::default(),
+        });
     }
     let resources = Resources { processors_free_milli: 1, memory_free_bytes: 2, bandwidth_free_bytes_per_s: 3 };
     survives(&LoadAnswer {
@@ -106,6 +111,78 @@ fn every_request_that_changes_something_carries_the_leases_token() {
         assert!(has_token || !changes, "{}", operation.name());
         assert!(!described.answer_fields.iter().any(|(name, _)| *name == "handle"), "{}", described.answer);
     }
+}
+
+const PAGE: &str = include_str!("../../../../docs/formats/node-protocol.md");
+
+/// Fields as the page writes them.
+fn listed(fields: &[(&str, String)]) -> String {
+    fields.iter().map(|(name, kind)| format!("{} {kind}", name.replace('_', " "))).collect::<Vec<_>>().join(", ")
+}
+
+fn row_of(operation: Operation) -> String {
+    let (number, name, described) = (operation as u16, operation.name(), operation.described());
+    let (asked, answered) = (listed(&described.request_fields), listed(&described.answer_fields));
+    let row = format!("| 0x{number:02x} | {name} | {asked} | {} | {answered} |", described.answer);
+    row.replace("  ", " ")
+}
+
+#[test]
+fn the_page_lists_each_operation_with_its_fields() {
+    let rows: Vec<&str> = PAGE.lines().filter(|line| line.starts_with("| 0x")).collect();
+    let expected: Vec<String> = Operation::ALL.iter().map(|operation| row_of(*operation)).collect();
+    assert_eq!(rows, expected, "\n{}\n", expected.join("\n"));
+}
+
+#[test]
+fn the_page_says_of_each_operation_why_it_can_be_sent_again() {
+    let section = PAGE.split("## Requests that are sent again").nth(1).unwrap().split("\n## ").next().unwrap();
+    for operation in Operation::ALL {
+        let name = format!("`{}`", operation.name());
+        assert!(section.contains(&name), "{name}");
+    }
+}
+
+#[test]
+fn the_page_has_the_codes_of_errors() {
+    use crate::error::{IO_KINDS, code};
+    for (code, words) in [
+        (code::IO, "operation text, file text, reason text, kind u8"),
+        (code::NO_SPACE, "operation text, file text"),
+        (code::CORRUPTION, "file text, structure text, expected text, found text, offset u64"),
+        (code::LOCKED, "file text, reason optional text"),
+        (code::NOT_FOUND, "file text"),
+        (code::NOT_IN_MEMORY, ""),
+        (code::INVALID, "text"),
+        (code::UNKNOWN, "text"),
+        (code::FENCED, "text"),
+        (code::UNSUPPORTED, "text"),
+        (code::BUSY, "text"),
+        (code::REFUSED, "text"),
+    ] {
+        let row = format!("| {code} | {words} |").replace("  ", " ");
+        assert!(PAGE.contains(&row), "{row}");
+    }
+    for (code, kind) in IO_KINDS {
+        assert!(PAGE.contains(&format!("{code} `{kind:?}`")), "{code} `{kind:?}`");
+    }
+}
+
+#[test]
+fn messages_have_their_golden_bytes() {
+    let mut lines = Vec::new();
+    for operation in Operation::ALL {
+        let described = operation.described();
+        for (name, bytes) in [(operation.name(), described.request_sample), (described.answer, described.answer_sample)]
+        {
+            let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            lines.push(format!("{name} {hex}").trim_end().to_owned());
+        }
+    }
+    let mut seen = std::collections::HashSet::new();
+    lines.retain(|line| seen.insert(line.clone()));
+    let made = lines.join("\n") + "\n";
+    assert_eq!(made, include_str!("../../testdata/messages.txt"), "\n{made}");
 }
 
 proptest! {

@@ -23,7 +23,7 @@ pub(super) struct OpenFile {
 }
 
 impl OpenFile {
-    /// A page file if `is_pages`.
+    /// The file that a client has opened under this number; a page file if `is_pages`.
     pub(super) fn new(
         shared: &Arc<Shared>,
         names: &Arc<Names>,
@@ -31,7 +31,6 @@ impl OpenFile {
         bytes: u64,
         is_pages: bool,
     ) -> Arc<OpenFile> {
-        shared.keep_open(handle);
         let file = Arc::new(OpenFile {
             shared: Arc::clone(shared),
             handle,

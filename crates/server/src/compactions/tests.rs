@@ -53,7 +53,6 @@ fn record(sequence: Option<u64>, outcome: TaskOutcome, text: &str) -> TaskRecord
             stages: Stages { read: stage(100, 0, 380), merge: stage(400, 80, 0), write: stage(200, 280, 0) },
             decision: Some(decided(text)),
         },
-        decision: None,
         input_bytes: 1000,
         output_bytes: 900,
         outcome,

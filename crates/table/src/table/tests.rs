@@ -1,6 +1,9 @@
 use super::*;
 use crate::testing::{MemoryReader, OwnedEntry, Random, build, open};
-use crate::{Compression, MAX_SEQUENCE, TableAppender, TableBuilder, TableOptions, WarmBytes, Warming, hash_key};
+use crate::{
+    Compression, MAX_SEQUENCE, Piece, PieceCursor, ReadMeter, TableAppender, TableBuilder, TableOptions, WarmBytes,
+    Warming, hash_key,
+};
 use std::collections::BTreeMap;
 use std::sync::atomic::Ordering;
 
@@ -661,4 +664,113 @@ fn damage_met_in_parts_names_file_and_block() {
     assert!(error.is_corruption() && error.to_string().contains("memory.table"), "{error}");
     let outside = BlockHandle { offset: handle.offset, bytes: u32::MAX };
     assert!(table.read_stored(outside, &mut stored).unwrap_err().is_corruption());
+}
+
+/// The pieces of a table of at most so many bytes, read at once.
+fn pieces(table: &Arc<Table>, from: &[u8], piece_bytes: u64) -> Vec<Piece> {
+    let mut pieces: Vec<Piece> = Vec::new();
+    for boundary in table.blocks_from(from).unwrap() {
+        let block = boundary.unwrap().block;
+        let has_place = |piece: &Piece| piece.stored_bytes() + block.stored_bytes() <= piece_bytes;
+        if pieces.last().is_none_or(|last| !has_place(last)) {
+            pieces.push(Piece::new(Arc::clone(table)));
+        }
+        assert!(pieces.last_mut().unwrap().push(block), "data blocks follow each other");
+    }
+    for piece in &mut pieces {
+        let mut bytes = vec![0; piece.stored_bytes() as usize];
+        table.reader().read_at(piece.offset(), &mut bytes).unwrap();
+        piece.fill(bytes);
+    }
+    pieces
+}
+
+#[test]
+fn pieces_have_the_entries_of_a_cursor_from_any_key_on() {
+    let mut random = Random::seeded(11);
+    let entries: Vec<_> =
+        (0..3000u32).map(|i| (format!("{i:06}").into_bytes(), random.bytes(i as usize % 50))).collect();
+    let trailer = Trailer::new(1, KeyKind::Put);
+    for index_block_bytes in [100, 1 << 20] {
+        let options = TableOptions { block_bytes: 300, index_block_bytes, ..TableOptions::default() };
+        let (bytes, _) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+        let table = open(bytes).unwrap();
+        let coarse = table.coarse_boundaries().unwrap();
+        let (sum, data_bytes) = (coarse.iter().map(|(_, bytes)| bytes).sum::<u64>(), table.properties().data_bytes);
+        assert!(sum <= data_bytes && data_bytes - sum < coarse.len() as u64, "{sum} of {data_bytes}");
+        assert!(coarse.len() > 50 && coarse.is_sorted_by(|a, b| a.0 < b.0), "{}", coarse.len());
+        for from in [0, 1, 700, 2999, 3000] {
+            let key = format!("{from:06}");
+            let mut cursor: Option<PieceCursor> = None;
+            let mut found = Vec::new();
+            for piece in pieces(&table, key.as_bytes(), 2000) {
+                let cursor = match &mut cursor {
+                    Some(cursor) => {
+                        assert!(!cursor.replace(piece).is_empty());
+                        cursor.first().unwrap();
+                        cursor
+                    }
+                    none => {
+                        let cursor = none.insert(PieceCursor::new(piece));
+                        cursor.first_from(key.as_bytes()).unwrap();
+                        cursor
+                    }
+                };
+                while cursor.valid() {
+                    found.push((cursor.key().user.to_vec(), cursor.value().to_vec()));
+                    cursor.advance().unwrap();
+                }
+            }
+            assert!(found == entries[from..], "from {from}");
+        }
+    }
+}
+
+#[test]
+fn a_piece_names_the_block_that_is_damaged() {
+    let entries: Vec<_> = (0..1000u32).map(|i| (format!("{i:06}").into_bytes(), vec![1; 20])).collect();
+    let trailer = Trailer::new(1, KeyKind::Put);
+    let (bytes, _) =
+        build(&TableOptions::default(), entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+    let table = open(bytes).unwrap();
+    let mut piece = pieces(&table, b"", u64::MAX).remove(0);
+    let second = table.block_boundaries().nth(1).unwrap().unwrap().block;
+    let mut stored = vec![0; piece.stored_bytes() as usize];
+    table.reader().read_at(piece.offset(), &mut stored).unwrap();
+    stored[(second.offset - piece.offset()) as usize + 10] ^= 1;
+    piece.fill(stored);
+    let mut cursor = PieceCursor::new(piece);
+    cursor.first().unwrap();
+    let error = loop {
+        match cursor.advance() {
+            Ok(()) => assert!(cursor.valid(), "the damage was not seen"),
+            Err(error) => break error,
+        }
+    };
+    assert!(error.is_corruption() && error.to_string().contains(&second.offset.to_string()), "{error}");
+    // A piece that was not filled has no bytes to believe.
+    let mut empty = Piece::new(Arc::clone(&table));
+    assert!(empty.push(second) && !empty.push(second));
+    assert!(PieceCursor::new(empty).first().unwrap_err().is_corruption());
+}
+
+#[test]
+fn a_meter_counts_what_a_sequential_cursor_reads() {
+    let entries: Vec<_> = (0..20_000u32).map(|i| (format!("{i:08}").into_bytes(), vec![1; 100])).collect();
+    let trailer = Trailer::new(1, KeyKind::Put);
+    let options = TableOptions { compression: Compression::None, ..TableOptions::default() };
+    let (bytes, summary) = build(&options, entries.iter().map(|(k, v)| (KeyRef::new(k, trailer), &v[..])), &[]);
+    let table = open(bytes).unwrap();
+    let meter = Arc::new(ReadMeter::new(situ_device::Env::system().clock));
+    let mut cursor = table.sequential_cursor(1 << 20);
+    cursor.set_meter(Arc::clone(&meter));
+    cursor.first().unwrap();
+    while cursor.valid() {
+        cursor.next().unwrap();
+    }
+    let data_bytes = summary.properties.data_bytes;
+    let (stored, plain) = (meter.stored_bytes(), meter.plain_bytes());
+    assert!((data_bytes..data_bytes + (64 << 10)).contains(&stored), "{stored} of {data_bytes}");
+    assert_eq!(plain, data_bytes - 5 * summary.properties.data_blocks, "each block has a trailer of five bytes");
+    assert!(!meter.time().is_zero());
 }

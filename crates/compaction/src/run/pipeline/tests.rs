@@ -244,6 +244,18 @@ fn promise_5_random_tasks_give_the_same_bytes_in_every_mode() {
     assert!(wide > 50, "{wide} tasks had several merge threads: the test shows little");
 }
 
+#[test]
+fn a_task_without_entries_makes_no_table_in_any_mode() {
+    let host = Arc::new(TestHost::new());
+    let mut task = simple_task(&host);
+    task.rules.range = crate::KeyRange { lower: Some(b"5".to_vec()), upper: None };
+    let nothing = Task { inputs: Vec::new(), ..task.clone() };
+    for task in [task, nothing] {
+        assert_same_in_all_modes(&task, &host, &tiny());
+        assert_eq!(run(&task, &*host).unwrap().tables, []);
+    }
+}
+
 /// Entries of which some compress well and some do not.
 fn mixed(count: u64, step: u64, sequence: u64, rng: &mut Rng) -> Contents {
     let mut entry = |i: u64| {
@@ -421,7 +433,8 @@ fn a_run_that_is_cancelled_ends_wherever_it_is() {
     }
 }
 
-/// The writer stands in a write while the builder waits for space: only the clock lets the builder ask whether to go on.
+/// The writer stands in a write while the builder waits for space: only the clock lets the builder ask whether to go
+/// on.
 #[test]
 fn a_run_that_waits_for_a_slow_disk_notices_that_it_is_cancelled() {
     for mode in &MODES[1..] {

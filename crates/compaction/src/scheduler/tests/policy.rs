@@ -204,6 +204,33 @@ fn a_task_meant_for_a_busy_unit_waits_for_it_and_not_for_ever() {
     assert_eq!(world.holds(), [1, 1, 0]);
 }
 
+/// A split that is fixed is measured as what it is.
+#[test]
+fn a_fixed_split_waits_for_its_units() {
+    let half = Split::Static { elsewhere_percent: 50 };
+    let world = World::new(1, |scheduler| scheduler.policy(Policy { split: half, ..Policy::default() }));
+    world.submit(1, 3, Some(0));
+    world.submit(2, 3, Some(0));
+    world.clock.pass(Duration::from_secs(1000));
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [1, 0, 0]);
+}
+
+#[test]
+fn host_only_leaves_other_units_alone() {
+    let world = World::new(1, |scheduler| scheduler.policy(Policy::named("host-only").unwrap()));
+    assert_eq!((world.scheduler.room(), world.scheduler.tasks_max_elsewhere()), (1, 0));
+    world.submit(1, 3, None);
+    world.submit(2, 3, None);
+    world.clock.pass(Duration::from_secs(1000));
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [1, 0, 0]);
+    world.reference.fail();
+    assert!(world.finished().result.is_err());
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [1, 0, 0], "the reference unit has none that does its tasks");
+}
+
 #[test]
 fn what_a_unit_refuses_or_cannot_do_goes_to_others() {
     let world = World::new(9, |scheduler| scheduler);

@@ -1,7 +1,7 @@
-//! What a program is told of compaction units, beside their records: loads, and the clock of the records.
+//! What a program is told of compaction units, beside their records: loads, decisions, and the clock of the records.
 
 use super::Store;
-use situ_compaction::Load;
+use situ_compaction::{DecisionReport, Load};
 use std::time::Duration;
 
 impl Store {
@@ -10,13 +10,34 @@ impl Store {
         self.core().work.scheduler.loads()
     }
 
+    /// What the decisions between linear and pipelined runs came to, by the unit's name, of those units that decide. The last decision of
+    /// each has all of its inputs.
+    ///
+    /// ```
+    /// use situ_engine::Store;
+    /// # fn main() -> situ_engine::Result<()> {
+    /// # let directory = tempfile::tempdir().unwrap();
+    /// let store = Store::open(directory.path())?;
+    /// for (unit, decisions) in store.compaction_decisions() {
+    ///     println!("{unit}: {} pipelined, {} linear", decisions.pipelined, decisions.linear);
+    ///     if let Some(last) = decisions.last {
+    ///         println!("  the last one: {last}");
+    ///     }
+    /// }
+    /// store.close()
+    /// # }
+    /// ```
+    pub fn compaction_decisions(&self) -> Vec<(String, DecisionReport)> {
+        self.core().work.scheduler.decisions()
+    }
+
     /// What the store's clock shows: records of compaction tasks tell times by it. It never goes back, and begins anywhere.
     ///
     /// ```
-    /// use situ_engine::{Options, Store};
+    /// use situ_engine::Store;
     /// # fn main() -> situ_engine::Result<()> {
     /// # let directory = tempfile::tempdir().unwrap();
-    /// let store = Store::open(directory.path(), Options::default())?;
+    /// let store = Store::open(directory.path())?;
     /// for value in ["first", "second"] {
     ///     store.put("key", value)?;
     ///     store.flush()?;
