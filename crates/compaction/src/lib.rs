@@ -6,10 +6,10 @@
 //!
 //! * [`Task`] and [`TaskOutput`] are plain values; [`TaskHost`] is what a run asks of the world while it runs.
 //! * [`run()`] is the reference merge: it defines the bytes that every unit must give for a task.
-//! * [`cut()`] divides a job by key ranges of about equal bytes.
+//! * [`cut()`] divides a job by key ranges of about equal bytes, [`cut_shares`] by any proportion.
 //! * [`encode_task`] and its kin make bytes of tasks and outputs, for units in other processes.
 //! * [`Unit`] is the seam to whatever runs tasks, [`CpuUnit`] the one that is always there, [`Scheduler`] the one who
-//!   chooses, checks, and has the CPU do again what went wrong elsewhere.
+//!   divides, chooses, checks, and has the CPU do again what went wrong elsewhere. [`TaskRecord`] and [`UnitReport`] tell of it.
 //! * [`ValueHandles`] is what a store with a value log gives; [`DroppedValues`] is what a task then says of the log.
 //! * [`Merge`] is the forward k-way merge under it all.
 //!
@@ -17,6 +17,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod class;
 mod cpu;
 mod cut;
 mod dropped;
@@ -27,9 +28,12 @@ mod merge;
 mod mode;
 mod output;
 mod policy;
+mod record;
+mod resources;
 mod run;
 mod scheduler;
 mod span;
+mod split;
 mod stream;
 mod task;
 mod unit;
@@ -39,17 +43,21 @@ mod wire;
 mod testing;
 
 pub use check::check_output;
+pub use class::{TaskClass, ValueSize};
 pub use cpu::CpuUnit;
-pub use cut::cut;
+pub use cut::{Cut, cut, cut_shares};
 pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};
 pub use mode::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages};
 pub use policy::{Policy, Split};
+pub use record::{ClassReport, OutOfService, Priority, TaskOutcome, TaskRecord, UnitReport};
+pub use resources::{ProcMeter, ResourceMeter};
 pub use run::{merge_sources, run};
-pub use scheduler::{FinishedJob, Patience, Scheduler, UnitReport};
+pub use scheduler::{Division, FinishedJob, JobOrder, JobShape, Part, Patience, Scheduler, UnitEvent};
 pub use span::{KeyRange, KeySpan};
+pub use split::Arm;
 pub use task::{
     Encoder, Grandparent, InputTable, MergeRules, OutputRules, OutputTable, Run, TableInput, TablePlace, Task,
     TaskHost, TaskOutput, TaskStats,

@@ -58,6 +58,11 @@ impl Policy {
     /// The names of all policies, the default last.
     pub const NAMES: [&str; 8] = ["host-only", "pcp", "co-kv", "tstore", "dstore", "copro", "copro-plus", "automatic"];
 
+    /// The name of the policy; `custom` if it is none of the [named](Policy::NAMES) ones.
+    pub fn name(&self) -> &'static str {
+        Policy::NAMES.into_iter().find(|name| Policy::named(name).as_ref() == Some(self)).unwrap_or("custom")
+    }
+
     /// The policy of a name.
     pub fn named(name: &str) -> Option<Policy> {
         const HALF: Split = Split::Static { elsewhere_percent: 50 };
@@ -118,5 +123,7 @@ mod tests {
         }
         assert_eq!(policies.last(), Some(&Policy::default()));
         assert_eq!(Policy::named("copro+"), None);
+        assert_eq!((policies[2].name(), Policy::default().name()), ("co-kv", "automatic"));
+        assert_eq!(Policy { tables_per_job: 9, ..Policy::default() }.name(), "custom");
     }
 }

@@ -7,7 +7,7 @@
 use crate::dropped::{DroppedValues, ValueHandles};
 use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
-use situ_storage::Writer;
+use situ_storage::{Error, Reader, Writer};
 use situ_table::format::{MAX_KEY_BYTES, MAX_VALUE_BYTES};
 use situ_table::{SequenceNumber, Table, TableOptions, TableSummary, Warming};
 use std::borrow::Cow;
@@ -279,6 +279,14 @@ pub trait TaskHost: Send + Sync {
     /// # Errors
     /// The volume's.
     fn create(&self, level: u32, place: TablePlace) -> situ_storage::Result<(TablePlace, Box<dyn Writer>)>;
+
+    /// Opens the file of an output table for reading, to compare it with that of another unit. The default opens none.
+    ///
+    /// # Errors
+    /// The volume's, or this host opens no files.
+    fn open(&self, place: TablePlace) -> situ_storage::Result<Arc<dyn Reader>> {
+        Err(Error::Invalid(format!("table {}: the host opens no files", place.number)))
+    }
 
     /// Reserves a place and begins the file there.
     ///

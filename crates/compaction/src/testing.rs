@@ -289,6 +289,11 @@ impl TaskHost for MemoryHost {
         Ok((place, Box::new(MemoryWriter { files: Arc::clone(&self.files), number, bytes: Vec::new() })))
     }
 
+    fn open(&self, place: TablePlace) -> Result<Arc<dyn Reader>> {
+        let (path, bytes) = (format!("{:06}.table", place.number), self.bytes(place.number));
+        Ok(Arc::new(MemoryReader { path, bytes }))
+    }
+
     fn pace(&self, bytes: u64) {
         self.paced_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -409,4 +414,27 @@ pub(crate) fn task(host: &MemoryHost, runs: &[Contents], rules: MergeRules) -> T
 pub(crate) fn numbered(count: u64, step: usize, sequence: SequenceNumber) -> Contents {
     let entry = |i: u64| Entry::new(&format!("{i:05}"), sequence, KeyKind::Put, &format!("{i:020}"));
     Contents { entries: (0..count).step_by(step).map(entry).collect(), tombstones: Vec::new() }
+}
+
+/// Plays the cases of `testdata/<directory>/*.txt`: what stands above `----` is the question, what stands below is the answer. Cases
+/// end with an empty line; a paragraph without `----` is a remark. With `SITU_BLESS=1` in the environment the answers are written
+/// anew; read the difference before you keep it.
+pub(crate) fn golden(directory: &str, answer: impl Fn(&str) -> String) {
+    let directory = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata").join(directory);
+    let mut paths: Vec<_> = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    assert!(!paths.is_empty());
+    for path in paths {
+        let text = std::fs::read_to_string(&path).unwrap();
+        let case = |case: &str| match case.split_once("----") {
+            Some((question, _)) => format!("{question}----\n{}", answer(question.trim_end())),
+            None => format!("{case}\n"),
+        };
+        let answered = text.trim_end().split("\n\n").map(case).collect::<Vec<String>>().join("\n");
+        if std::env::var_os("SITU_BLESS").is_some() {
+            std::fs::write(&path, &answered).unwrap();
+            continue;
+        }
+        assert!(answered == text, "{} differs; SITU_BLESS=1 writes it anew:\n{answered}", path.display());
+    }
 }

@@ -5,6 +5,7 @@
 //! blocks. The right to change versions is no lock (`versions/editor.rs`).
 
 use crate::base::health::Health;
+use crate::base::listener::StoreEvent;
 use crate::base::options::Options;
 use crate::base::store_id::StoreId;
 use crate::pipeline::places::Places;
@@ -20,8 +21,8 @@ use crate::versions::version::TableSource;
 use crate::work::Work;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
-use situ_compaction::{CpuUnit, Patience, Scheduler};
-use situ_device::Env;
+use situ_compaction::{CpuUnit, ProcMeter, Scheduler, Unit};
+use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::Volume;
@@ -129,7 +130,7 @@ impl Core {
             pacer: Pacer::default(),
             throttle: CompactionThrottle::default(),
             scheduling: Mutex::new(()),
-            scheduler: Scheduler::new(env.clone(), has_work, cpu, options.units.clone(), Patience::default()),
+            scheduler: scheduler(&env, &health, has_work, cpu, &options),
             jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
             placement,
@@ -140,4 +141,20 @@ impl Core {
         let readers = Readers::new(id, &env);
         Arc::new(Core { id, health, versions, memory, pipeline, work, readers, transactions, env, options })
     }
+}
+
+/// The scheduler of a store's compactions.
+fn scheduler(
+    env: &Env,
+    health: &Arc<Health>,
+    has_work: Arc<dyn Event>,
+    cpu: Arc<dyn Unit>,
+    options: &Options,
+) -> Scheduler {
+    let told = Arc::clone(health);
+    Scheduler::new(env.clone(), has_work, cpu, options.units.clone(), options.unit_patience)
+        .policy(options.compaction.clone())
+        .check_every(options.unit_check_every)
+        .meter(Arc::new(ProcMeter::new(Arc::clone(&env.clock))))
+        .listener(move |event| told.tell(|| StoreEvent::of_unit(event.clone())))
 }

@@ -68,7 +68,9 @@ pub use read::options::ReadOptions;
 pub use rows::locks::LockMode;
 /// Compactions elsewhere: what a [unit](compaction::Unit) is given and gives back.
 pub use situ_compaction as compaction;
-pub use situ_compaction::{CompactionFilter, Decision, FilterContext, UnitReport};
+pub use situ_compaction::{
+    CompactionFilter, Decision, FilterContext, Patience, Policy, Split, TaskOutcome, TaskRecord, UnitReport,
+};
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, SequenceNumber};
 pub use versions::snapshot::Snapshot;

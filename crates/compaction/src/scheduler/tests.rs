@@ -1,13 +1,20 @@
+use super::assign::choose;
 use super::*;
 use crate::cpu::CpuUnit;
 use crate::cut::cut;
+use crate::error::TaskError;
 use crate::mode::Ran;
 use crate::run::run;
 use crate::span::KeyRange;
-use crate::task::{Encoder, TaskStats};
+use crate::task::{Encoder, TablePlace, TaskStats};
 use crate::testing::{MemoryHost, numbered, plain_rules, task};
-use crate::unit::Load;
+use crate::unit::{Assignment, Finished, Load, Offer, Refused};
+use situ_storage::{Error, Writer};
 use situ_table::{Compression, TableOptions};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+mod policy;
 
 /// What a bad unit does with the tasks it is given.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -137,6 +144,8 @@ fn stats(scheduler: &Scheduler) -> UnitReport {
     scheduler.reports().into_iter().fold(UnitReport::default(), |sum, unit| UnitReport {
         attempts: sum.attempts + unit.attempts,
         refused: sum.refused + unit.refused,
+        illegal: sum.illegal + unit.illegal,
+        refused_busy: sum.refused_busy + unit.refused_busy,
         failed: sum.failed + unit.failed,
         late: sum.late + unit.late,
         suspicious: sum.suspicious + unit.suspicious,
@@ -177,8 +186,11 @@ fn whatever_a_unit_does_the_job_gets_the_right_bytes() {
         let (stats, taken) = (stats(&scheduler), faulty.taken.load(Ordering::Relaxed));
         match fault {
             Fault::None => assert_eq!((taken, stats.attempts, stats.failed + stats.suspicious), (4, 4, 0)),
-            Fault::Busy => assert_eq!((taken, stats.attempts, stats.refused), (0, 4, 0)),
-            Fault::Unsuited => assert_eq!((taken, stats.refused >= 4), (0, true)),
+            Fault::Busy => {
+                assert_eq!((taken, stats.attempts, stats.refused), (0, 4, 0));
+                assert!(stats.refused_busy >= 4, "{stats:?}");
+            }
+            Fault::Unsuited => assert_eq!((taken, stats.refused, stats.illegal), (0, 0, 4), "each task is told once"),
             Fault::Gone | Fault::Panics => {
                 assert_eq!((taken, stats.refused), (0, 1), "it rests after the first refusal")
             }

@@ -24,7 +24,7 @@ use crate::versions::snapshot::Snapshot;
 use crate::versions::version::Version;
 use crate::work::background::Background;
 use crate::{Error, Result};
-use situ_compaction::{Unit, UnitReport};
+use situ_compaction::{TaskRecord, Unit, UnitReport};
 use situ_device::Env;
 use situ_storage::{DirectoryVolume, FileName, Space, Volume};
 use std::fmt;
@@ -104,8 +104,8 @@ impl StoreBuilder {
         self
     }
 
-    /// A unit that runs compactions beside the processor: an accelerator, another process, a drive that computes. The scheduler gives
-    /// a task to the unit that says that it would be done first. What a unit refuses, loses or gets wrong, the processor does. Call
+    /// A unit that runs compactions beside the processor: an accelerator, another process, a drive that computes. [`Options::compaction`]
+    /// says how compactions are divided between them. What a unit refuses, loses or gets wrong, the processor does. Call
     /// this once for each unit. A unit belongs to one store,
     /// which closes the unit. `examples/compaction_worker` is a unit in another process.
     #[must_use]
@@ -595,6 +595,12 @@ impl Store {
     /// What each compaction unit did since the store was opened, the processor first. See [`StoreBuilder::unit`].
     pub fn compaction_units(&self) -> Vec<UnitReport> {
         self.core().work.scheduler.reports()
+    }
+
+    /// What became of compaction tasks: the attempts that have ended with sequence number `since` or a later one, oldest first, and then
+    /// all that run. Of those that have ended, the last 4096 are kept. To go on, ask again with the last sequence number and one.
+    pub fn compaction_tasks(&self, since: u64) -> Vec<TaskRecord> {
+        self.core().work.scheduler.records(since)
     }
 
     /// What the store uses and how it is.

@@ -2,7 +2,7 @@
 
 use crate::base::listener::Listener;
 use rustix::process::{Resource, getrlimit};
-use situ_compaction::{CompactionFilter, Unit};
+use situ_compaction::{CompactionFilter, Patience, Policy, Unit};
 use situ_table::{Compression, TableOptions};
 use std::fmt;
 use std::sync::Arc;
@@ -139,6 +139,17 @@ pub struct Options {
     pub listener: Option<Arc<dyn Listener>>,
     /// Units that run compactions beside the processor; see [`StoreBuilder::unit`](crate::StoreBuilder::unit). Default: none.
     pub units: Vec<Arc<dyn Unit>>,
+    /// How compactions are divided between the processor and the units, and how each side runs its part. Default:
+    /// [`Policy::default`], which measures what is fastest, and without units leaves all to the processor. Set another one to compare
+    /// them: [`Policy::named`].
+    pub compaction: Policy,
+    /// How long to wait for units that fail, and how often to try them. Default: [`Patience::default`]. Longer where a unit is slow
+    /// and right; shorter where it is better to have the processor do a task twice than to wait.
+    pub unit_patience: Patience,
+    /// One of so many compaction tasks runs on the processor and on a unit, and their files are compared bit by bit; 1 for every task.
+    /// Default: none, but those on which a unit has to prove itself after it kept failing. It costs the processor a task each time:
+    /// for a unit that is new, or in doubt.
+    pub unit_check_every: Option<u32>,
     /// What is switched off. Default: nothing.
     #[doc(hidden)]
     pub ablation: Ablation,
@@ -159,6 +170,9 @@ setters!(Options {
     keyspace: KeyspaceOptions,
     listener: Arc<dyn Listener> => Some(listener),
     units: Vec<Arc<dyn Unit>>,
+    compaction: Policy,
+    unit_patience: Patience,
+    unit_check_every: u32 => Some(unit_check_every),
 });
 
 impl Default for Options {
@@ -178,6 +192,9 @@ impl Default for Options {
             keyspace: KeyspaceOptions::default(),
             listener: None,
             units: Vec::new(),
+            compaction: Policy::default(),
+            unit_patience: Patience::default(),
+            unit_check_every: None,
             ablation: Ablation::default(),
         }
     }
@@ -217,7 +234,11 @@ impl Options {
                 self.fast_disk_bytes_per_s.map_or("none".to_owned(), |(low, high)| format!("{low} to {high}")),
             ),
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
+            ("compaction", self.compaction.name().to_owned()),
         ];
+        if let Some(every) = self.unit_check_every {
+            named.push(("unit_check_every", every.to_string()));
+        }
         if self.ablation.serial_log {
             named.push(("serial_log", "true".to_owned()));
         }
@@ -437,6 +458,9 @@ mod tests {
             keyspace,
             listener: _,
             units: _,
+            compaction,
+            unit_patience,
+            unit_check_every,
             ablation: _,
         } = Options::default()
             .create_if_missing(false)
@@ -450,11 +474,15 @@ mod tests {
             .requests_outstanding_max(6)
             .fast_disk_bytes_per_s((7, 8))
             .transaction_locks_max(9)
+            .compaction(Policy { tables_per_job: 10, ..Policy::default() })
+            .unit_patience(Patience { failures_max: 11, ..Patience::default() })
+            .unit_check_every(12)
             .keyspace(KeyspaceOptions::default().table_bytes(10));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
+        assert_eq!((compaction.tables_per_job, unit_patience.failures_max, unit_check_every), (10, 11, Some(12)));
         let SizeOptions { include_memtables, include_tables } =
             SizeOptions::default().include_memtables(true).include_tables(false);
         assert_eq!((include_memtables, include_tables), (true, false));

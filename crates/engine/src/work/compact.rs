@@ -1,8 +1,8 @@
 //! Compactions: from a picked job to an installed version.
 //!
 //! 1. Under the scheduling lock: pick a job, mark its tables busy, remember the keys it will write.
-//! 2. Cut it by key into tasks, one for each task that units can take and at the borders of what goes to another level. The scheduler
-//!    gives them to units; the job is *under way* and holds no thread (`job.rs`).
+//! 2. Divide it by key into tasks, as the policy says: which part each unit gets, how many tasks that part is. The borders of what goes to
+//!    another level divide it, too. The scheduler gives the tasks to units; the job is *under way* and holds no thread (`job.rs`).
 //! 3. When the last task has landed, install all outputs with one edit; inputs are deleted when their last reader lets go.
 //!
 //! **Invariants.** A table belongs to at most one job. The span of a job's outputs meets no other running job's in the
@@ -27,8 +27,8 @@ use crate::work::picker::{Job, Picker};
 use crate::work::task_host::task_error;
 use crate::{Error, Result};
 use situ_compaction::{
-    Encoder, FrozenFilter, Grandparent, InputTable, KeyRange, KeySpan, MergeRules, OutputRules, Run, TableInput, Task,
-    cut,
+    Arm, Division, Encoder, FrozenFilter, Grandparent, InputTable, JobShape, KeyRange, KeySpan, MergeRules,
+    OutputRules, Part, Run, TableInput, Task, TaskClass,
 };
 use situ_log::Log;
 use std::sync::Arc;
@@ -64,14 +64,16 @@ pub(crate) fn spans_below(version: &Version, job: Option<(&Job, usize)>) -> Vec<
     below
 }
 
-/// Cuts, of ranges that follow each other without a gap, the one in which `key` lies before it.
-fn cut_at(ranges: &mut Vec<KeyRange>, key: &[u8]) {
-    let Some(at) = ranges.iter().position(|range| range.contains(key)) else { return };
-    if ranges[at].lower.as_deref() == Some(key) {
+/// Cuts, of parts that follow each other without a gap, the one in which `key` lies before it. Both are meant for the same unit.
+fn cut_at(parts: &mut Vec<Part>, key: &[u8]) {
+    let Some(at) = parts.iter().position(|part| part.range.contains(key)) else { return };
+    let Part { range, meant_for } = &mut parts[at];
+    if range.lower.as_deref() == Some(key) {
         return;
     }
-    let behind = KeyRange { lower: Some(key.to_vec()), upper: ranges[at].upper.replace(key.to_vec()) };
-    ranges.insert(at + 1, behind);
+    let behind = KeyRange { lower: Some(key.to_vec()), upper: range.upper.replace(key.to_vec()) };
+    let behind = Part { range: behind, meant_for: *meant_for };
+    parts.insert(at + 1, behind);
 }
 
 /// Whether all keys of a range lie in another.
@@ -84,6 +86,16 @@ fn within(range: &KeyRange, outer: &KeyRange) -> bool {
 struct Frozen {
     now_unix: Duration,
     filter: Option<FrozenFilter>,
+}
+
+/// A job as its tasks.
+pub(crate) struct Divided {
+    /// The level that the output of each task goes to.
+    pub(crate) levels: Vec<usize>,
+    /// The tasks, each with the unit that it is meant for.
+    pub(crate) tasks: Vec<(Task, Option<usize>)>,
+    pub(crate) class: TaskClass,
+    pub(crate) arm: Option<Arm>,
 }
 
 impl Work {
@@ -141,7 +153,9 @@ impl Work {
             let version = Arc::clone(&keyspace.view.load().version);
             let running = lock(&keyspace.running).clone();
             let troubled = keyspace.postponed_error().is_some();
-            let picker = Picker::new(&version, &keyspace.options, &running, oldest).troubled(troubled);
+            let picker = Picker::new(&version, &keyspace.options, &running, oldest)
+                .troubled(troubled)
+                .tables_per_job(self.options.compaction.tables_per_job);
             let score = picker.scores().first().map_or(0.0, |(_, score)| *score);
             if best.as_ref().is_some_and(|(other, ..)| *other >= score) {
                 continue;
@@ -156,23 +170,31 @@ impl Work {
         Some((keyspace, job))
     }
 
-    /// The tasks of a job, with the level that the output of each goes to.
-    pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Vec<(usize, Task)>> {
+    /// The tasks of a job.
+    pub(crate) fn tasks_of(&self, keyspace: &KeyspaceCore, job: &Job, target_bytes: u64) -> Result<Divided> {
         let inputs = runs(job);
         let frozen = self.freeze(keyspace)?;
-        let parts = self.tasks_abreast();
-        let mut ranges = cut(&inputs, parts, TASK_BYTES_MIN)?;
+        let compression = keyspace.options.compression_at(job.output_level);
+        let class = TaskClass::of(job.level() as u32, &inputs, compression);
+        let Division { mut parts, arm } = self.scheduler.divide(&JobShape {
+            inputs: &inputs,
+            class,
+            host_threads: self.threads(),
+            task_bytes_min: TASK_BYTES_MIN,
+            // A unit that gets less than a table would write a short one.
+            part_bytes_min: TASK_BYTES_MIN.min(keyspace.options.table_bytes),
+        })?;
         let through = job.through.as_ref();
         if let Some(through) = through {
             let borders = [&through.range.lower, &through.range.upper];
-            borders.into_iter().flatten().for_each(|border| cut_at(&mut ranges, border));
+            borders.into_iter().flatten().for_each(|border| cut_at(&mut parts, border));
         }
         let level_of = |range: &KeyRange| match through {
             Some(through) if within(range, &through.range) => through.span.level,
             _ => job.output_level,
         };
         // Outside of what goes through, nothing of the level below takes part; of each task, nothing outside its range.
-        let task = |range: KeyRange| {
+        let task = |Part { range, meant_for }| {
             let output_level = level_of(&range);
             let mut rules = self.merge_rules(keyspace, job, output_level, range, &frozen);
             // Of level 0 a table is one run, however long.
@@ -181,15 +203,20 @@ impl Work {
             }
             let (id, level) = (self.new_task_id(), job.level() as u32);
             let task = Task { id, keyspace: keyspace.id, level, inputs: inputs.clone(), rules };
-            Ok((output_level, task.clipped()?))
+            Ok((output_level, (task.clipped()?, meant_for)))
         };
-        ranges.into_iter().map(task).collect()
+        let (levels, tasks) = parts.into_iter().map(task).collect::<Result<Vec<_>>>()?.into_iter().unzip();
+        Ok(Divided { levels, tasks, class, arm })
     }
 
-    /// Into how many tasks a job is cut now: one for each free thread, and for each task that units elsewhere take.
+    /// How many tasks the processor may run now.
+    fn threads(&self) -> usize {
+        self.throttle.threads(self.options.compaction_threads, self.env.clock.now())
+    }
+
+    /// How many tasks can run now: one for each free thread, and one for each task that units elsewhere take.
     pub(crate) fn tasks_abreast(&self) -> usize {
-        let threads = self.throttle.threads(self.options.compaction_threads, self.env.clock.now());
-        threads.saturating_add(self.scheduler.tasks_max_elsewhere())
+        self.threads().saturating_add(self.scheduler.tasks_max_elsewhere())
     }
 
     /// The time of a job, and what the keyspace's filter decides by then.

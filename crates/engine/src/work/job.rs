@@ -18,12 +18,13 @@ use crate::base::sync::lock;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::Added;
 use crate::work::Work;
+use crate::work::compact::Divided;
 use crate::work::picker::Job;
 use crate::work::postpone::is_of_the_job;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::work::throttle::CompactionTurn;
 use crate::{Error, Result};
-use situ_compaction::{FinishedJob, OutputTable, Task, TaskHost, TaskOutput, TaskStats};
+use situ_compaction::{FinishedJob, JobOrder, OutputTable, Priority, TaskHost, TaskOutput, TaskStats};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -194,10 +195,11 @@ impl Work {
     /// Gives the tasks of a job to the scheduler.
     fn submit_job(self: &Arc<Self>, mut job: JobUnderWay) -> Result<Option<u64>> {
         let tasks = self.tasks_of(&job.claimed.keyspace, &job.claimed.job, job.host.target_bytes());
-        let (levels, tasks): (Vec<usize>, Vec<Task>) = match tasks {
-            Ok(tasks) => tasks.into_iter().unzip(),
+        let Divided { levels, tasks, class, arm } = match tasks {
+            Ok(divided) => divided,
             Err(error) => return self.settle_job(job, Err(error)).map(|()| None),
         };
+        let priority = Priority::new(job.claimed.job.level() as u32, job.claimed.job.score);
         let number = job.number;
         // The borders make more tasks than threads: where one is to work, they follow each other.
         let abreast = if self.tasks_abreast() == 1 { 1 } else { tasks.len() };
@@ -206,7 +208,7 @@ impl Work {
         // First: another thread may land the job at once.
         let before = lock(&self.jobs).insert(number, job);
         assert!(before.is_none(), "a job is under way once");
-        self.scheduler.submit(number, tasks, host, abreast);
+        self.scheduler.submit_job(JobOrder { number, tasks, host, abreast, priority, class, arm });
         self.scheduler.turn();
         Ok(Some(number))
     }

@@ -19,7 +19,7 @@
 //!    ever more tables.
 //! 3. Of a deeper level, the table is taken that has the least bytes to be rewritten below it for each byte of its own;
 //!    a table full of tombstones counts as larger than it is, as compacting it frees space further down. It is joined by
-//!    its neighbours as long as that adds nothing below.
+//!    its neighbours as long as that adds nothing below. A policy may ask for more tables: then further neighbours join it.
 //! 4. A table with nothing below it in its range is moved, not rewritten.
 //! 5. If nothing is over its target, the table of the deepest level with the largest share of tombstones above a quarter is
 //!    rewritten by itself, if no snapshot needs them.
@@ -33,6 +33,7 @@ use crate::versions::running::Span;
 use crate::versions::version::{TableFile, Version};
 use situ_compaction::KeySpan;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 pub(crate) use through::Through;
@@ -68,6 +69,8 @@ pub(crate) struct Job {
     pub(crate) inputs: Vec<(usize, Vec<Arc<TableFile>>)>,
     /// What goes into the level below the output level.
     pub(crate) through: Option<Through>,
+    /// How much its level exceeds its target; 1 if somebody asks for it.
+    pub(crate) score: f64,
     pub(crate) reason: String,
     /// The tables only change their level.
     pub(crate) is_move: bool,
@@ -155,6 +158,8 @@ pub(crate) struct Picker<'a> {
     pub(crate) oldest_snapshot: u64,
     /// A job of the keyspace has failed and not succeeded since.
     troubled: bool,
+    /// A job of a deeper level begins with so many tables, if there are so many.
+    tables_per_job: usize,
 }
 
 fn idle(file: &Arc<TableFile>) -> bool {
@@ -168,7 +173,14 @@ impl<'a> Picker<'a> {
         running: &'a [Span],
         oldest_snapshot: u64,
     ) -> Picker<'a> {
-        Picker { version, options, targets: Targets::of(version, options), running, oldest_snapshot, troubled: false }
+        let targets = Targets::of(version, options);
+        Picker { version, options, targets, running, oldest_snapshot, troubled: false, tables_per_job: 1 }
+    }
+
+    /// Has jobs of deeper levels begin with this many tables of the upper level.
+    pub(crate) fn tables_per_job(mut self, tables: usize) -> Picker<'a> {
+        self.tables_per_job = tables;
+        self
     }
 
     /// Tells of a job of the keyspace that has failed and not succeeded since.
@@ -207,8 +219,8 @@ impl<'a> Picker<'a> {
                 0 => self.level0(score).or_else(|| self.intra_level0()),
                 _ => self.deeper(level, score),
             };
-            if job.is_some() {
-                return job;
+            if let Some(job) = job {
+                return Some(Job { score, ..job });
             }
         }
         self.tombstones()
@@ -231,7 +243,7 @@ impl<'a> Picker<'a> {
         if !lower.is_empty() {
             inputs.push((output_level, lower));
         }
-        Some(Job { output_level, inputs, through: None, reason, is_move, span })
+        Some(Job { output_level, inputs, through: None, score: 0.0, reason, is_move, span })
     }
 
     fn may_move(&self, level: usize, output_level: usize, upper: &[Arc<TableFile>]) -> bool {
@@ -295,7 +307,8 @@ impl<'a> Picker<'a> {
         }
         let span = Span::of(0, upper.iter())?;
         let reason = format!("level 0 has {} tables and its way down is busy", files.len());
-        Some(Job { output_level: 0, inputs: vec![(0, upper)], through: None, reason, is_move: false, span })
+        let inputs = vec![(0, upper)];
+        Some(Job { output_level: 0, inputs, through: None, score: 0.0, reason, is_move: false, span })
     }
 
     fn deeper(&self, level: usize, score: f64) -> Option<Job> {
@@ -311,20 +324,48 @@ impl<'a> Picker<'a> {
             files.iter().enumerate().filter(|(_, f)| idle(f)).map(|(at, f)| (at, cost(f))).collect();
         order.sort_by(|a, b| a.1.total_cmp(&b.1));
         order.into_iter().find_map(|(at, cost)| {
-            let upper = self.with_neighbours(level, at);
+            let tables = self.with_neighbours(level, at);
             let why = if level < self.targets.needed_level { "is not needed" } else { "is over its target" };
             let reason = format!("level {level} {why}, score {score:.2}; {cost:.2} bytes below each byte");
-            self.complete(level, level + 1, upper, reason)
+            let job = self.complete(level, level + 1, files[tables.clone()].to_vec(), reason.clone())?;
+            let more = self.with_more(level, tables.clone());
+            // What would be moved is not rewritten for the sake of more tables.
+            if job.is_move || more == tables {
+                return Some(job);
+            }
+            Some(self.complete(level, level + 1, files[more].to_vec(), reason).unwrap_or(job))
         })
     }
 
+    /// These tables and their neighbours, the right ones first, until there are as many as a job is to begin with. More tables need more
+    /// of the level below.
+    fn with_more(&self, level: usize, tables: Range<usize>) -> Range<usize> {
+        let files = &self.version.levels[level].files;
+        let fits = |range: &Range<usize>| {
+            let upper = &files[range.clone()];
+            let Some(span) = Span::of(level, upper.iter()) else { return false };
+            let below = self.version.levels[level + 1].overlapping(&span.keys);
+            let bytes: u64 = upper.iter().chain(below).map(|f| f.meta.bytes).sum();
+            upper.iter().all(idle) && bytes <= JOB_TABLES_MAX * self.options.table_bytes
+        };
+        let mut tables = tables;
+        while tables.len() < self.tables_per_job {
+            let right = tables.start..tables.end + 1;
+            let left = tables.start.checked_sub(1).map(|start| start..tables.end);
+            let wider = Some(right).filter(|right| right.end <= files.len()).into_iter().chain(left).find(fits);
+            let Some(wider) = wider else { break };
+            tables = wider;
+        }
+        tables
+    }
+
     /// The table at `at` and its neighbours on both sides, as long as they need nothing more from below.
-    fn with_neighbours(&self, level: usize, at: usize) -> Vec<Arc<TableFile>> {
+    fn with_neighbours(&self, level: usize, at: usize) -> Range<usize> {
         let files = &self.version.levels[level].files;
         let next = &self.version.levels[level + 1];
         let below = next.overlapping(&files[at].meta.span);
         if below.is_empty() {
-            return vec![Arc::clone(&files[at])];
+            return at..at + 1;
         }
         let mut bytes: u64 = files[at].meta.bytes + below.iter().map(|f| f.meta.bytes).sum::<u64>();
         let mut joins = |file: &&Arc<TableFile>| {
@@ -336,7 +377,7 @@ impl<'a> Picker<'a> {
         };
         let right = files[at + 1..].iter().take_while(&mut joins).count();
         let left = files[..at].iter().rev().take_while(&mut joins).count();
-        files[at - left..=at + right].to_vec()
+        at - left..at + right + 1
     }
 
     fn tombstones(&self) -> Option<Job> {
@@ -362,7 +403,8 @@ impl<'a> Picker<'a> {
             _ => "its range tombstones hide nothing".to_owned(),
         };
         let inputs = vec![(deepest, upper)];
-        self.free(&span).then(|| Job { output_level: deepest, inputs, through: None, reason, is_move: false, span })
+        let job = Job { output_level: deepest, inputs, through: None, score: 0.0, reason, is_move: false, span };
+        self.free(&job.span).then_some(job)
     }
 
     /// Everything that overlaps `keys`, in one job to the deepest level; `None` if nothing would change, or if
@@ -396,7 +438,8 @@ impl<'a> Picker<'a> {
         }
         let span = Span { level: output_level, keys };
         let free = inputs.iter().flat_map(|(_, files)| files).all(idle) && self.free(&span);
-        free.then(|| Job { output_level, inputs, through: None, reason: "asked for".to_owned(), is_move: false, span })
+        let reason = "asked for".to_owned();
+        free.then(|| Job { output_level, inputs, through: None, score: 1.0, reason, is_move: false, span })
     }
 
     /// Bytes that levels hold above their targets.

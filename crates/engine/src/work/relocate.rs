@@ -107,7 +107,8 @@ impl Work {
         // No running job writes where an idle table is: it would have claimed it.
         let span = Span { level, keys: file.meta.span.clone() };
         let inputs = vec![(level, vec![Arc::clone(file)])];
-        let job = Job { output_level: level, inputs, through: None, reason: reason.to_owned(), is_move: false, span };
+        let reason = reason.to_owned();
+        let job = Job { output_level: level, inputs, through: None, score: 0.0, reason, is_move: false, span };
         job.claim(true);
         lock(&keyspace.running).push(job.span.clone());
         Some(job)

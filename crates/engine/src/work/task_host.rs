@@ -13,7 +13,7 @@ use crate::work::Work;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
 use situ_disks::{CAPACITY, FAST, Reserved};
-use situ_storage::{Error as StorageError, FileName, Result as StorageResult, Writer};
+use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::{BlockCache, Table, TableSummary, Warming};
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
@@ -184,6 +184,10 @@ impl TaskHost for Host {
         }
         let name = self.work.versions.name_to_begin(place.number);
         Ok((place, self.work.versions.volume.create(name, self.target_bytes)?))
+    }
+
+    fn open(&self, place: TablePlace) -> StorageResult<Arc<dyn Reader>> {
+        self.work.versions.volume.open(FileName::Table(place.number))
     }
 
     fn warming(&self) -> Option<Arc<Warming>> {

@@ -5,7 +5,7 @@ use crate::common::fast;
 use situ_engine::compaction::{
     Assignment, Finished, Load, Offer, Ran, Refused, Task, TaskError, TaskOutput, Unit, run,
 };
-use situ_engine::{Error, Listener, Options, Store, StoreEvent, verify_directory};
+use situ_engine::{Error, Listener, Options, Patience, Policy, Split, Store, StoreEvent, verify_directory};
 use situ_sim::Rng;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -181,7 +181,7 @@ fn assert_holds(store: &Store, keyspace: &str, model: &Model) {
     assert!(found == *model, "the store and the model differ");
 }
 
-fn live(directory: &Path, with_fast: bool, seed: u64, length: Duration) -> u64 {
+fn live(directory: &Path, with_fast: bool, patience: Patience, seed: u64, length: Duration) -> u64 {
     let (home, disk) = (directory.join("home"), directory.join("fast"));
     let (mut a, mut b, mut rng) = (Model::new(), Model::new(), Rng::new(seed));
     let mut answers = 0;
@@ -190,6 +190,9 @@ fn live(directory: &Path, with_fast: bool, seed: u64, length: Duration) -> u64 {
         unit.state.lock().unwrap().rng = Some(Rng::new(seed * 100 + round));
         let told = Arc::new(CallsBack::default());
         let mut options: Options = fast::small();
+        // The unit is to get all that it can, as often as it fails: the default policy would soon leave it alone.
+        options.compaction = Policy { split: Split::Static { elsewhere_percent: 100 }, ..Policy::default() };
+        options.unit_patience = patience;
         options.keyspace = options.keyspace.memtable_bytes(64 << 10).level0_tables(2);
         options.keyspace = options.keyspace.level_base_bytes(256 << 10).table_bytes(64 << 10);
         options.listener = Some(Arc::new(Told(Arc::clone(&told))));
@@ -250,9 +253,12 @@ fn live(directory: &Path, with_fast: bool, seed: u64, length: Duration) -> u64 {
 
 #[test]
 fn an_unruly_unit_costs_speed_and_nothing_else() {
-    for (with_fast, seed) in [(false, 1), (true, 2)] {
+    // One that is never out of service, and one that proves itself again and again.
+    let restless = Patience { rest_min: Duration::from_millis(5), failures_max: u32::MAX, ..Patience::default() };
+    let strict = Patience { failures_max: 1, ..restless };
+    for (with_fast, patience, seed) in [(false, restless, 1), (true, restless, 2), (false, strict, 3)] {
         let directory = tempfile::tempdir().unwrap();
-        let answers = live(directory.path(), with_fast, seed, Duration::from_millis(400));
+        let answers = live(directory.path(), with_fast, patience, seed, Duration::from_millis(400));
         assert!(answers > 20, "{answers}");
     }
 }

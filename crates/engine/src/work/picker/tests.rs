@@ -8,6 +8,7 @@
 //! running: L5 [a,f)
 //! snapshot: 15
 //! troubled: yes
+//! per job: 4
 //! ask: pick | parallel | everything | everything [a,f)
 //! ----
 //! the answer
@@ -76,6 +77,7 @@ struct Case {
     running: Vec<Span>,
     oldest_snapshot: u64,
     troubled: bool,
+    tables_per_job: usize,
     ask: String,
 }
 
@@ -88,6 +90,7 @@ impl Case {
             running: Vec::new(),
             oldest_snapshot: u64::MAX,
             troubled: false,
+            tables_per_job: 1,
             ask: "pick".to_owned(),
         };
         for line in lines.lines().filter(|line| !line.starts_with('#')) {
@@ -100,6 +103,7 @@ impl Case {
                     let (at, keys) = rest.split_once(' ').expect("a level and a span");
                     case.running.push(Span { level: level(at), keys: span(keys) });
                 }
+                "per job" => case.tables_per_job = rest.parse().unwrap(),
                 "troubled" => case.troubled = rest == "yes",
                 "snapshot" => case.oldest_snapshot = rest.parse().unwrap(),
                 "ask" => rest.clone_into(&mut case.ask),
@@ -181,7 +185,9 @@ impl Case {
         }
         let mut jobs = 0;
         loop {
-            let picker = Picker::new(&version, &options, &self.running, self.oldest_snapshot).troubled(self.troubled);
+            let picker = Picker::new(&version, &options, &self.running, self.oldest_snapshot)
+                .troubled(self.troubled)
+                .tables_per_job(self.tables_per_job);
             let job = match self.ask.split_once(' ') {
                 None if self.ask == "everything" => picker.everything(None),
                 Some(("everything", keys)) => picker.everything(Some(&span(keys))),

@@ -76,6 +76,7 @@ fn job(keyspace: &KeyspaceCore, output_level: usize, numbers: &[u64]) -> Job {
         output_level,
         inputs: inputs.into_iter().collect(),
         through: None,
+        score: 1.0,
         reason: String::new(),
         is_move: false,
         span,
