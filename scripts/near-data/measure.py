@@ -62,6 +62,13 @@ def bandwidth(units):
     return divided(sum(unit["input_bytes"] for unit in units) / 1e6, busy)
 
 
+def overlap_bound(units):
+    """How many times faster a pipeline could be than one stage after another: the sum of the stages' times over the longest. `None` where the
+    units tell no times."""
+    times = [sum(unit["stages"][stage]["busy_seconds"] for unit in units) for stage in ("read", "merge", "write")]
+    return divided(sum(times), max(times))
+
+
 def percent(samples, name, begin, end):
     seconds = growth(samples, name, begin, end)
     return None if seconds is None or end <= begin else 100 * seconds / (end - begin)
@@ -89,6 +96,7 @@ def figures(phase, samples, detail_before):
         "host_compaction_mb_s": bandwidth(host), "node_compaction_mb_s": bandwidth(node),
         "host_compaction_mb": sum(unit["input_bytes"] for unit in host) / 1e6,
         "node_compaction_mb": sum(unit["input_bytes"] for unit in node) / 1e6,
+        "host_overlap_bound": overlap_bound(host), "node_overlap_bound": overlap_bound(node),
         "disk_mb": phase["disk_bytes"] / 1e6,
     }
     for side in ("host", "node"):

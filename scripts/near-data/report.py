@@ -27,6 +27,8 @@ FIGURES = (
     ("mb_s", "User bytes until the last request", "MB/s"),
     ("host_compaction_mb_s", "Compaction bandwidth of the host's unit, input bytes over the time it was at work", "MB/s"),
     ("node_compaction_mb_s", "Compaction bandwidth of the node's units, input bytes over the time they were at work", "MB/s"),
+    ("host_overlap_bound", "Most that a pipeline could gain on the host: the sum of the stages' times over the longest", ""),
+    ("node_overlap_bound", "Most that a pipeline could gain on the node: the sum of the stages' times over the longest", ""),
     ("host_cpu_percent", "Use of the host's core until the last request", "%"),
     ("node_cpu_percent", "Use of the node's core until the last request", "%"),
     ("host_mb_per_cpu", "Compaction bandwidth of the host for each percent of its core", "MB/s/%"),
@@ -169,8 +171,12 @@ def targets(data):
 
     for workload in data.sets.get("value-size", []) + data.sets.get("volume", []):
         if workload.endswith("-100B"):
-            for figure, least in (("host_compaction_mb_s", 2.34), ("node_compaction_mb_s", 1.64), ("ops_s", 1.95)):
-                target(f"{workload}: CoPro : Co-KV, {figure}", f"at least {least}", data.ratio(workload, "copro", BASE, figure),
+            for figure, least, bound in (("host_compaction_mb_s", 2.34, "host_overlap_bound"),
+                                         ("node_compaction_mb_s", 1.64, "node_overlap_bound"), ("ops_s", 1.95, None)):
+                # Where stages cannot overlap so much, the bound of a linear run says so.
+                most = bound and data.spread(workload, BASE, bound)
+                wanted = f"at least {least}" + (f"; stages allow {shown(most)}" if most else "")
+                target(f"{workload}: CoPro : Co-KV, {figure}", wanted, data.ratio(workload, "copro", BASE, figure),
                        lambda here, least=least: here >= least)
     for workload in (workload for workloads in data.sets.values() for workload in workloads):
         target(f"{workload}: CoPro : Co-KV, wa_wire", "0.98 to 1.02", data.ratio(workload, "copro", BASE, "wa_wire"),

@@ -34,7 +34,8 @@ FAKE = '''
         sys.exit("the fake has failed")
     rate = {{"co-kv": 100.0, "copro": 195.0}}.get(option("--compaction"), 150.0)
     now = int(time.time() * 1000)
-    unit = lambda name, busy: {{"name": name, "input_bytes": 50_000_000, "busy_seconds": busy}}
+    stages = lambda *seconds: {{stage: {{"busy_seconds": s}} for stage, s in zip(("read", "merge", "write"), seconds)}}
+    unit = lambda name, busy: {{"name": name, "input_bytes": 50_000_000, "busy_seconds": busy, "stages": stages(1.0, 2.0, 1.0)}}
     phase = lambda name: {{
         "workload": name, "operations_per_second": rate, "operations": int(rate), "seconds": 1.0, "settle_seconds": 0.5,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": now + 1000, "settled_unix_ms": now + 1500,
@@ -79,7 +80,7 @@ FAKE_PAIR = '''
     # What moves is told to within a sample, so it moves in the middle.
     time.sleep(0.5)
     began = time.time()
-    while time.time() < began + 0.5:
+    while time.time() < began + 1:
         pass
     peer = socket.create_connection((host, int(port)))
     peer.sendall(secret("--node-secret-file"))
@@ -87,7 +88,8 @@ FAKE_PAIR = '''
         peer.sendall(os.urandom(1_000_000))
     peer.shutdown(socket.SHUT_WR)
     assert peer.recv(1) == b"1"
-    while time.time() < began + 1.5:
+    ended = time.time()
+    while time.time() < ended + 1:
         pass
     ended = time.time()
     phase = {{
@@ -179,7 +181,7 @@ class Driver(unittest.TestCase):
             page = file.read()
         self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, ops_s | at least 1.95 | 1.95 | yes |", page)
         # 50 MB in 500 / 100 and in 500 / 195 seconds.
-        self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, host_compaction_mb_s | at least 2.34 | 1.95 | **no** |", page)
+        self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, host_compaction_mb_s | at least 2.34; stages allow 2 | 1.95 | **no** |", page)
         self.assertIn("| fillrandom-20GB-100B: automatic : best fixed, ops_s | at least 0.97 | 0.769 | **no** |", page)
         self.assertIn("| fillrandom-20GB-100B: wire_per_compacted_byte of automatic | below 0.02 | 0.01 | yes |", page)
         self.assertIn("| fillrandom-20GB-100B | 100 | 195 | 150 | 1.95 | - |", page)
@@ -204,13 +206,13 @@ class OnTestbed(unittest.TestCase):
             finally:
                 subprocess.run([testbed, "down"], check=True, capture_output=True)
         # 20 MB in frames of 1,514 bytes; not a retransmission more than a busy machine may need.
-        self.assertTrue(2.0 < figures["wa_wire"] < 2.3, figures)
-        self.assertTrue(2.0 < figures["wa_medium"] < 2.3, figures)
+        self.assertTrue(1.9 < figures["wa_wire"] < 2.4, figures)
+        self.assertTrue(1.9 < figures["wa_medium"] < 2.4, figures)
         self.assertTrue(0 < figures["node_to_host_mb"] < 2, figures)
-        # The bench spins for most of its time, on its own core.
-        self.assertTrue(40 < figures["host_cpu_percent"] <= 101, figures)
-        self.assertTrue(30 < figures["host_processes_cpu_percent"] <= 101, figures)
-        self.assertTrue(0 < figures["node_processes_cpu_percent"] < 60, figures)
+        # The bench spins for most of its time, and the node waits. Others may use the cores, too.
+        self.assertTrue(5 < figures["host_processes_cpu_percent"] <= 101, figures)
+        self.assertTrue(0 < figures["node_processes_cpu_percent"] < figures["host_processes_cpu_percent"], figures)
+        self.assertTrue(5 < figures["host_cpu_percent"] <= 101, figures)
 
     def run_pair(self, directory):
         situ, results = os.path.join(directory, "situ"), os.path.join(directory, "results.jsonl")
@@ -230,6 +232,11 @@ class Figures(unittest.TestCase):
         self.assertEqual(measure.counter_at(samples, "bytes", 99), 300)
         self.assertIsNone(measure.counter_at(samples, "other", 11))
         self.assertEqual(measure.percent([(0, {"core": 0.0}), (10, {"core": 5.0})], "core", 2, 6), 50)
+
+    def test_a_pipeline_gains_no_more_than_its_longest_stage_allows(self):
+        stages = {stage: {"busy_seconds": seconds} for stage, seconds in (("read", 1), ("merge", 3), ("write", 2))}
+        self.assertEqual(measure.overlap_bound([{"stages": stages}, {"stages": stages}]), 2)
+        self.assertIsNone(measure.overlap_bound([]))
 
     def test_bytes_by_class_are_those_of_the_phase(self):
         found = measure.wire_classes({"wire_compute_bytes": 100, "other": 1}, {"wire_compute_bytes": 400, "wire_read_bytes": 7}, 30_000)

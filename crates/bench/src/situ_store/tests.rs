@@ -81,7 +81,9 @@ fn settings_reach_the_store() {
     settings.table_bytes = 2 << 20;
     settings.level_base_bytes = 10 << 20;
     settings.pinned_level = Some(1);
+    settings.compaction = "copro-plus".parse().expect("policy");
     let told = SituFactory::new(settings.options()).settings();
+    assert_eq!(told["compaction"], "copro-plus");
     assert_eq!(told["memtable_bytes"], 256 << 10);
     assert_eq!(told["block_bytes"], 8192);
     assert_eq!((&told["table_bytes"], &told["level_base_bytes"]), (&(2 << 20).into(), &(10 << 20).into()));
@@ -101,7 +103,10 @@ fn settings_have_public_names_and_numbers() {
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
         let text = setting.as_str().unwrap_or_default();
         assert!(!text.contains(['{', '[', '(']) && text.parse::<f64>().is_err(), "{name} is {text:?}");
-        assert_eq!(setting.is_number(), !["compression", "serial_log", "pinned_level", "fast_disk"].contains(&&**name));
+        assert_eq!(
+            setting.is_number(),
+            !["compaction", "compression", "serial_log", "pinned_level", "fast_disk"].contains(&&**name)
+        );
     }
 }
 
@@ -114,6 +119,13 @@ fn settings_out_of_bounds_are_refused() {
         settings: SituSettings,
     }
     let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.settings);
+    for name in Policy::NAMES {
+        let settings = parse(&format!("bench --compaction {name}")).expect(name);
+        assert_eq!(settings.options().compaction, Policy::named(name).expect(name));
+    }
+    assert_eq!(SituSettings::default().options().compaction, Policy::default());
+    let unknown = parse("bench --compaction copro+").expect_err("there is none").to_string();
+    assert!(unknown.contains("co-kv, tstore"), "{unknown}");
     let settings = parse("bench --memtable-bytes 1.5M --cache-bytes 0 --block-bytes 16K --memtables-max 64").unwrap();
     assert_eq!((settings.memtable_bytes, settings.cache_bytes, settings.block_bytes), (3 << 19, 0, 16 << 10));
     for line in [
