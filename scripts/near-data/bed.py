@@ -105,7 +105,7 @@ class Testbed:
 
     def node_command(self):
         """The one place that knows how a node is started."""
-        return [self.situ, "node", "--listen", self.address(), "--data", self.node_data(), "--secret-file", self.secret]
+        return [self.situ, "node", self.node_data(), "--listen", self.address(), "--secret-file", self.secret]
 
     def bench_options(self):
         """The one place that knows how the bench is told of the node: all files of the store lie there."""

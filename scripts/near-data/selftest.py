@@ -70,7 +70,7 @@ FAKE_PAIR = '''
             peer = server.accept()[0]
             if peer.recv(49) != secret("--secret-file"):
                 continue
-            with open(os.path.join(option("--data"), "file"), "wb") as file:
+            with open(os.path.join(arguments[1], "file"), "wb") as file:
                 while got := peer.recv(1 << 16):
                     file.write(got)
                 os.fsync(file.fileno())
