@@ -9,6 +9,7 @@
 //! finishes the work also reports it, and no executor stands between.
 
 use situ::device::{PAGE_BYTES, lock};
+use situ::storage::Volume;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -235,23 +236,39 @@ fn compression_name(levels: &[situ::Compression]) -> String {
 }
 
 /// Opens [`SituStore`]s with one set of options.
-#[derive(Debug)]
 pub struct SituFactory {
     options: Options,
     fast_disk: Option<PathBuf>,
+    home: Option<OpenHome>,
+}
+
+/// Opens the volume that is the store's home: a node's.
+pub type OpenHome = Arc<dyn Fn() -> situ::Result<Arc<dyn Volume>> + Send + Sync>;
+
+impl std::fmt::Debug for SituFactory {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SituFactory({:?}, fast disk {:?})", self.options, self.fast_disk)
+    }
 }
 
 impl SituFactory {
     /// Every store is opened with `options`; each call says itself whether its write is synced.
     #[must_use]
     pub fn new(options: Options) -> Self {
-        Self { options, fast_disk: None }
+        Self { options, fast_disk: None, home: None }
     }
 
     /// Stores span their directory and this fast disk, if there is one.
     #[must_use]
     pub fn with_fast_disk(mut self, fast_disk: Option<PathBuf>) -> Self {
         self.fast_disk = fast_disk;
+        self
+    }
+
+    /// The store's home is this volume, and not its directory. The directory stays empty.
+    #[must_use]
+    pub fn with_home(mut self, home: Option<OpenHome>) -> Self {
+        self.home = home;
         self
     }
 }
@@ -290,11 +307,21 @@ impl StoreFactory for SituFactory {
         if let Some(path) = &self.fast_disk {
             builder = builder.fast_disk(path);
         }
-        Ok(Arc::new(SituStore::new(builder.open(directory)?)))
+        let store = match &self.home {
+            Some(home) => builder.open_home(&home()?)?,
+            None => builder.open(directory)?,
+        };
+        Ok(Arc::new(SituStore::new(store)))
     }
 
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
-        Ok(situ::Store::destroy(directory)?)
+        match &self.home {
+            Some(home) => {
+                situ::Store::destroy_home(&home()?)?;
+                Ok(std::fs::remove_dir(directory)?)
+            }
+            None => Ok(situ::Store::destroy(directory)?),
+        }
     }
 }
 

@@ -5,10 +5,12 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
 use crate::options::{BenchCommand, BenchTask};
 use crate::output::Output;
-use situ_bench::{BenchResult, Error, SituFactory, Stop};
+use crate::store::Home;
+use situ_bench::{BenchResult, Error, OpenHome, SituFactory, Stop};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     match &command.task {
@@ -43,7 +45,12 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 /// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     let options = &command.workload;
-    let factory = SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone());
+    let home = command.node.capacity.as_ref().map(|_| -> OpenHome {
+        let home = Home::new(PathBuf::new(), &command.node);
+        Arc::new(move || home.volume())
+    });
+    let factory =
+        SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
     let stop = Stop::default();
     let interrupts = Interrupts::until_the_second({
         let stop = stop.clone();

@@ -4,5 +4,40 @@
 //! * The client is a [`Volume`](situ_storage::Volume) whose files lie on the node, and a [`Unit`](situ_compaction::Unit) that
 //!   compacts them there.
 //!
+//! ```text
+//!   NodeVolume ── NodeClient ── Peer ═══ connection ═══ Peer ── Handler: files, tasks ── Volume
+//! ```
+//!
 //! A drive's firmware can hold this crate: nothing in it knows of versions, logs or memtables.
 #![forbid(unsafe_code)]
+
+mod address;
+mod client;
+mod daemon;
+mod error;
+pub mod fields;
+mod files;
+pub mod frame;
+mod gate;
+pub mod greeting;
+mod lease;
+pub mod message;
+mod peer;
+mod secret;
+#[cfg(test)]
+mod testing;
+mod text;
+mod transport;
+mod volume;
+
+pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
+pub use client::{NodeClient, NodeOptions};
+pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage};
+pub use error::{CallError, IO_KINDS, code};
+pub use frame::Side;
+pub use message::{Call, Class, Message, Operation};
+pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
+pub use text::utc;
+pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
+pub use volume::NodeVolume;

@@ -100,10 +100,21 @@ fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
 /// # Errors
 /// As [`Store::open`]; or a server's records cannot be read.
 pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Result<Store> {
+    open_unserved_by(options, |builder| builder.open(directory))
+}
+
+/// As [`open_unserved`], of the store that `open` makes of a builder: on any volume.
+///
+/// # Errors
+/// As [`open_unserved`].
+pub fn open_unserved_by(
+    options: Options,
+    open: impl FnOnce(StoreBuilder) -> situ::Result<Store>,
+) -> situ::Result<Store> {
     let filter = Arc::new(ItemFilter::default());
     let mut items = options.keyspace.clone();
     items.compaction_filter = Some(Arc::clone(&filter) as _);
-    let store = StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items).open(directory)?;
+    let store = open(StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items))?;
     match store.existing_keyspace(META_KEYSPACE) {
         Ok(meta) if meta.contains(LIMIT_KEY)? => filter.begin(meta.get(FLUSH_KEY)?.as_deref()),
         Ok(_) | Err(Error::NoSuchKeyspace { .. }) => {}

@@ -1,0 +1,215 @@
+//! How the two ends of a connection get to know each other.
+//!
+//! ```text
+//!   host                                 node
+//!   Hello: versions, store, nonce  ──>
+//!                                  <──   Challenge: version, nonce
+//!   Prove: the host's proof        ──>
+//!                                  <──   Welcome: the node's proof, what it is
+//! ```
+//!
+//! Until the node has checked the proof, it answers nothing else, takes short frames only, and gives little credit. The host sends nothing
+//! else before it has checked the node's proof. Without a secret, the proofs are zeros.
+//!
+//! **Failure.** What does not fit (version, secret, store) is [`CallError::Refused`], with words for people. A refused connection stays
+//! refused: the host has to connect again.
+
+use crate::error::CallError;
+use crate::message::{Call, Challenge, Hello, Message, Operation, Prove, Welcome};
+use crate::peer::{Handler, Peer, Reply};
+use crate::secret::{Prover, Secret, Transcript, random};
+use situ_device::lock;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The oldest version of the protocol that this program speaks.
+pub const VERSION_MIN: u16 = 1;
+/// The newest one.
+pub const VERSION_MAX: u16 = 1;
+
+/// What a host says of itself.
+#[derive(Debug, Clone)]
+pub struct Introduction {
+    /// The store that it wants; empty if it has tasks only.
+    pub store: String,
+    /// Its session.
+    pub session: [u8; 16],
+    /// For the node's log.
+    pub from: String,
+    /// What it proves, and wants to see proven.
+    pub secret: Option<Secret>,
+    /// The longest payload that it takes.
+    pub payload_bytes_max: u32,
+}
+
+/// Greets the node. Afterwards, anything can be asked.
+///
+/// # Errors
+/// The node refuses, or cannot prove that it knows the secret.
+pub fn greet(peer: &Peer, introduction: &Introduction, timeout: Duration) -> Result<Welcome, CallError> {
+    let hello = Hello {
+        version_min: VERSION_MIN,
+        version_max: VERSION_MAX,
+        store: introduction.store.clone(),
+        session: introduction.session,
+        nonce: random()?,
+        payload_bytes_max: introduction.payload_bytes_max,
+        from: introduction.from.clone(),
+    };
+    let mut transcript =
+        Transcript { hello: hello.encode(), binding: peer.binding().to_vec(), ..Transcript::default() };
+    transcript.challenge = peer.call(Hello::OPERATION as u16, transcript.hello.clone(), timeout)?;
+    let challenge = Challenge::decode(&transcript.challenge)?;
+    check_challenge(peer, introduction, &challenge)?;
+    let prove = |secret: &Secret| secret.prove(Prover::Host, &transcript);
+    let proof = introduction.secret.as_ref().map_or([0; 32], prove);
+    peer.open_up(challenge.payload_bytes_max);
+    let welcome = peer.ask(&Prove { proof }, timeout)?;
+    match &introduction.secret {
+        Some(secret) if !secret.accepts(Prover::Device, &transcript, &welcome.proof) => {
+            let why = format!("{} does not know the secret: it is not the node that it should be", peer.name());
+            peer.hang_up(&why);
+            Err(CallError::Refused(why))
+        }
+        _ => Ok(welcome),
+    }
+}
+
+fn check_challenge(peer: &Peer, introduction: &Introduction, challenge: &Challenge) -> Result<(), CallError> {
+    let refused = |why: String| Err(CallError::Refused(format!("{} {why}", peer.name())));
+    if !(VERSION_MIN..=VERSION_MAX).contains(&challenge.version) {
+        return refused(format!(
+            "chose version {} of the protocol, and this program speaks {VERSION_MIN} to {VERSION_MAX}",
+            challenge.version
+        ));
+    }
+    match (challenge.secret, introduction.secret.is_some()) {
+        (true, false) => refused("wants a secret; give the file that holds it".to_owned()),
+        // Somebody in its place could say that there is no secret.
+        (false, true) => refused("asks for no secret, and one was given; start the node with its secret".to_owned()),
+        _ => Ok(()),
+    }
+}
+
+/// Who decides about hosts at a node's door.
+pub trait Door: Send + Sync {
+    /// What hosts have to prove, if anything.
+    fn secret(&self) -> Option<&Secret>;
+
+    /// The longest payload that the node takes.
+    fn payload_bytes_max(&self) -> u32;
+
+    /// Lets a host in that has proven what it has to: what it is told, and who takes its requests. The proof is filled in later.
+    /// Called on the connection's reader thread; it may take a moment.
+    ///
+    /// # Errors
+    /// Why not, for people.
+    fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError>;
+}
+
+enum Greeting {
+    Waiting,
+    Challenged(Transcript),
+    Refused,
+    Entered(Arc<dyn Handler>),
+}
+
+/// The node's end of a greeting: the handler of a connection, which becomes the handler that the [`Door`] gives.
+pub struct Doorkeeper {
+    door: Arc<dyn Door>,
+    greeting: Mutex<Greeting>,
+}
+
+impl Doorkeeper {
+    /// One for a new connection.
+    pub fn new(door: Arc<dyn Door>) -> Doorkeeper {
+        Doorkeeper { door, greeting: Mutex::new(Greeting::Waiting) }
+    }
+
+    /// Whether the host is in. Who has it not soon is hung up on by the daemon.
+    pub fn has_entered(&self) -> bool {
+        matches!(&*lock(&self.greeting), Greeting::Entered(_))
+    }
+
+    fn inner(&self) -> Option<Arc<dyn Handler>> {
+        match &*lock(&self.greeting) {
+            Greeting::Entered(handler) => Some(Arc::clone(handler)),
+            _ => None,
+        }
+    }
+
+    fn hello(&self, peer: &Peer, payload: Vec<u8>) -> Result<Vec<u8>, CallError> {
+        let hello = Hello::decode(&payload)?;
+        if !matches!(std::mem::replace(&mut *lock(&self.greeting), Greeting::Refused), Greeting::Waiting) {
+            return Err(CallError::Refused("there was a greeting already; connect again".to_owned()));
+        }
+        let version = hello.version_max.min(VERSION_MAX);
+        if version < hello.version_min.max(VERSION_MIN) {
+            let (min, max) = (hello.version_min, hello.version_max);
+            return Err(CallError::Refused(format!(
+                "the host speaks versions {min} to {max} of the protocol, the node {VERSION_MIN} to {VERSION_MAX}"
+            )));
+        }
+        let challenge = Challenge {
+            version,
+            secret: self.door.secret().is_some(),
+            nonce: random()?,
+            payload_bytes_max: self.door.payload_bytes_max(),
+        };
+        let challenge = challenge.encode();
+        let transcript = Transcript { hello: payload, challenge: challenge.clone(), binding: peer.binding().to_vec() };
+        *lock(&self.greeting) = Greeting::Challenged(transcript);
+        Ok(challenge)
+    }
+
+    fn prove(&self, peer: &Peer, payload: &[u8]) -> Result<Welcome, CallError> {
+        let Prove { proof } = Prove::decode(payload)?;
+        let greeting = std::mem::replace(&mut *lock(&self.greeting), Greeting::Refused);
+        let Greeting::Challenged(transcript) = greeting else {
+            return Err(CallError::Refused("there was no greeting before the proof; connect again".to_owned()));
+        };
+        let secret = self.door.secret();
+        if secret.is_some_and(|secret| !secret.accepts(Prover::Host, &transcript, &proof)) {
+            return Err(CallError::Refused("the host does not know the node's secret".to_owned()));
+        }
+        let hello = Hello::decode(&transcript.hello)?;
+        let (mut welcome, handler) = self.door.enter(peer, &hello)?;
+        welcome.proof = secret.map_or([0; 32], |secret| secret.prove(Prover::Device, &transcript));
+        *lock(&self.greeting) = Greeting::Entered(handler);
+        peer.open_up(hello.payload_bytes_max);
+        Ok(welcome)
+    }
+}
+
+impl Handler for Doorkeeper {
+    fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply) {
+        if let Some(handler) = self.inner() {
+            return handler.request(peer, operation, payload, reply);
+        }
+        match Operation::of(operation) {
+            Some(Operation::Hello) => match self.hello(peer, payload) {
+                Ok(challenge) => reply.answer(challenge),
+                Err(error) => reply.fail(&error),
+            },
+            Some(Operation::Prove) => reply.finish(self.prove(peer, &payload)),
+            _ => reply.fail(&CallError::Refused("the host has to say hello first".to_owned())),
+        }
+    }
+
+    fn lost(&self, peer: &Peer, why: &CallError) {
+        if let Some(handler) = self.inner() {
+            handler.lost(peer, why);
+        }
+    }
+}
+
+/// A handler for an end that is asked nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct NoRequests;
+
+impl Handler for NoRequests {
+    fn request(&self, _: &Peer, operation: u16, _: Vec<u8>, reply: Reply) {
+        let name = Operation::of(operation).map_or("an unknown operation", Operation::name);
+        reply.fail(&CallError::Unsupported(format!("{name} is not answered at this end")));
+    }
+}

@@ -1,0 +1,26 @@
+//! What a connection needs of a socket.
+
+use std::fmt;
+use std::io::{Read, Write};
+
+/// A pair of byte streams to and from the other end.
+///
+/// A write that makes no progress for long fails by itself: sockets have a timeout for it. Reads wait without a bound.
+pub struct Stream {
+    /// Who is at the other end, for messages: "node 10.0.0.2:7070".
+    pub name: String,
+    /// Bytes from the other end.
+    pub reader: Box<dyn Read + Send>,
+    /// Bytes to the other end.
+    pub writer: Box<dyn Write + Send>,
+    /// Ends both directions: a thread that reads or writes comes back at once. May be called several times.
+    pub hang_up: Box<dyn Fn() + Send + Sync>,
+    /// What only the two ends of a TLS connection know; empty without TLS.
+    pub binding: Vec<u8>,
+}
+
+impl fmt::Debug for Stream {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Stream({})", self.name)
+    }
+}

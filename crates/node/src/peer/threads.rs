@@ -1,0 +1,189 @@
+//! The two threads of a connection.
+
+use super::{Peer, Reply, Shared, complete, nanos};
+use crate::error::CallError;
+use crate::frame::{self, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, flag};
+use crate::message::Operation;
+use crate::peer::state::Outgoing;
+use situ_device::lock;
+use std::io::{self, Read, Write};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// Short frames are gathered up to so many bytes for one write.
+const GATHER_BYTES: usize = 64 << 10;
+
+/// Reads frames until the stream ends or breaks.
+pub(super) fn read(shared: &Arc<Shared>, mut stream: Box<dyn Read + Send>) {
+    let _ = shared.reader.set(std::thread::current().id());
+    let why = loop {
+        match read_frame(shared, &mut *stream) {
+            Ok((header, payload)) => {
+                if let Err(why) = dispatch(shared, &header, payload) {
+                    break why;
+                }
+            }
+            Err(why) => break why,
+        }
+    };
+    shared.lose(&why);
+}
+
+fn read_frame(shared: &Shared, stream: &mut dyn Read) -> Result<(Header, Vec<u8>), String> {
+    let mut bytes = [0; HEADER_BYTES];
+    fill(shared, stream, &mut bytes)?;
+    let header = Header::decode(&bytes).map_err(|e| e.to_string())?;
+    if header.side != shared.side.other() {
+        return Err("a frame of this end's own type came in".to_owned());
+    }
+    let most = if lock(&shared.state).is_open { shared.options.payload_bytes_max } else { FIRST_PAYLOAD_BYTES };
+    if header.payload_bytes > most {
+        return Err(format!("a payload of {} bytes came in, and at most {most} were agreed on", header.payload_bytes));
+    }
+    let mut payload = vec![0; header.payload_bytes as usize];
+    fill(shared, stream, &mut payload)?;
+    header.check_payload(&payload).map_err(|e| e.to_string())?;
+    Ok((header, payload))
+}
+
+fn fill(shared: &Shared, stream: &mut dyn Read, mut into: &mut [u8]) -> Result<(), String> {
+    while !into.is_empty() {
+        match stream.read(into) {
+            Ok(0) => return Err("the other end has closed it".to_owned()),
+            Ok(count) => {
+                shared.heard_ns.store(nanos(shared.now()), Ordering::Relaxed);
+                into = &mut into[count..];
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            Err(e) => return Err(e.to_string()),
+        }
+    }
+    Ok(())
+}
+
+fn dispatch(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), String> {
+    shared.traffic.add_received(header.operation, payload.len());
+    if header.grant > 0 {
+        let mut state = lock(&shared.state);
+        state.credit = state.credit.saturating_add(header.grant.into());
+        drop(state);
+        shared.room.notify();
+    }
+    match header.operation == Operation::Heartbeat as u16 {
+        true => Ok(()),
+        false if header.has(flag::ANSWER) => {
+            answered(shared, header, payload);
+            Ok(())
+        }
+        false => asked(shared, header, payload),
+    }
+}
+
+fn answered(shared: &Shared, header: &Header, payload: Vec<u8>) {
+    // An answer that comes after its deadline finds nobody.
+    let Some(open) = lock(&shared.state).take_open(header.request) else { return };
+    let is_error = header.has(flag::ERROR);
+    complete(open, if is_error { Err(CallError::decode(&payload)) } else { Ok(payload) });
+}
+
+fn asked(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), String> {
+    let charge = frame::charge(payload.len());
+    if !lock(&shared.state).spend(charge) {
+        return Err("the other end has sent more requests than it was granted".to_owned());
+    }
+    let timeout = (header.timeout_ms > 0).then(|| Duration::from_millis(header.timeout_ms.into()));
+    let reply = Reply {
+        shared: Arc::clone(shared),
+        operation: header.operation,
+        request: header.request,
+        charge,
+        deadline: timeout.map(|timeout| shared.now() + timeout),
+        is_done: false,
+    };
+    let peer = Peer { shared: Arc::clone(shared) };
+    // A handler that panics has dropped the reply, which has answered.
+    let _ = catch_unwind(AssertUnwindSafe(|| shared.handler.request(&peer, header.operation, payload, reply)));
+    Ok(())
+}
+
+/// Writes frames until the connection is lost.
+pub(super) fn write(shared: &Arc<Shared>, mut stream: Box<dyn Write + Send>) {
+    let _ = shared.writer.set(std::thread::current().id());
+    let mut gathered = Vec::with_capacity(GATHER_BYTES);
+    loop {
+        let seen = shared.work.generation();
+        expire(shared);
+        if shared.silent_for() >= shared.options.silence_max {
+            let silence = shared.options.silence_max.as_secs_f64();
+            shared.lose(&format!("nothing has come for {silence:.1} s"));
+        }
+        match next(shared, &mut gathered) {
+            Next::Write(long) => {
+                let written = stream.write_all(&gathered).and_then(|()| stream.write_all(&long));
+                if let Err(e) = written.and_then(|()| stream.flush()) {
+                    shared.lose(&e.to_string());
+                }
+                shared.room.notify();
+            }
+            Next::Wait(timeout) => {
+                shared.work.wait(seen, Some(timeout));
+            }
+            Next::End => return,
+        }
+    }
+}
+
+fn expire(shared: &Shared) {
+    let expired = lock(&shared.state).take_expired(shared.now());
+    for open in expired {
+        let after = open.deadline.map_or(Duration::ZERO, |(_, after)| after);
+        complete(open, Err(CallError::TimedOut { node: shared.name.clone(), after }));
+    }
+}
+
+enum Next {
+    /// What was gathered, and then this payload.
+    Write(Vec<u8>),
+    /// Nothing for so long.
+    Wait(Duration),
+    End,
+}
+
+/// Gathers the next frames, short ones together.
+fn next(shared: &Shared, gathered: &mut Vec<u8>) -> Next {
+    gathered.clear();
+    let now = shared.now();
+    let mut state = lock(&shared.state);
+    if state.lost.is_some() {
+        return Next::End;
+    }
+    let silent_since = now.saturating_sub(state.sent_at);
+    let is_due = silent_since >= shared.options.heartbeat || state.owed >= u64::from(shared.options.window_bytes / 4);
+    while gathered.len() < GATHER_BYTES {
+        let Some((frame, grant)) = state.next_frame() else { break };
+        state.sent_at = now;
+        gathered.extend_from_slice(&frame.header(shared.side, grant).encode());
+        shared.traffic.add_sent(frame.operation(), frame.payload.len());
+        if gathered.len() + frame.payload.len() > GATHER_BYTES {
+            return Next::Write(frame.payload);
+        }
+        gathered.extend_from_slice(&frame.payload);
+    }
+    if gathered.is_empty() && is_due {
+        let frame = Outgoing::new(Operation::Heartbeat as u16, flag::ONE_WAY, 0, 0, Vec::new());
+        let grant = state.take_grant();
+        state.sent_at = now;
+        gathered.extend_from_slice(&frame.header(shared.side, grant).encode());
+        shared.traffic.add_sent(frame.operation(), 0);
+    }
+    if !gathered.is_empty() {
+        return Next::Write(Vec::new());
+    }
+    let until_heartbeat = shared.options.heartbeat.saturating_sub(silent_since);
+    let until_deadline = state.next_deadline().map_or(Duration::MAX, |deadline| deadline.saturating_sub(now));
+    drop(state);
+    let until_silence = shared.options.silence_max.saturating_sub(shared.silent_for());
+    Next::Wait(until_heartbeat.min(until_deadline).min(until_silence))
+}

@@ -1,0 +1,265 @@
+//! Sockets as [`Stream`]s: TCP and Unix sockets, with TLS or without.
+//!
+//! A connection is made, and TLS is agreed on, before a [`Peer`](crate::Peer) begins. Until then each read and write has the
+//! timeout of the caller. Later, reads wait without a bound (the peer counts the silence), and a write that makes no progress
+//! for [`WRITE_STALL_MAX`] fails.
+
+mod tls;
+
+pub use tls::{ServerTls, TlsRoots};
+
+use crate::address::Place;
+use crate::error::CallError;
+use crate::peer::Stream;
+use situ_storage::{Error, Result};
+use std::fs;
+use std::io::{self, Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
+use std::os::unix::fs::FileTypeExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// A write that the other end takes nothing of for so long fails.
+pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
+
+/// A connected socket.
+enum Socket {
+    Tcp(TcpStream),
+    Unix(UnixStream),
+}
+
+impl Socket {
+    fn set_timeouts(&self, read: Option<Duration>, write: Option<Duration>) -> io::Result<()> {
+        match self {
+            Socket::Tcp(socket) => socket.set_read_timeout(read).and_then(|()| socket.set_write_timeout(write)),
+            Socket::Unix(socket) => socket.set_read_timeout(read).and_then(|()| socket.set_write_timeout(write)),
+        }
+    }
+
+    fn try_clone(&self) -> io::Result<Socket> {
+        Ok(match self {
+            Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
+            Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
+        })
+    }
+
+    fn shut_down(&self) {
+        // It may be closed already; then there is nothing to end.
+        let _ = match self {
+            Socket::Tcp(socket) => socket.shutdown(Shutdown::Both),
+            Socket::Unix(socket) => socket.shutdown(Shutdown::Both),
+        };
+    }
+}
+
+impl Read for Socket {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.read(into),
+            Socket::Unix(socket) => socket.read(into),
+        }
+    }
+}
+
+impl Write for Socket {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        match self {
+            Socket::Tcp(socket) => socket.write(bytes),
+            Socket::Unix(socket) => socket.write(bytes),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Connects to a node, in TLS if `roots` are given, within about `timeout`.
+///
+/// # Errors
+/// There is no such host, nobody listens there, or TLS cannot be agreed on.
+pub fn connect(place: &Place, roots: Option<&TlsRoots>, timeout: Duration) -> Result<Stream, CallError> {
+    let name = format!("node {place}");
+    let lost = |e: io::Error| CallError::Lost { node: name.clone(), why: reason(&e) };
+    let (socket, host) = match place {
+        Place::Tcp { host, port } => (Socket::Tcp(connect_tcp(host, *port, timeout).map_err(lost)?), host.as_str()),
+        Place::Unix(path) => (Socket::Unix(UnixStream::connect(path).map_err(lost)?), "localhost"),
+    };
+    socket.set_timeouts(Some(timeout), Some(timeout)).map_err(lost)?;
+    match roots {
+        None => plain(socket, name.clone()).map_err(lost),
+        Some(roots) => tls::connect(socket, host, roots, &name),
+    }
+}
+
+fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
+    let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
+    for address in (host, port).to_socket_addrs()? {
+        match TcpStream::connect_timeout(&address, timeout) {
+            Ok(socket) => {
+                socket.set_nodelay(true)?;
+                return Ok(socket);
+            }
+            Err(e) => failed = e,
+        }
+    }
+    Err(failed)
+}
+
+/// A timeout of a socket calls itself "would block".
+fn reason(e: &io::Error) -> String {
+    match e.kind() {
+        io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => "it does not answer".to_owned(),
+        _ => e.to_string(),
+    }
+}
+
+fn plain(socket: Socket, name: String) -> io::Result<Stream> {
+    let (reader, writer) = (socket.try_clone()?, socket.try_clone()?);
+    stream(socket, name, Box::new(reader), Box::new(writer), Vec::new())
+}
+
+fn stream(
+    socket: Socket,
+    name: String,
+    reader: Box<dyn Read + Send>,
+    writer: Box<dyn Write + Send>,
+    binding: Vec<u8>,
+) -> io::Result<Stream> {
+    socket.set_timeouts(None, Some(WRITE_STALL_MAX))?;
+    let writer = Box::new(Stalling(writer));
+    Ok(Stream { name, reader, writer, hang_up: Box::new(move || socket.shut_down()), binding })
+}
+
+/// Says what a write timeout means.
+struct Stalling(Box<dyn Write + Send>);
+
+impl Write for Stalling {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.0.write(bytes).map_err(|e| match e.kind() {
+            io::ErrorKind::WouldBlock => {
+                let why = format!("the other end has taken no bytes for {} s", WRITE_STALL_MAX.as_secs());
+                io::Error::new(io::ErrorKind::TimedOut, why)
+            }
+            _ => e,
+        })
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Where hosts connect.
+pub enum Listener {
+    /// A port.
+    Tcp(TcpListener),
+    /// A socket file, removed on drop.
+    Unix(UnixListener, PathBuf),
+}
+
+/// A host that has connected, before TLS.
+pub struct Accepted {
+    socket: Socket,
+    name: String,
+}
+
+impl Listener {
+    /// Listens. A socket file that nobody listens on any more is replaced.
+    ///
+    /// # Errors
+    /// The system refuses: the port or the file is in use.
+    pub fn bind(place: &Place) -> Result<Listener> {
+        let fail = |e| Error::io("listen on", place, e);
+        match place {
+            Place::Tcp { host, port } => {
+                TcpListener::bind((host.as_str(), *port)).map(Listener::Tcp).map_err(|e| listen_failed(place, e))
+            }
+            Place::Unix(path) => {
+                let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
+                if is_socket && UnixStream::connect(path).is_err() {
+                    fs::remove_file(path).map_err(fail)?;
+                }
+                let listener = UnixListener::bind(path).map_err(|e| listen_failed(place, e))?;
+                Ok(Listener::Unix(listener, path.clone()))
+            }
+        }
+    }
+
+    /// Where it listens, with the port that the system chose if 0 was asked for.
+    ///
+    /// # Errors
+    /// The system does not say.
+    pub fn place(&self) -> io::Result<Place> {
+        Ok(match self {
+            Listener::Tcp(listener) => {
+                let address: SocketAddr = listener.local_addr()?;
+                Place::Tcp { host: address.ip().to_string(), port: address.port() }
+            }
+            Listener::Unix(_, path) => Place::Unix(path.clone()),
+        })
+    }
+
+    /// Waits for the next host. [`wake`](Listener::wake) ends the wait.
+    ///
+    /// # Errors
+    /// The system's: too many files are open, for one.
+    pub fn accept(&self) -> io::Result<Accepted> {
+        match self {
+            Listener::Tcp(listener) => {
+                let (socket, address) = listener.accept()?;
+                socket.set_nodelay(true)?;
+                Ok(Accepted { socket: Socket::Tcp(socket), name: format!("host {address}") })
+            }
+            Listener::Unix(listener, path) => {
+                let (socket, _) = listener.accept()?;
+                Ok(Accepted { socket: Socket::Unix(socket), name: format!("host at {}", path.display()) })
+            }
+        }
+    }
+
+    /// Makes a thread that waits in [`accept`](Listener::accept) come back: with a connection that ends at once.
+    pub fn wake(&self) {
+        let _ = self.place().map(|place| connect(&place, None, Duration::from_secs(1)));
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        if let Listener::Unix(_, path) = self {
+            // Somebody may have removed it.
+            let _ = fs::remove_file(path);
+        }
+    }
+}
+
+fn listen_failed(place: &Place, e: io::Error) -> Error {
+    match e.kind() {
+        io::ErrorKind::AddrInUse => Error::Invalid(format!("cannot listen on {place}: another process does already")),
+        _ => Error::io("listen on", place, e),
+    }
+}
+
+impl Accepted {
+    /// Who it is: the address.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The connection, in TLS if the node has it, within about `timeout`. Not for the thread that accepts: a slow host would keep
+    /// the others waiting.
+    ///
+    /// # Errors
+    /// TLS cannot be agreed on.
+    pub fn open(self, tls: Option<&Arc<ServerTls>>, timeout: Duration) -> Result<Stream, CallError> {
+        let Accepted { socket, name } = self;
+        let lost = |e: io::Error| CallError::Lost { node: name.clone(), why: reason(&e) };
+        socket.set_timeouts(Some(timeout), Some(timeout)).map_err(lost)?;
+        match tls {
+            None => plain(socket, name.clone()).map_err(lost),
+            Some(tls) => tls::accept(socket, tls, &name),
+        }
+    }
+}

@@ -1,0 +1,374 @@
+//! The files of a store on a node, as a [`Volume`].
+//!
+//! Each call becomes one request or several, which [`NodeClient`] sends again when a connection is lost. What the client adds:
+//!
+//! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there, and the client
+//!   opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed while it was open is lost then.
+//! * **Writers** send bytes ahead, several pieces at once, and keep them until they are answered (`volume/writer.rs`).
+//! * **Pages that were not synced** may be lost with the machine. A sync that would have to cover pages from before the machine's restart
+//!   fails.
+//! * **Names that were not synced** may be lost with the daemon. A sync removes again what was removed, and fails after a rename.
+//!
+//! Nothing is cached here but what callers cannot wait for: room and geometry.
+
+mod names;
+mod open;
+mod pages;
+mod reader;
+mod writer;
+
+use crate::client::{Attempt, NodeClient, Shared};
+use crate::error::CallError;
+use crate::fields::Rest;
+use crate::message::{
+    Call, Create, CreatePages, GetFailure, GetGeometry, GetLogRoom, GetSpace, GetTroubles, List, OpenPages, Remove,
+    Rename, Replace, Stat, SyncNames, Tidy,
+};
+use crate::message::{GeometryAnswer, LogRoom, Open, Room};
+use names::Names;
+use open::OpenFile;
+use pages::NodePageFile;
+use reader::NodeReader;
+use situ_device::{Geometry, Space, lock};
+use situ_storage::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
+use std::collections::BTreeMap;
+use std::io;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use writer::NodeWriter;
+
+/// Which of a store's volumes: a node has one.
+const VOLUME: u32 = 0;
+/// How long a question may take whose answer is only to be shown.
+const QUICK_TIMEOUT: Duration = Duration::from_secs(1);
+/// Removals that may wait to be synced.
+const REMOVED_MAX: usize = 4096;
+
+/// A store's files on a node.
+pub struct NodeVolume {
+    client: Arc<NodeClient>,
+    names: Arc<Names>,
+    known: Mutex<Known>,
+    unsynced: Mutex<Unsynced>,
+}
+
+/// Changes of names that are not synced yet, each with the daemon's start: a daemon that is restarted may have lost them.
+#[derive(Default)]
+struct Unsynced {
+    /// The earliest rename.
+    renamed: Option<[u8; 16]>,
+    removed: BTreeMap<FileName, [u8; 16]>,
+    /// Counts changes.
+    changes: u64,
+}
+
+/// What the node said last.
+#[derive(Default)]
+struct Known {
+    space: Space,
+    log_room: Option<Space>,
+    geometry: Option<Geometry>,
+}
+
+impl NodeVolume {
+    /// The files of the client's store.
+    ///
+    /// # Errors
+    /// The node does not answer, or has no files.
+    pub fn open(client: Arc<NodeClient>) -> Result<NodeVolume> {
+        if client.welcome().is_some_and(|welcome| !welcome.stores) {
+            let address = client.address();
+            return Err(Error::Invalid(format!("{address} only computes; a store's files need a node that stores")));
+        }
+        let volume = NodeVolume { client, names: Arc::default(), known: Mutex::default(), unsynced: Mutex::default() };
+        let geometry = volume.read("open", &GetGeometry { volume: VOLUME })?;
+        let log_room = volume.read("open", &GetLogRoom { volume: VOLUME })?;
+        let room = volume.read("open", &GetSpace { volume: VOLUME })?;
+        let known =
+            Known { space: space_of(&room), log_room: log_room_of(&log_room), geometry: geometry_of(&geometry) };
+        *lock(&volume.known) = known;
+        Ok(volume)
+    }
+
+    /// The client.
+    pub fn client(&self) -> &Arc<NodeClient> {
+        &self.client
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        self.client.shared()
+    }
+
+    fn path(&self, name: FileName) -> String {
+        format!("{}/{name}", self.client.address())
+    }
+
+    /// Asks what changes nothing.
+    fn read<C: Call>(&self, op: &'static str, call: &C) -> Result<C::Answer> {
+        let shared = self.shared();
+        let answer = shared.retry(shared.options.read_patience, |attempt| attempt.ask(call));
+        answer.map_err(|error| error.about(op, &self.location()))
+    }
+
+    /// Asks for a change, with the patience for changes.
+    fn change<T>(
+        &self,
+        op: &'static str,
+        path: &str,
+        request: impl FnMut(&Attempt) -> Result<T, CallError>,
+    ) -> Result<T> {
+        let shared = self.shared();
+        shared.retry(shared.options.write_patience, request).map_err(|error| error.about(op, path))
+    }
+
+    /// Asks for something that is only to be shown; `None` if no answer comes soon.
+    fn quick<C: Call>(&self, call: &C) -> Option<C::Answer> {
+        self.client.peer()?.ask(call, QUICK_TIMEOUT).ok()
+    }
+
+    /// The name is another file's from now on.
+    fn taken(&self, name: FileName) {
+        self.names.replaced(name);
+        lock(&self.unsynced).removed.remove(&name);
+    }
+
+    /// Removals that a daemon may have lost are done again; a rename that it may have lost is an error.
+    fn sync_names_on(&self, attempt: &Attempt, token: u64) -> Result<(), CallError> {
+        let lost: Vec<FileName> = {
+            let unsynced = lock(&self.unsynced);
+            if unsynced.renamed.is_some_and(|daemon| daemon != attempt.daemon) {
+                let why =
+                    io::Error::other("the node was restarted before this sync; a renamed file may have its old name");
+                return Err(CallError::Storage(Error::io("sync", self.location(), why)));
+            }
+            let lost = unsynced.removed.iter().filter(|(_, daemon)| **daemon != attempt.daemon);
+            lost.map(|(name, _)| *name).collect()
+        };
+        for name in lost {
+            match attempt.ask(&Remove { token, volume: VOLUME, name }) {
+                Ok(_) | Err(CallError::Storage(Error::NotFound { .. })) => {}
+                Err(error) => return Err(error),
+            }
+        }
+        attempt.ask(&SyncNames { token, volume: VOLUME }).map(drop)
+    }
+}
+
+/// What was changed before the machine's restart, and was not synced, may be lost.
+fn check_machine(unsynced: Option<[u8; 16]>, attempt: &Attempt, path: &str) -> Result<(), CallError> {
+    if unsynced.is_none_or(|machine| machine == attempt.machine) {
+        return Ok(());
+    }
+    let why =
+        io::Error::other("the node's machine was restarted before this sync; what was written before may be lost");
+    Err(CallError::Storage(Error::io("sync", path, why)))
+}
+
+impl Volume for NodeVolume {
+    fn location(&self) -> String {
+        self.client.address().to_string()
+    }
+
+    fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>> {
+        let (token, handle) = (self.client.token(), self.shared().new_handle());
+        let (path, create) = (self.path(name), Create { token, volume: VOLUME, handle, name, bound });
+        let epoch = self.change("create", &path, |attempt| attempt.ask(&create).map(|_| attempt.epoch))?;
+        self.taken(name);
+        Ok(Box::new(NodeWriter::new(Arc::clone(&self.client), handle, token, path, epoch)))
+    }
+
+    fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
+        let (path, handle) = (self.path(name), self.shared().new_handle());
+        let shared = self.shared();
+        let open = Open { volume: VOLUME, handle, name };
+        let opened = shared.retry(shared.options.read_patience, |attempt| attempt.ask(&open));
+        let opened = opened.map_err(|error| error.about("open", &path))?;
+        let file = OpenFile::new(shared, &self.names, (handle, name), opened.bytes, false);
+        Ok(Arc::new(NodeReader::new(Arc::clone(&self.client), file)))
+    }
+
+    fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        let (token, handle) = (self.client.token(), self.shared().new_handle());
+        let (path, create) = (self.path(name), CreatePages { token, volume: VOLUME, handle, name, bytes });
+        let opened = self.change("create", &path, |attempt| attempt.ask(&create))?;
+        self.taken(name);
+        let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
+    }
+
+    fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
+        let (path, handle) = (self.path(name), self.shared().new_handle());
+        let shared = self.shared();
+        let open = OpenPages { volume: VOLUME, handle, name };
+        let opened = shared.retry(shared.options.read_patience, |attempt| attempt.ask(&open));
+        let opened = opened.map_err(|error| error.about("open", &path))?;
+        let file = OpenFile::new(shared, &self.names, (handle, name), opened.bytes, true);
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
+    }
+
+    fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
+        let contents = Rest(contents.to_vec());
+        let replace = Replace { token: self.client.token(), volume: VOLUME, name, contents };
+        self.change("replace", &self.path(name), |attempt| attempt.ask(&replace))?;
+        self.taken(name);
+        Ok(())
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        let rename = Rename { token: self.client.token(), volume: VOLUME, from, to };
+        let daemon = self.change("rename", &self.path(from), |attempt| {
+            let answer = attempt.ask(&rename).map(|_| attempt.daemon);
+            let is_missing = matches!(&answer, Err(CallError::Storage(Error::NotFound { .. })));
+            // A rename that was done before has left the new name.
+            match is_missing && attempt.is_again && attempt.ask(&Stat { volume: VOLUME, name: to })?.bytes.is_some() {
+                true => Ok(attempt.daemon),
+                false => answer,
+            }
+        })?;
+        {
+            let mut unsynced = lock(&self.unsynced);
+            unsynced.renamed.get_or_insert(daemon);
+            unsynced.changes += 1;
+        }
+        self.taken(to);
+        self.names.renamed(from, to);
+        Ok(())
+    }
+
+    fn remove(&self, name: FileName) -> Result<()> {
+        let remove = Remove { token: self.client.token(), volume: VOLUME, name };
+        let daemon = self.change("remove", &self.path(name), |attempt| {
+            match attempt.ask(&remove) {
+                // It was there when this was asked first, as far as anybody knows.
+                Err(CallError::Storage(Error::NotFound { .. })) if attempt.is_again => Ok(attempt.daemon),
+                answer => answer.map(|_| attempt.daemon),
+            }
+        })?;
+        self.names.replaced(name);
+        let removed = {
+            let mut unsynced = lock(&self.unsynced);
+            unsynced.removed.insert(name, daemon);
+            unsynced.changes += 1;
+            unsynced.removed.len()
+        };
+        // What is remembered is bounded.
+        if removed >= REMOVED_MAX { self.sync_names() } else { Ok(()) }
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        let token = self.client.token();
+        let changes = lock(&self.unsynced).changes;
+        self.change("sync", &self.location(), |attempt| self.sync_names_on(attempt, token))?;
+        let mut unsynced = lock(&self.unsynced);
+        // A change that came meanwhile may not be covered: then all keep their places.
+        if unsynced.changes == changes {
+            *unsynced = Unsynced { changes, ..Unsynced::default() };
+        }
+        Ok(())
+    }
+
+    fn list(&self) -> Result<Vec<FileMeta>> {
+        let mut files = Vec::new();
+        loop {
+            let after = files.last().map(|meta: &FileMeta| meta.name);
+            let listing = self.read("list", &List { volume: VOLUME, after })?;
+            let is_last = !listing.more || listing.files.is_empty();
+            files.extend(listing.files.into_iter().map(|(name, bytes)| FileMeta { name, bytes }));
+            if is_last {
+                return Ok(files);
+            }
+        }
+    }
+
+    fn space(&self) -> Space {
+        let answer = self.quick(&GetSpace { volume: VOLUME });
+        let mut known = lock(&self.known);
+        if let Some(room) = answer {
+            known.space = space_of(&room);
+        }
+        known.space
+    }
+
+    fn log_room(&self) -> Option<Space> {
+        // A volume that has no such room never gets one.
+        lock(&self.known).log_room?;
+        let answer = self.quick(&GetLogRoom { volume: VOLUME });
+        let mut known = lock(&self.known);
+        if let Some(room) = answer.as_ref().and_then(log_room_of) {
+            known.log_room = Some(room);
+        }
+        known.log_room
+    }
+
+    fn geometry(&self) -> Option<Geometry> {
+        lock(&self.known).geometry
+    }
+
+    fn troubles(&self) -> Vec<String> {
+        let mut troubles = Vec::new();
+        if let Some((since, why)) = self.client.lost() {
+            let node = self.shared().node();
+            troubles.push(format!("{node} has not answered for {:.1} s: {why}", since.as_secs_f64()));
+        }
+        troubles.extend(self.client.fenced());
+        troubles.extend(self.quick(&GetTroubles { volume: VOLUME }).into_iter().flat_map(|answer| answer.troubles));
+        troubles
+    }
+
+    fn failure(&self) -> Option<Error> {
+        if let Some(why) = self.client.fenced() {
+            return Some(Error::Locked { path: self.location(), why: Some(why) });
+        }
+        let error = self.quick(&GetFailure { volume: VOLUME })?.error?;
+        Some(CallError::decode(&error.0).about("write to", &self.location()))
+    }
+
+    fn tidy(&self) -> bool {
+        let tidy = Tidy { token: self.client.token(), volume: VOLUME };
+        self.quick(&tidy).is_some_and(|answer| answer.more)
+    }
+
+    fn lock(&self) -> Result<Box<dyn Lock>> {
+        let path = self.path(FileName::Lock);
+        let token = self.shared().take_lease().map_err(|error| error.into_storage("lock", &path))?;
+        Ok(Box::new(NodeLock { client: Arc::clone(&self.client), token }))
+    }
+}
+
+/// The lease, given back on drop.
+struct NodeLock {
+    client: Arc<NodeClient>,
+    token: u64,
+}
+
+impl Lock for NodeLock {}
+
+impl Drop for NodeLock {
+    fn drop(&mut self) {
+        self.client.shared().give_lease_back(self.token);
+    }
+}
+
+fn space_of(room: &Room) -> Space {
+    let Room { logical_total, logical_used, physical_used } = *room;
+    Space { logical_total, logical_used, physical_used }
+}
+
+fn log_room_of(room: &LogRoom) -> Option<Space> {
+    let (logical_total, logical_used) = room.total_and_used?;
+    Some(Space { logical_total, logical_used, physical_used: room.physical_used })
+}
+
+fn geometry_of(answer: &GeometryAnswer) -> Option<Geometry> {
+    answer.known.then_some(Geometry {
+        block_bytes: answer.block_bytes,
+        atomic_write_bytes: answer.atomic_write_bytes,
+        max_transfer_bytes: answer.max_transfer_bytes,
+        volatile_write_cache: answer.volatile_write_cache,
+        discard_bytes: answer.discard_bytes,
+        discard_zeroes: answer.discard_zeroes,
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,93 @@
+//! A file that is open on the node.
+
+use super::VOLUME;
+use super::names::Names;
+use crate::client::{Attempt, Shared};
+use crate::error::CallError;
+use crate::message::{Call, Close, Message, Open, OpenPages};
+use situ_device::lock;
+use situ_storage::{Error, FileName};
+use std::sync::{Arc, Mutex};
+
+/// An open file or page file. Dropped, it is closed on the node.
+pub(super) struct OpenFile {
+    pub(super) shared: Arc<Shared>,
+    pub(super) handle: u64,
+    /// The name that it has by now; `None` of a file that was removed or replaced.
+    name: Mutex<Option<FileName>>,
+    /// For messages: the name that it had when it was opened.
+    pub(super) path: String,
+    pub(super) bytes: u64,
+    is_pages: bool,
+    names: Arc<Names>,
+}
+
+impl OpenFile {
+    /// A page file if `is_pages`.
+    pub(super) fn new(
+        shared: &Arc<Shared>,
+        names: &Arc<Names>,
+        (handle, name): (u64, FileName),
+        bytes: u64,
+        is_pages: bool,
+    ) -> Arc<OpenFile> {
+        shared.keep_open(handle);
+        let file = Arc::new(OpenFile {
+            shared: Arc::clone(shared),
+            handle,
+            name: Mutex::new(Some(name)),
+            path: format!("{}/{name}", shared.address),
+            bytes,
+            is_pages,
+            names: Arc::clone(names),
+        });
+        names.opened(name, &file);
+        file
+    }
+
+    pub(super) fn set_name(&self, name: Option<FileName>) {
+        *lock(&self.name) = name;
+    }
+
+    /// Asks something of the file; opens it again if the node does not know it any more.
+    pub(super) fn ask<C: Call>(&self, attempt: &Attempt, call: &C) -> Result<C::Answer, CallError> {
+        match attempt.ask(call) {
+            Err(CallError::Unknown(_)) => {
+                self.open_again(attempt)?;
+                attempt.ask(call)
+            }
+            answer => answer,
+        }
+    }
+
+    fn open_again(&self, attempt: &Attempt) -> Result<(), CallError> {
+        let Some(name) = *lock(&self.name) else {
+            return Err(CallError::Storage(Error::NotFound { path: self.path.clone() }));
+        };
+        let handle = self.handle;
+        let opened = match self.is_pages {
+            true => attempt.ask(&OpenPages { volume: VOLUME, handle, name })?,
+            false => attempt.ask(&Open { volume: VOLUME, handle, name })?,
+        };
+        if opened.bytes == self.bytes {
+            return Ok(());
+        }
+        let (expected, found) = (format!("{} bytes", self.bytes), format!("{} bytes", opened.bytes));
+        let found = format!("{found} after the node was restarted");
+        Err(CallError::Storage(Error::corruption(&self.path, opened.bytes, "file length", expected, found)))
+    }
+}
+
+impl Drop for OpenFile {
+    fn drop(&mut self) {
+        self.shared.let_go(self.handle);
+        let name = *lock(&self.name);
+        name.iter().for_each(|name| self.names.closed(*name));
+        if let Some(attempt) = self.shared.alive() {
+            let close = Close { handle: self.handle }.encode();
+            // Where it does not arrive, the next connection says what stays open.
+            let timeout = Some(self.shared.options.read_patience);
+            attempt.peer.call_later(Close::OPERATION as u16, close, timeout, drop);
+        }
+    }
+}

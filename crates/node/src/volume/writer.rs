@@ -1,0 +1,252 @@
+//! A file on its way to the node.
+//!
+//! 1. Appended bytes gather to a piece, and the piece is sent with its offset. Several pieces are under way, up to a bound.
+//! 2. A piece is kept until it is answered. On another connection than the one it was sent on, all that are kept are sent again, in
+//!    their order: the node knows by the offset what it has.
+//! 3. A sync, a flush and the end wait for an answer. The node does a writer's requests in order, so that answer covers all pieces.
+//!
+//! **Failure.** After an error, all later calls get that error. A daemon that was restarted does not know the writer: its file is lost.
+
+use crate::client::{Attempt, NodeClient};
+use crate::error::CallError;
+use crate::fields::Rest;
+use crate::message::{Append, Call, Message, WriterDrop, WriterFinish, WriterFlush, WriterSync};
+use situ_device::{Event, lock};
+use situ_storage::{Result, Writer};
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(super) struct NodeWriter {
+    client: Arc<NodeClient>,
+    handle: u64,
+    token: u64,
+    path: String,
+    /// Bytes that are not sent yet.
+    buffer: Vec<u8>,
+    /// Bytes that were sent: where the buffer begins in the file.
+    sent: u64,
+    /// The connection on which all pieces that are kept were sent.
+    epoch: u64,
+    pieces: Arc<Pieces>,
+    is_finished: bool,
+}
+
+/// Pieces that are not answered yet.
+struct Pieces {
+    kept: Mutex<Kept>,
+    answered: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct Kept {
+    /// Each with its offset.
+    pieces: VecDeque<(u64, Arc<Vec<u8>>)>,
+    bytes: usize,
+    failed: Option<CallError>,
+}
+
+impl Pieces {
+    /// A piece is answered. What the connection lost is sent again by the writer.
+    fn landed(&self, offset: u64, answer: Result<Vec<u8>, CallError>) {
+        let mut kept = lock(&self.kept);
+        match answer {
+            Ok(_) => kept.forget(offset),
+            Err(CallError::Lost { .. }) => {}
+            Err(error) => {
+                kept.failed.get_or_insert(error);
+            }
+        }
+        drop(kept);
+        self.answered.notify();
+    }
+}
+
+impl Kept {
+    fn forget(&mut self, offset: u64) {
+        if let Some(index) = self.pieces.iter().position(|(at, _)| *at == offset) {
+            self.bytes -= self.pieces.remove(index).map_or(0, |(_, bytes)| bytes.len());
+        }
+    }
+}
+
+impl NodeWriter {
+    pub(super) fn new(client: Arc<NodeClient>, handle: u64, token: u64, path: String, epoch: u64) -> NodeWriter {
+        let answered = client.shared().options.env.executor.event();
+        let pieces = Arc::new(Pieces { kept: Mutex::default(), answered });
+        NodeWriter { client, handle, token, path, buffer: Vec::new(), sent: 0, epoch, pieces, is_finished: false }
+    }
+
+    fn piece_bytes(&self) -> usize {
+        let options = &self.client.shared().options;
+        options.append_bytes.clamp(1, options.peer.payload_bytes_max as usize / 2)
+    }
+
+    fn fail(&self, op: &'static str, error: CallError) -> situ_storage::Error {
+        self.client.shared().note_fenced(&error);
+        lock(&self.pieces.kept).failed.get_or_insert_with(|| error.clone());
+        error.about(op, &self.path)
+    }
+
+    /// Sends what is in the buffer, when there is room for it among what is under way.
+    fn send(&mut self) -> Result<(), CallError> {
+        if self.buffer.is_empty() {
+            return Ok(());
+        }
+        self.wait_for_room()?;
+        let bytes = Arc::new(std::mem::take(&mut self.buffer));
+        let offset = self.sent;
+        self.sent += bytes.len() as u64;
+        let mut kept = lock(&self.pieces.kept);
+        kept.bytes += bytes.len();
+        kept.pieces.push_back((offset, Arc::clone(&bytes)));
+        drop(kept);
+        match self.client.shared().alive() {
+            Some(attempt) if attempt.epoch == self.epoch => self.send_piece(&attempt, offset, &bytes),
+            // It is sent with all others when somebody waits.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn send_piece(&self, attempt: &Attempt, offset: u64, bytes: &Arc<Vec<u8>>) {
+        let pieces = Arc::clone(&self.pieces);
+        let append = self.append_of(offset, bytes).encode();
+        let timeout = self.client.shared().options.write_patience;
+        attempt.peer.call_later(Append::OPERATION as u16, append, Some(timeout), move |answer| {
+            pieces.landed(offset, answer);
+        });
+    }
+
+    fn append_of(&self, offset: u64, bytes: &[u8]) -> Append {
+        Append { token: self.token, handle: self.handle, offset, data: Rest(bytes.to_vec()) }
+    }
+
+    /// Waits until few enough bytes are under way.
+    fn wait_for_room(&mut self) -> Result<(), CallError> {
+        let shared = Arc::clone(self.client.shared());
+        let deadline = shared.now() + shared.options.write_patience;
+        loop {
+            let seen = self.pieces.answered.generation();
+            let bytes = {
+                let kept = lock(&self.pieces.kept);
+                if let Some(error) = &kept.failed {
+                    return Err(error.clone());
+                }
+                kept.bytes
+            };
+            if bytes < shared.options.append_bytes_in_flight {
+                return Ok(());
+            }
+            if shared.alive().is_none_or(|attempt| attempt.epoch != self.epoch) {
+                self.send_again(deadline)?;
+                continue;
+            }
+            let left = deadline.saturating_sub(shared.now());
+            if left.is_zero() {
+                return Err(CallError::TimedOut { node: shared.node(), after: shared.options.write_patience });
+            }
+            // A lost connection completes what is under way, and so notifies.
+            self.pieces.answered.wait(seen, Some(left.min(Duration::from_secs(1))));
+        }
+    }
+
+    /// Waits for a connection, and sends on a new one all pieces that are kept.
+    fn send_again(&mut self, deadline: Duration) -> Result<(), CallError> {
+        let (handle, token, epoch) = (self.handle, self.token, self.epoch);
+        self.epoch = self.client.shared().retry_until(deadline, |attempt| {
+            if attempt.epoch != epoch {
+                resend(attempt, handle, token, &self.pieces)?;
+            }
+            Ok(attempt.epoch)
+        })?;
+        Ok(())
+    }
+
+    /// Sends what is left, and then a request whose answer covers everything before it.
+    fn settle<C: Call>(&mut self, call: impl Fn(u64) -> C) -> Result<(), CallError> {
+        self.send()?;
+        let call = call(self.sent);
+        let shared = Arc::clone(self.client.shared());
+        let (handle, token) = (self.handle, self.token);
+        let (pieces, epoch) = (Arc::clone(&self.pieces), &mut self.epoch);
+        shared.retry(shared.options.write_patience, |attempt| {
+            if let Some(error) = &lock(&pieces.kept).failed {
+                return Err(error.clone());
+            }
+            if attempt.epoch != *epoch {
+                resend(attempt, handle, token, &pieces)?;
+                *epoch = attempt.epoch;
+            }
+            attempt.ask(&call)
+        })?;
+        let mut kept = lock(&self.pieces.kept);
+        kept.pieces.clear();
+        kept.bytes = 0;
+        kept.failed.clone().map_or(Ok(()), Err)
+    }
+}
+
+/// Sends all pieces that are kept, in their order.
+fn resend(attempt: &Attempt, handle: u64, token: u64, pieces: &Pieces) -> Result<(), CallError> {
+    let kept: Vec<(u64, Arc<Vec<u8>>)> = lock(&pieces.kept).pieces.iter().cloned().collect();
+    for (offset, bytes) in kept {
+        attempt.ask(&Append { token, handle, offset, data: Rest(bytes.to_vec()) })?;
+        lock(&pieces.kept).forget(offset);
+    }
+    Ok(())
+}
+
+impl Writer for NodeWriter {
+    fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
+        let piece_bytes = self.piece_bytes();
+        while !bytes.is_empty() {
+            let room = piece_bytes - self.buffer.len();
+            let (now, later) = bytes.split_at(room.min(bytes.len()));
+            self.buffer.extend_from_slice(now);
+            bytes = later;
+            if self.buffer.len() == piece_bytes {
+                self.send().map_err(|error| self.fail("write", error))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.sent + self.buffer.len() as u64
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        let (token, handle) = (self.token, self.handle);
+        let done = self.settle(|written| WriterSync { token, handle, written });
+        done.map_err(|error| self.fail("sync", error))
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        let (token, handle) = (self.token, self.handle);
+        let done = self.settle(|written| WriterFlush { token, handle, written });
+        done.map_err(|error| self.fail("write", error))
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        let (token, handle) = (self.token, self.handle);
+        let done = self.settle(|written| WriterFinish { token, handle, written });
+        done.map_err(|error| self.fail("sync", error))?;
+        self.is_finished = true;
+        Ok(())
+    }
+}
+
+impl Drop for NodeWriter {
+    fn drop(&mut self) {
+        if self.is_finished {
+            return;
+        }
+        if let Some(peer) = self.client.peer() {
+            // Where it does not arrive, the writer ends with the session.
+            let give_up = WriterDrop { token: self.token, handle: self.handle }.encode();
+            let timeout = self.client.shared().options.read_patience;
+            peer.call_later(WriterDrop::OPERATION as u16, give_up, Some(timeout), drop);
+        }
+    }
+}
