@@ -41,6 +41,11 @@ FIGURES = (
     ("update_p99_us", "p99 of updates", "us"),
     ("host_to_node_mb", "Bytes from host to node, settled", "MB"),
     ("node_to_host_mb", "Bytes from node to host, settled", "MB"),
+    ("wire_write_mb", "Bytes in frames about writes of files, both ways, settled", "MB"),
+    ("wire_read_mb", "Bytes in frames about reads of files, both ways, settled", "MB"),
+    ("wire_compute_mb", "Bytes in frames about tasks, both ways, settled", "MB"),
+    ("wire_names_mb", "Bytes in frames about names and room, both ways, settled", "MB"),
+    ("wire_control_mb", "Bytes in frames about the connection, both ways, settled", "MB"),
     ("wire_per_compacted_byte", "Bytes on the wire for each byte that the node compacted", ""),
     ("stall_seconds", "Time for which writers were held back", "s"),
 )

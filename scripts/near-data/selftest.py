@@ -239,8 +239,8 @@ class Figures(unittest.TestCase):
         self.assertIsNone(measure.overlap_bound([]))
 
     def test_bytes_by_class_are_those_of_the_phase(self):
-        found = measure.wire_classes({"wire_compute_bytes": 100, "other": 1}, {"wire_compute_bytes": 400, "wire_read_bytes": 7}, 30_000)
-        self.assertEqual(found, {"wire_compute_bytes": 300, "wire_read_bytes": 7, "wire_per_compacted_byte": 0.01})
+        found = measure.wire_classes({"wire_compute_bytes": 1e6, "other": 1}, {"wire_compute_bytes": 4e6, "wire_read_bytes": 7e6}, 3e8)
+        self.assertEqual(found, {"wire_compute_mb": 3, "wire_read_mb": 7, "wire_per_compacted_byte": 0.01})
         self.assertIsNone(measure.wire_classes({}, {"wire_compute_bytes": 1}, 0)["wire_per_compacted_byte"])
 
     def test_the_share_of_requests_that_were_done_follows_the_series(self):

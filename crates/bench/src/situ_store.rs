@@ -243,7 +243,18 @@ pub struct SituFactory {
 }
 
 /// Opens the volume that is the store's home: a node's.
-pub type OpenHome = Arc<dyn Fn() -> situ::Result<Arc<dyn Volume>> + Send + Sync>;
+pub type OpenHome = Arc<dyn Fn() -> situ::Result<OpenedHome> + Send + Sync>;
+
+/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own details.
+pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
+/// A home that is open.
+pub struct OpenedHome {
+    /// Where the store's files lie.
+    pub volume: Arc<dyn Volume>,
+    /// What the home counts beside the store.
+    pub figures: Option<Figures>,
+}
 
 impl std::fmt::Debug for SituFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -307,17 +318,18 @@ impl StoreFactory for SituFactory {
         if let Some(path) = &self.fast_disk {
             builder = builder.fast_disk(path);
         }
-        let store = match &self.home {
-            Some(home) => builder.open_home(&home()?)?,
-            None => builder.open(directory)?,
+        let Some(home) = &self.home else {
+            return Ok(Arc::new(SituStore::new(builder.open(directory)?)));
         };
-        Ok(Arc::new(SituStore::new(store)))
+        let OpenedHome { volume, figures } = home()?;
+        let store = builder.open_home(&volume)?;
+        Ok(Arc::new(SituStore { store, figures }))
     }
 
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
         match &self.home {
             Some(home) => {
-                situ::Store::destroy_home(&home()?)?;
+                situ::Store::destroy_home(&home()?.volume)?;
                 Ok(std::fs::remove_dir(directory)?)
             }
             None => Ok(situ::Store::destroy(directory)?),
@@ -326,16 +338,22 @@ impl StoreFactory for SituFactory {
 }
 
 /// An open Situ store under test.
-#[derive(Debug)]
 pub struct SituStore {
     store: situ::Store,
+    figures: Option<Figures>,
+}
+
+impl std::fmt::Debug for SituStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SituStore({:?})", self.store)
+    }
 }
 
 impl SituStore {
     /// Drives `store`, however it was opened. It is closed with the last handle.
     #[must_use]
     pub fn new(store: situ::Store) -> Self {
-        Self { store }
+        Self { store, figures: None }
     }
 }
 
@@ -493,6 +511,9 @@ impl Store for SituStore {
             stall_seconds: statistics.stall_ns as f64 / 1e9,
             units,
         };
+        for (name, count) in self.figures.iter().flat_map(|figures| figures()) {
+            detail.insert(name, count as f64);
+        }
         let disks = self.store.disk_use()?;
         detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
         Ok(StoreStats {

@@ -61,6 +61,14 @@ impl Home {
 
     /// A connection to the node; `None` of a directory.
     fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
+        Ok(self.node()?.map(|volume| volume as Arc<dyn Volume>))
+    }
+
+    /// A connection to the node, which also tells of itself; `None` of a directory.
+    ///
+    /// # Errors
+    /// The node does not answer, or does not let us in.
+    pub(crate) fn node(&self) -> situ::Result<Option<Arc<NodeVolume>>> {
         let Some(address) = self.address() else { return Ok(None) };
         let options = NodeOptions {
             secret: self.keys.node_secret_file.as_deref().map(Secret::read).transpose()?,

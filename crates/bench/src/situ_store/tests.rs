@@ -73,6 +73,31 @@ fn situ_answers_as_a_map_in_memory() {
     }
 }
 
+/// A home of somebody else's counts what the store does not see.
+#[test]
+fn figures_of_the_home_are_among_the_details() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = home.path().to_owned();
+    let open: OpenHome = Arc::new(move || {
+        let counted = AtomicU64::new(0);
+        let figures: Figures =
+            Arc::new(move || vec![("wire_read_bytes".to_owned(), counted.fetch_add(7, Ordering::Relaxed) + 7)]);
+        Ok(OpenedHome { volume: Arc::new(situ::storage::DirectoryVolume::open(&path)?), figures: Some(figures) })
+    });
+    let factory = SituFactory::new(settings().options()).with_home(Some(open));
+    let read_bytes = |store: &Arc<dyn Store>| store.stats().expect("stats").detail["wire_read_bytes"];
+    let store = factory.open(directory.path()).expect("open");
+    store.put(b"key", b"value", false).expect("put");
+    assert_eq!((read_bytes(&store), read_bytes(&store)), (7.0, 14.0));
+    drop(store);
+    let store = factory.open(directory.path()).expect("reopen");
+    assert_eq!(read_bytes(&store), 7.0, "they begin with the opening");
+    let mut value = Vec::new();
+    assert!(store.get(b"key", &mut value).expect("get") && value == b"value", "the store lies in the home");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("list").count(), 0);
+}
+
 #[test]
 fn settings_reach_the_store() {
     let mut settings = settings();
