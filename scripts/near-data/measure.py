@@ -63,8 +63,8 @@ def bandwidth(units):
 
 
 def overlap_bound(units):
-    """How many times faster a pipeline could be than one stage after another: the sum of the stages' times over the longest. `None` where the
-    units tell no times."""
+    """How many times faster a pipeline could be than one stage after another: the sum of the stages' times over the longest. `None`
+    where the units tell no times."""
     times = [sum(unit["stages"][stage]["busy_seconds"] for unit in units) for stage in ("read", "merge", "write")]
     return divided(sum(times), max(times))
 

@@ -3,8 +3,9 @@
 
     scripts/near-data/report.py results.jsonl --output report/
 
-The directory gets report.md and drawings (SVG). Figures are medians over the repetitions, with the smallest and the largest. A ratio is the
-median of the ratios within a repetition: configurations took turns, so a drift of the machine falls on both. Failed runs are counted, not used.
+The directory gets report.md and drawings (SVG). Figures are medians over the repetitions, with the smallest and the largest. A ratio is
+the median of the ratios within a repetition: configurations took turns, so a drift of the machine falls on both. Failed runs are
+counted, not used.
 """
 
 import argparse
@@ -191,8 +192,8 @@ def targets(data):
         target(f"{workload}: wire_per_compacted_byte of automatic", "below 0.02",
                data.spread(workload, "automatic", "wire_per_compacted_byte"), lambda here: here < 0.02)
     for workload in ("ycsb-b-90", "ycsb-b-95"):
-        target(f"{workload}: automatic : host-only, read_p99_us", "at most 1", data.ratio(workload, "automatic", "host-only", "read_p99_us"),
-               lambda here: here <= 1)
+        target(f"{workload}: automatic : host-only, read_p99_us", "at most 1",
+               data.ratio(workload, "automatic", "host-only", "read_p99_us"), lambda here: here <= 1)
     for workload in data.sets.get("changing", []):
         for side in ("host", "node"):
             target(f"{workload}: CoPro+'s extra use of the {side}'s core : CoPro's, while values are large", "at most 0.5",
