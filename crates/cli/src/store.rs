@@ -75,6 +75,15 @@ impl Home {
         })
     }
 
+    /// The files on the node, with the unit beside them; `None` of a directory.
+    ///
+    /// # Errors
+    /// The node does not answer, or does not let us in.
+    pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
+        let Some(address) = self.address() else { return Ok(None) };
+        Ok(Some(NodeUnit::beside(address.parse()?, self.node_options()?)?))
+    }
+
     /// A connection to the node; `None` of a directory.
     fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
         let Some(address) = self.address() else { return Ok(None) };
@@ -116,11 +125,8 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
-        match self.address() {
-            Some(address) => {
-                let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
-                builder.unit(unit as Arc<dyn Unit>).open_home(&(volume as Arc<dyn Volume>))
-            }
+        match self.node()? {
+            Some((volume, unit)) => builder.unit(unit as Arc<dyn Unit>).open_home(&(volume as Arc<dyn Volume>)),
             None if self.compute.is_empty() => builder.open(&self.path),
             None => self.open_helped(builder),
         }
