@@ -5,10 +5,13 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
 use crate::options::{BenchCommand, BenchTask};
 use crate::output::Output;
-use situ_bench::{BenchResult, Error, SituFactory, Stop};
+use crate::store::Home;
+use situ_bench::{BenchResult, Error, Figures, OpenHome, OpenedHome, SituFactory, Stop};
+use situ_node::Class;
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
     match &command.task {
@@ -43,7 +46,12 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 /// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     let options = &command.workload;
-    let factory = SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone());
+    let home = command.node.capacity.as_ref().map(|_| -> OpenHome {
+        let home = Home::new(PathBuf::new(), &command.node);
+        Arc::new(move || open_home(&home))
+    });
+    let factory =
+        SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
     let stop = Stop::default();
     let interrupts = Interrupts::until_the_second({
         let stop = stop.clone();
@@ -66,6 +74,20 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
             },
         }
     })
+}
+
+/// A node's volume comes with what it has moved so far, both ways, by class: `wire_read_bytes` and others.
+fn open_home(home: &Home) -> situ::Result<OpenedHome> {
+    let Some((node, unit)) = home.node()? else {
+        return Ok(OpenedHome { volume: home.volume()?, unit: None, figures: None });
+    };
+    let traffic = Arc::clone(node.client().traffic());
+    let of_class = move |class: Class| {
+        let bytes = traffic.sent(class) + traffic.received(class);
+        (format!("wire_{}_bytes", class.name()), bytes)
+    };
+    let figures: Figures = Arc::new(move || Class::ALL.into_iter().map(&of_class).collect());
+    Ok(OpenedHome { volume: node, unit: Some(unit), figures: Some(figures) })
 }
 
 /// A run can take hours: that its result has no place to go is said before it.

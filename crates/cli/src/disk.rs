@@ -7,12 +7,13 @@ use crate::options::{
     DiskAddOptions, DiskCheckOptions, DiskCommand, DiskDrainOptions, DiskFormatOptions, DiskShowOptions,
 };
 use crate::output::Output;
+use crate::store::Home;
 use crate::text;
 use serde::Serialize;
 use situ::device::lock;
 use situ::device::{self, Device, Env, Geometry};
 use situ::storage::{self, AreaUse, FormatOptions, RawOptions, RawReport, RawVolume, Volume};
-use situ::{Listener, Options, Store, StoreBuilder, StoreEvent};
+use situ::{Listener, Options, StoreBuilder, StoreEvent};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
 
@@ -58,7 +59,8 @@ fn existing() -> Options {
 fn add(options: &DiskAddOptions, out: &mut Output) -> Outcome {
     let directory = &options.directory;
     let failed = |error: situ::Error| Failure::store("cannot add the disk to the store", directory, &error);
-    let store = StoreBuilder::new(existing()).fast_disk(&options.disk).open(directory).map_err(failed)?;
+    let home = Home::at(directory, &options.node);
+    let store = home.open(StoreBuilder::new(existing()).fast_disk(&options.disk)).map_err(failed)?;
     let fast_disk = store.properties().placement.map(|placement| placement.fast_location);
     store.close().map_err(failed)?;
     let (shown, disk) = (directory.display(), options.disk.display());
@@ -80,7 +82,7 @@ fn drain(options: &DiskDrainOptions, out: &mut Output) -> Outcome {
     let heard = Arc::new(SetAside::default());
     let mut store_options = existing();
     store_options.listener = Some(Arc::clone(&heard) as Arc<dyn Listener>);
-    let store = Store::open_with(directory, store_options).map_err(failed)?;
+    let store = Home::at(directory, &options.node).open(StoreBuilder::new(store_options)).map_err(failed)?;
     let drained = store.drain_fast_disk();
     let closed = store.close();
     let set_aside = std::mem::take(&mut *lock(&heard.0));

@@ -45,7 +45,7 @@ pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
         Some(value) => given(value, encoding, "the value")?,
         None => read_value(encoding)?,
     };
-    let writable = Writable::open(&options.target.data, true)?;
+    let writable = Writable::open(&options.target.home(), true)?;
     let failed = |error: situ::Error| writable.failure("cannot write the key", &error);
     let mut batch = WriteBatch::new();
     if options.stored {
@@ -78,7 +78,7 @@ pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let key = given_key(&options.key, encoding)?;
     let name = options.target.keyspace_to_delete_from(false)?;
-    let writable = Writable::open(&options.target.data, false)?;
+    let writable = Writable::open(&options.target.home(), false)?;
     let keyspace = writable.keyspace(name, false)?;
     keyspace
         .delete_with(&key, durability(options.sync))

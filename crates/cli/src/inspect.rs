@@ -20,43 +20,48 @@ mod units;
 use crate::failure::{Failure, Outcome};
 use crate::options::InspectOptions;
 use crate::output::Output;
-use situ::Store;
-use situ::storage::{DirectoryVolume, Volume};
-use std::sync::Arc;
+use crate::store::Home;
+use situ::storage::{FileMeta, FileName};
 
 /// Columns of what is drawn.
 const COLUMNS: usize = 100;
 /// So often something is looked at that changes meanwhile.
 const LOOKS_MAX: usize = 20;
 
+/// Whether there is a store, which may be damaged.
+fn has_a_store(home: &Home) -> bool {
+    let is_mark = |file: &FileMeta| matches!(file.name, FileName::Identity | FileName::Current);
+    home.volume().is_ok_and(|volume| volume.list().is_ok_and(|files| files.iter().any(is_mark)))
+}
+
 pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     if let Some(address) = options.http {
         return units::show(address, options.seconds, options.all, out);
     }
-    let directory = options.directory.path();
-    let failed = |error: situ::Error| Failure::store("cannot look into the store", &directory, &error);
-    let volume = || situ::files_of(&directory).map_err(failed);
+    let home = options.directory.home();
+    let directory = home.path();
+    let failed = |error: situ::Error| Failure::store("cannot look into the store", directory, &error);
+    let volume = || home.files().map_err(failed);
     if let Some(number) = options.table {
-        return table::show(&*volume()?, &directory, number, out);
+        return table::show(&*volume()?, directory, number, out);
     }
     if let Some(number) = options.log {
-        return log::show(&*volume()?, &directory, number, out);
+        return log::show(&*volume()?, directory, number, out);
     }
     let mut seen = tree::Seen::default();
     for left in (0..LOOKS_MAX).rev() {
-        match Store::open_read_only(&directory) {
+        match home.open_read_only() {
             Ok(store) => {
-                if let Some(report) = tree::look(&store, &*volume()?, &directory, &mut seen, left == 0)? {
-                    return tree::show(&report, &directory, options.all, out);
+                if let Some(report) = tree::look(&store, &*volume()?, directory, &mut seen, left == 0)? {
+                    return tree::show(&report, directory, options.all, out);
                 }
             }
             Err(error @ situ::Error::Changed { .. }) => return Err(failed(error)),
             Err(error) if error.is_permission_denied() => return Err(failed(error)),
-            Err(error) if directory.join("IDENTITY").exists() || directory.join("CURRENT").exists() => {
+            Err(error) if has_a_store(&home) => {
                 // What is at home, if the fast disk is what is missing.
-                let at_home = || DirectoryVolume::open(&directory).map(|volume| Arc::new(volume) as Arc<dyn Volume>);
-                let volume = volume().or_else(|_| at_home().map_err(|error| failed(error.into())))?;
-                return files::show(&*volume, &directory, &error, out);
+                let volume = volume().or_else(|_| home.volume().map_err(failed))?;
+                return files::show(&*volume, directory, &error, out);
             }
             Err(error) => return Err(failed(error)),
         }

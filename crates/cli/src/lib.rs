@@ -2,6 +2,7 @@
 //!
 //! ```text
 //!   serve ────────────────────────> situ_server over a store
+//!   node ─────────────────────────> situ_node: files for other machines
 //!   get put delete scan ──────────> entries.rs      one store, one keyspace
 //!   load dump ────────────────────> transfer/       JSON lines, CSV, TSV
 //!   import ───────────────────────> import.rs       RocksDB databases, behind the feature `rocksdb`
@@ -29,6 +30,7 @@ mod inspect;
 mod interrupt;
 mod maintain;
 mod message;
+mod node;
 mod options;
 mod output;
 mod progress;
@@ -83,6 +85,7 @@ fn run(program: Program) -> Outcome {
     let mut out = Output::new(program.json);
     let exit = match program.command {
         Command::Serve(options) => serve::serve(&options, &mut out),
+        Command::Node(options) => node::node(&options, &mut out),
         Command::Get(options) => entries::get(&options, &mut out),
         Command::Put(options) => entries::put(&options, &mut out),
         Command::Delete(options) => entries::delete(&options, &mut out),

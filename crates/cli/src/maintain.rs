@@ -8,7 +8,7 @@ use crate::progress;
 use crate::store::Writable;
 use crate::text;
 use serde::Serialize;
-use situ::storage::{self, DirectoryVolume, Lock, Volume};
+use situ::storage::{self, Lock, Volume};
 use situ::{Damage, LossKind, RepairReport, VerifyReport};
 use std::path::Path;
 use std::time::Instant;
@@ -23,7 +23,7 @@ struct Compacted {
 }
 
 pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
-    let writable = Writable::open(&options.directory.path(), false)?;
+    let writable = Writable::open(&options.directory.home(), false)?;
     let names = match &options.keyspace {
         Some(name) => vec![name.clone()],
         None => writable.store.keyspace_names(),
@@ -110,12 +110,12 @@ impl From<VerifyReport> for Verified {
 }
 
 pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
-    let directory = options.directory.path();
-    let failed = |error: situ::Error| Failure::store("cannot verify the store", &directory, &error);
-    let home = DirectoryVolume::open(&directory).map_err(|error| failed(error.into()))?;
-    let _lock = keep_writers_out(&home).map_err(|error| failed(error.into()))?;
+    let home = options.directory.home();
+    let failed = |error: situ::Error| Failure::store("cannot verify the store", home.path(), &error);
+    let volume = home.volume().map_err(failed)?;
+    let _lock = keep_writers_out(&*volume).map_err(|error| failed(error.into()))?;
     let bar = progress::bar(Some(0), 0, "{bar:30} {percent:>3} %  {bytes_per_sec}, {eta} to go  {msg}");
-    let report = situ::verify_directory(&directory, &mut |progress| {
+    let report = home.verify(&volume, &mut |progress| {
         bar.set_length(progress.bytes_total);
         bar.set_position(progress.bytes_done);
         bar.set_message(progress.at);
@@ -125,7 +125,7 @@ pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
     if out.is_json() {
         out.object(&verified)?;
     } else {
-        tell(&verified, &directory, out)?;
+        tell(&verified, home.path(), out)?;
     }
     Ok(if verified.sound { Exit::Done } else { Exit::Damage })
 }
@@ -270,12 +270,11 @@ impl From<RepairReport> for Repaired {
 }
 
 pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
-    let directory = options.directory.path();
+    let home = options.directory.home();
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
     let fast_disk = options.fast_disk.clone();
     let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };
-    let report = situ::repair_directory(&directory, how)
-        .map_err(|error| Failure::store("cannot repair the store", &directory, &error))?;
+    let report = home.repair(how).map_err(|error| Failure::store("cannot repair the store", home.path(), &error))?;
     let repaired = Repaired::from(report);
     if out.is_json() {
         out.object(&repaired)?;

@@ -1,6 +1,11 @@
 //! The command line.
 
+mod node;
+
+pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
+
 use crate::failure::Failure;
+use crate::store::Home;
 use crate::text::{EncodingOptions, parse_bytes};
 use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -36,6 +41,7 @@ pub(crate) struct Program {
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Serve(ServeOptions),
+    Node(NodeCommand),
     Get(GetOptions),
     Put(PutOptions),
     Delete(DeleteOptions),
@@ -56,15 +62,22 @@ pub(crate) enum Command {
 /// Which store, and which part of it.
 #[derive(Debug, Args)]
 pub(crate) struct Target {
-    /// Directory of the store
-    #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
-    pub(crate) data: PathBuf,
+    /// Directory of the store, or node://HOST:PORT/STORE
+    #[arg(short, long, value_name = "DIR", default_value = "situ-data", conflicts_with = "capacity")]
+    data: PathBuf,
+    #[command(flatten)]
+    node: NodeAccess,
     /// Name of the keyspace. Memcached items are in the keyspace "items" [default: default]
     #[arg(short, long, value_name = "NAME")]
     keyspace: Option<String>,
 }
 
 impl Target {
+    /// Where the store is.
+    pub(crate) fn home(&self) -> Home {
+        Home::new(self.data.clone(), &self.node)
+    }
+
     /// The keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached items.
     ///
     /// # Errors
@@ -120,17 +133,21 @@ impl Target {
 /// A store given as an argument.
 #[derive(Debug, Args)]
 pub(crate) struct Directory {
-    /// Directory of the store [default: situ-data]
-    #[arg(value_name = "DIR", conflicts_with = "data")]
+    /// Directory of the store, or node://HOST:PORT/STORE [default: situ-data]
+    #[arg(value_name = "DIR", conflicts_with_all = ["data", "capacity"])]
     directory: Option<PathBuf>,
     /// The same as DIR
-    #[arg(short, long, value_name = "DIR")]
+    #[arg(short, long, value_name = "DIR", conflicts_with = "capacity")]
     data: Option<PathBuf>,
+    #[command(flatten)]
+    node: NodeAccess,
 }
 
 impl Directory {
-    pub(crate) fn path(&self) -> PathBuf {
-        self.directory.clone().or_else(|| self.data.clone()).unwrap_or_else(|| PathBuf::from("situ-data"))
+    /// Where the store is.
+    pub(crate) fn home(&self) -> Home {
+        let named = self.directory.clone().or_else(|| self.data.clone());
+        Home::new(named.unwrap_or_else(|| PathBuf::from("situ-data")), &self.node)
     }
 }
 
@@ -434,9 +451,11 @@ pub(crate) struct ImportRocksdbOptions {
     /// Directory of the RocksDB database
     #[arg(value_name = "PATH")]
     pub(crate) path: PathBuf,
-    /// Directory of the store
+    /// Directory of the store, or node://HOST:PORT/STORE
     #[arg(short, long, value_name = "DIR", default_value = "situ-data")]
     pub(crate) data: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeKeys,
     /// Import only this column family. May be given several times [default: all]
     #[arg(short, long, value_name = "NAME")]
     pub(crate) column_family: Vec<String>,
@@ -516,9 +535,11 @@ pub(crate) enum DiskCommand {
     after_help = "Examples:\n  situ disk add /var/lib/situ /dev/nvme1n1\n  situ disk add /var/lib/situ /mnt/fast/situ"
 )]
 pub(crate) struct DiskAddOptions {
-    /// Directory of the store
+    /// Directory of the store, or node://HOST:PORT/STORE
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeKeys,
     /// Block device, file or directory
     #[arg(value_name = "DISK")]
     pub(crate) disk: PathBuf,
@@ -527,9 +548,11 @@ pub(crate) struct DiskAddOptions {
 /// Move everything from the fast disk of a store to its directory, and take the disk away from the store.
 #[derive(Debug, Args)]
 pub(crate) struct DiskDrainOptions {
-    /// Directory of the store
+    /// Directory of the store, or node://HOST:PORT/STORE
     #[arg(value_name = "DIR")]
     pub(crate) directory: PathBuf,
+    #[command(flatten)]
+    pub(crate) node: NodeKeys,
 }
 
 /// Format a device as a Situ disk. Everything on it is lost.
@@ -652,6 +675,8 @@ pub(crate) struct BenchCommand {
     pub(crate) workload: BenchOptions,
     #[command(flatten)]
     pub(crate) store: SituSettings,
+    #[command(flatten)]
+    pub(crate) node: NodeAccess,
     /// File that gets the result as JSON, for `situ bench report` [default: none]
     #[arg(short, long, value_name = "FILE")]
     pub(crate) output: Option<PathBuf>,

@@ -27,7 +27,8 @@ use std::time::Duration;
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
-    let directory = options.directory.path();
+    let home = options.directory.home();
+    let directory = home.path();
     let server_options = server_options(options);
     server_options.check().map_err(|error| cannot_start(error, options))?;
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
@@ -36,12 +37,21 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory;
     store_options.listener = Some(Arc::clone(&messages) as _);
-    let engine = StoreEngine::open_on(&directory, options.fast_disk.as_deref(), store_options).map_err(|error| {
-        Failure::store(format!("cannot open the store in {}", directory.display()), &directory, &error)
+    let engine = StoreEngine::open_by(store_options, |builder| {
+        home.open(match &options.fast_disk {
+            Some(path) => builder.fast_disk(path),
+            None => builder,
+        })
+    });
+    let engine = engine.map_err(|error| {
+        Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
     let engine = Arc::new(engine);
     let server = Server::start(&server_options, Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
-    let place = std::path::absolute(&directory).unwrap_or_else(|_| directory.clone());
+    let place = match home.is_on_node() {
+        true => directory.to_owned(),
+        false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
+    };
     messages.line(&format!("serving {}", place.display()));
     for warning in server.warnings() {
         messages.line(&format!("warning: {warning}"));
@@ -66,7 +76,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
     server.stop(STOP_DEADLINE);
     let closed = engine.store().close();
-    closed.map_err(|error| Failure::store("cannot close the store", &directory, &error))?;
+    closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     messages.line("stopped; everything is durable");
     DONE
 }

@@ -1,27 +1,194 @@
 //! Opening stores as commands need them.
 //!
+//! Every command opens its store through a [`Home`]: a directory, or a store on a node (`node://HOST:PORT/STORE`). Nothing else knows the
+//! difference.
+//!
 //! Commands that only read open the store read-only, which takes no lock: they work beside a running server, on the state
 //! of the moment they begin.
 
 use crate::failure::Failure;
 use crate::message::Message;
 use crate::text::now_unix_s;
-use situ::{Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, Store};
-use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved, stored_rule};
+use situ::compaction::Unit;
+use situ::device::Env;
+use situ::storage::{DirectoryVolume, Volume};
+use situ::{
+    Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder,
+    VerifyProgress, VerifyReport,
+};
+use situ_node::message::VolumePlace;
+use situ_node::{NodeAddress, NodeClient, NodeOptions, NodeUnit, NodeVolume, Secret, TlsRoots};
+use situ_server::{ExpiryRule, ITEMS_KEYSPACE, ItemView, ItemWriter, open_unserved_by, stored_rule};
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::options::{Range, Target};
+use crate::options::{NodeAccess, NodeKeys, Range, Target};
 use crate::text::Encoding;
+
+/// Where a store's home is: a directory, or a store on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Home {
+    /// The directory, or the address as it was given; for messages, too.
+    path: PathBuf,
+    keys: NodeKeys,
+    /// Nodes that help to compact a store in a directory.
+    compute: Vec<String>,
+    /// Where these nodes have the directory, if they have it.
+    compute_shared: Option<PathBuf>,
+}
+
+impl Home {
+    /// What the options name: the node if they name one, or else `path`.
+    pub(crate) fn new(path: PathBuf, node: &NodeAccess) -> Home {
+        let path = node.capacity.as_ref().map_or(path, PathBuf::from);
+        let NodeAccess { compute, compute_shared, keys, .. } = node.clone();
+        Home { path, keys, compute, compute_shared }
+    }
+
+    /// A directory, or an address.
+    pub(crate) fn at(path: &Path, keys: &NodeKeys) -> Home {
+        Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None }
+    }
+
+    /// As it was given: for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The address, if it is on a node.
+    fn address(&self) -> Option<&str> {
+        self.path.to_str().filter(|text| NodeAddress::is_one(text))
+    }
+
+    /// Whether it is on a node.
+    pub(crate) fn is_on_node(&self) -> bool {
+        self.address().is_some()
+    }
+
+    fn node_options(&self) -> situ::Result<NodeOptions> {
+        Ok(NodeOptions {
+            secret: self.keys.node_secret_file.as_deref().map(Secret::read).transpose()?,
+            tls: self.keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
+            ..NodeOptions::default()
+        })
+    }
+
+    /// The files on the node, with the unit beside them; `None` of a directory.
+    ///
+    /// # Errors
+    /// The node does not answer, or does not let us in.
+    pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
+        let Some(address) = self.address() else { return Ok(None) };
+        Ok(Some(NodeUnit::beside(address.parse()?, self.node_options()?)?))
+    }
+
+    /// A connection to the node; `None` of a directory.
+    fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
+        let Some(address) = self.address() else { return Ok(None) };
+        let client = NodeClient::connect(address.parse()?, self.node_options()?)?;
+        Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
+    }
+
+    /// Opens a store in a directory, with nodes that help to compact it.
+    fn open_helped(&self, builder: StoreBuilder) -> situ::Result<Store> {
+        let place = self
+            .compute_shared
+            .as_ref()
+            .map_or(VolumePlace::Host, |path| VolumePlace::SharedDirectory(path.display().to_string()));
+        let addresses = self.compute.iter().map(|node| node.parse()).collect::<Result<Vec<NodeAddress>, _>>()?;
+        let unit = |address: &NodeAddress| Arc::new(NodeUnit::elsewhere(&Env::system(), address, place.clone()));
+        let units: Vec<Arc<NodeUnit>> = addresses.iter().map(unit).collect();
+        let with = |builder: StoreBuilder, unit: &Arc<NodeUnit>| builder.unit(Arc::clone(unit) as Arc<dyn Unit>);
+        let store = units.iter().fold(builder, with).open(&self.path)?;
+        for (unit, address) in units.iter().zip(addresses) {
+            // The directory is there by now.
+            unit.connect(address, self.node_options()?, Arc::new(DirectoryVolume::open(&self.path)?))?;
+        }
+        Ok(store)
+    }
+
+    /// The volume of the home, without a fast disk.
+    ///
+    /// # Errors
+    /// There is no such directory; the node does not answer.
+    pub(crate) fn volume(&self) -> situ::Result<Arc<dyn Volume>> {
+        match self.on_node()? {
+            Some(volume) => Ok(volume),
+            None => Ok(Arc::new(DirectoryVolume::open(&self.path)?)),
+        }
+    }
+
+    /// Opens the store.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
+        match self.node()? {
+            Some((volume, unit)) => builder.unit(unit as Arc<dyn Unit>).open_home(&(volume as Arc<dyn Volume>)),
+            None if self.compute.is_empty() => builder.open(&self.path),
+            None => self.open_helped(builder),
+        }
+    }
+
+    /// Opens the store to read.
+    ///
+    /// # Errors
+    /// As [`Store::open_read_only`].
+    pub(crate) fn open_read_only(&self) -> situ::Result<Store> {
+        let builder = StoreBuilder::new(Options::default()).read_only();
+        match self.on_node()? {
+            Some(volume) => builder.open_home(&volume),
+            None => builder.open(&self.path),
+        }
+    }
+
+    /// All files of the store, wherever they lie.
+    ///
+    /// # Errors
+    /// As [`situ::files_of`].
+    pub(crate) fn files(&self) -> situ::Result<Arc<dyn Volume>> {
+        match self.on_node()? {
+            Some(volume) => situ::files_of_home(&volume),
+            None => situ::files_of(&self.path),
+        }
+    }
+
+    /// Reads and checks every byte of the store whose home is `volume`.
+    ///
+    /// # Errors
+    /// As [`situ::verify`].
+    pub(crate) fn verify(
+        &self,
+        volume: &Arc<dyn Volume>,
+        progress: &mut dyn FnMut(VerifyProgress),
+    ) -> situ::Result<VerifyReport> {
+        match self.is_on_node() {
+            true => situ::verify_home(volume, progress),
+            false => situ::verify_directory(&self.path, progress),
+        }
+    }
+
+    /// Repairs the store.
+    ///
+    /// # Errors
+    /// As [`situ::repair`].
+    pub(crate) fn repair(&self, options: RepairOptions) -> situ::Result<RepairReport> {
+        match self.on_node()? {
+            Some(volume) => situ::repair_home(&volume, options),
+            None => situ::repair_directory(&self.path, options),
+        }
+    }
+}
 
 /// Opens the store to read.
 ///
 /// # Errors
 /// As [`Failure::store`].
-pub(crate) fn open_to_read(directory: &Path) -> Result<Store, Failure> {
-    let store = Store::open_read_only(directory).map_err(|error| {
-        Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
+pub(crate) fn open_to_read(home: &Home) -> Result<Store, Failure> {
+    let store = home.open_read_only().map_err(|error| {
+        Failure::store(format!("cannot open the store in {}", home.path().display()), home.path(), &error)
     })?;
     tell_mended(&store);
     Ok(store)
@@ -45,11 +212,12 @@ impl Writable {
     ///
     /// # Errors
     /// As [`Failure::store`].
-    pub(crate) fn open(directory: &Path, create: bool) -> Result<Writable, Failure> {
+    pub(crate) fn open(home: &Home, create: bool) -> Result<Writable, Failure> {
+        let directory = home.path();
         let mut options = Options::default();
         options.create_if_missing = create;
         // Its compactions treat memcached items as a server's do.
-        let store = open_unserved(directory, options).map_err(|error| {
+        let store = open_unserved_by(options, |builder| home.open(builder)).map_err(|error| {
             Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
         })?;
         tell_mended(&store);
@@ -131,9 +299,10 @@ impl Readable {
     /// As [`Target::keyspace`], [`open_to_read`] and [`keyspace`]; or a server's records are damaged.
     pub(crate) fn open(target: &Target, stored: bool) -> Result<Readable, Failure> {
         let name = target.keyspace(stored)?;
-        let store = open_to_read(&target.data)?;
+        let home = target.home();
+        let store = open_to_read(&home)?;
         let keyspace = keyspace(&store, name)?;
-        let mut readable = Readable { keyspace, directory: target.data.clone(), rule: None, stored, store };
+        let mut readable = Readable { keyspace, directory: home.path().to_owned(), rule: None, stored, store };
         if name == ITEMS_KEYSPACE {
             readable.rule = readable.item_rule()?;
         }

@@ -269,7 +269,7 @@ fn measure(task: &Arc<Task>, host: &Arc<Host>, rounds: usize) -> Result<()> {
         .iter_mut()
         .map(|runs| {
             runs.sort_by_key(|(took, _)| *took);
-            runs[runs.len() / 2]
+            runs[runs.len() / 2].clone()
         })
         .collect();
     let linear = medians[0].1.stages;

@@ -55,10 +55,13 @@ pub use base::range::KeyRange;
 pub use base::stats::{LatencySummary, Statistics};
 pub use base::value::{Key, Value};
 pub use check::repair::{
-    LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_volumes,
+    LossKind, LostName, LostRange, LostWrites, RepairOptions, RepairReport, repair, repair_directory, repair_home,
+    repair_volumes,
 };
-pub use check::verify::{DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_volumes};
-pub use opening::membership::files_of;
+pub use check::verify::{
+    DAMAGES_MAX, VerifyProgress, VerifyReport, verify, verify_directory, verify_home, verify_volumes,
+};
+pub use opening::membership::{files_of, files_of_home};
 pub use pipeline::future::{ReadyFuture, WriteFuture};
 pub use placement::rules::PlacementRule;
 pub use placement::run::PlacementProperties;

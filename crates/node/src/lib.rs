@@ -13,24 +13,42 @@
 
 mod address;
 mod client;
+mod daemon;
 mod error;
+mod executor;
 pub mod fields;
+mod files;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod gate;
 pub mod greeting;
+mod host_files;
+mod lease;
 pub mod message;
 mod peer;
+mod pool;
 mod secret;
+mod task_files;
 #[cfg(test)]
 mod testing;
+mod text;
 mod transport;
+mod unit;
 mod volume;
 
 pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
 pub use client::{NodeClient, NodeOptions};
+pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage, TaskService};
 pub use error::{CallError, IO_KINDS, code};
+pub use executor::{Executor, ExecutorOptions, HostTasks};
 pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
+pub use task_files::{SharedDirectory, TaskFiles};
+pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
+pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};
 pub use volume::NodeVolume;

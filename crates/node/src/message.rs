@@ -16,9 +16,9 @@
 //!   [`Welcome::session_ms`]. Their numbers are drawn from one set. A number that the server does not know is
 //!   [`CallError::Unknown`](crate::CallError::Unknown): the client opens the file again by its name.
 //! * [`Create`], [`CreatePages`], [`Open`] and [`OpenPages`] with a number that is open under the same name answer as they did before.
-//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append at the end is
-//!   done. An append that ends at or before the end was done before: it is answered, and nothing else. Any other is an error. After
-//!   an error, all requests of the writer get that error.
+//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append adds what the file
+//!   does not have yet, which may be nothing. An append behind the end is an error. After an error, all requests of the writer get
+//!   that error.
 //! * [`WriterFinish`] with the number of a writer that has finished answers as it did before, for as long as the session is kept.
 //! * [`Lock`] by the session that has the lease answers with the same token. [`Renew`] succeeds while no newer token was given out.
 //! * A token that is not the newest one is [`CallError::Fenced`](crate::CallError::Fenced). So is 0 while a lease is in force.
@@ -30,7 +30,7 @@ mod macros;
 mod compute;
 
 pub use compute::{CancelTask, LoadAnswer, PollTasks, Reserve, ReservedPlace, RunTask, TaskDone, TaskState, Tasks};
-pub use compute::{GetLoad, Pace, PaceAnswer, TaskOutcome};
+pub use compute::{GetLoad, Pace, PaceAnswer, PlaceVolumes, TaskOutcome, TellMeasures, VolumePlace};
 
 use crate::fields::{Bytes, Field, Fields, Rest};
 use situ_storage::{FileName, Result};
@@ -165,6 +165,7 @@ operations! {
     WriterFlush = 0x33, Write => Done;
     WriterFinish = 0x34, Write => Done;
     WriterDrop = 0x35, Names => Done;
+    Resume = 0x36, Names => Opened;
     // Finished files.
     Open = 0x40, Names => Opened;
     Read = 0x41, Read => ReadBytes;
@@ -189,6 +190,8 @@ operations! {
     GetLoad = 0x73, Compute => LoadAnswer;
     Reserve = 0x74, Compute => ReservedPlace;
     Pace = 0x75, Compute => PaceAnswer;
+    PlaceVolumes = 0x76, Compute => Done;
+    TellMeasures = 0x77, Compute => Done;
 }
 
 messages! {
@@ -489,6 +492,21 @@ messages! {
         token: u64,
         /// The writer's number.
         handle: u64,
+    }
+
+    /// Goes on with a file on its way, after another daemon has forgotten the writer. What was synced of it is copied to a new file of this
+    /// name; what is behind it is dropped.
+    Resume {
+        /// The lease's.
+        token: u64,
+        /// On which volume.
+        volume: u32,
+        /// The writer's number.
+        handle: u64,
+        /// The file's name.
+        name: FileName,
+        /// How many bytes were synced. Appends go on behind them.
+        written: u64,
     }
 
     /// Opens a finished file.

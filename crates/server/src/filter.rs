@@ -94,16 +94,32 @@ fn decode(parameters: &[u8]) -> Option<ExpiryRule> {
     Some(ExpiryRule { now_seconds, barrier_cas })
 }
 
+/// The filter of memcached items, for a unit elsewhere: what is dead, it reads in each task's parameters.
+pub fn item_filter() -> Arc<dyn CompactionFilter> {
+    Arc::new(ItemFilter::default())
+}
+
 /// Opens a store that this process does not serve, as [`Store::open`] does; its compactions drop dead items as those of
 /// a server do. In a store that no server has written to they drop nothing. No keyspace is made.
 ///
 /// # Errors
 /// As [`Store::open`]; or a server's records cannot be read.
 pub fn open_unserved(directory: impl AsRef<Path>, options: Options) -> situ::Result<Store> {
+    open_unserved_by(options, |builder| builder.open(directory))
+}
+
+/// As [`open_unserved`], of the store that `open` makes of a builder: on any volume.
+///
+/// # Errors
+/// As [`open_unserved`].
+pub fn open_unserved_by(
+    options: Options,
+    open: impl FnOnce(StoreBuilder) -> situ::Result<Store>,
+) -> situ::Result<Store> {
     let filter = Arc::new(ItemFilter::default());
     let mut items = options.keyspace.clone();
     items.compaction_filter = Some(Arc::clone(&filter) as _);
-    let store = StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items).open(directory)?;
+    let store = open(StoreBuilder::new(options).keyspace(ITEMS_KEYSPACE, items))?;
     match store.existing_keyspace(META_KEYSPACE) {
         Ok(meta) if meta.contains(LIMIT_KEY)? => filter.begin(meta.get(FLUSH_KEY)?.as_deref()),
         Ok(_) | Err(Error::NoSuchKeyspace { .. }) => {}

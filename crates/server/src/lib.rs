@@ -95,7 +95,7 @@ mod turn;
 pub use engine::{
     Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
-pub use filter::open_unserved;
+pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
 pub use server::{

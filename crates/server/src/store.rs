@@ -86,7 +86,14 @@ impl StoreEngine {
         })
     }
 
-    fn open_by(options: Options, open: impl FnOnce(StoreBuilder) -> situ::Result<Store>) -> situ::Result<StoreEngine> {
+    /// As [`open`](StoreEngine::open), of the store that `open` makes of a builder: on any volume.
+    ///
+    /// # Errors
+    /// As [`open`](StoreEngine::open).
+    pub fn open_by(
+        options: Options,
+        open: impl FnOnce(StoreBuilder) -> situ::Result<Store>,
+    ) -> situ::Result<StoreEngine> {
         descriptors::raise_limit();
         let filter = Arc::new(ItemFilter::default());
         let durability = options.durability;

@@ -96,7 +96,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
-    let writable = Writable::open(&options.target.data, true)?;
+    let writable = Writable::open(&options.target.home(), true)?;
     let items = if options.stored { Some(writable.item_writer()?) } else { None };
     let keyspace = writable.keyspace(name, true)?;
     let mark = Mark {

@@ -12,6 +12,7 @@ mod import; // `import` in a program without RocksDB
 mod import_rocksdb; // `import rocksdb`: runs in `make test-import`
 mod inspect; // `inspect` of sound and of damaged stores; `bench`
 mod measure; // `serve` beside memcached, measured; ignored
+mod node; // stores whose home is on a node: kills, stops, full disks
 mod placement; // decisions of placement as a user meets them
 mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts

@@ -13,7 +13,9 @@ use crate::base::stats::Statistics;
 use crate::base::sync::lock;
 use crate::core::Core;
 use crate::opening::closing::Open;
-use crate::opening::membership::{Access, Given, clear_fast_disk, given, refuse_fast_disk_as_home};
+use crate::opening::membership::{
+    Access, Given, clear_fast_disk, clear_fast_disk_of, given, given_home, refuse_fast_disk_as_home,
+};
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
 use crate::pipeline::seal::Level0;
@@ -126,6 +128,18 @@ impl StoreBuilder {
         let volume = if create { DirectoryVolume::create(directory)? } else { DirectoryVolume::open(directory)? };
         let access = if self.read_only { Access::Read } else { Access::Write };
         let given = given(volume, self.fast_disk.as_deref(), &self.env, create, access)?;
+        self.open_given(&given)
+    }
+
+    /// Opens the store whose home is a volume elsewhere, such as a node's. The [fast disk](StoreBuilder::fast_disk) is local; the store
+    /// remembers it as one whose home is a directory does.
+    ///
+    /// # Errors
+    /// As [`open`](StoreBuilder::open).
+    pub fn open_home(self, home: &Arc<dyn Volume>) -> Result<Store> {
+        let create = self.options.create_if_missing && !self.read_only;
+        let access = if self.read_only { Access::Read } else { Access::Write };
+        let given = given_home(home, self.fast_disk.as_deref(), &self.env, create, access)?;
         self.open_given(&given)
     }
 
@@ -250,17 +264,7 @@ impl Store {
         let lock = volume.lock()?;
         refuse_fast_disk_as_home(&volume)?;
         clear_fast_disk(&volume)?;
-        let mut files = volume.list()?;
-        // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
-        files.sort_by_key(|file| match file.name {
-            FileName::Log(_) => 0,
-            FileName::Table(_) => 1,
-            FileName::Lock => 3,
-            _ => 2,
-        });
-        for file in files {
-            volume.remove(file.name)?;
-        }
+        remove_files(&volume)?;
         drop(lock);
         match std::fs::remove_dir(directory) {
             Err(e) if e.kind() != std::io::ErrorKind::DirectoryNotEmpty => {
@@ -268,6 +272,21 @@ impl Store {
             }
             _ => Ok(()),
         }
+    }
+
+    /// Removes the files of the store whose home is a volume elsewhere, as [`destroy`](Store::destroy) does.
+    ///
+    /// # Errors
+    /// As [`destroy`](Store::destroy).
+    pub fn destroy_home(home: &Arc<dyn Volume>) -> Result<()> {
+        refuse_fast_disk_as_home(&**home)?;
+        let lock = home.lock()?;
+        refuse_fast_disk_as_home(&**home)?;
+        clear_fast_disk_of(&**home, Some(&home.location()))?;
+        remove_files(&**home)?;
+        home.sync_names()?;
+        drop(lock);
+        Ok(())
     }
 
     /// Stops background work, makes everything durable, and gives the directory back. Later calls on any clone or handle
@@ -647,6 +666,22 @@ impl Store {
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
         }
     }
+}
+
+/// Removes all files of a home that is locked.
+fn remove_files(home: &dyn Volume) -> Result<()> {
+    let mut files = home.list()?;
+    // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
+    files.sort_by_key(|file| match file.name {
+        FileName::Log(_) => 0,
+        FileName::Table(_) => 1,
+        FileName::Lock => 3,
+        _ => 2,
+    });
+    for file in files {
+        home.remove(file.name)?;
+    }
+    Ok(())
 }
 
 impl fmt::Debug for Store {

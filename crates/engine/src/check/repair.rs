@@ -39,7 +39,7 @@ use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::check::verify::{check_identity, differences};
-use crate::opening::membership::{Access, Given, Joined, given, join};
+use crate::opening::membership::{Access, Given, Joined, given, given_home, join};
 use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, remove};
 use crate::versions::manifest;
 use crate::versions::version::{Added, Removed, TableMeta, Version};
@@ -97,6 +97,15 @@ impl RepairOptions {
 pub fn repair_directory(directory: impl AsRef<Path>, options: RepairOptions) -> Result<RepairReport> {
     let (directory, access) = (DirectoryVolume::open(directory.as_ref())?, options.access());
     let given = given(directory, options.fast_disk.as_deref(), &Env::system(), false, access)?;
+    repair_given(&given, &Env::system(), options)
+}
+
+/// As [`repair_directory`], of the store whose home is `home`, which is no directory here.
+///
+/// # Errors
+/// As [`repair`]; the fast disk cannot be opened.
+pub fn repair_home(home: &Arc<dyn Volume>, options: RepairOptions) -> Result<RepairReport> {
+    let given = given_home(home, options.fast_disk.as_deref(), &Env::system(), false, options.access())?;
     repair_given(&given, &Env::system(), options)
 }
 

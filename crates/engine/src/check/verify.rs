@@ -23,7 +23,7 @@ use crate::base::batch::Record;
 use crate::base::damage::{Damage, damage_of, is_known};
 use crate::base::options::DEFAULT_KEYSPACE_ID;
 use crate::base::options::open_tables_max;
-use crate::opening::membership::{Access, Given, given, join};
+use crate::opening::membership::{Access, Given, given, given_home, join};
 use crate::opening::open::{IDENTITY, KeyspaceState, StoreState, needed_logs};
 use crate::opening::replay::{adjoins, check_closed, check_head, follows, record_error};
 use crate::read::merge::{LevelCursor, MergeCursor, Source};
@@ -115,14 +115,23 @@ impl fmt::Display for VerifyReport {
 /// As [`verify`]; the directory cannot be opened.
 pub fn verify_directory(directory: impl AsRef<Path>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
     let directory = DirectoryVolume::open(directory.as_ref())?;
-    let given = match given(directory, None, &Env::system(), false, Access::Read) {
+    verify_found(given(directory, None, &Env::system(), false, Access::Read), progress)
+}
+
+/// As [`verify_directory`], of the store whose home is `home`, which is no directory here.
+///
+/// # Errors
+/// As [`verify`].
+pub fn verify_home(home: &Arc<dyn Volume>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    verify_found(given_home(home, None, &Env::system(), false, Access::Read), progress)
+}
+
+fn verify_found(given: Result<Given>, progress: &mut dyn FnMut(VerifyProgress)) -> Result<VerifyReport> {
+    match given {
         // The metadata of the fast disk.
-        Err(Error::Storage(StorageError::Corruption(damage))) => {
-            return Ok(VerifyReport::of_disks(*damage));
-        }
-        given => given?,
-    };
-    verify_given(&given, &Env::system(), progress)
+        Err(Error::Storage(StorageError::Corruption(damage))) => Ok(VerifyReport::of_disks(*damage)),
+        given => verify_given(&given?, &Env::system(), progress),
+    }
 }
 
 /// Reads and checks every byte of the store in `volume`, which nobody should have open for writing. `progress` is told

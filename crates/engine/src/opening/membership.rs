@@ -29,8 +29,8 @@ use situ_storage::{DirectoryVolume, FileName, Volume};
 use std::path::Path;
 use std::sync::Arc;
 
-pub(crate) use clear::clear_fast_disk;
-pub(crate) use find::given;
+pub(crate) use clear::{clear_fast_disk, clear_fast_disk_of};
+pub(crate) use find::{given, given_home};
 pub(crate) use joined::Joined;
 pub(crate) use volumes::{Access, Given};
 
@@ -79,6 +79,16 @@ pub(crate) fn refuse_fast_disk_as_home(home: &dyn Volume) -> Result<()> {
 pub fn files_of(directory: impl AsRef<Path>) -> Result<Arc<dyn Volume>> {
     let env = Env::system();
     let given = given(DirectoryVolume::open(directory.as_ref())?, None, &env, false, Access::Read)?;
+    Ok(join(&given, &env, Access::Read)?.volume)
+}
+
+/// As [`files_of`], of the store whose home is `home`, which is no directory here.
+///
+/// # Errors
+/// The store's fast disk is not there; the home cannot be read.
+pub fn files_of_home(home: &Arc<dyn Volume>) -> Result<Arc<dyn Volume>> {
+    let env = Env::system();
+    let given = given_home(home, None, &env, false, Access::Read)?;
     Ok(join(&given, &env, Access::Read)?.volume)
 }
 

@@ -24,6 +24,7 @@ mod faults; // promise 7: failure is a value
 mod filters; // compaction filters that change their mind
 mod full_disk_writers; // writers together on a disk with just enough room
 mod full_home; // a full home beside a fast disk that is not
+mod home_elsewhere; // a store whose home is no directory here
 mod iterators; // iterators against `BTreeMap::range`
 mod keyspaces; // promise 4: creating and dropping keyspaces
 mod kill; // promise 1 on a real disk: a process that is killed

@@ -28,11 +28,11 @@ messages! {
         elapsed: Duration,
         /// How it ran.
         ran: Ran,
-        /// The decision about the mode, in words or numbers for records; empty where nothing was decided.
+        /// The decision about the mode, as in `docs/formats/metrics.md`; empty where nothing was decided.
         decision: Bytes,
     }
 
-    /// Nobody waits for an attempt any more.
+    /// Nobody waits for an attempt any more: the host has given it up, or has its answer.
     CancelTask {
         /// The attempt's number.
         attempt: u64,
@@ -96,6 +96,68 @@ messages! {
     PaceAnswer {
         /// Unless nobody waits for it any more.
         cancelled: bool,
+    }
+
+    /// One-way: what the host has measured, for the node's decisions.
+    TellMeasures {
+        /// A metric message, as in `docs/formats/metrics.md`.
+        message: Bytes,
+    }
+
+    /// Says where the volumes of the host's store lie. The host sends it on each connection before tasks; the last one counts.
+    PlaceVolumes {
+        /// The volumes' numbers, and where each lies.
+        volumes: Vec<(u32, VolumePlace)>,
+    }
+}
+
+/// Where a volume of the host's store lies, for a node that is to read it and write to it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum VolumePlace {
+    /// On the node that is asked: the files of the session's store.
+    Here,
+    /// In a directory that the node can reach, too, by this path. The node must have been started with it.
+    SharedDirectory(String),
+    /// On another node, with this address.
+    OtherNode(String),
+    /// With the host, which serves it over this connection.
+    Host,
+}
+
+/// 0 here, 1 a shared directory, 2 another node, 3 the host; then a text, empty but for 1 and 2.
+impl Field for VolumePlace {
+    const BYTES_MIN: usize = 5;
+
+    fn kind() -> String {
+        "volume place".to_owned()
+    }
+
+    fn put(&self, out: &mut Vec<u8>) {
+        let (code, text): (u8, &str) = match self {
+            VolumePlace::Here => (0, ""),
+            VolumePlace::SharedDirectory(path) => (1, path),
+            VolumePlace::OtherNode(address) => (2, address),
+            VolumePlace::Host => (3, ""),
+        };
+        code.put(out);
+        text.to_owned().put(out);
+    }
+
+    fn take(fields: &mut Fields<'_>, name: &str) -> Result<VolumePlace> {
+        let code = u8::take(fields, name)?;
+        let text = String::take(fields, name)?;
+        match (code, text.is_empty()) {
+            (0, true) => Ok(VolumePlace::Here),
+            (1, false) => Ok(VolumePlace::SharedDirectory(text)),
+            (2, false) => Ok(VolumePlace::OtherNode(text)),
+            (3, true) => Ok(VolumePlace::Host),
+            _ => Err(fields.broken(format!("{name} from 0 to 3, with a text for 1 and 2"), format!("{code} {text:?}"))),
+        }
+    }
+
+    #[cfg(test)]
+    fn sample(number: &mut u8) -> VolumePlace {
+        VolumePlace::SharedDirectory(String::sample(number))
     }
 }
 

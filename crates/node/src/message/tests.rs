@@ -64,6 +64,14 @@ fn messages_survive_their_bytes_and_are_not_cut_short() {
         filters: vec!["even-only".to_owned()],
         encoder: "situ".to_owned(),
     });
+    let places = [
+        (0, VolumePlace::Here),
+        (1, VolumePlace::SharedDirectory("/srv/store".to_owned())),
+        (2, VolumePlace::OtherNode("node://b:7070/store".to_owned())),
+        (3, VolumePlace::Host),
+    ];
+    survives(&TellMeasures { message: Bytes(vec![1, 2, 3]) });
+    survives(&PlaceVolumes { volumes: places.to_vec() });
     survives(&Tasks { tasks: vec![(1, TaskState::Waiting), (2, TaskState::Running), (3, TaskState::Ended)] });
 }
 

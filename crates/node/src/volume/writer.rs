@@ -5,23 +5,31 @@
 //!    their order: the node knows by the offset what it has.
 //! 3. A sync, a flush and the end wait for an answer. The node does a writer's requests in order, so that answer covers all pieces.
 //!
-//! **Failure.** After an error, all later calls get that error. A daemon that was restarted does not know the writer: its file is lost.
+//! 4. What was appended since the last sync is kept, too, up to [`RESUME_BYTES_MAX`]. A daemon that was restarted does not know the writer.
+//!    Then the file goes on behind what was synced ([`Resume`]), and what is kept is appended again. So a manifest outlives the daemon.
+//!
+//! **Failure.** After an error, all later calls get that error. A file of which more was not synced is lost with the daemon.
 
 use crate::client::{Attempt, NodeClient};
 use crate::error::CallError;
 use crate::fields::Rest;
-use crate::message::{Append, Call, Message, WriterDrop, WriterFinish, WriterFlush, WriterSync};
+use crate::message::{Append, Call, Message, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
 use situ_device::{Event, lock};
-use situ_storage::{Result, Writer};
+use situ_storage::{FileName, Result, Writer};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// So many bytes that are not synced are kept for a daemon that was restarted.
+const RESUME_BYTES_MAX: usize = 1 << 20;
 
 pub(super) struct NodeWriter {
     client: Arc<NodeClient>,
     handle: u64,
     token: u64,
+    name: FileName,
     path: String,
+    unsynced: Unsynced,
     /// Bytes that are not sent yet.
     buffer: Vec<u8>,
     /// Bytes that were sent: where the buffer begins in the file.
@@ -30,6 +38,28 @@ pub(super) struct NodeWriter {
     epoch: u64,
     pieces: Arc<Pieces>,
     is_finished: bool,
+}
+
+/// What a restarted daemon would not have.
+struct Unsynced {
+    /// Bytes that were synced.
+    from: u64,
+    /// What was appended behind them; `None` since it became too much.
+    bytes: Option<Vec<u8>>,
+}
+
+impl Unsynced {
+    fn append(&mut self, bytes: &[u8]) {
+        let fits = |kept: &Vec<u8>| kept.len() + bytes.len() <= RESUME_BYTES_MAX;
+        match self.bytes.as_mut().filter(|kept| fits(kept)) {
+            Some(kept) => kept.extend_from_slice(bytes),
+            None => self.bytes = None,
+        }
+    }
+
+    fn synced(&mut self, written: u64) {
+        *self = Unsynced { from: written, bytes: Some(Vec::new()) };
+    }
 }
 
 /// Pieces that are not answered yet.
@@ -52,7 +82,8 @@ impl Pieces {
         let mut kept = lock(&self.kept);
         match answer {
             Ok(_) => kept.forget(offset),
-            Err(CallError::Lost { .. }) => {}
+            // The node refuses what comes over a connection that has a successor.
+            Err(CallError::Lost { .. } | CallError::Busy(_)) => {}
             Err(error) => {
                 kept.failed.get_or_insert(error);
             }
@@ -71,15 +102,34 @@ impl Kept {
 }
 
 impl NodeWriter {
-    pub(super) fn new(client: Arc<NodeClient>, handle: u64, token: u64, path: String, epoch: u64) -> NodeWriter {
+    pub(super) fn new(
+        client: Arc<NodeClient>,
+        handle: u64,
+        token: u64,
+        (name, path): (FileName, String),
+        epoch: u64,
+    ) -> NodeWriter {
+        let unsynced = Unsynced { from: 0, bytes: Some(Vec::new()) };
         let answered = client.shared().options.env.executor.event();
         let pieces = Arc::new(Pieces { kept: Mutex::default(), answered });
-        NodeWriter { client, handle, token, path, buffer: Vec::new(), sent: 0, epoch, pieces, is_finished: false }
+        NodeWriter {
+            client,
+            handle,
+            token,
+            name,
+            path,
+            unsynced,
+            buffer: Vec::new(),
+            sent: 0,
+            epoch,
+            pieces,
+            is_finished: false,
+        }
     }
 
     fn piece_bytes(&self) -> usize {
-        let options = &self.client.shared().options;
-        options.append_bytes.clamp(1, options.peer.payload_bytes_max as usize / 2)
+        let shared = self.client.shared();
+        shared.options.append_bytes.clamp(1, shared.payload_bytes_max() / 2)
     }
 
     fn fail(&self, op: &'static str, error: CallError) -> situ_storage::Error {
@@ -153,13 +203,46 @@ impl NodeWriter {
 
     /// Waits for a connection, and sends on a new one all pieces that are kept.
     fn send_again(&mut self, deadline: Duration) -> Result<(), CallError> {
-        let (handle, token, epoch) = (self.handle, self.token, self.epoch);
-        self.epoch = self.client.shared().retry_until(deadline, |attempt| {
+        let epoch = self.epoch;
+        let shared = Arc::clone(self.client.shared());
+        self.epoch = shared.retry_until(deadline, |attempt| {
             if attempt.epoch != epoch {
-                resend(attempt, handle, token, &self.pieces)?;
+                self.resend(attempt)?;
             }
             Ok(attempt.epoch)
         })?;
+        Ok(())
+    }
+
+    /// Puts the writer in order on a new connection: sends all pieces that are kept, in their order.
+    fn resend(&self, attempt: &Attempt) -> Result<(), CallError> {
+        let kept: Vec<(u64, Arc<Vec<u8>>)> = lock(&self.pieces.kept).pieces.iter().cloned().collect();
+        // Without pieces, an append of nothing asks whether the daemon knows the writer.
+        let nothing = || (self.sent, Arc::new(Vec::new()));
+        for (offset, bytes) in if kept.is_empty() { vec![nothing()] } else { kept } {
+            match attempt.ask(&self.append_of(offset, &bytes)) {
+                Err(CallError::Unknown(why)) => return self.resume(attempt, why),
+                answer => answer.map(|_| ())?,
+            }
+            lock(&self.pieces.kept).forget(offset);
+        }
+        Ok(())
+    }
+
+    /// Goes on behind what was synced, on a daemon that does not know the writer.
+    fn resume(&self, attempt: &Attempt, why: String) -> Result<(), CallError> {
+        let Unsynced { from, bytes: Some(bytes) } = &self.unsynced else { return Err(CallError::Unknown(why)) };
+        let (token, handle, name) = (self.token, self.handle, self.name);
+        attempt.ask(&Resume { token, volume: 0, handle, name, written: *from })?;
+        // What is in the buffer was not sent, and is sent later.
+        let sent = &bytes[..bytes.len() - self.buffer.len()];
+        for (index, piece) in sent.chunks(self.piece_bytes()).enumerate() {
+            let offset = from + (index * self.piece_bytes()) as u64;
+            attempt.ask(&self.append_of(offset, piece))?;
+        }
+        let mut kept = lock(&self.pieces.kept);
+        kept.pieces.clear();
+        kept.bytes = 0;
         Ok(())
     }
 
@@ -168,18 +251,19 @@ impl NodeWriter {
         self.send()?;
         let call = call(self.sent);
         let shared = Arc::clone(self.client.shared());
-        let (handle, token) = (self.handle, self.token);
-        let (pieces, epoch) = (Arc::clone(&self.pieces), &mut self.epoch);
-        shared.retry(shared.options.write_patience, |attempt| {
-            if let Some(error) = &lock(&pieces.kept).failed {
+        let mut epoch = self.epoch;
+        let done = shared.retry(shared.options.write_patience, |attempt| {
+            if let Some(error) = &lock(&self.pieces.kept).failed {
                 return Err(error.clone());
             }
-            if attempt.epoch != *epoch {
-                resend(attempt, handle, token, &pieces)?;
-                *epoch = attempt.epoch;
+            if attempt.epoch != epoch {
+                self.resend(attempt)?;
+                epoch = attempt.epoch;
             }
             attempt.ask(&call)
-        })?;
+        });
+        self.epoch = epoch;
+        done?;
         let mut kept = lock(&self.pieces.kept);
         kept.pieces.clear();
         kept.bytes = 0;
@@ -187,25 +271,17 @@ impl NodeWriter {
     }
 }
 
-/// Sends all pieces that are kept, in their order.
-fn resend(attempt: &Attempt, handle: u64, token: u64, pieces: &Pieces) -> Result<(), CallError> {
-    let kept: Vec<(u64, Arc<Vec<u8>>)> = lock(&pieces.kept).pieces.iter().cloned().collect();
-    for (offset, bytes) in kept {
-        attempt.ask(&Append { token, handle, offset, data: Rest(bytes.to_vec()) })?;
-        lock(&pieces.kept).forget(offset);
-    }
-    Ok(())
-}
-
 impl Writer for NodeWriter {
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         let piece_bytes = self.piece_bytes();
         while !bytes.is_empty() {
-            let room = piece_bytes - self.buffer.len();
+            // Pieces may have become shorter with another connection.
+            let room = piece_bytes.saturating_sub(self.buffer.len());
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
+            self.unsynced.append(now);
             bytes = later;
-            if self.buffer.len() == piece_bytes {
+            if self.buffer.len() >= piece_bytes {
                 self.send().map_err(|error| self.fail("write", error))?;
             }
         }
@@ -219,7 +295,9 @@ impl Writer for NodeWriter {
     fn sync(&mut self) -> Result<()> {
         let (token, handle) = (self.token, self.handle);
         let done = self.settle(|written| WriterSync { token, handle, written });
-        done.map_err(|error| self.fail("sync", error))
+        done.map_err(|error| self.fail("sync", error))?;
+        self.unsynced.synced(self.sent);
+        Ok(())
     }
 
     fn flush(&mut self) -> Result<()> {

@@ -14,9 +14,14 @@ use std::fs;
 /// Removes everything from the fast disk of a store that is being destroyed.
 pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
     let place = fs::canonicalize(home.directory()).ok().as_deref().map(line_of);
+    clear_fast_disk_of(home, place.as_deref())
+}
+
+/// As [`clear_fast_disk`], of a home that is in `place`.
+pub(crate) fn clear_fast_disk_of(home: &dyn Volume, place: Option<&str>) -> Result<()> {
     let Some(known) = Home::read(home)? else { return Ok(()) };
     let Some(FastDisk { volume: fast, at, .. }) = own_fast_disk(home, &known)? else { return Ok(()) };
-    copies::refuse(place.as_deref(), &known, &at)?;
+    copies::refuse(place, &known, &at)?;
     let lock = fast.lock()?;
     remove_all(&*fast)?;
     while fast.tidy() {}
@@ -28,7 +33,7 @@ pub(crate) fn clear_fast_disk(home: &DirectoryVolume) -> Result<()> {
 
 /// # Errors
 /// The store has a fast disk, and the disk is not there.
-fn own_fast_disk(home: &DirectoryVolume, known: &Home) -> Result<Option<FastDisk>> {
+fn own_fast_disk(home: &dyn Volume, known: &Home) -> Result<Option<FastDisk>> {
     if known.fast == Fast::None {
         return Ok(None);
     }

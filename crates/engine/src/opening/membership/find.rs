@@ -1,7 +1,7 @@
 //! From paths to the volumes that a caller means.
 //!
-//! 1. The capacity disk is the directory that the caller opens.
-//! 2. The fast disk is the one that the caller names, or else the one that DISKS remembers ([`given`]).
+//! 1. The capacity disk is the directory that the caller opens ([`given`]), or a volume elsewhere: on a node ([`given_home`]).
+//! 2. The fast disk is the one that the caller names, or else the one that DISKS remembers.
 //! 3. What is at a path may be a directory, a device or a file that was prepared as a Situ disk ([`fast_disk`]).
 //!
 //! Nothing is locked here. Whether the disk is the right one is for `classify.rs` to say.
@@ -88,8 +88,35 @@ pub(crate) fn given(
     access: Access,
 ) -> Result<Given> {
     let home = fs::canonicalize(directory.directory()).ok();
-    let place = home.as_deref().map(line_of);
-    let capacity: Arc<dyn Volume> = Arc::new(directory);
+    if let (Some(home), Some(path)) = (&home, fast)
+        && fs::canonicalize(path).is_ok_and(|path| path == *home)
+    {
+        let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
+        return Err(Error::Disks(text));
+    }
+    with_fast_disk(Arc::new(directory), home.as_deref().map(line_of), fast, env, create, access)
+}
+
+/// As [`given`], of a store whose home is no directory here. Its place is what the volume says of its location.
+pub(crate) fn given_home(
+    home: &Arc<dyn Volume>,
+    fast: Option<&Path>,
+    env: &Env,
+    create: bool,
+    access: Access,
+) -> Result<Given> {
+    let place = line_of(Path::new(&home.location()));
+    with_fast_disk(Arc::clone(home), Some(place), fast, env, create, access)
+}
+
+fn with_fast_disk(
+    capacity: Arc<dyn Volume>,
+    place: Option<String>,
+    fast: Option<&Path>,
+    env: &Env,
+    create: bool,
+    access: Access,
+) -> Result<Given> {
     let Some(path) = fast else {
         let fast = remembered(&*capacity, env, access)?;
         return Ok(Given { capacity, fast, place });
@@ -102,10 +129,6 @@ pub(crate) fn given(
             None => error,
         }
     })?;
-    if home.is_some() && fs::canonicalize(path).ok() == home {
-        let text = format!("{} is the home of the store; its fast disk has to be another place", path.display());
-        return Err(Error::Disks(text));
-    }
     Ok(Given { capacity, fast: Some(fast), place })
 }
 

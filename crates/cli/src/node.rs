@@ -1,0 +1,170 @@
+//! `node`: files of stores for other machines.
+//!
+//! 1. Signals are caught, the place is opened, the addresses are taken; each failure says what to do.
+//! 2. Where the node can be reached is printed, with a command to try.
+//! 3. SIGTERM or SIGINT end the node: what clients have asked for is answered, for [`STOP_PATIENCE`] at most. Tasks are cancelled: their
+//!    hosts do them again.
+
+use crate::DONE;
+use crate::failure::{Failure, Outcome};
+use crate::message::Message;
+use crate::options::NodeCommand;
+use crate::output::Output;
+use crate::text;
+use serde::Serialize;
+use situ::device::{self, Env};
+use situ::storage::{self, RawOptions, RawVolume, Volume};
+use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
+use situ_server::{CaughtSignals, StopSignal, item_filter};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// How long clients' requests may take to end.
+const STOP_PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
+    let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
+    let failed = |error: storage::Error| cannot_start(&error, options);
+    let env = Env::system();
+    let executor = Arc::new(Executor::new(&env, executor_options(&env, options)));
+    let daemon = Daemon::start(&env, daemon_options(options, &executor).map_err(failed)?).map_err(failed)?;
+    let place = options.place.as_ref().map(|place| std::path::absolute(place).unwrap_or_else(|_| place.clone()));
+    let listening = Listening {
+        event: "listening",
+        place: place.map_or_else(|| "none: it only computes".to_owned(), |place| place.display().to_string()),
+        addresses: daemon.places().iter().map(ToString::to_string).collect(),
+        secret: options.secret_file.is_some(),
+        tls: options.tls_cert.is_some(),
+        process: std::process::id(),
+    };
+    let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner().as_bytes()) };
+    // A reader that went away is no reason to stop serving.
+    let _ = shown.and_then(|()| out.finish());
+    let signal = match signals.wait(|| {}) {
+        StopSignal::Interrupt => "SIGINT",
+        StopSignal::Terminate => "SIGTERM",
+    };
+    log(out, &format!("{signal}: the node answers the requests that it has, and stops"));
+    let has_answered = daemon.stop(STOP_PATIENCE);
+    executor.close();
+    match has_answered {
+        true => log(out, "stopped"),
+        false => log(out, "stopped; requests that the disk did not finish in time were given up"),
+    }
+    DONE
+}
+
+fn executor_options(env: &Env, options: &NodeCommand) -> ExecutorOptions {
+    let mut made = ExecutorOptions {
+        shared: options.shared.clone(),
+        // The stores of `situ serve` have it.
+        filters: vec![item_filter()],
+        ..ExecutorOptions::new(env)
+    };
+    if let Some(tasks) = options.tasks {
+        (made.threads, made.waiting_max) = (tasks as usize, tasks as usize);
+    }
+    made
+}
+
+fn daemon_options(options: &NodeCommand, executor: &Arc<Executor>) -> storage::Result<DaemonOptions> {
+    let tls = match (&options.tls_cert, &options.tls_key) {
+        (Some(certificate), Some(key)) => Some(ServerTls::read(certificate, key)?),
+        _ => None,
+    };
+    Ok(DaemonOptions {
+        listen: options.listen.iter().map(|place| place_of(place)).collect::<Result<_, _>>()?,
+        secret: options.secret_file.as_deref().map(Secret::read).transpose()?,
+        tls,
+        storage: options.place.as_deref().map(storage_at).transpose()?,
+        services: vec![Arc::new(TaskService::new(Arc::clone(executor)))],
+        stores_max: options.store_limit as usize,
+        connections_max: options.max_connections as usize,
+        threads: options.threads as usize,
+        lease_term: Duration::from_millis(options.lease_ms),
+        from: format!("situ node {}", env!("CARGO_PKG_VERSION")),
+        ..DaemonOptions::default()
+    })
+}
+
+/// Where to listen. Port 0, which nobody can connect to, is any free port.
+fn place_of(text: &str) -> storage::Result<Place> {
+    match (text.strip_suffix(":0"), text.starts_with("unix:")) {
+        (Some(host), false) => match host.parse()? {
+            Place::Tcp { host, .. } => Ok(Place::Tcp { host, port: 0 }),
+            other => Ok(other),
+        },
+        _ => text.parse(),
+    }
+}
+
+/// A directory, which may be made, or a Situ disk.
+fn storage_at(path: &Path) -> storage::Result<Storage> {
+    let fail = |error| storage::Error::io("open", path.display(), error);
+    match std::fs::metadata(path) {
+        Ok(found) if !found.is_dir() => {
+            let device = device::open(path, device::OpenOptions::default()).map_err(fail)?;
+            let volume: Arc<dyn Volume> = Arc::new(RawVolume::open(device, Env::system(), RawOptions::default())?);
+            Ok(Storage::Disk(volume))
+        }
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(fail(error)),
+        _ => Ok(Storage::Directory(path.to_owned())),
+    }
+}
+
+fn cannot_start(error: &storage::Error, options: &NodeCommand) -> Failure {
+    let failure = Failure::new("cannot start the node", error);
+    match error {
+        storage::Error::Invalid(text) if text.contains("no Situ disk") => failure.cure(format!(
+            "name a directory, or prepare the disk with `situ disk format {}`",
+            options.place.clone().unwrap_or_default().display()
+        )),
+        _ => failure,
+    }
+}
+
+fn log(out: &Output, text: &str) {
+    let time = text::utc(text::now_unix_s());
+    match out.is_json() {
+        true => Message::Log { time: &time, text }.tell(true),
+        false => eprintln!("{time} {text}"),
+    }
+}
+
+/// Where the node can be reached.
+#[derive(Debug, Serialize)]
+struct Listening {
+    event: &'static str,
+    place: String,
+    addresses: Vec<String>,
+    /// Whether clients have to know a secret.
+    secret: bool,
+    /// Whether connections are encrypted.
+    tls: bool,
+    process: u32,
+}
+
+impl Listening {
+    fn banner(&self) -> String {
+        let mut text = format!("Situ {} keeps files for other machines.\n\n", env!("CARGO_PKG_VERSION"));
+        let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<10} {value}\n"));
+        row("place", &self.place);
+        self.addresses.iter().for_each(|address| row("node", address));
+        row("secret", if self.secret { "clients have to know it" } else { "none: only this machine can connect" });
+        row("TLS", if self.tls { "connections are encrypted" } else { "none: connections are not encrypted" });
+        if let Some(address) = self.addresses.first() {
+            let end = if address.starts_with("unix:") { ":/" } else { "/" };
+            let (secret, tls) = (
+                if self.secret { " --node-secret-file FILE" } else { "" },
+                if self.tls { " --node-ca FILE" } else { "" },
+            );
+            text.push_str(&format!(
+                "\nTry, in another terminal:\n\n  situ serve --capacity node://{address}{end}default{secret}{tls}\n"
+            ));
+        }
+        text.push_str("\nCtrl-C stops it.\n");
+        text
+    }
+}

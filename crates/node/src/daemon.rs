@@ -1,0 +1,506 @@
+//! The daemon: listens, lets clients in, and has services answer them.
+//!
+//! ```text
+//!   listener ──> greeting thread ──> Connection ── Doorkeeper ──> Client ── table of services ──> FileService, others
+//!   (one thread)  (TLS, one each)    (two threads)  (secret)                                        │ pool of threads
+//!                                                                                                   v
+//!   janitor: ends greetings that take long, drops lost connections, sweeps sessions             Files ── Volume
+//! ```
+//! 1. A listener's thread accepts. A further connection than [`DaemonOptions::connections_max`] is closed at once.
+//! 2. A thread of the connection's own agrees on TLS. Then its reader thread greets ([`Doorkeeper`]). A client that is not in after
+//!    [`GREETING`] is hung up on.
+//! 3. The client is attached to its session, and its requests go to the services by their operation.
+//! 4. [`Daemon::stop`] takes no new connections and requests, lets what is running end, and then hangs up. Clients ask again for what was
+//!    not answered. Leases stay noted: their owners
+//!    go on when the node is back.
+//!
+//! **Bounds.** Connections, stores, sessions, open files, threads, bytes of requests (the peer's credit) and of answers (a thread that
+//! answers waits for room). A connection that is silent is ended by its peer.
+//!
+//! **Failure.** A listener that cannot accept, because too many files are open, tries again after a moment. A service that panics
+//! leaves its request unanswered, which answers it with an error.
+
+mod file_service;
+mod home;
+mod metrics;
+mod pool;
+mod service;
+mod stores;
+mod task_service;
+
+pub use service::{Caller, ChangePass, Service};
+pub use stores::Storage;
+pub use task_service::TaskService;
+
+use crate::address::Place;
+use crate::error::CallError;
+use crate::fields::Bytes;
+use crate::files::Limits;
+use crate::frame::Side;
+use crate::greeting::{Door, Doorkeeper};
+use crate::lease::Owner;
+use crate::message::{Done, GetHealth, GetMetrics, Health, Hello, Metrics, Operation, Welcome};
+use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Traffic};
+use crate::secret::{Secret, random};
+use crate::transport::{Accepted, Listener, ServerTls};
+use file_service::FileService;
+use pool::{Pool, Strands};
+use service::{answer, finish};
+use situ_device::{Env, Event, JobHandle, lock};
+use situ_storage::{Error, Result};
+use std::collections::HashMap;
+use std::fs;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use stores::Stores;
+
+/// How long a client may take to be let in.
+const GREETING: Duration = Duration::from_secs(10);
+/// So often the janitor looks.
+const JANITOR: Duration = Duration::from_secs(1);
+/// A listener that cannot accept tries again after this.
+const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
+/// What a daemon that is dropped waits for its requests.
+const DROP_PATIENCE: Duration = Duration::from_secs(10);
+/// A lease cannot have a shorter term: an owner renews it several times in a term.
+const TERM_MIN: Duration = Duration::from_millis(300);
+
+/// How a node is set up.
+pub struct DaemonOptions {
+    /// Where it keeps files; `None` of a node that only computes.
+    pub storage: Option<Storage>,
+    /// Where it listens.
+    pub listen: Vec<Place>,
+    /// What clients have to prove. Without one, the node listens on this machine only.
+    pub secret: Option<Secret>,
+    /// How the node shows who it is, and encrypts. Default: it does not.
+    pub tls: Option<ServerTls>,
+    /// Stores that it keeps. Default: 1024.
+    pub stores_max: usize,
+    /// Connections at once. Default: 256.
+    pub connections_max: usize,
+    /// Threads that wait for the disk. Default: 32.
+    pub threads: usize,
+    /// After how long without a sign the owner of a store may lose it to another client. Default: 10 s.
+    pub lease_term: Duration,
+    /// How long open files are kept for a client without a connection. Default: 5 min.
+    pub session_linger: Duration,
+    /// How connections behave.
+    pub peer: PeerOptions,
+    /// What the node does beside files.
+    pub services: Vec<Arc<dyn Service>>,
+    /// The program and its version, for clients' logs.
+    pub from: String,
+}
+
+impl Default for DaemonOptions {
+    fn default() -> DaemonOptions {
+        DaemonOptions {
+            storage: None,
+            listen: Vec::new(),
+            secret: None,
+            tls: None,
+            stores_max: 1024,
+            connections_max: 256,
+            threads: 32,
+            lease_term: Duration::from_secs(10),
+            session_linger: Limits::default().linger,
+            peer: PeerOptions::default(),
+            services: Vec::new(),
+            from: format!("situ-node {}", env!("CARGO_PKG_VERSION")),
+        }
+    }
+}
+
+/// A running node.
+pub struct Daemon {
+    shared: Arc<Shared>,
+    listeners: Mutex<Vec<Arc<Listener>>>,
+    threads: Mutex<Vec<Box<dyn JobHandle>>>,
+}
+
+struct Shared {
+    env: Env,
+    stores: Option<Stores>,
+    secret: Option<Secret>,
+    tls: Option<Arc<ServerTls>>,
+    connections_max: usize,
+    session_linger: Duration,
+    peer: PeerOptions,
+    from: String,
+    /// Drawn when the daemon starts.
+    daemon: [u8; 16],
+    /// Drawn when the machine starts.
+    machine: [u8; 16],
+    started: Duration,
+    traffic: Arc<Traffic>,
+    pool: Pool,
+    services: HashMap<Operation, Arc<dyn Service>>,
+    all_services: Vec<Arc<dyn Service>>,
+    stopping: AtomicBool,
+    /// Requests that came while the node stops. Their clients ask again on another connection, when the node is back.
+    parked: Mutex<Vec<Reply>>,
+    /// Connections, with those that are just being made.
+    connections: AtomicUsize,
+    open: Mutex<HashMap<u64, Made>>,
+    /// The janitor has something to do.
+    work: Arc<dyn Event>,
+}
+
+/// A connection that was made.
+struct Made {
+    connection: Connection,
+    keeper: Arc<Doorkeeper>,
+    since: Duration,
+}
+
+impl Daemon {
+    /// Starts a node.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid): it has no secret and shall listen for other machines, or something else makes no sense; an address or
+    /// the directory cannot be used.
+    pub fn start(env: &Env, options: DaemonOptions) -> Result<Daemon> {
+        check(&options)?;
+        let listen = options.listen.clone();
+        let shared = Arc::new(Shared::new(env, options)?);
+        let listeners = listen.iter().map(|place| Listener::bind(place).map(Arc::new)).collect::<Result<Vec<_>>>()?;
+        let daemon = Daemon { shared, listeners: Mutex::new(listeners), threads: Mutex::default() };
+        for listener in daemon.listeners() {
+            let shared = Arc::clone(&daemon.shared);
+            daemon.spawn("node-listen", Box::new(move || shared.listen(&listener)))?;
+        }
+        let shared = Arc::clone(&daemon.shared);
+        daemon.spawn("node-janitor", Box::new(move || shared.clean()))?;
+        Ok(daemon)
+    }
+
+    fn spawn(&self, name: &str, job: Box<dyn FnOnce() + Send>) -> Result<()> {
+        let spawned = self.shared.env.executor.spawn(name, job);
+        lock(&self.threads).push(spawned.map_err(|error| Error::io("start thread", name, error))?);
+        Ok(())
+    }
+
+    fn listeners(&self) -> Vec<Arc<Listener>> {
+        lock(&self.listeners).clone()
+    }
+
+    /// Where it listens, with the ports that the system has chosen.
+    pub fn places(&self) -> Vec<Place> {
+        self.listeners().iter().filter_map(|listener| listener.place().ok()).collect()
+    }
+
+    /// Bytes and requests of all connections.
+    pub fn traffic(&self) -> &Arc<Traffic> {
+        &self.shared.traffic
+    }
+
+    /// Ends the node: lets what is running end, for `patience` at most. True if everything that clients had asked for was answered.
+    pub fn stop(&self, patience: Duration) -> bool {
+        let shared = &self.shared;
+        if shared.stopping.swap(true, Ordering::SeqCst) {
+            return true;
+        }
+        self.listeners().iter().for_each(|listener| listener.wake());
+        let is_over = shared.pool.drain(patience);
+        shared.work.notify();
+        for thread in std::mem::take(&mut *lock(&self.threads)) {
+            let _ = thread.join();
+        }
+        lock(&self.listeners).clear();
+        // A thread that a disk holds back is left alone: it ends with its request.
+        shared.pool.end(is_over);
+        let open = std::mem::take(&mut *lock(&shared.open));
+        drop(open);
+        // Their connections are gone: nobody is answered.
+        let parked = std::mem::take(&mut *lock(&shared.parked));
+        drop(parked);
+        shared.stores.iter().for_each(Stores::close);
+        is_over
+    }
+}
+
+impl Drop for Daemon {
+    fn drop(&mut self) {
+        self.stop(DROP_PATIENCE);
+    }
+}
+
+fn check(options: &DaemonOptions) -> Result<()> {
+    let refuse = |why: String| Err(Error::Invalid(why));
+    if options.listen.is_empty() {
+        return refuse("a node listens somewhere: name an address or a socket file".to_owned());
+    }
+    if options.lease_term < TERM_MIN {
+        return refuse(format!("a lease has a term of {} ms at least", TERM_MIN.as_millis()));
+    }
+    match options.listen.iter().find(|place| !place.is_local()) {
+        Some(place) if options.secret.is_none() => refuse(format!(
+            "without a secret, a node listens on this machine only, and {place} can be reached by others. Give a file that holds a \
+             secret (--secret-file FILE), or listen on 127.0.0.1 or on a socket file"
+        )),
+        _ => Ok(()),
+    }
+}
+
+/// The machine's own number of this start; one that nobody has, if the system does not say.
+fn machine() -> Result<[u8; 16]> {
+    let text = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap_or_default();
+    let digits: String = text.chars().filter(char::is_ascii_hexdigit).collect();
+    match u128::from_str_radix(&digits, 16) {
+        Ok(number) => Ok(number.to_be_bytes()),
+        Err(_) => random(),
+    }
+}
+
+impl Shared {
+    fn new(env: &Env, options: DaemonOptions) -> Result<Shared> {
+        let limits = Limits { linger: options.session_linger, ..Limits::default() };
+        let (term, linger) = (options.lease_term, options.session_linger);
+        let stores_max = options.stores_max;
+        let stores = options.storage.map(|storage| Stores::new(env, storage, stores_max, term, limits)).transpose()?;
+        let mut all_services = options.services;
+        all_services.push(Arc::new(FileService));
+        let mut services = HashMap::new();
+        for service in &all_services {
+            for operation in service.operations() {
+                // The first one has it: a service may do better what another one does, too.
+                services.entry(*operation).or_insert_with(|| Arc::clone(service));
+            }
+        }
+        let pool = Pool::start(env, options.threads).map_err(|error| Error::io("start thread", "node-work", error))?;
+        Ok(Shared {
+            env: env.clone(),
+            stores,
+            secret: options.secret,
+            tls: options.tls.map(Arc::new),
+            connections_max: options.connections_max,
+            session_linger: linger,
+            peer: options.peer,
+            from: options.from,
+            daemon: random()?,
+            machine: machine()?,
+            started: env.clock.now(),
+            traffic: Arc::new(Traffic::default()),
+            pool,
+            services,
+            all_services,
+            stopping: AtomicBool::new(false),
+            parked: Mutex::default(),
+            connections: AtomicUsize::new(0),
+            open: Mutex::default(),
+            work: env.executor.event(),
+        })
+    }
+
+    fn is_stopping(&self) -> bool {
+        self.stopping.load(Ordering::SeqCst)
+    }
+
+    fn listen(self: &Arc<Shared>, listener: &Listener) {
+        while !self.is_stopping() {
+            match listener.accept() {
+                Ok(accepted) if !self.is_stopping() => self.admit(accepted),
+                Ok(_) => {}
+                Err(_) => self.env.clock.sleep(ACCEPT_AGAIN),
+            }
+        }
+    }
+
+    fn admit(self: &Arc<Shared>, accepted: Accepted) {
+        if self.connections.fetch_add(1, Ordering::SeqCst) >= self.connections_max {
+            self.connections.fetch_sub(1, Ordering::SeqCst);
+            return;
+        }
+        let shared = Arc::clone(self);
+        let begun = self.env.executor.spawn("node-greet", Box::new(move || shared.begin(accepted)));
+        if begun.is_err() {
+            self.connections.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+
+    fn begin(self: &Arc<Shared>, accepted: Accepted) {
+        let door = Arc::new(NodeDoor(Arc::clone(self)));
+        let keeper = Arc::new(Doorkeeper::new(door));
+        let begun = accepted.open(self.tls.as_ref(), GREETING).and_then(|stream| {
+            let (handler, traffic) = (Arc::clone(&keeper), Arc::clone(&self.traffic));
+            Connection::begin(&self.env, Side::Device, stream, self.peer.clone(), handler, traffic)
+        });
+        match begun {
+            Ok(connection) => self.keep(Made { connection, keeper, since: self.env.clock.now() }),
+            Err(_) => {
+                self.connections.fetch_sub(1, Ordering::SeqCst);
+            }
+        }
+    }
+
+    fn keep(&self, open: Made) {
+        static NEXT: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+        let late = {
+            let mut all = lock(&self.open);
+            match self.is_stopping() {
+                true => Some(open),
+                false => all.insert(NEXT.fetch_add(1, Ordering::Relaxed), open),
+            }
+        };
+        drop(late);
+        self.work.notify();
+    }
+
+    /// The janitor's thread.
+    fn clean(&self) {
+        while !self.is_stopping() {
+            let seen = self.work.generation();
+            self.end_greetings();
+            self.drop_lost();
+            if let Some(stores) = &self.stores {
+                stores.sweep();
+            }
+            self.work.wait(seen, Some(JANITOR));
+        }
+    }
+
+    fn end_greetings(&self) {
+        let now = self.env.clock.now();
+        for open in lock(&self.open).values() {
+            if !open.keeper.has_entered() && now.saturating_sub(open.since) > GREETING {
+                open.connection.peer().hang_up("the client took too long to be let in");
+            }
+        }
+    }
+
+    fn drop_lost(&self) {
+        let lost: Vec<(u64, Made)> =
+            lock(&self.open).extract_if(|_, open| open.connection.peer().lost().is_some()).collect();
+        self.connections.fetch_sub(lost.len(), Ordering::SeqCst);
+    }
+
+    fn metrics(&self) -> Metrics {
+        let (waiting, running) = self.pool.load();
+        let (stores, clients) = self.stores.as_ref().map(Stores::count).unwrap_or_default();
+        let uptime = self.env.clock.now().saturating_sub(self.started);
+        let message = metrics::message(&[
+            (metrics::flag::REQUESTS_WAITING, waiting as u64),
+            (metrics::flag::REQUESTS_RUNNING, running as u64),
+            (metrics::flag::CONNECTIONS, self.connections.load(Ordering::SeqCst) as u64),
+            (metrics::flag::STORES, stores as u64),
+            (metrics::flag::CLIENTS, clients as u64),
+            (metrics::flag::UPTIME_MS, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
+        ]);
+        Metrics { message: Bytes(message) }
+    }
+
+    fn health(&self) -> Health {
+        let mut troubles = self.stores.as_ref().map(Stores::troubles).unwrap_or_default();
+        let (waiting, running) = self.pool.load();
+        if waiting > 0 && running > 0 && self.is_stopping() {
+            troubles.push(format!("the node is stopping, and {waiting} requests wait"));
+        }
+        Health { ok: !self.is_stopping(), troubles, uptime: self.env.clock.now().saturating_sub(self.started) }
+    }
+}
+
+/// Lets clients in.
+struct NodeDoor(Arc<Shared>);
+
+impl Door for NodeDoor {
+    fn secret(&self) -> Option<&Secret> {
+        self.0.secret.as_ref()
+    }
+
+    fn payload_bytes_max(&self) -> u32 {
+        self.0.peer.payload_bytes_max
+    }
+
+    fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
+        let shared = &self.0;
+        if shared.is_stopping() {
+            peer.hang_up("the node is stopping");
+            return Err(CallError::Busy("the node is stopping".to_owned()));
+        }
+        let session = u128::from_be_bytes(hello.session);
+        let name = format!("{} ({})", hello.from, peer.name());
+        let (files, session_known) = match (&shared.stores, hello.store.is_empty()) {
+            (_, true) => (None, false),
+            (None, false) => return Err(CallError::Refused("this node computes, and keeps no files".to_owned())),
+            (Some(stores), false) => {
+                let owner = Owner { id: session, name: hello.from.clone() };
+                let (files, known) = stores.find(&hello.store)?.attach(&owner)?;
+                (Some(files), known)
+            }
+        };
+        let location = files.as_ref().map_or_else(String::new, |files| files.volume().location());
+        let welcome = Welcome {
+            proof: [0; 32],
+            daemon: shared.daemon,
+            machine: shared.machine,
+            session_known,
+            stores: shared.stores.is_some(),
+            session_ms: u32::try_from(shared.session_linger.as_millis()).unwrap_or(u32::MAX),
+            location,
+            from: shared.from.clone(),
+        };
+        let caller = Arc::new(Caller {
+            peer: peer.clone(),
+            session,
+            name,
+            store: hello.store.clone(),
+            files,
+            lane: shared.pool.lane(),
+            strands: Arc::new(Strands::default()),
+        });
+        Ok((welcome, Arc::new(Client { shared: Arc::clone(shared), caller: Mutex::new(Some(caller)) })))
+    }
+}
+
+/// A client that was let in: its requests go to services.
+struct Client {
+    shared: Arc<Shared>,
+    /// Gone when the connection is lost: the caller has the connection, and the connection has this.
+    caller: Mutex<Option<Arc<Caller>>>,
+}
+
+impl Handler for Client {
+    fn request(&self, _: &Peer, operation: u16, payload: Vec<u8>, reply: Reply) {
+        let shared = &self.shared;
+        let Some(caller) = lock(&self.caller).clone() else { return };
+        let Some(operation) = Operation::of(operation) else {
+            return reply.fail(&CallError::Unsupported(format!("this node does not know operation {operation:#x}")));
+        };
+        match (operation, shared.services.get(&operation)) {
+            (Operation::Heartbeat, _) => reply.tell(&Done {}),
+            (Operation::GetMetrics, None) => finish(reply, answer(&payload, |_: GetMetrics| Ok(shared.metrics()))),
+            (Operation::GetHealth, None) => finish(reply, answer(&payload, |_: GetHealth| Ok(shared.health()))),
+            _ if shared.is_stopping() => lock(&shared.parked).push(reply),
+            (Operation::Goodbye, _) => goodbye(&caller, reply),
+            (_, Some(service)) => service.request(&caller, operation, payload, reply),
+            (_, None) => {
+                let name = operation.name();
+                reply.fail(&CallError::Unsupported(format!("{name} is not what this node does")));
+            }
+        }
+    }
+
+    fn lost(&self, _: &Peer, _: &CallError) {
+        let Some(caller) = lock(&self.caller).take() else { return };
+        for service in &self.shared.all_services {
+            service.gone(&caller);
+        }
+        self.shared.work.notify();
+    }
+}
+
+/// The session ends.
+fn goodbye(caller: &Arc<Caller>, reply: Reply) {
+    let ended = Arc::clone(caller);
+    caller.later(move || {
+        if let Ok(files) = ended.files() {
+            files.end();
+        }
+        reply.tell(&Done {});
+    });
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,320 @@
+//! Threads for requests that wait for a disk.
+//!
+//! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes in turn, and
+//! runs at most so many requests of one lane at once. So a client with many requests, or one that takes its answers slowly, leaves
+//! threads for the others.
+//!
+//! Requests about one writer run one after another, in their order ([`Strands`]).
+//!
+//! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread; what it was
+//! to answer is dropped, which answers it with an error.
+
+use situ_device::{Env, Event, JobHandle, lock};
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// A request that waits.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
+
+/// See the module's page.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Mutex<Vec<Box<dyn JobHandle>>>,
+}
+
+struct Shared {
+    env: Env,
+    /// Jobs of one lane that run at once.
+    lane_jobs: usize,
+    state: Mutex<State>,
+    /// There is a job to run, or the pool ends.
+    work: Arc<dyn Event>,
+    /// A job has ended.
+    done: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct State {
+    lanes: HashMap<u64, Lane>,
+    /// Lanes of which a job may begin, each once.
+    turns: VecDeque<u64>,
+    next_lane: u64,
+    waiting: usize,
+    running: usize,
+    has_ended: bool,
+}
+
+#[derive(Default)]
+struct Lane {
+    jobs: VecDeque<Job>,
+    running: usize,
+    has_turn: bool,
+}
+
+/// A connection's place in the pool. Dropped, jobs that wait there still run.
+#[derive(Clone)]
+pub(crate) struct LaneHandle {
+    shared: Arc<Shared>,
+    number: u64,
+}
+
+impl Pool {
+    /// # Errors
+    /// The system refuses a thread.
+    pub(crate) fn start(env: &Env, threads: usize) -> io::Result<Pool> {
+        let shared = Arc::new(Shared {
+            env: env.clone(),
+            lane_jobs: (threads - threads / 4).max(1),
+            state: Mutex::default(),
+            work: env.executor.event(),
+            done: env.executor.event(),
+        });
+        let pool = Pool { shared, threads: Mutex::default() };
+        for _ in 0..threads.max(1) {
+            let shared = Arc::clone(&pool.shared);
+            lock(&pool.threads).push(env.executor.spawn("node-work", Box::new(move || shared.run()))?);
+        }
+        Ok(pool)
+    }
+
+    /// A lane for a new connection.
+    pub(crate) fn lane(&self) -> LaneHandle {
+        let mut state = lock(&self.shared.state);
+        state.next_lane += 1;
+        LaneHandle { shared: Arc::clone(&self.shared), number: state.next_lane }
+    }
+
+    /// Jobs that wait, and jobs that run.
+    pub(crate) fn load(&self) -> (usize, usize) {
+        let state = lock(&self.shared.state);
+        (state.waiting, state.running)
+    }
+
+    /// Waits until no job waits or runs; false if that takes longer than `patience`.
+    pub(crate) fn drain(&self, patience: Duration) -> bool {
+        let clock = &self.shared.env.clock;
+        let deadline = clock.now() + patience;
+        loop {
+            let seen = self.shared.done.generation();
+            let left = deadline.saturating_sub(clock.now());
+            match self.load() {
+                (0, 0) => return true,
+                _ if left.is_zero() => return false,
+                _ => self.shared.done.wait(seen, Some(left)),
+            };
+        }
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        self.end(false);
+    }
+}
+
+impl Pool {
+    /// Ends the pool: what waits is dropped. With `join`, what runs is waited for; not to be called on a thread of the pool then.
+    pub(crate) fn end(&self, join: bool) {
+        let dropped = {
+            let mut state = lock(&self.shared.state);
+            state.has_ended = true;
+            (std::mem::take(&mut state.lanes), state.turns.clear())
+        };
+        drop(dropped);
+        self.shared.work.notify();
+        let threads = std::mem::take(&mut *lock(&self.threads));
+        for thread in threads.iter().filter(|_| join) {
+            // A panic of a job is caught where it happens.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl LaneHandle {
+    /// Has a job run. After the end of the pool it is dropped.
+    pub(crate) fn submit(&self, job: Job) {
+        let refused = {
+            let mut state = lock(&self.shared.state);
+            match state.has_ended {
+                true => Some(job),
+                false => {
+                    state.lanes.entry(self.number).or_default().jobs.push_back(job);
+                    state.waiting += 1;
+                    state.give_turn(self.number, self.shared.lane_jobs);
+                    None
+                }
+            }
+        };
+        drop(refused);
+        self.shared.work.notify();
+    }
+}
+
+impl State {
+    fn give_turn(&mut self, number: u64, lane_jobs: usize) {
+        let Some(lane) = self.lanes.get_mut(&number) else { return };
+        if lane.jobs.is_empty() && lane.running == 0 {
+            self.lanes.remove(&number);
+        } else if !lane.jobs.is_empty() && lane.running < lane_jobs && !lane.has_turn {
+            lane.has_turn = true;
+            self.turns.push_back(number);
+        }
+    }
+
+    fn begin(&mut self, lane_jobs: usize) -> Option<(u64, Job)> {
+        let number = self.turns.pop_front()?;
+        let lane = self.lanes.get_mut(&number)?;
+        lane.has_turn = false;
+        let job = lane.jobs.pop_front()?;
+        lane.running += 1;
+        self.waiting -= 1;
+        self.running += 1;
+        self.give_turn(number, lane_jobs);
+        Some((number, job))
+    }
+
+    fn end(&mut self, number: u64, lane_jobs: usize) {
+        self.running -= 1;
+        if let Some(lane) = self.lanes.get_mut(&number) {
+            lane.running -= 1;
+        }
+        self.give_turn(number, lane_jobs);
+    }
+}
+
+impl Shared {
+    fn run(&self) {
+        loop {
+            let seen = self.work.generation();
+            let begun = {
+                let mut state = lock(&self.state);
+                if state.has_ended {
+                    return;
+                }
+                state.begin(self.lane_jobs)
+            };
+            let Some((number, job)) = begun else {
+                self.work.wait(seen, None);
+                continue;
+            };
+            let _ = catch_unwind(AssertUnwindSafe(job));
+            lock(&self.state).end(number, self.lane_jobs);
+            self.done.notify();
+            self.work.notify();
+        }
+    }
+}
+
+/// Jobs that run one after another, by what they are about.
+#[derive(Default)]
+pub(crate) struct Strands {
+    waiting: Mutex<HashMap<u64, VecDeque<Job>>>,
+}
+
+impl Strands {
+    /// Has a job run after all earlier ones with the same `about`.
+    pub(crate) fn submit(self: &Arc<Strands>, lane: &LaneHandle, about: u64, job: Job) {
+        let is_first = {
+            let mut waiting = lock(&self.waiting);
+            let is_first = !waiting.contains_key(&about);
+            waiting.entry(about).or_default().push_back(job);
+            is_first
+        };
+        if is_first {
+            let strands = Arc::clone(self);
+            lane.submit(Box::new(move || strands.run(about)));
+        }
+    }
+
+    fn run(&self, about: u64) {
+        loop {
+            let job = {
+                let mut waiting = lock(&self.waiting);
+                match waiting.get_mut(&about).and_then(VecDeque::pop_front) {
+                    Some(job) => job,
+                    None => {
+                        waiting.remove(&about);
+                        return;
+                    }
+                }
+            };
+            // The next ones run also after a panic.
+            let _ = catch_unwind(AssertUnwindSafe(job));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    #[test]
+    fn a_lane_whose_jobs_hang_leaves_threads_for_others() {
+        let env = Env::system();
+        let pool = Pool::start(&env, 4).unwrap();
+        let (slow, quick) = (pool.lane(), pool.lane());
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        for _ in 0..10 {
+            let held = Arc::clone(&held);
+            slow.submit(Box::new(move || {
+                let _ = held.lock().unwrap().recv();
+            }));
+        }
+        let (done, seen) = std::sync::mpsc::channel();
+        for n in 0..5 {
+            let done = done.clone();
+            quick.submit(Box::new(move || done.send(n).unwrap()));
+        }
+        let mut all: Vec<i32> = (0..5).map(|_| seen.recv_timeout(Duration::from_secs(60)).unwrap()).collect();
+        all.sort_unstable();
+        assert_eq!(all, [0, 1, 2, 3, 4]);
+        assert!(!pool.drain(Duration::from_millis(5)));
+        drop(release);
+        assert!(pool.drain(Duration::from_secs(60)));
+    }
+
+    #[test]
+    fn jobs_about_one_thing_run_in_their_order_also_after_a_panic() {
+        let env = Env::system();
+        let pool = Pool::start(&env, 4).unwrap();
+        let (lane, strands) = (pool.lane(), Arc::new(Strands::default()));
+        let order = Arc::new(Mutex::new(vec![Vec::new(), Vec::new()]));
+        let inside = Arc::new([AtomicUsize::new(0), AtomicUsize::new(0)]);
+        for n in 0..200_usize {
+            let (order, inside) = (Arc::clone(&order), Arc::clone(&inside));
+            let about = n % 2;
+            let job = move || {
+                assert_eq!(inside[about].fetch_add(1, Ordering::SeqCst), 0);
+                order.lock().unwrap()[about].push(n);
+                std::thread::yield_now();
+                inside[about].fetch_sub(1, Ordering::SeqCst);
+                if n == 50 {
+                    panic!("on purpose");
+                }
+            };
+            strands.submit(&lane, about as u64, Box::new(job));
+        }
+        assert!(pool.drain(Duration::from_secs(60)));
+        let order = order.lock().unwrap();
+        assert!(order.iter().all(|about| about.len() == 100 && about.is_sorted()), "{order:?}");
+    }
+
+    #[test]
+    fn a_pool_that_ends_runs_nothing_more() {
+        let env = Env::system();
+        let pool = Pool::start(&env, 1).unwrap();
+        let lane = pool.lane();
+        pool.end(true);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let noted = Arc::clone(&ran);
+        lane.submit(Box::new(move || {
+            noted.fetch_add(1, Ordering::SeqCst);
+        }));
+        assert_eq!((ran.load(Ordering::SeqCst), Arc::strong_count(&ran)), (0, 1));
+    }
+}

@@ -1,0 +1,244 @@
+//! The stores of a node, by name.
+//!
+//! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted with
+//! the first lease (`lease/note.rs`), and other names are refused.
+//!
+//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has had no client for a while, and nobody has its lease.
+//! **Threads.** Any; one thread at a time opens a store.
+
+use super::home::Home;
+use crate::address::check_store_name;
+use crate::files::{Files, Limits};
+use crate::lease::{Lease, Note};
+use situ_device::{Env, Event, lock};
+use situ_storage::{DirectoryVolume, Error, Result, Volume};
+use std::collections::HashMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Where a node keeps files.
+#[derive(Clone)]
+pub enum Storage {
+    /// In this directory: a directory for each store.
+    Directory(PathBuf),
+    /// On a disk without a file system: one store.
+    Disk(Arc<dyn Volume>),
+}
+
+/// See the module's page.
+pub(super) struct Stores {
+    env: Env,
+    storage: Storage,
+    stores_max: usize,
+    term: Duration,
+    limits: Limits,
+    open: Mutex<HashMap<String, Slot>>,
+    opened: Arc<dyn Event>,
+}
+
+enum Slot {
+    Opening,
+    Open(Arc<Files>),
+}
+
+impl Stores {
+    /// # Errors
+    /// The directory cannot be made.
+    pub(super) fn new(
+        env: &Env,
+        storage: Storage,
+        stores_max: usize,
+        term: Duration,
+        limits: Limits,
+    ) -> Result<Stores> {
+        if let Storage::Directory(directory) = &storage {
+            DirectoryVolume::create(directory)?;
+        }
+        let opened = env.executor.event();
+        Ok(Stores { env: env.clone(), storage, stores_max, term, limits, open: Mutex::default(), opened })
+    }
+
+    /// Where the files are, for people.
+    pub(super) fn location(&self) -> String {
+        match &self.storage {
+            Storage::Directory(directory) => directory.display().to_string(),
+            Storage::Disk(volume) => volume.location(),
+        }
+    }
+
+    /// The store of this name.
+    ///
+    /// # Errors
+    /// The name is none, the disk has another store, too many stores are open, or the system refuses.
+    pub(super) fn find(&self, name: &str) -> Result<Arc<Files>> {
+        check_store_name(name)?;
+        loop {
+            let seen = self.opened.generation();
+            {
+                let mut open = lock(&self.open);
+                match open.get(name) {
+                    Some(Slot::Open(files)) => return Ok(Arc::clone(files)),
+                    Some(Slot::Opening) => {}
+                    None if matches!(self.storage, Storage::Disk(_)) && !open.is_empty() => {
+                        let (at, has) = (self.location(), open.keys().next().cloned().unwrap_or_default());
+                        return Err(Error::Invalid(format!(
+                            "{at} on the node has the store {has:?}, and holds one only"
+                        )));
+                    }
+                    None if open.len() >= self.stores_max => {
+                        let most = self.stores_max;
+                        return Err(Error::Invalid(format!("the node has {most} stores open, and opens no more")));
+                    }
+                    None => {
+                        open.insert(name.to_owned(), Slot::Opening);
+                        break;
+                    }
+                }
+            }
+            self.opened.wait(seen, None);
+        }
+        let made = self.make(name);
+        {
+            let mut open = lock(&self.open);
+            match &made {
+                Ok(files) => open.insert(name.to_owned(), Slot::Open(Arc::clone(files))),
+                Err(_) => open.remove(name),
+            };
+        }
+        self.opened.notify();
+        made
+    }
+
+    fn make(&self, name: &str) -> Result<Arc<Files>> {
+        let (volume, note): (Arc<dyn Volume>, Note) = match &self.storage {
+            Storage::Directory(directory) => {
+                (Arc::new(Home::find(directory, name, self.stores_max)?), Note::Beside(directory.join(name)))
+            }
+            Storage::Disk(volume) => (Arc::clone(volume), Note::Among(Arc::clone(volume))),
+        };
+        let lease = Lease::open(&self.env, name, self.term, note, &volume)?;
+        Ok(Files::new(&self.env, volume, lease, self.limits.clone()))
+    }
+
+    /// Ends sessions whose clients have been away for long, and closes stores that nobody uses.
+    pub(super) fn sweep(&self) {
+        let mut closed = Vec::new();
+        for files in self.all() {
+            files.sweep();
+        }
+        lock(&self.open).retain(|_, slot| match slot {
+            // The table has one reference; a connection that is just being made has another.
+            Slot::Open(files) if files.is_unused() && Arc::strong_count(files) == 1 => {
+                closed.push(Arc::clone(files));
+                false
+            }
+            _ => true,
+        });
+    }
+
+    /// Closes all stores. Their leases stay noted.
+    pub(super) fn close(&self) {
+        let closed = std::mem::take(&mut *lock(&self.open));
+        drop(closed);
+    }
+
+    fn all(&self) -> Vec<Arc<Files>> {
+        let of = |slot: &Slot| if let Slot::Open(files) = slot { Some(Arc::clone(files)) } else { None };
+        lock(&self.open).values().filter_map(of).collect()
+    }
+
+    /// Stores that are open, and their clients.
+    pub(super) fn count(&self) -> (usize, usize) {
+        let all = self.all();
+        (all.len(), all.iter().map(|files| files.clients()).sum())
+    }
+
+    /// What the volumes cannot do as they should.
+    pub(super) fn troubles(&self) -> Vec<String> {
+        let told = |files: &Arc<Files>| {
+            let failure =
+                files.volume.failure().map(|error| format!("{} takes no changes: {error}", files.volume.location()));
+            files.volume.troubles().into_iter().chain(failure).collect::<Vec<_>>()
+        };
+        self.all().iter().flat_map(told).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::Owner;
+    use situ_storage::FileName;
+
+    fn stores(storage: Storage) -> Stores {
+        let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+        Stores::new(&Env::system(), storage, 2, Duration::from_secs(10), limits).unwrap()
+    }
+
+    fn client(id: u128) -> Owner {
+        Owner { id, name: "a client".to_owned() }
+    }
+
+    #[test]
+    fn two_stores_do_not_see_each_other() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = stores(Storage::Directory(directory.path().to_owned()));
+        let [shop, stock] = ["shop", "stock"].map(|name| stores.find(name).unwrap().attach(&client(1)).unwrap().0);
+        let [of_shop, of_stock] = [&shop, &stock].map(|store| store.lock(Duration::ZERO).unwrap());
+        shop.replace(of_shop, FileName::Current, b"shop").unwrap();
+        assert!(stock.list().unwrap().is_empty());
+        stock.replace(of_stock, FileName::Identity, b"stock").unwrap();
+        assert_eq!(shop.list().unwrap().len(), 1);
+        for name in ["..", "", "a/b", ".hidden", "shop/../stock"] {
+            assert!(stores.find(name).is_err(), "{name:?}");
+        }
+        assert_eq!(stores.count(), (2, 2));
+        assert!(stores.find("third").is_err(), "two stores are the limit");
+    }
+
+    #[test]
+    fn a_store_that_nobody_uses_is_closed_and_opens_again() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = stores(Storage::Directory(directory.path().to_owned()));
+        let (shop, known) = stores.find("shop").unwrap().attach(&client(1)).unwrap();
+        assert!(!known);
+        let token = shop.lock(Duration::ZERO).unwrap();
+        drop(shop);
+        stores.sweep();
+        assert_eq!(stores.count(), (1, 1), "the owner of the lease may come back");
+        let (shop, known) = stores.find("shop").unwrap().attach(&client(1)).unwrap();
+        assert!(known);
+        shop.unlock(token);
+        drop(shop);
+        stores.sweep();
+        assert_eq!(stores.count(), (0, 0));
+        stores.find("shop").unwrap();
+    }
+
+    #[test]
+    fn a_disk_without_a_file_system_has_one_store() {
+        let env = Env::system();
+        let device: Arc<dyn situ_device::Device> =
+            Arc::new(situ_sim::SimDevice::new(&env, 32 << 20, situ_sim::FaultPlan::none(), 1));
+        situ_storage::RawVolume::format(Arc::clone(&device), env.clone(), &situ_storage::FormatOptions::default())
+            .unwrap();
+        let open = || {
+            let raw = situ_storage::RawVolume::open(Arc::clone(&device), env.clone(), Default::default()).unwrap();
+            stores(Storage::Disk(Arc::new(raw)))
+        };
+        let first = open();
+        let (shop, _) = first.find("shop").unwrap().attach(&client(1)).unwrap();
+        let token = shop.lock(Duration::ZERO).unwrap();
+        shop.replace(token, FileName::Current, b"shop").unwrap();
+        shop.unlock(token);
+        drop(shop);
+        let other = first.find("stock").err().unwrap().to_string();
+        assert!(other.contains("shop"), "{other}");
+        drop(first);
+        let second = open();
+        assert!(second.find("stock").is_err());
+        let (shop, _) = second.find("shop").unwrap().attach(&client(2)).unwrap();
+        assert_eq!(shop.list().unwrap().len(), 1, "the node's note is no file of the store");
+    }
+}

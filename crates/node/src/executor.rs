@@ -1,0 +1,559 @@
+//! Runs the tasks of hosts, on the node's side.
+//!
+//! ```text
+//!   RunTask ─> Session: attempts of one host ─> queue ─> a thread ─> run ─> TaskDone
+//!                 │  connection, newest                    │
+//!                 └──────── Reserve, Pace <── RemoteHost ──┘ ──> TaskFiles
+//! ```
+//! 1. A host attaches its connection to its *session*. A host that lost its connection attaches the next one, and finds its tasks.
+//! 2. A task is decoded as it comes, and waits in one queue for all hosts. At most [`ExecutorOptions::threads`] run. A full queue is
+//!    [`CallError::Busy`].
+//! 3. While a task runs, it asks its host for places and for leave to go on, over whichever connection the session has
+//!    ([`host`]). Outputs are made where the place lies ([`TaskFiles`]).
+//! 4. The answer is kept until the host says that it has it ([`CancelTask`]), for the session's time at most. So a
+//!    connection that is lost loses no result.
+//!
+//! **Invariants.** An attempt of a session runs once, however often it is asked for. A table that an answer has named is never removed here;
+//! one that no answer can name any more is ([`crate::task_files`]). What is kept is bounded: running and waiting tasks by the options, ended
+//! ones by [`ExecutorOptions::ended_max`] for each session.
+//!
+//! **Threads.** A running task has one of the environment's executor, which ends when no task waits. Requests come on the reader threads
+//! of connections, and do not wait there. Locks: a session's before the queue's, and none while a reply is sent.
+//!
+//! **Failure.** A task that fails or panics is an answer. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
+//! are cancelled. A task whose token is overtaken fails at its next write.
+//!
+//! Rejected: a thread for each session. Ten hosts would then share a machine with one core as if it had ten.
+
+mod host;
+mod session;
+
+pub(crate) use session::HostConnection;
+
+use crate::error::CallError;
+use crate::fields::Bytes;
+use crate::host_files::HostFiles;
+use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
+use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
+use crate::peer::{Peer, Reply};
+use crate::task_files::{SharedDirectory, TaskFiles};
+use host::RemoteHost;
+use session::{Begun, Found, Session};
+use situ_compaction::{
+    CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
+    Surroundings, TablePlace, Task, TaskError, TaskHost, TaskOutput, decode_task, encode_output, run_with,
+};
+use situ_device::{Env, JobHandle, lock};
+use situ_storage::{Error, Result};
+use situ_table::{BlockCache, Table};
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, Weak};
+use std::time::Duration;
+
+/// What a node gives to tasks.
+#[derive(Clone)]
+pub struct ExecutorOptions {
+    /// Tasks that run at a time. The default is a thread for each processor.
+    pub threads: usize,
+    /// Tasks that wait for a thread. As many as run.
+    pub waiting_max: usize,
+    /// How long a host's tasks go on without a connection of that host. 60 s.
+    pub linger: Duration,
+    /// Answers that are kept for a host. 64.
+    pub ended_max: usize,
+    /// The compaction filters that tasks may name. None.
+    pub filters: Vec<Arc<dyn CompactionFilter>>,
+    /// Directories that hosts may name as shared, and what lies in them. None.
+    pub shared: Vec<PathBuf>,
+}
+
+impl ExecutorOptions {
+    /// The defaults on this machine.
+    pub fn new(env: &Env) -> ExecutorOptions {
+        let threads = env.executor.cores().max(1);
+        ExecutorOptions {
+            threads,
+            waiting_max: threads,
+            linger: Duration::from_secs(60),
+            ended_max: 64,
+            filters: Vec::new(),
+            shared: Vec::new(),
+        }
+    }
+}
+
+/// Runs tasks; see the module.
+pub struct Executor {
+    shared: Arc<Shared>,
+}
+
+pub(crate) struct Shared {
+    env: Env,
+    options: ExecutorOptions,
+    /// Inputs are read once: the cache holds no block.
+    cache: Arc<BlockCache>,
+    /// For all hosts: the node has one processor and one disk.
+    decider: Decider,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    sessions: HashMap<u128, Arc<Session>>,
+    waiting: VecDeque<Waiting>,
+    running: usize,
+    /// Input bytes of what runs and waits.
+    input_bytes: u64,
+    /// Input bytes of tasks that succeeded, and how long these took, of late.
+    measured_bytes: u64,
+    measured: Duration,
+    workers: Vec<(u64, Box<dyn JobHandle>)>,
+    /// Workers that have ended, and are to be joined.
+    ended: Vec<u64>,
+    last_worker: u64,
+    is_closed: bool,
+}
+
+/// Speed is measured over about this many bytes; what is older fades.
+const MEASURED_BYTES: u64 = 1 << 30;
+
+/// A task in the queue.
+struct Waiting {
+    session: Arc<Session>,
+    attempt: u64,
+    mode: ModeRule,
+    task: Arc<Task>,
+    host: Arc<RemoteHost>,
+}
+
+/// A host's tasks, as one connection of the host uses them. Dropped, the connection is lost.
+pub struct HostTasks {
+    shared: Arc<Shared>,
+    session: Arc<Session>,
+    peer: Peer,
+}
+
+impl Executor {
+    /// One that has no task yet.
+    pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
+        let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
+        let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
+        Executor { shared: Arc::new(Shared { env, options, cache, decider, state: Mutex::default() }) }
+    }
+
+    /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
+    pub fn attach(&self, session: u128, own: Option<Arc<dyn TaskFiles>>, peer: &Peer) -> HostTasks {
+        self.sweep();
+        let session = {
+            let mut state = lock(&self.shared.state);
+            let new = || Arc::new(Session::new(&self.shared.env, self.shared.options.linger));
+            Arc::clone(state.sessions.entry(session).or_insert_with(new))
+        };
+        session.attach(peer, own);
+        HostTasks { shared: Arc::clone(&self.shared), session, peer: peer.clone() }
+    }
+
+    /// Ends the sessions of hosts that have been away for too long; how many. [`attach`](Executor::attach) does it, too.
+    pub fn sweep(&self) -> usize {
+        let mut over = Vec::new();
+        lock(&self.shared.state).sessions.retain(|_, session| {
+            let is_over = session.is_over();
+            if is_over {
+                over.push(Arc::clone(session));
+            }
+            !is_over
+        });
+        over.iter().for_each(|session| self.shared.end(session));
+        over.len()
+    }
+
+    /// What its decisions came to.
+    pub fn decisions(&self) -> DecisionReport {
+        self.shared.decider.report()
+    }
+
+    /// How busy it is.
+    pub fn load(&self) -> LoadAnswer {
+        self.shared.load()
+    }
+
+    /// Cancels all tasks, and returns when none runs any more.
+    pub fn close(&self) {
+        let (sessions, workers) = {
+            let mut state = lock(&self.shared.state);
+            state.is_closed = true;
+            let sessions: Vec<_> = state.sessions.drain().map(|(_, session)| session).collect();
+            (sessions, std::mem::take(&mut state.workers))
+        };
+        sessions.iter().for_each(|session| self.shared.end(session));
+        for (_, worker) in workers {
+            // A panic of a task is in its answer already.
+            let _ = worker.join();
+        }
+    }
+}
+
+impl Drop for Executor {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+impl HostTasks {
+    /// Whether [`request`](HostTasks::request) takes requests of this kind.
+    pub fn takes(operation: Operation) -> bool {
+        use Operation as O;
+        matches!(operation, O::RunTask | O::CancelTask | O::PollTasks | O::GetLoad | O::PlaceVolumes | O::TellMeasures)
+    }
+
+    /// Takes a request of the host. Does not wait, but for a shared directory that [`PlaceVolumes`] names.
+    pub fn request(&self, operation: Operation, payload: &[u8], reply: Reply) {
+        match operation {
+            Operation::RunTask => self.run(payload, reply),
+            Operation::CancelTask => reply.finish(self.cancel(payload)),
+            Operation::PollTasks => {
+                reply.finish(PollTasks::decode(payload).map(|_| self.session.tasks()).map_err(CallError::from));
+            }
+            Operation::GetLoad => {
+                reply.finish(GetLoad::decode(payload).map(|_| self.shared.load()).map_err(CallError::from));
+            }
+            Operation::PlaceVolumes => reply.finish(self.place(payload)),
+            Operation::TellMeasures => reply.finish(self.measure(payload)),
+            other => reply.fail(&CallError::Unsupported(format!("{} is no request about tasks", other.name()))),
+        }
+    }
+
+    /// The host has said goodbye: its tasks are cancelled.
+    pub fn end(&self) {
+        lock(&self.shared.state).sessions.retain(|_, session| !Arc::ptr_eq(session, &self.session));
+        self.shared.end(&self.session);
+    }
+
+    fn run(&self, payload: &[u8], reply: Reply) {
+        let request = match RunTask::decode(payload) {
+            Ok(request) => request,
+            Err(error) => return reply.fail(&error.into()),
+        };
+        let attempt = request.attempt;
+        let host = match self.session.find_or_enter(attempt, request.token, reply) {
+            Found::Known(None) => return,
+            Found::Known(Some((reply, answer))) => return reply.answer(answer),
+            Found::Gone(reply) => return reply.fail(&gone()),
+            Found::Entered(host) => host,
+        };
+        let surroundings = Around { shared: &self.shared, session: &self.session };
+        let queued = match decode_task(&request.task.0, &surroundings) {
+            Ok(task) => {
+                host.expect(&task);
+                let (session, mode, task) = (Arc::clone(&self.session), request.mode, Arc::new(task));
+                self.shared.enqueue(Waiting { session, attempt, mode, task, host })
+            }
+            Err(error) => {
+                self.session.answer(attempt, &done(Err(error.into()), Duration::ZERO, Ran::default()));
+                Ok(())
+            }
+        };
+        if let Err(error) = queued {
+            self.session.refuse(attempt, &error);
+        }
+    }
+
+    fn cancel(&self, payload: &[u8]) -> Result<Done, CallError> {
+        let CancelTask { attempt } = CancelTask::decode(payload)?;
+        self.shared.cancel(&self.session, attempt);
+        Ok(Done {})
+    }
+
+    fn measure(&self, payload: &[u8]) -> Result<Done, CallError> {
+        let TellMeasures { message } = TellMeasures::decode(payload)?;
+        self.shared.decider.collect(&message.0, self.shared.env.clock.now())?;
+        Ok(Done {})
+    }
+
+    fn place(&self, payload: &[u8]) -> Result<Done, CallError> {
+        let PlaceVolumes { volumes } = PlaceVolumes::decode(payload)?;
+        let mut placed: BTreeMap<u32, Arc<dyn TaskFiles>> = BTreeMap::new();
+        for (number, place) in volumes {
+            placed.insert(number, self.files_at(number, place)?);
+        }
+        self.session.place(placed);
+        Ok(Done {})
+    }
+
+    fn files_at(&self, number: u32, place: VolumePlace) -> Result<Arc<dyn TaskFiles>, CallError> {
+        match place {
+            VolumePlace::Here => self.session.own().ok_or_else(|| {
+                CallError::Storage(Error::Invalid(format!(
+                    "volume {number} cannot lie on this node: it has no files of this store"
+                )))
+            }),
+            VolumePlace::SharedDirectory(path) => Ok(Arc::new(self.shared_directory(Path::new(&path))?)),
+            VolumePlace::Host => Ok(Arc::new(HostFiles::new(self.session.connection(), number))),
+            VolumePlace::OtherNode(address) => Err(CallError::Unsupported(format!(
+                "volume {number} lies on {address}: this node does not read files of another node"
+            ))),
+        }
+    }
+
+    /// A directory that the host names, if the node was started with it or with one above it.
+    fn shared_directory(&self, path: &Path) -> Result<SharedDirectory, CallError> {
+        let refused =
+            || CallError::Refused(format!("this node was not started with the shared directory {}", path.display()));
+        let whole = |path: &Path| path.canonicalize().map_err(|_| refused());
+        let found = whole(path)?;
+        let may_use = self.shared.options.shared.iter().any(|shared| whole(shared).is_ok_and(|s| found.starts_with(s)));
+        if !may_use {
+            return Err(refused());
+        }
+        Ok(SharedDirectory::open(&found)?)
+    }
+}
+
+impl Drop for HostTasks {
+    fn drop(&mut self) {
+        self.session.detach(&self.peer);
+    }
+}
+
+fn gone() -> CallError {
+    CallError::Refused("the session has ended on the node; connect again".to_owned())
+}
+
+impl Shared {
+    fn enqueue(self: &Arc<Self>, waiting: Waiting) -> Result<(), CallError> {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Err(CallError::Busy("the node is being closed".to_owned()));
+        }
+        let (running, held) = (state.running, state.running + state.waiting.len());
+        if held >= self.tasks_max() {
+            return Err(CallError::Busy(format!("the node has {held} tasks, and takes no more")));
+        }
+        state.input_bytes += waiting.task.input_bytes();
+        state.waiting.push_back(waiting);
+        if running >= self.options.threads.max(1) {
+            return Ok(());
+        }
+        state.running += 1;
+        drop(state);
+        self.begin_worker()
+    }
+
+    fn begin_worker(self: &Arc<Self>) -> Result<(), CallError> {
+        self.reap();
+        let number = {
+            let mut state = lock(&self.state);
+            state.last_worker += 1;
+            state.last_worker
+        };
+        let shared = Arc::clone(self);
+        let begun = self.env.executor.spawn("node-task", Box::new(move || shared.work(number)));
+        let mut state = lock(&self.state);
+        match begun {
+            Ok(worker) => {
+                state.workers.push((number, worker));
+                Ok(())
+            }
+            Err(error) => {
+                state.running -= 1;
+                // Whoever runs now takes it later. If nobody does, it is the only one that waits.
+                let alone = if state.running == 0 { state.waiting.pop_back() } else { None };
+                match alone {
+                    None => Ok(()),
+                    Some(waiting) => {
+                        state.input_bytes -= waiting.task.input_bytes();
+                        Err(CallError::Busy(format!("the node cannot start a thread: {error}")))
+                    }
+                }
+            }
+        }
+    }
+
+    /// Joins workers that have ended: they do nothing any more but return.
+    fn reap(&self) {
+        let ended: Vec<_> = {
+            let mut state = lock(&self.state);
+            let State { workers, ended, .. } = &mut *state;
+            let (over, run) = std::mem::take(workers).into_iter().partition(|(number, _)| ended.contains(number));
+            *workers = run;
+            let over: Vec<(u64, Box<dyn JobHandle>)> = over;
+            ended.retain(|number| !over.iter().any(|(joined, _)| joined == number));
+            over
+        };
+        for (_, worker) in ended {
+            let _ = worker.join();
+        }
+    }
+
+    fn tasks_max(&self) -> usize {
+        self.options.threads.max(1) + self.options.waiting_max
+    }
+
+    /// Runs tasks until none waits.
+    fn work(&self, number: u64) {
+        while let Some(waiting) = self.next(number) {
+            let bytes = waiting.task.input_bytes();
+            self.run_one(waiting);
+            lock(&self.state).input_bytes -= bytes;
+        }
+    }
+
+    fn next(&self, number: u64) -> Option<Waiting> {
+        let mut state = lock(&self.state);
+        let next = state.waiting.pop_front();
+        if next.is_none() {
+            state.running -= 1;
+            state.ended.push(number);
+        }
+        next
+    }
+
+    fn run_one(&self, waiting: Waiting) {
+        let Waiting { session, attempt, mode, task, host } = waiting;
+        if !matches!(session.begin(attempt), Begun::Yes) {
+            return;
+        }
+        let began = self.env.clock.now();
+        let (result, ran) = self.run_task(&task, &host, &mode);
+        let result = if host.is_given_up() { Err(TaskError::Cancelled) } else { result };
+        host.finish();
+        if result.is_err() {
+            host.remove_tables();
+        }
+        let elapsed = self.env.clock.now().saturating_sub(began);
+        if let Ok(output) = &result {
+            self.note_speed(output, elapsed);
+        }
+        let done = done(result, elapsed, ran);
+        if let Some(unwanted) = session.end_task(attempt, &done, &host, self.options.ended_max) {
+            unwanted.remove();
+        }
+    }
+
+    /// Runs a task in the mode that its rule gives, or that is decided by the rule.
+    fn run_task(
+        &self,
+        task: &Arc<Task>,
+        host: &Arc<RemoteHost>,
+        rule: &ModeRule,
+    ) -> (Result<TaskOutput, TaskError>, Ran) {
+        let mut decision = None;
+        let run = || {
+            let mode = match rule {
+                ModeRule::Fixed(mode) => *mode,
+                ModeRule::Decided(rules) => {
+                    let record = self.decider.decide(rules, task, self.env.clock.now());
+                    decision.insert(record).mode
+                }
+            };
+            let _counted = self.decider.pipelines().begin(mode);
+            run_with(task, &(Arc::clone(host) as Arc<dyn TaskHost>), mode, &self.env)
+        };
+        let (result, ran) = catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|_| {
+            (Err(TaskError::Panicked("the node's decision about the mode".to_owned())), Ran::default())
+        });
+        // So that the next decision finds a measure over a short time.
+        self.decider.sample(self.env.clock.now());
+        (result, Ran { decision, ..ran })
+    }
+
+    fn note_speed(&self, output: &TaskOutput, elapsed: Duration) {
+        let mut state = lock(&self.state);
+        state.measured_bytes += output.stats.bytes_read;
+        state.measured += elapsed;
+        if state.measured_bytes > MEASURED_BYTES {
+            state.measured_bytes /= 2;
+            state.measured /= 2;
+        }
+    }
+
+    fn load(&self) -> LoadAnswer {
+        let threads = self.options.threads.max(1);
+        let filters = self.options.filters.iter().map(|filter| filter.name().to_owned()).collect();
+        let count = |number: usize| u32::try_from(number).unwrap_or(u32::MAX);
+        let now = self.env.clock.now();
+        self.decider.sample(now);
+        let resources = self.decider.resources(now);
+        let state = lock(&self.state);
+        let nanos = state.measured.as_nanos().max(1);
+        // Over all threads: each task was measured alone.
+        let bytes_per_s = u128::from(state.measured_bytes) * 1_000_000_000 * threads as u128 / nanos;
+        LoadAnswer {
+            tasks: count(state.running + state.waiting.len()),
+            tasks_max: if state.is_closed { 0 } else { count(self.tasks_max()) },
+            input_bytes: state.input_bytes,
+            bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
+            resources,
+            filters,
+            encoder: Encoder::default().name().to_owned(),
+        }
+    }
+
+    /// Nobody waits for an attempt any more.
+    fn cancel(&self, session: &Arc<Session>, attempt: u64) {
+        if let Some(unwanted) = session.cancel(attempt) {
+            unwanted.remove();
+        }
+        let mut state = lock(&self.state);
+        let is_it = |waiting: &Waiting| waiting.attempt == attempt && Arc::ptr_eq(&waiting.session, session);
+        if let Some(at) = state.waiting.iter().position(is_it) {
+            let waiting = state.waiting.remove(at);
+            state.input_bytes -= waiting.map_or(0, |waiting| waiting.task.input_bytes());
+        }
+    }
+
+    /// Nobody waits for any attempt of a session any more.
+    fn end(&self, session: &Arc<Session>) {
+        session.close().into_iter().for_each(|attempt| self.cancel(session, attempt));
+    }
+}
+
+/// What came of a task, as it is told to the host.
+fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> TaskDone {
+    let outcome = match result {
+        Ok(output) => TaskOutcome::Output(encode_output(&output)),
+        Err(error) => TaskOutcome::failed(&error),
+    };
+    let decision = Bytes(ran.decision.as_ref().map(|record| record.to_bytes()).unwrap_or_default());
+    TaskDone { outcome, elapsed, ran: Ran { decision: None, ..ran }, decision }
+}
+
+/// What a task finds on this node.
+struct Around<'a> {
+    shared: &'a Shared,
+    session: &'a Session,
+}
+
+impl Surroundings for Around<'_> {
+    fn table(&self, place: TablePlace) -> Arc<dyn InputTable> {
+        let files = self.session.files(place.volume);
+        Arc::new(Input { files, place, cache: Arc::clone(&self.shared.cache), open: Mutex::default() })
+    }
+
+    fn filter(&self, name: &str) -> Option<Arc<dyn CompactionFilter>> {
+        self.shared.options.filters.iter().find(|filter| filter.name() == name).cloned()
+    }
+}
+
+/// A table that is opened when a run gets there.
+struct Input {
+    files: Result<Arc<dyn TaskFiles>>,
+    place: TablePlace,
+    cache: Arc<BlockCache>,
+    /// While a run uses it: a run opens each table more than once.
+    open: Mutex<Weak<Table>>,
+}
+
+impl InputTable for Input {
+    fn open(self: Arc<Self>) -> Result<Arc<Table>> {
+        if let Some(table) = lock(&self.open).upgrade() {
+            return Ok(table);
+        }
+        let files = self.files.as_ref().map_err(Clone::clone)?;
+        let table = Table::open(files.open(self.place.number)?, self.place.number, Arc::clone(&self.cache))?;
+        *lock(&self.open) = Arc::downgrade(&table);
+        Ok(table)
+    }
+}

@@ -1,0 +1,301 @@
+//! A host on a node: its newest connection, where its volumes lie, and its attempts.
+
+use super::host::{RemoteHost, Tables};
+use crate::error::CallError;
+use crate::message::{Message, TaskDone, TaskOutcome, TaskState, Tasks};
+use crate::peer::{Peer, Reply};
+use crate::task_files::TaskFiles;
+use situ_device::{Env, Event, lock};
+use situ_storage::{Error, Result};
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// The newest connection of a host, which tasks wait for.
+pub(crate) struct HostConnection {
+    env: Env,
+    linger: Duration,
+    /// The last number of a file that tasks have open with the host.
+    last_handle: AtomicU64,
+    state: Mutex<Connected>,
+    /// Notified when the host comes, goes, answers, or gives something up.
+    pub(crate) changed: Arc<dyn Event>,
+}
+
+struct Connected {
+    peer: Option<Peer>,
+    away_since: Option<Duration>,
+    is_over: bool,
+}
+
+impl HostConnection {
+    pub(crate) fn new(env: &Env, linger: Duration) -> HostConnection {
+        let state = Connected { peer: None, away_since: Some(env.clock.now()), is_over: false };
+        HostConnection {
+            env: env.clone(),
+            linger,
+            last_handle: AtomicU64::new(0),
+            state: Mutex::new(state),
+            changed: env.executor.event(),
+        }
+    }
+
+    /// The connection that there is now.
+    pub(crate) fn peer(&self) -> Option<Peer> {
+        lock(&self.state).peer.clone().filter(|peer| peer.lost().is_none())
+    }
+
+    /// A number that no file of the session had before.
+    pub(crate) fn new_handle(&self) -> u64 {
+        self.last_handle.fetch_add(1, Ordering::Relaxed) + 1
+    }
+
+    fn attach(&self, peer: &Peer) {
+        let mut state = lock(&self.state);
+        (state.peer, state.away_since) = (Some(peer.clone()), None);
+        drop(state);
+        self.changed.notify();
+    }
+
+    fn detach(&self, peer: &Peer) {
+        let mut state = lock(&self.state);
+        if state.peer.as_ref().is_some_and(|newest| newest.is(peer)) {
+            (state.peer, state.away_since) = (None, Some(self.env.clock.now()));
+        }
+        drop(state);
+        self.changed.notify();
+    }
+
+    fn end(&self) {
+        lock(&self.state).is_over = true;
+        self.changed.notify();
+    }
+
+    /// Whether the host has been away for too long.
+    pub(crate) fn is_over(&self) -> bool {
+        let now = self.env.clock.now();
+        let state = lock(&self.state);
+        state.is_over || state.away_since.is_some_and(|since| now.saturating_sub(since) >= self.linger)
+    }
+
+    /// Waits for a change behind `seen`, and not so long that the host's end is missed.
+    pub(crate) fn wait(&self, seen: u64) {
+        self.changed.wait(seen, Some(self.linger.min(Duration::from_secs(1))));
+    }
+}
+
+pub(super) struct Session {
+    connection: Arc<HostConnection>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    own: Option<Arc<dyn TaskFiles>>,
+    volumes: BTreeMap<u32, Arc<dyn TaskFiles>>,
+    attempts: BTreeMap<u64, Attempt>,
+    is_closed: bool,
+}
+
+struct Attempt {
+    stage: Stage,
+    host: Arc<RemoteHost>,
+    /// The newest request that waits for the answer.
+    reply: Option<Reply>,
+}
+
+enum Stage {
+    Waiting,
+    Running,
+    Ended {
+        answer: Vec<u8>,
+        /// Tables that the answer names, until the answer is handed out: they are the host's then.
+        tables: Option<Tables>,
+    },
+}
+
+/// What there is of an attempt that is asked for.
+pub(super) enum Found {
+    /// It is known; with the answer, if it has ended.
+    Known(Option<(Reply, Vec<u8>)>),
+    /// It was not known, and is entered now.
+    Entered(Arc<RemoteHost>),
+    /// The session is over.
+    Gone(Reply),
+}
+
+/// Whether an attempt's turn is still wanted.
+pub(super) enum Begun {
+    Yes,
+    Cancelled,
+}
+
+impl Session {
+    pub(super) fn new(env: &Env, linger: Duration) -> Session {
+        Session { connection: Arc::new(HostConnection::new(env, linger)), state: Mutex::default() }
+    }
+
+    pub(super) fn connection(&self) -> Arc<HostConnection> {
+        Arc::clone(&self.connection)
+    }
+
+    pub(super) fn is_over(&self) -> bool {
+        self.connection.is_over()
+    }
+
+    pub(super) fn attach(&self, peer: &Peer, own: Option<Arc<dyn TaskFiles>>) {
+        lock(&self.state).own = own;
+        self.connection.attach(peer);
+    }
+
+    pub(super) fn detach(&self, peer: &Peer) {
+        self.connection.detach(peer);
+    }
+
+    pub(super) fn own(&self) -> Option<Arc<dyn TaskFiles>> {
+        lock(&self.state).own.clone()
+    }
+
+    pub(super) fn place(&self, volumes: BTreeMap<u32, Arc<dyn TaskFiles>>) {
+        lock(&self.state).volumes = volumes;
+    }
+
+    /// Where a volume of the host lies.
+    pub(super) fn files(&self, volume: u32) -> Result<Arc<dyn TaskFiles>> {
+        let found = lock(&self.state).volumes.get(&volume).cloned();
+        found.ok_or_else(|| Error::Invalid(format!("the host has not told the node where its volume {volume} lies")))
+    }
+
+    /// Finds an attempt, which is answered by `reply` from now on, or enters it.
+    pub(super) fn find_or_enter(self: &Arc<Self>, attempt: u64, token: u64, reply: Reply) -> Found {
+        let mut state = lock(&self.state);
+        if state.is_closed {
+            return Found::Gone(reply);
+        }
+        let before;
+        let found = match state.attempts.get_mut(&attempt) {
+            Some(Attempt { stage: Stage::Ended { answer, tables }, .. }) => {
+                *tables = None;
+                return Found::Known(Some((reply, answer.clone())));
+            }
+            Some(known) => {
+                before = known.reply.replace(reply);
+                Found::Known(None)
+            }
+            None => {
+                before = None;
+                let host = Arc::new(RemoteHost::new(self, attempt, token));
+                let entered = Attempt { stage: Stage::Waiting, host: Arc::clone(&host), reply: Some(reply) };
+                state.attempts.insert(attempt, entered);
+                Found::Entered(host)
+            }
+        };
+        drop(state);
+        // It answers when it is dropped: on a connection that is lost, as a rule.
+        drop(before);
+        found
+    }
+
+    /// An attempt that was entered is not taken.
+    pub(super) fn refuse(&self, attempt: u64, why: &CallError) {
+        let refused = lock(&self.state).attempts.remove(&attempt);
+        if let Some(reply) = refused.and_then(|attempt| attempt.reply) {
+            reply.fail(why);
+        }
+    }
+
+    /// An attempt that has never run is answered.
+    pub(super) fn answer(&self, attempt: u64, done: &TaskDone) {
+        let answered = lock(&self.state).attempts.remove(&attempt);
+        if let Some(reply) = answered.and_then(|attempt| attempt.reply) {
+            reply.tell(done);
+        }
+    }
+
+    pub(super) fn begin(&self, attempt: u64) -> Begun {
+        let mut state = lock(&self.state);
+        match state.attempts.get_mut(&attempt) {
+            Some(attempt) if !self.connection.is_over() => {
+                attempt.stage = Stage::Running;
+                Begun::Yes
+            }
+            _ => Begun::Cancelled,
+        }
+    }
+
+    /// An attempt has run. Its tables come back if nobody wants them any more.
+    pub(super) fn end_task(
+        &self,
+        attempt: u64,
+        done: &TaskDone,
+        host: &Arc<RemoteHost>,
+        ended_max: usize,
+    ) -> Option<Tables> {
+        let answer = done.encode();
+        let is_output = matches!(done.outcome, TaskOutcome::Output(_));
+        let tables = host.tables();
+        let mut state = lock(&self.state);
+        let Some(ended) = state.attempts.get_mut(&attempt).filter(|ended| Arc::ptr_eq(&ended.host, host)) else {
+            // It was cancelled when it had all but ended.
+            return is_output.then_some(tables);
+        };
+        let reply = ended.reply.take().filter(|reply| reply.peer().lost().is_none());
+        let tables = (is_output && reply.is_none()).then_some(tables);
+        ended.stage = Stage::Ended { answer: answer.clone(), tables };
+        let forgotten = state.forget_old(ended_max);
+        drop(state);
+        if let Some(reply) = reply {
+            reply.answer(answer);
+        }
+        forgotten
+    }
+
+    /// Nobody waits for an attempt any more. Its tables come back if nobody can have heard of them.
+    pub(super) fn cancel(&self, attempt: u64) -> Option<Tables> {
+        let cancelled = lock(&self.state).attempts.remove(&attempt)?;
+        cancelled.host.give_up();
+        self.connection.changed.notify();
+        match cancelled.stage {
+            Stage::Ended { tables, .. } => tables,
+            // A run that is under way removes them itself.
+            Stage::Waiting | Stage::Running => None,
+        }
+    }
+
+    /// Takes no more tasks; those that there are.
+    pub(super) fn close(&self) -> Vec<u64> {
+        self.connection.end();
+        let mut state = lock(&self.state);
+        state.is_closed = true;
+        state.attempts.keys().copied().collect()
+    }
+
+    pub(super) fn tasks(&self) -> Tasks {
+        let state = lock(&self.state);
+        let tasks = state.attempts.iter().map(|(attempt, entry)| {
+            let state = match entry.stage {
+                Stage::Waiting => TaskState::Waiting,
+                Stage::Running => TaskState::Running,
+                Stage::Ended { .. } => TaskState::Ended,
+            };
+            (*attempt, state)
+        });
+        Tasks { tasks: tasks.collect() }
+    }
+}
+
+impl State {
+    /// Of more ended attempts than that, the oldest is forgotten. Its tables come back if nobody can have heard of them.
+    fn forget_old(&mut self, ended_max: usize) -> Option<Tables> {
+        let is_ended = |attempt: &Attempt| matches!(attempt.stage, Stage::Ended { .. });
+        if self.attempts.values().filter(|attempt| is_ended(attempt)).count() <= ended_max {
+            return None;
+        }
+        let oldest = self.attempts.iter().find(|(_, attempt)| is_ended(attempt)).map(|(number, _)| *number)?;
+        match self.attempts.remove(&oldest)?.stage {
+            Stage::Ended { tables, .. } => tables,
+            Stage::Waiting | Stage::Running => None,
+        }
+    }
+}

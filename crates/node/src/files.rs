@@ -1,0 +1,225 @@
+//! A volume, served: each operation of `situ_storage::Volume` as a method that may be called twice.
+//!
+//! ```text
+//!   connection ── Attached ──> Session ── handles, writers ──> Volume
+//!        │  gate of the connection            │
+//!        └── changes also pass the lease ─────┘
+//! ```
+//! 1. A client has a *session*, for as long as it lives. [`Files::attach`] ties a connection to it. A client that lost its connection
+//!    attaches another one, and finds its open files and its unfinished writers.
+//! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same file.
+//! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] shuts the former
+//!    connection's gate and waits for the changes inside. So no older copy of a request is carried out after a newer one.
+//!
+//! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
+//! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
+//! client goes on with [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
+//!
+//! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread at a time.
+//! **Threads.** Any. No lock is held while the volume works.
+//! **Failure.** The volume's errors are passed on as they are. A session that no connection is attached to for
+//! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove.
+
+mod session;
+mod writer;
+
+use crate::gate::Gate;
+use crate::lease::{Clients, Lease, Owner};
+use session::Session;
+use situ_device::{Env, Event, lock};
+use situ_storage::{Error, FileName, Result, Volume};
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+pub(crate) use session::{Attached, OpenedFile, OpenedPages};
+
+/// How long the changes of a connection that was lost may take to end.
+const DRAIN: Duration = Duration::from_secs(30);
+
+/// What a store may have open on a node.
+#[derive(Debug, Clone)]
+pub(crate) struct Limits {
+    /// Sessions of one store.
+    pub(crate) sessions: usize,
+    /// Open files of one session.
+    pub(crate) handles: usize,
+    /// Unfinished files of one session, and finished ones that the client has not forgotten.
+    pub(crate) writers: usize,
+    /// Bytes of one read.
+    pub(crate) read_bytes: usize,
+    /// How long a session without a connection is kept.
+    pub(crate) linger: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            sessions: 256,
+            handles: 1 << 16,
+            writers: 1024,
+            read_bytes: 64 << 20,
+            linger: Duration::from_secs(300),
+        }
+    }
+}
+
+/// The files of one store.
+pub(crate) struct Files {
+    pub(crate) volume: Arc<dyn Volume>,
+    lease: Lease,
+    env: Env,
+    limits: Limits,
+    sessions: Mutex<HashMap<u128, Arc<Session>>>,
+    /// [`FileName::REPLACEMENT`] is in use.
+    replacing: AtomicBool,
+    replaced: Arc<dyn Event>,
+}
+
+/// The right to use [`FileName::REPLACEMENT`], until it is dropped.
+struct Replacing<'a>(&'a Files);
+
+impl Files {
+    pub(crate) fn new(env: &Env, volume: Arc<dyn Volume>, lease: Lease, limits: Limits) -> Arc<Files> {
+        Arc::new(Files {
+            volume,
+            lease,
+            env: env.clone(),
+            limits,
+            sessions: Mutex::default(),
+            replacing: AtomicBool::new(false),
+            replaced: env.executor.event(),
+        })
+    }
+
+    pub(crate) fn lease(&self) -> &Lease {
+        &self.lease
+    }
+
+    /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
+    /// connection is cut off first.
+    ///
+    /// # Errors
+    /// There are too many sessions, or a change of the former connection does not end.
+    pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<(Attached, bool)> {
+        self.sweep();
+        let (session, is_known) = self.session(client)?;
+        let gate = Gate::new(&self.env);
+        let former = session.set_gate(&gate);
+        if !former.is_none_or(|former| former.shut(&self.env, DRAIN)) {
+            return Err(Error::Invalid(format!(
+                "{} does not finish what an earlier connection had begun; try again later",
+                self.volume.location()
+            )));
+        }
+        Ok((Attached { files: Arc::clone(self), session, gate, client: client.clone() }, is_known))
+    }
+
+    fn session(&self, client: &Owner) -> Result<(Arc<Session>, bool)> {
+        let mut sessions = lock(&self.sessions);
+        if let Some(session) = sessions.get(&client.id) {
+            return Ok((Arc::clone(session), true));
+        }
+        if sessions.len() >= self.limits.sessions {
+            let most = self.limits.sessions;
+            return Err(Error::Invalid(format!("the store has {most} clients on this node, and no more are taken")));
+        }
+        let session = Arc::new(Session::new(&self.env));
+        sessions.insert(client.id, Arc::clone(&session));
+        Ok((session, false))
+    }
+
+    /// Ends sessions whose client has been away for too long, and has no lease; how many.
+    pub(crate) fn sweep(&self) -> usize {
+        let now = self.env.clock.now();
+        let holder = self.lease.holder_id();
+        let mut swept = Vec::new();
+        lock(&self.sessions).retain(|id, session| {
+            let stays = session.away_for(now).is_none_or(|away| away < self.limits.linger) || holder == Some(*id);
+            if !stays {
+                swept.push(Arc::clone(session));
+            }
+            stays
+        });
+        // Dropped without the lock: closing a file may wait for the disk.
+        swept.len()
+    }
+
+    /// How many clients have a session.
+    pub(crate) fn clients(&self) -> usize {
+        lock(&self.sessions).len()
+    }
+
+    /// Whether it has no client, and nobody has its lease.
+    pub(crate) fn is_unused(&self) -> bool {
+        self.clients() == 0 && !self.lease.is_held()
+    }
+
+    fn use_replacement(&self) -> Replacing<'_> {
+        loop {
+            let seen = self.replaced.generation();
+            if !self.replacing.swap(true, Ordering::AcqRel) {
+                return Replacing(self);
+            }
+            self.replaced.wait(seen, None);
+        }
+    }
+
+    /// Copies the first `bytes` of a file to a new one that takes its name, and gives the writer of that one.
+    fn copy_front(&self, name: FileName, bytes: u64) -> Result<Box<dyn situ_storage::Writer>> {
+        let volume = &self.volume;
+        let old = match volume.open(name) {
+            // Its name was not synced either.
+            Err(Error::NotFound { .. }) if bytes == 0 => return volume.create(name, bytes),
+            opened => opened?,
+        };
+        if old.bytes() < bytes {
+            let found = format!("the end of the file at {}", old.bytes());
+            return Err(Error::corruption(
+                old.path(),
+                old.bytes(),
+                "file length",
+                format!("{bytes} synced bytes"),
+                found,
+            ));
+        }
+        let mut front = vec![0; COPY_BYTES.min(bytes as usize)];
+        let _replacing = self.use_replacement();
+        match volume.remove(FileName::REPLACEMENT) {
+            Ok(()) | Err(Error::NotFound { .. }) => {}
+            Err(error) => return Err(error),
+        }
+        let mut new = volume.create(FileName::REPLACEMENT, bytes)?;
+        let copied = (|| {
+            while new.written() < bytes {
+                let piece = &mut front[..COPY_BYTES.min((bytes - new.written()) as usize)];
+                old.read_at(new.written(), piece)?;
+                new.append(piece)?;
+            }
+            new.sync()?;
+            volume.rename(FileName::REPLACEMENT, name)?;
+            volume.sync_names()
+        })();
+        copied.map(|()| new)
+    }
+}
+
+/// A file is copied in pieces of this size.
+const COPY_BYTES: usize = 1 << 20;
+
+impl Clients for Files {
+    fn is_connected(&self, id: u128) -> bool {
+        lock(&self.sessions).get(&id).is_some_and(|session| session.is_attached())
+    }
+}
+
+impl Drop for Replacing<'_> {
+    fn drop(&mut self) {
+        self.0.replacing.store(false, Ordering::Release);
+        self.0.replaced.notify();
+    }
+}
+
+#[cfg(test)]
+mod tests;

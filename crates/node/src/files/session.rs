@@ -1,0 +1,501 @@
+//! What a client has open, and what it may do with it over one connection.
+
+use super::Files;
+use super::writer::Unfinished;
+use crate::error::CallError;
+use crate::gate::{Gate, Pass};
+use crate::lease::Owner;
+use situ_device::{Buffer, Env, lock};
+use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader, Volume};
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+type Result<T> = std::result::Result<T, CallError>;
+
+/// A client's, over all its connections.
+pub(super) struct Session {
+    env: Env,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    handles: HashMap<u64, Handle>,
+    writers: HashMap<u64, Arc<Unfinished>>,
+    /// Of the newest connection.
+    gate: Option<Arc<Gate>>,
+    /// Since when the client has no connection.
+    away_since: Option<Duration>,
+}
+
+#[derive(Clone)]
+enum Handle {
+    File(FileName, Arc<dyn Reader>),
+    Pages(FileName, Arc<dyn PageFile>),
+}
+
+impl Session {
+    pub(super) fn new(env: &Env) -> Session {
+        Session { env: env.clone(), state: Mutex::default() }
+    }
+
+    /// The gate of a new connection takes the place of the one that is returned.
+    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
+        let mut state = lock(&self.state);
+        state.away_since = None;
+        state.gate.replace(Arc::clone(gate))
+    }
+
+    fn leave(&self, gate: &Arc<Gate>) {
+        let mut state = lock(&self.state);
+        if state.gate.as_ref().is_some_and(|newest| Arc::ptr_eq(newest, gate)) {
+            state.away_since = Some(self.env.clock.now());
+        }
+    }
+
+    pub(super) fn away_for(&self, now: Duration) -> Option<Duration> {
+        lock(&self.state).away_since.map(|since| now.saturating_sub(since))
+    }
+
+    pub(super) fn is_attached(&self) -> bool {
+        let state = lock(&self.state);
+        state.gate.is_some() && state.away_since.is_none()
+    }
+}
+
+/// A file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedFile {
+    /// For messages.
+    pub(crate) path: String,
+    /// Its length.
+    pub(crate) bytes: u64,
+}
+
+/// A page file that was opened.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct OpenedPages {
+    /// For messages.
+    pub(crate) path: String,
+    /// Its length in pages.
+    pub(crate) pages: u64,
+    /// As [`PageFile::writes_wait`].
+    pub(crate) writes_wait: bool,
+}
+
+/// A session, as one connection uses it. Dropped, the client is away.
+pub(crate) struct Attached {
+    pub(super) files: Arc<Files>,
+    pub(super) session: Arc<Session>,
+    pub(super) gate: Arc<Gate>,
+    pub(super) client: Owner,
+}
+
+impl Drop for Attached {
+    fn drop(&mut self) {
+        self.leave();
+    }
+}
+
+// The right to change.
+impl Attached {
+    /// The connection is lost.
+    pub(crate) fn leave(&self) {
+        self.session.leave(&self.gate);
+    }
+
+    /// How long an owner of the lease may be silent.
+    pub(crate) fn term(&self) -> Duration {
+        self.files.lease.term()
+    }
+
+    /// All files of the store.
+    pub(crate) fn files(&self) -> &Arc<Files> {
+        &self.files
+    }
+
+    /// Where the files are, for whoever reads them here.
+    pub(crate) fn volume(&self) -> &Arc<dyn Volume> {
+        &self.files.volume
+    }
+
+    /// Takes the lease; see [`Lease::take`](crate::lease::Lease::take).
+    ///
+    /// # Errors
+    /// See there.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<u64> {
+        Ok(self.files.lease.take(&self.client, patience, &*self.files)?)
+    }
+
+    /// Says that the owner of the lease is alive.
+    ///
+    /// # Errors
+    /// [`Locked`](Error::Locked): somebody else has it.
+    pub(crate) fn renew(&self, token: u64) -> Result<()> {
+        self.files.lease.renew(token)
+    }
+
+    /// Ends the session: the lease is given back, files are closed, writers dropped.
+    pub(crate) fn end(&self) {
+        self.files.lease.give_back_of(self.client.id);
+        let ended = std::mem::take(&mut *lock(&self.session.state));
+        drop(ended);
+        lock(&self.files.sessions).remove(&self.client.id);
+    }
+
+    /// Gives the lease back.
+    pub(crate) fn unlock(&self, token: u64) {
+        self.files.lease.give_back(token);
+    }
+
+    /// Lets a change in, or says why not.
+    pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
+        let connection = self.gate.enter().ok_or_else(|| {
+            CallError::Busy("the client has connected anew, and this connection changes nothing any more".to_owned())
+        })?;
+        Ok((connection, self.files.lease.enter(token)?))
+    }
+}
+
+// Names.
+impl Attached {
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn list(&self) -> Result<Vec<FileMeta>> {
+        let mut files = self.files.volume.list()?;
+        files.retain(|file| file.name != FileName::Lock);
+        Ok(files)
+    }
+
+    /// # Errors
+    /// As [`Volume::replace`](situ_storage::Volume::replace).
+    pub(crate) fn replace(&self, token: u64, name: FileName, contents: &[u8]) -> Result<()> {
+        let _passes = self.enter(token)?;
+        check_name(name)?;
+        let _replacing = self.files.use_replacement();
+        Ok(self.files.volume.replace(name, contents)?)
+    }
+
+    /// # Errors
+    /// As [`Volume::rename`](situ_storage::Volume::rename).
+    pub(crate) fn rename(&self, token: u64, from: FileName, to: FileName) -> Result<()> {
+        let _passes = self.enter(token)?;
+        check_name(from)?;
+        check_name(to)?;
+        Ok(self.files.volume.rename(from, to)?)
+    }
+
+    /// # Errors
+    /// As [`Volume::remove`](situ_storage::Volume::remove).
+    pub(crate) fn remove(&self, token: u64, name: FileName) -> Result<()> {
+        let _passes = self.enter(token)?;
+        check_name(name)?;
+        Ok(self.files.volume.remove(name)?)
+    }
+
+    /// # Errors
+    /// As [`Volume::sync_names`](situ_storage::Volume::sync_names).
+    pub(crate) fn sync_names(&self, token: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
+        Ok(self.files.volume.sync_names()?)
+    }
+
+    /// # Errors
+    /// The lease is another client's.
+    pub(crate) fn tidy(&self, token: u64) -> Result<bool> {
+        let _passes = self.enter(token)?;
+        Ok(self.files.volume.tidy())
+    }
+}
+
+/// No file is longer.
+const FILE_BYTES_MAX: u64 = 1 << 56;
+
+/// An offset or a length that a client sent.
+fn check_bytes(bytes: u64) -> Result<()> {
+    match bytes {
+        0..=FILE_BYTES_MAX => Ok(()),
+        _ => Err(invalid(format!("no file has {bytes} bytes"))),
+    }
+}
+
+/// The lock of a store is the node's business.
+fn check_name(name: FileName) -> Result<()> {
+    match name {
+        FileName::Lock => Err(invalid(format!("{name} is no file that a client of a node may change"))),
+        _ => Ok(()),
+    }
+}
+
+// Files that are read.
+impl Attached {
+    /// Opens a finished file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`Volume::open`](situ_storage::Volume::open); the number means another file, or the client has too many open.
+    pub(crate) fn open(&self, number: u64, name: FileName) -> Result<OpenedFile> {
+        let file = match self.handle_of(number, name)? {
+            Some(Handle::File(_, file)) => file,
+            Some(Handle::Pages(..)) => return Err(another_file(number)),
+            None => {
+                let file = self.files.volume.open(name)?;
+                self.keep(number, Handle::File(name, Arc::clone(&file)))?;
+                file
+            }
+        };
+        Ok(OpenedFile { path: file.path().to_owned(), bytes: file.bytes() })
+    }
+
+    /// Opens a page file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`open`](Attached::open).
+    pub(crate) fn open_pages(&self, number: u64, name: FileName) -> Result<OpenedPages> {
+        match self.handle_of(number, name)? {
+            Some(Handle::Pages(_, pages)) => Ok(opened(&*pages)),
+            Some(Handle::File(..)) => Err(another_file(number)),
+            None => self.keep_pages(number, name, self.files.volume.open_pages(name)?),
+        }
+    }
+
+    /// Closes all files but these.
+    pub(crate) fn keep_only(&self, numbers: &[u64]) {
+        let numbers: HashSet<u64> = numbers.iter().copied().collect();
+        let mut closed = Vec::new();
+        lock(&self.session.state).handles.retain(|number, handle| {
+            let stays = numbers.contains(number);
+            if !stays {
+                closed.push(handle.clone());
+            }
+            stays
+        });
+    }
+
+    /// Closes a file. A number that means no file is none that is open.
+    pub(crate) fn close(&self, number: u64) {
+        let closed = lock(&self.session.state).handles.remove(&number);
+        drop(closed);
+    }
+
+    /// Appends the bytes of a range to `into`.
+    ///
+    /// # Errors
+    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more than an answer may have.
+    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
+        let begin = into.len();
+        self.check_read(offset, begin.saturating_add(bytes))?;
+        let handle = self.handle(number)?;
+        into.resize(begin + bytes, 0);
+        match handle {
+            Handle::Pages(_, pages) => pages.read_at(offset, &mut into[begin..])?,
+            Handle::File(_, file) => file.read_at(offset, &mut into[begin..])?,
+        }
+        Ok(())
+    }
+
+    /// # Errors
+    /// The number means no file that is read.
+    pub(crate) fn prefetch(&self, number: u64, offset: u64, bytes: u64) -> Result<()> {
+        if let Handle::File(_, file) = self.handle(number)? {
+            file.prefetch(offset, bytes);
+        }
+        Ok(())
+    }
+
+    fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
+        let most = self.files.limits.read_bytes;
+        if bytes > most {
+            return Err(invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
+        }
+        check_bytes(offset)
+    }
+
+    fn handle(&self, number: u64) -> Result<Handle> {
+        let found = lock(&self.session.state).handles.get(&number).cloned();
+        found.ok_or_else(|| not_open(number))
+    }
+
+    fn handle_of(&self, number: u64, name: FileName) -> Result<Option<Handle>> {
+        let found = lock(&self.session.state).handles.get(&number).cloned();
+        match &found {
+            Some(Handle::File(other, _) | Handle::Pages(other, _)) if *other != name => Err(another_file(number)),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep(&self, number: u64, handle: Handle) -> Result<()> {
+        let mut state = lock(&self.session.state);
+        let most = self.files.limits.handles;
+        if state.handles.len() >= most {
+            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
+        }
+        state.handles.insert(number, handle);
+        Ok(())
+    }
+
+    fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>) -> Result<OpenedPages> {
+        self.keep(number, Handle::Pages(name, Arc::clone(&pages)))?;
+        Ok(opened(&*pages))
+    }
+}
+
+fn opened(pages: &dyn PageFile) -> OpenedPages {
+    OpenedPages { path: pages.path().to_owned(), pages: pages.pages(), writes_wait: pages.writes_wait() }
+}
+
+fn another_file(number: u64) -> CallError {
+    invalid(format!("the client's number {number} means another file already"))
+}
+
+fn invalid(why: String) -> CallError {
+    CallError::Storage(Error::Invalid(why))
+}
+
+/// What a client is told of a number that this node does not know: since the node was started anew, or ever.
+fn not_open(number: u64) -> CallError {
+    CallError::Unknown(format!("no file is open on the node under the number {number}; open it again"))
+}
+
+// Files that are written.
+impl Attached {
+    /// Reserves a page file, and opens it.
+    ///
+    /// # Errors
+    /// As [`Volume::create_pages`](situ_storage::Volume::create_pages).
+    pub(crate) fn create_pages(&self, token: u64, number: u64, name: FileName, bytes: u64) -> Result<OpenedPages> {
+        let _passes = self.enter(token)?;
+        check_name(name)?;
+        check_bytes(bytes)?;
+        if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
+            return Ok(opened(&*pages));
+        }
+        self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?)
+    }
+
+    /// Writes whole pages.
+    ///
+    /// # Errors
+    /// As [`PageFile::write`]; the pages are not whole, or not the file's.
+    pub(crate) fn write_pages(&self, token: u64, number: u64, first: u64, bytes: &[u8], durable: bool) -> Result<()> {
+        let _passes = self.enter(token)?;
+        let pages = self.pages(number)?;
+        let count = bytes.len() / PAGE_BYTES;
+        let end = first.checked_add(count as u64).filter(|end| *end <= pages.pages());
+        if !bytes.len().is_multiple_of(PAGE_BYTES) || end.is_none() {
+            let (length, has) = (bytes.len(), pages.pages());
+            let why = format!("{length} bytes at page {first} are no pages of {}, which has {has}", pages.path());
+            return Err(invalid(why));
+        }
+        if count == 0 {
+            return if durable { Ok(pages.sync()?) } else { Ok(()) };
+        }
+        let mut buffer = Buffer::new(bytes.len());
+        buffer[..bytes.len()].copy_from_slice(bytes);
+        Ok(pages.write(first, &buffer, count, durable)?)
+    }
+
+    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read.
+    ///
+    /// # Errors
+    /// As [`PageFile::sync`].
+    pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
+        let _passes = if token == 0 { None } else { Some(self.enter(token)?) };
+        Ok(self.pages(number)?.sync()?)
+    }
+
+    fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
+        match self.handle(number)? {
+            Handle::Pages(_, pages) => Ok(pages),
+            Handle::File(..) => Err(another_file(number)),
+        }
+    }
+
+    /// Begins a file under a number of the client's choice.
+    ///
+    /// # Errors
+    /// As [`Volume::create`](situ_storage::Volume::create); the number means another file, or the client writes too many.
+    pub(crate) fn create(&self, token: u64, number: u64, name: FileName, bound: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
+        check_name(name)?;
+        check_bytes(bound)?;
+        if self.writer_of(number, name)?.is_some() {
+            return Ok(());
+        }
+        let made = self.files.volume.create(name, bound)?;
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, made))
+    }
+
+    /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a new file that takes
+    /// its name; what is behind them is dropped.
+    ///
+    /// # Errors
+    /// The file is shorter, or the volume refuses.
+    pub(crate) fn resume(&self, token: u64, number: u64, name: FileName, bytes: u64) -> Result<()> {
+        let _passes = self.enter(token)?;
+        check_name(name)?;
+        if self.writer_of(number, name)?.is_some() {
+            return Ok(());
+        }
+        let writer = self.files.copy_front(name, bytes)?;
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, writer))
+    }
+
+    /// Appends bytes that begin at `offset`, as far as the file does not have them; its length then.
+    ///
+    /// # Errors
+    /// As [`Writer::append`](situ_storage::Writer::append); the file is shorter than `offset`.
+    pub(crate) fn append(&self, token: u64, number: u64, offset: u64, bytes: &[u8]) -> Result<u64> {
+        let _passes = self.enter(token)?;
+        check_bytes(offset)?;
+        Ok(self.writer(number)?.append(offset, bytes)?)
+    }
+
+    /// As [`Writer::sync`](situ_storage::Writer::sync), or [`Writer::flush`](situ_storage::Writer::flush) unless `durable`, of a file that
+    /// has `bytes`.
+    ///
+    /// # Errors
+    /// See there; the file has another length.
+    pub(crate) fn sync(&self, token: u64, number: u64, bytes: u64, durable: bool) -> Result<u64> {
+        let _passes = self.enter(token)?;
+        Ok(self.writer(number)?.sync(bytes, durable)?)
+    }
+
+    /// As [`Writer::finish`](situ_storage::Writer::finish), of a file that has `bytes`. Once more is once.
+    ///
+    /// # Errors
+    /// See there; the file has another length.
+    pub(crate) fn finish(&self, token: u64, number: u64, bytes: u64) -> Result<u64> {
+        let _passes = self.enter(token)?;
+        Ok(self.writer(number)?.finish(bytes)?)
+    }
+
+    /// Drops a writer. An unfinished file stays, for the owner of the store to remove.
+    pub(crate) fn forget(&self, number: u64) {
+        let forgotten = lock(&self.session.state).writers.remove(&number);
+        drop(forgotten);
+    }
+
+    fn writer(&self, number: u64) -> Result<Arc<Unfinished>> {
+        let found = lock(&self.session.state).writers.get(&number).cloned();
+        found.ok_or_else(|| not_open(number))
+    }
+
+    fn writer_of(&self, number: u64, name: FileName) -> Result<Option<Arc<Unfinished>>> {
+        let found = lock(&self.session.state).writers.get(&number).cloned();
+        match &found {
+            Some(other) if other.name != name => Err(another_file(number)),
+            _ => Ok(found),
+        }
+    }
+
+    fn keep_writer(&self, number: u64, writer: Unfinished) -> Result<()> {
+        let mut state = lock(&self.session.state);
+        let most = self.files.limits.writers;
+        if state.writers.len() >= most {
+            return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
+        }
+        state.writers.insert(number, Arc::new(writer));
+        Ok(())
+    }
+}

@@ -1,0 +1,361 @@
+use super::*;
+use crate::error::CallError;
+use crate::lease::Note;
+use situ_sim::{
+    CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
+};
+use situ_storage::{DirectoryVolume, FormatOptions, PAGE_BYTES, RawOptions, RawVolume};
+
+const LOG: FileName = FileName::Log(1);
+const TABLE: FileName = FileName::Table(2);
+const MANIFEST: FileName = FileName::Manifest(3);
+const NOW: Duration = Duration::ZERO;
+
+fn client(id: u128) -> Owner {
+    Owner { id, name: format!("client {id}") }
+}
+
+/// A store's files over a volume whose lease is noted in `notes`.
+fn files(env: &Env, volume: Arc<dyn Volume>, notes: &std::path::Path, limits: Limits) -> Arc<Files> {
+    let lease = Lease::open(env, "shop", Duration::from_secs(10), Note::Beside(notes.to_owned()), &volume).unwrap();
+    Files::new(env, volume, lease, limits)
+}
+
+/// Calls `test` with the files of a store on each kind of volume.
+fn each(test: impl Fn(&Arc<Files>)) {
+    let env = Env::system();
+    let [notes, home] = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+    let device: Arc<dyn situ_device::Device> = Arc::new(SimDevice::new(&env, 32 << 20, FaultPlan::none(), 1));
+    let format = FormatOptions { log_bytes: Some(8 << 20), ..FormatOptions::default() };
+    RawVolume::format(Arc::clone(&device), env.clone(), &format).unwrap();
+    let raw = RawVolume::open(device, env.clone(), RawOptions { cache_bytes: 1 << 20 }).unwrap();
+    let volumes: [Arc<dyn Volume>; 3] = [
+        Arc::new(DirectoryVolume::open(home.path()).unwrap()),
+        Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)),
+        Arc::new(raw),
+    ];
+    for volume in volumes {
+        eprintln!("on {}", volume.location());
+        let notes = notes.path().join(volume.location().replace('/', "_"));
+        std::fs::create_dir(&notes).unwrap();
+        test(&files(&env, volume, &notes, Limits::default()));
+    }
+}
+
+fn read(attached: &Attached, number: u64, offset: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
+    let mut read = Vec::new();
+    attached.read(number, offset, bytes, &mut read).map(|()| read)
+}
+
+fn contents(attached: &Attached, name: FileName) -> Vec<u8> {
+    let number = 1 << 40;
+    let file = attached.open(number, name).unwrap();
+    let bytes = read(attached, number, 0, file.bytes as usize).unwrap();
+    attached.close(number);
+    bytes
+}
+
+fn is_not_found(error: &CallError) -> bool {
+    matches!(error, CallError::Storage(Error::NotFound { .. }))
+}
+
+fn storage(error: CallError) -> Error {
+    match error {
+        CallError::Storage(error) => error,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn page(of: u8) -> Vec<u8> {
+    vec![of; PAGE_BYTES]
+}
+
+#[test]
+fn a_request_that_is_sent_again_is_carried_out_once() {
+    each(|files| {
+        let attached = files.attach(&client(1)).unwrap().0;
+        let token = attached.lock(NOW).unwrap();
+        attached.create(token, 1, TABLE, 100).unwrap();
+        attached.create(token, 1, TABLE, 100).unwrap();
+        assert_eq!(attached.append(token, 1, 0, b"abc").unwrap(), 3);
+        assert_eq!(attached.append(token, 1, 0, b"abc").unwrap(), 3);
+        assert_eq!(attached.append(token, 1, 2, b"cde").unwrap(), 5);
+        assert!(attached.append(token, 1, 6, b"g").unwrap_err().to_string().contains("has 5 bytes"));
+        attached.sync(token, 1, 5, true).unwrap();
+        attached.sync(token, 1, 5, false).unwrap();
+        assert!(attached.finish(token, 1, 6).is_err(), "a finished file has all bytes that the client sent");
+        attached.finish(token, 1, 5).unwrap();
+        attached.finish(token, 1, 5).unwrap();
+        assert_eq!(attached.append(token, 1, 2, b"cde").unwrap(), 5);
+        assert!(attached.append(token, 1, 5, b"f").is_err());
+        attached.forget(1);
+        assert_eq!(contents(&attached, TABLE), b"abcde");
+
+        let reserved = attached.create_pages(token, 2, LOG, 3 * PAGE_BYTES as u64).unwrap();
+        assert_eq!(attached.create_pages(token, 2, LOG, 3 * PAGE_BYTES as u64).unwrap(), reserved);
+        assert_eq!(reserved.pages, 3);
+        let renamed = FileName::Table(9);
+        attached.rename(token, TABLE, renamed).unwrap();
+        assert!(is_not_found(&attached.rename(token, TABLE, renamed).unwrap_err()));
+        attached.remove(token, renamed).unwrap();
+        assert!(is_not_found(&attached.remove(token, renamed).unwrap_err()));
+        attached.replace(token, FileName::Current, b"one").unwrap();
+        attached.replace(token, FileName::Current, b"two").unwrap();
+        assert_eq!(contents(&attached, FileName::Current), b"two");
+        attached.sync_names(token).unwrap();
+    });
+}
+
+#[test]
+fn a_client_that_connects_anew_finds_its_files_and_its_former_connection_changes_nothing() {
+    each(|files| {
+        let former = files.attach(&client(1)).unwrap().0;
+        let token = former.lock(NOW).unwrap();
+        former.create(token, 1, TABLE, 100).unwrap();
+        former.append(token, 1, 0, b"abc").unwrap();
+        former.create_pages(token, 2, LOG, 2 * PAGE_BYTES as u64).unwrap();
+        former.write_pages(token, 2, 1, &page(1), false).unwrap();
+        let newer = files.attach(&client(1)).unwrap().0;
+        assert!(former.append(token, 1, 3, b"x").is_err());
+        assert!(former.write_pages(token, 2, 1, &page(9), true).is_err());
+        drop(former);
+        assert!(files.is_connected(1), "the end of the former connection is not the end of the newer one");
+        newer.append(token, 1, 3, b"def").unwrap();
+        newer.finish(token, 1, 6).unwrap();
+        assert_eq!(contents(&newer, TABLE), b"abcdef");
+        newer.write_pages(token, 2, 0, &page(2), true).unwrap();
+        newer.sync_pages(token, 2).unwrap();
+        assert_eq!(read(&newer, 2, 0, 2 * PAGE_BYTES).unwrap(), [page(2), page(1)].concat());
+    });
+}
+
+#[test]
+fn what_makes_no_sense_is_an_error() {
+    each(|files| {
+        let attached = files.attach(&client(1)).unwrap().0;
+        assert!(attached.create(0, 1, TABLE, 1).is_err(), "nobody has the lease");
+        let token = attached.lock(NOW).unwrap();
+        attached.create_pages(token, 2, LOG, 2 * PAGE_BYTES as u64).unwrap();
+        for (at, bytes) in [(2, page(0)), (u64::MAX, page(0)), (0, vec![0; 5]), (1, vec![0; 2 * PAGE_BYTES])] {
+            assert!(attached.write_pages(token, 2, at, &bytes, true).is_err(), "{} bytes at {at}", bytes.len());
+        }
+        attached.write_pages(token, 2, 0, &[], true).unwrap();
+        for (offset, bytes) in [(u64::MAX, 1), (0, usize::MAX), (2 * PAGE_BYTES as u64, 1)] {
+            assert!(read(&attached, 2, offset, bytes).is_err(), "{bytes} bytes at {offset}");
+        }
+        assert!(read(&attached, 77, 0, 1).is_err());
+        assert!(attached.create_pages(token, 3, FileName::Log(9), u64::MAX).is_err());
+        assert!(attached.create(token, 3, TABLE, u64::MAX).is_err());
+        assert!(attached.create(token, 3, FileName::Lock, 1).is_err());
+        assert!(attached.remove(token, FileName::Lock).is_err());
+        assert!(attached.append(token, 77, 0, b"x").is_err());
+        attached.create(token, 4, TABLE, 1).unwrap();
+        assert!(attached.append(token, 4, u64::MAX, b"x").is_err());
+        assert!(attached.create(token, 4, MANIFEST, 1).is_err(), "the number means another file");
+        assert!(attached.open_pages(2, TABLE).is_err());
+        assert!(attached.open(2, LOG).is_err());
+        assert!(attached.list().unwrap().iter().all(|file| file.name != FileName::Lock));
+    });
+}
+
+#[test]
+fn after_a_restart_a_file_goes_on_behind_what_was_synced() {
+    each(|files| {
+        let before = files.attach(&client(1)).unwrap().0;
+        let token = before.lock(NOW).unwrap();
+        before.create(token, 1, MANIFEST, 100).unwrap();
+        let synced: Vec<u8> = (0..2_500_000u32).map(|at| at as u8).collect();
+        before.append(token, 1, 0, &synced).unwrap();
+        before.sync(token, 1, synced.len() as u64, true).unwrap();
+        before.append(token, 1, synced.len() as u64, b"perhaps").unwrap();
+        before.sync(token, 1, synced.len() as u64 + 7, false).unwrap();
+        // The node knows no writer any more.
+        before.forget(1);
+        let after = files.attach(&client(1)).unwrap().0;
+        let too_long = storage(after.resume(token, 1, MANIFEST, synced.len() as u64 + 8).unwrap_err());
+        assert!(too_long.is_corruption(), "{too_long}");
+        after.resume(token, 1, MANIFEST, synced.len() as u64).unwrap();
+        after.resume(token, 1, MANIFEST, synced.len() as u64).unwrap();
+        after.append(token, 1, synced.len() as u64, b"surely").unwrap();
+        after.finish(token, 1, synced.len() as u64 + 6).unwrap();
+        assert!(contents(&after, MANIFEST) == [&synced[..], b"surely"].concat());
+        assert!(after.list().unwrap().iter().all(|file| file.name != FileName::REPLACEMENT));
+    });
+}
+
+#[test]
+fn promise_1_a_crash_while_a_file_is_resumed_keeps_what_was_synced() {
+    let front = vec![7; 5000];
+    crash_everywhere(
+        1,
+        &CrashPoints::default(),
+        |env, volume| {
+            let mut synced = Vec::new();
+            let notes = tempfile::tempdir().unwrap();
+            let files = files(env, Arc::new(volume.clone()), notes.path(), Limits::default());
+            let attached = files.attach(&client(1)).unwrap().0;
+            let token = attached.lock(NOW).unwrap();
+            let mut work = || -> Result<(), CallError> {
+                attached.create(token, 1, MANIFEST, 100)?;
+                attached.append(token, 1, 0, &front)?;
+                attached.sync(token, 1, 5000, true)?;
+                synced.clone_from(&front);
+                attached.forget(1);
+                attached.resume(token, 2, MANIFEST, 5000)?;
+                attached.append(token, 2, 5000, b"more")?;
+                attached.sync(token, 2, 5004, true)?;
+                synced.extend(b"more");
+                Ok(())
+            };
+            let _ = work();
+            synced
+        },
+        |_, volume, synced| {
+            let found = volume.contents(MANIFEST).unwrap_or_default();
+            assert!(found.starts_with(synced), "{} bytes, synced {}", found.len(), synced.len());
+        },
+    );
+}
+
+/// An old copy of a page waits in the node while the client, which has connected anew, writes the page again.
+#[test]
+fn an_older_copy_of_a_request_is_never_carried_out_after_a_newer_one() {
+    for_each_seed(1, 60, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        sim.run(move || {
+            let plan = FaultPlan::none().latency(NOW..Duration::from_millis(5));
+            let notes = tempfile::tempdir().unwrap();
+            let volume = SimVolume::new(&env, plan, seed);
+            let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+            let former = files.attach(&client(1)).unwrap().0;
+            let token = former.lock(NOW).unwrap();
+            former.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+            let old = move || {
+                let _ = former.write_pages(token, 1, 0, &page(1), true);
+                let _ = former.replace(token, FileName::Current, b"old");
+            };
+            let job = env.executor.spawn("old connection", Box::new(old)).unwrap();
+            let newer = files.attach(&client(1)).unwrap().0;
+            newer.write_pages(token, 1, 0, &page(2), true).unwrap();
+            newer.replace(token, FileName::Current, b"new").unwrap();
+            job.join().unwrap();
+            assert!(volume.contents(LOG).unwrap() == page(2));
+            assert_eq!(volume.contents(FileName::Current).unwrap(), b"new");
+        });
+    });
+}
+
+#[test]
+fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
+    for_each_seed(1, 60, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        sim.run(move || {
+            let plan = FaultPlan::none().latency(NOW..Duration::from_millis(5));
+            let notes = tempfile::tempdir().unwrap();
+            let volume = SimVolume::new(&env, plan, seed);
+            let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+            let cut_off = files.attach(&client(1)).unwrap().0;
+            let token = cut_off.lock(NOW).unwrap();
+            cut_off.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+            env.clock.sleep(Duration::from_secs(11));
+            let late = move || {
+                for _ in 0..4 {
+                    // Each that is let through renews the lease, and is over before the successor has it.
+                    let _ = cut_off.write_pages(token, 1, 0, &page(1), true);
+                }
+                cut_off.write_pages(token, 1, 0, &page(1), true).is_err()
+            };
+            let refused = Arc::new(Mutex::new(None));
+            let noted = Arc::clone(&refused);
+            let job = env.executor.spawn("cut off", Box::new(move || *lock(&noted) = Some(late()))).unwrap();
+            let successor = files.attach(&client(2)).unwrap().0;
+            if let Ok(token) = successor.lock(NOW) {
+                successor.open_pages(1, LOG).unwrap();
+                successor.write_pages(token, 1, 0, &page(2), true).unwrap();
+                job.join().unwrap();
+                assert!(volume.contents(LOG).unwrap() == page(2));
+                assert_eq!(*lock(&refused), Some(true));
+            } else {
+                job.join().unwrap();
+            }
+        });
+    });
+}
+
+#[test]
+fn a_full_disk_is_told_as_such_and_the_session_goes_on_when_there_is_room() {
+    let env = Env::system();
+    let notes = tempfile::tempdir().unwrap();
+    let volume = SimVolume::new(&env, FaultPlan::none().capacity(10_000), 1);
+    let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+    let attached = files.attach(&client(1)).unwrap().0;
+    let token = attached.lock(NOW).unwrap();
+    attached.create(token, 1, TABLE, 0).unwrap();
+    let full =
+        attached.append(token, 1, 0, &[1; 1 << 20]).and_then(|bytes| attached.finish(token, 1, bytes)).unwrap_err();
+    assert!(storage(full).is_no_space());
+    assert!(storage(attached.finish(token, 1, 1 << 20).unwrap_err()).is_no_space(), "a failed file stays failed");
+    attached.forget(1);
+    attached.remove(token, TABLE).unwrap();
+    assert!(storage(attached.create_pages(token, 2, LOG, 1 << 20).unwrap_err()).is_no_space());
+    volume.set_faults(FaultPlan::none());
+    attached.create(token, 3, TABLE, 0).unwrap();
+    attached.append(token, 3, 0, &[1; 1 << 20]).unwrap();
+    attached.finish(token, 3, 1 << 20).unwrap();
+    attached.create_pages(token, 2, LOG, 1 << 20).unwrap();
+}
+
+#[test]
+fn an_error_of_the_volume_reaches_the_client_as_it_is() {
+    let env = Env::system();
+    let notes = tempfile::tempdir().unwrap();
+    let plan = FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::Sync, Operation::WritePages]));
+    let files = files(&env, Arc::new(SimVolume::new(&env, plan, 1)), notes.path(), Limits::default());
+    let attached = files.attach(&client(1)).unwrap().0;
+    let token = attached.lock(NOW).unwrap();
+    attached.create(token, 1, TABLE, 0).unwrap();
+    attached.append(token, 1, 0, b"abc").unwrap();
+    assert!(matches!(attached.sync(token, 1, 3, true), Err(CallError::Storage(Error::Io { .. }))));
+    assert!(
+        matches!(attached.finish(token, 1, 3), Err(CallError::Storage(Error::Io { .. }))),
+        "a failed sync is not tried again"
+    );
+    attached.create_pages(token, 2, LOG, PAGE_BYTES as u64).unwrap();
+    assert!(matches!(attached.write_pages(token, 2, 0, &page(1), true), Err(CallError::Storage(Error::Io { .. }))));
+}
+
+#[test]
+fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let notes = tempfile::tempdir().unwrap();
+        let limits = Limits { sessions: 2, handles: 2, writers: 1, ..Limits::default() };
+        let files = files(&env, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), notes.path(), limits.clone());
+        let owner = files.attach(&client(1)).unwrap().0;
+        let token = owner.lock(NOW).unwrap();
+        owner.create(token, 1, TABLE, 0).unwrap();
+        assert!(owner.create(token, 2, MANIFEST, 0).is_err(), "one writer is the limit");
+        owner.finish(token, 1, 0).unwrap();
+        owner.open(1, TABLE).unwrap();
+        owner.open(2, TABLE).unwrap();
+        assert!(owner.open(3, TABLE).is_err(), "two handles are the limit");
+        owner.close(1);
+        owner.open(3, TABLE).unwrap();
+        let guest = files.attach(&client(2)).unwrap().0;
+        assert!(files.attach(&client(3)).is_err(), "two sessions are the limit");
+        drop((owner, guest));
+        env.clock.sleep(limits.linger);
+        let other = files.attach(&client(3)).unwrap().0;
+        assert_eq!(files.clients(), 2, "the guest's session is gone, and the owner of the lease keeps its own");
+        let owner = files.attach(&client(1)).unwrap().0;
+        owner.finish(token, 1, 0).unwrap();
+        owner.unlock(token);
+        drop((owner, other));
+        env.clock.sleep(limits.linger);
+        assert_eq!(files.sweep(), 2);
+        assert_eq!(files.clients(), 0);
+    });
+}

@@ -1,0 +1,242 @@
+//! Files of the host's store, as a node that only computes uses them: over the connection, from the host.
+//!
+//! Reads are asked for again over the next connection, for the session's time at most. Appends are not: a table that the host was
+//! sent a part of is lost with the connection, and the task with it. The host then has another unit do the task.
+//!
+//! **Threads.** A task's own. Answers to appends come on the connection's. **Bounds.** 4 MiB of appends are under way for a table.
+
+use crate::error::CallError;
+use crate::executor::HostConnection;
+use crate::fields::Rest;
+use crate::message::{
+    Append, Call, Close, Create, Message, Open, Operation, Read, WriterDrop, WriterFinish, WriterSync,
+};
+use crate::peer::Peer;
+use crate::task_files::TaskFiles;
+use situ_device::lock;
+use situ_storage::{Error, FileName, Reader, Result, Writer};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Within this time the host answers, or is asked again.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(30);
+/// A message has at most so much of a file.
+const PIECE_BYTES: usize = 512 << 10;
+/// So many bytes of a table may be under way.
+const AHEAD_BYTES: usize = 4 << 20;
+
+/// A volume that the host serves.
+pub(crate) struct HostFiles {
+    connection: Arc<HostConnection>,
+    volume: u32,
+}
+
+impl HostFiles {
+    pub(crate) fn new(connection: Arc<HostConnection>, volume: u32) -> HostFiles {
+        HostFiles { connection, volume }
+    }
+}
+
+/// Asks the host, again over each new connection.
+fn ask<C: Call>(connection: &HostConnection, request: &C) -> Result<C::Answer> {
+    loop {
+        let seen = connection.changed.generation();
+        if connection.is_over() {
+            return Err(away());
+        }
+        match connection.peer().map(|peer| peer.ask(request, ANSWERS_WITHIN)) {
+            Some(Err(error)) if error.is_lost() => {}
+            Some(answer) => return answer.map_err(Error::from),
+            None => connection.wait(seen),
+        }
+    }
+}
+
+fn away() -> Error {
+    Error::Invalid("the host that serves the files is away".to_owned())
+}
+
+/// Tells the host what it may know or not.
+fn tell(connection: &HostConnection, operation: Operation, payload: Vec<u8>) {
+    if let Some(peer) = connection.peer() {
+        // The host drops what an attempt has open when the attempt ends.
+        let _ = peer.notify(operation, payload, Duration::from_secs(1));
+    }
+}
+
+impl TaskFiles for HostFiles {
+    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
+        let (connection, handle) = (Arc::clone(&self.connection), self.connection.new_handle());
+        let opened = ask(&connection, &Open { volume: self.volume, handle, name: FileName::Table(number) })?;
+        Ok(Arc::new(HostReader { connection, handle, bytes: opened.bytes, path: opened.path }))
+    }
+
+    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+        let (connection, handle) = (Arc::clone(&self.connection), self.connection.new_handle());
+        let name = FileName::Table(number);
+        ask(&connection, &Create { token, volume: self.volume, handle, name, bound })?;
+        let Some(peer) = connection.peer() else { return Err(away()) };
+        let way = Arc::new(Way { connection: Arc::clone(&connection), state: Mutex::default() });
+        let writer = HostWriter { connection, peer, token, handle, gathered: Vec::new(), sent: 0, way, is_over: false };
+        Ok(Box::new(writer))
+    }
+
+    fn remove(&self, _token: u64, _number: u64) -> Result<()> {
+        // The host has made it, and clears its places.
+        Ok(())
+    }
+}
+
+struct HostReader {
+    connection: Arc<HostConnection>,
+    handle: u64,
+    bytes: u64,
+    path: String,
+}
+
+impl Reader for HostReader {
+    fn path(&self) -> &str {
+        &self.path
+    }
+
+    fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        let end = offset.checked_add(into.len() as u64);
+        if end.is_none_or(|end| end > self.bytes) {
+            let expected = format!("{} bytes from {offset}", into.len());
+            return Err(Error::corruption(&self.path, offset, "file length", expected, self.bytes));
+        }
+        let mut at = offset;
+        for piece in into.chunks_mut(PIECE_BYTES) {
+            // A piece is shorter than the bound.
+            let ranges = vec![(at, u32::try_from(piece.len()).unwrap_or(0))];
+            let Rest(data) = ask(&self.connection, &Read { handle: self.handle, ranges })?.data;
+            if data.len() != piece.len() {
+                return Err(Error::corruption(&self.path, at, "answer of the host", piece.len(), data.len()));
+            }
+            piece.copy_from_slice(&data);
+            at += piece.len() as u64;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for HostReader {
+    fn drop(&mut self) {
+        tell(&self.connection, Operation::Close, Close { handle: self.handle }.encode());
+    }
+}
+
+/// Appends that are under way.
+struct Way {
+    connection: Arc<HostConnection>,
+    state: Mutex<UnderWay>,
+}
+
+#[derive(Default)]
+struct UnderWay {
+    bytes: usize,
+    failed: Option<Error>,
+}
+
+impl Way {
+    fn arrived(&self, bytes: usize, answer: std::result::Result<Vec<u8>, CallError>) {
+        let mut state = lock(&self.state);
+        state.bytes -= bytes;
+        if let Err(error) = answer {
+            state.failed.get_or_insert(error.into());
+        }
+        drop(state);
+        self.connection.changed.notify();
+    }
+
+    /// Waits until at most so many bytes are under way.
+    fn wait(&self, bytes_max: usize) -> Result<()> {
+        loop {
+            let seen = self.connection.changed.generation();
+            let state = lock(&self.state);
+            match &state.failed {
+                Some(error) => return Err(error.clone()),
+                None if state.bytes <= bytes_max => return Ok(()),
+                None => drop(state),
+            }
+            self.connection.wait(seen);
+        }
+    }
+}
+
+struct HostWriter {
+    connection: Arc<HostConnection>,
+    /// The connection that all of it goes over.
+    peer: Peer,
+    token: u64,
+    handle: u64,
+    gathered: Vec<u8>,
+    /// Bytes that the host was sent.
+    sent: u64,
+    way: Arc<Way>,
+    is_over: bool,
+}
+
+impl HostWriter {
+    fn send(&mut self) -> Result<()> {
+        if self.gathered.is_empty() {
+            return Ok(());
+        }
+        self.way.wait(AHEAD_BYTES)?;
+        let data = std::mem::take(&mut self.gathered);
+        let bytes = data.len();
+        let append = Append { token: self.token, handle: self.handle, offset: self.sent, data: Rest(data) };
+        self.sent += bytes as u64;
+        lock(&self.way.state).bytes += bytes;
+        let way = Arc::clone(&self.way);
+        let arrived = move |answer| way.arrived(bytes, answer);
+        self.peer.call_later(Append::OPERATION as u16, append.encode(), Some(ANSWERS_WITHIN), arrived);
+        Ok(())
+    }
+}
+
+impl Writer for HostWriter {
+    fn append(&mut self, bytes: &[u8]) -> Result<()> {
+        for piece in bytes.chunks(PIECE_BYTES) {
+            if self.gathered.len() + piece.len() > PIECE_BYTES {
+                self.send()?;
+            }
+            self.gathered.extend_from_slice(piece);
+        }
+        Ok(())
+    }
+
+    fn written(&self) -> u64 {
+        self.sent + self.gathered.len() as u64
+    }
+
+    fn sync(&mut self) -> Result<()> {
+        self.flush()?;
+        ask(&self.connection, &WriterSync { token: self.token, handle: self.handle, written: self.sent }).map(drop)
+    }
+
+    fn flush(&mut self) -> Result<()> {
+        self.send()?;
+        self.way.wait(0)
+    }
+
+    fn finish(mut self: Box<Self>) -> Result<()> {
+        self.flush()?;
+        self.is_over = true;
+        let request = WriterFinish { token: self.token, handle: self.handle, written: self.sent };
+        ask(&self.connection, &request).map(drop)
+    }
+}
+
+impl Drop for HostWriter {
+    fn drop(&mut self) {
+        if !self.is_over {
+            let drop = WriterDrop { token: self.token, handle: self.handle };
+            tell(&self.connection, Operation::WriterDrop, drop.encode());
+        }
+    }
+}

@@ -1,0 +1,261 @@
+use super::*;
+use situ_sim::SimExecutor;
+use situ_storage::DirectoryVolume;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+const TERM: Duration = Duration::from_secs(10);
+
+/// A node in a simulated world whose clients are all connected, or none.
+#[derive(Default)]
+struct World {
+    connected: AtomicBool,
+}
+
+impl Clients for World {
+    fn is_connected(&self, _id: u128) -> bool {
+        self.connected.load(Ordering::Relaxed)
+    }
+}
+
+impl Lease {
+    fn check(&self, token: u64) -> Result<(), CallError> {
+        self.enter(token).map(drop)
+    }
+}
+
+fn owner(id: u128) -> Owner {
+    Owner { id, name: format!("client {id}") }
+}
+
+fn lease(env: &Env, directory: &std::path::Path) -> Lease {
+    let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::create(directory).unwrap());
+    Lease::open(env, "shop", TERM, Note::Beside(directory.to_owned()), &volume).unwrap()
+}
+
+/// Runs `test` in a simulated world with a directory for the note.
+fn in_a_world(test: impl FnOnce(&Env, &std::path::Path, &World) + Send + 'static) {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let directory = tempfile::tempdir().unwrap();
+        test(&env, directory.path(), &World::default());
+    });
+}
+
+fn why(error: &Error) -> String {
+    assert!(matches!(error, Error::Locked { .. }), "{error}");
+    error.to_string()
+}
+
+fn fenced(error: &CallError) -> String {
+    assert!(matches!(error, CallError::Fenced(_)), "{error}");
+    error.to_string()
+}
+
+#[test]
+fn a_second_client_is_refused_while_the_first_is_alive_and_is_told_who_has_the_store() {
+    in_a_world(|env, at, world| {
+        world.connected.store(true, Ordering::Relaxed);
+        let lease = lease(env, at);
+        let token = lease.take(&owner(1), TERM, world).unwrap();
+        let before = env.clock.now();
+        let refused = why(&lease.take(&owner(2), TERM, world).unwrap_err());
+        assert!(refused.contains("client 1 has had it open since 19") || refused.contains("since 20"), "{refused}");
+        assert_eq!(env.clock.now(), before, "a client that is alive is not waited for");
+        lease.check(token).unwrap();
+        assert_eq!(lease.take(&owner(1), TERM, world).unwrap(), token, "a repeat of a request is the same request");
+    });
+}
+
+#[test]
+fn a_silent_owner_keeps_the_lease_until_somebody_asks() {
+    in_a_world(|env, at, world| {
+        let lease = lease(env, at);
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        env.clock.sleep(TERM * 20);
+        lease.check(token).unwrap();
+        env.clock.sleep(TERM * 20);
+        let next = lease.take(&owner(2), Duration::ZERO, world).unwrap();
+        assert!(next > token);
+        let late = fenced(&lease.check(token).unwrap_err());
+        assert!(late.contains("client 2 has had the lease since"), "{late}");
+        lease.check(next).unwrap();
+        lease.give_back(token);
+        lease.check(next).unwrap();
+    });
+}
+
+#[test]
+fn the_lease_of_a_dead_owner_is_waited_for_until_its_term_is_over_and_no_longer() {
+    in_a_world(|env, at, world| {
+        let lease = lease(env, at);
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let began = env.clock.now();
+        assert!(lease.take(&owner(2), TERM / 4, world).is_err(), "its patience is over first");
+        assert!(env.clock.now() - began >= TERM / 4);
+        let next = lease.take(&owner(2), TERM * 2, world).unwrap();
+        let waited = env.clock.now() - began;
+        assert!(waited >= TERM && waited < TERM + Duration::from_secs(1), "{waited:?}");
+        assert!(next > token && lease.check(token).is_err());
+    });
+}
+
+#[test]
+fn an_owner_that_comes_back_within_its_term_keeps_the_lease_from_the_one_that_waits() {
+    in_a_world(|env, at, world| {
+        let lease = Arc::new(lease(env, at));
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let (back, clock) = (Arc::clone(&lease), Arc::clone(&env.clock));
+        let comes_back = move || {
+            for _ in 0..10 {
+                clock.sleep(TERM / 2);
+                back.check(token).unwrap();
+            }
+        };
+        let job = env.executor.spawn("owner", Box::new(comes_back)).unwrap();
+        assert!(lease.take(&owner(2), TERM * 4, world).is_err());
+        job.join().unwrap();
+        lease.check(token).unwrap();
+    });
+}
+
+#[test]
+fn only_one_client_waits() {
+    in_a_world(|env, at, world| {
+        let lease = Arc::new(lease(env, at));
+        lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let second = Arc::clone(&lease);
+        let waits = move || {
+            second.take(&owner(2), TERM * 2, &World::default()).unwrap();
+        };
+        let job = env.executor.spawn("second", Box::new(waits)).unwrap();
+        env.clock.sleep(TERM / 4);
+        let before = env.clock.now();
+        assert!(lease.take(&owner(3), TERM * 2, world).is_err());
+        assert_eq!(env.clock.now(), before);
+        job.join().unwrap();
+    });
+}
+
+#[test]
+fn after_a_restart_the_owner_goes_on_and_its_successors_token_is_larger() {
+    in_a_world(|env, at, world| {
+        let token = lease(env, at).take(&owner(1), Duration::ZERO, world).unwrap();
+        let restarted = lease(env, at);
+        restarted.check(token).unwrap();
+        assert!(restarted.take(&owner(2), Duration::ZERO, world).is_err(), "the owner has a term to come back");
+        env.clock.sleep(TERM);
+        let next = restarted.take(&owner(2), Duration::ZERO, world).unwrap();
+        assert!(next > token);
+        drop(restarted);
+        let again = lease(env, at);
+        assert!(again.check(token).is_err(), "a token that was overtaken is refused after a restart, too");
+        again.check(next).unwrap();
+        again.give_back(next);
+        drop(again);
+        let free = lease(env, at);
+        assert!(!free.is_held());
+        assert!(free.take(&owner(3), Duration::ZERO, world).unwrap() > next);
+    });
+}
+
+#[test]
+fn a_change_that_the_disk_keeps_is_waited_for_and_keeps_the_lease() {
+    in_a_world(|env, at, world| {
+        let lease = lease(env, at);
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let pass = lease.enter(token).unwrap();
+        env.clock.sleep(TERM);
+        for _ in 0..2 {
+            let refused = why(&lease.take(&owner(2), Duration::ZERO, world).unwrap_err());
+            assert!(refused.contains("does not finish"), "{refused}");
+            assert!(lease.check(token).is_err());
+        }
+        drop(pass);
+        assert!(lease.take(&owner(2), Duration::ZERO, world).unwrap() > token);
+    });
+}
+
+#[test]
+fn a_change_is_never_under_way_when_the_next_owner_has_its_token() {
+    in_a_world(|env, at, world| {
+        let lease = Arc::new(lease(env, at));
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let pass = lease.enter(token).unwrap();
+        let done = Arc::new(AtomicBool::new(false));
+        let (clock, noted) = (Arc::clone(&env.clock), Arc::clone(&done));
+        env.clock.sleep(TERM);
+        let slow = move || {
+            clock.sleep(TERM);
+            noted.store(true, Ordering::SeqCst);
+            drop(pass);
+        };
+        let job = env.executor.spawn("slow change", Box::new(slow)).unwrap();
+        lease.take(&owner(2), Duration::ZERO, world).unwrap();
+        assert!(done.load(Ordering::SeqCst));
+        job.join().unwrap();
+    });
+}
+
+#[test]
+fn a_token_whose_note_was_not_written_is_never_let_through() {
+    in_a_world(|env, at, world| {
+        let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(at).unwrap());
+        let gone = at.join("gone");
+        let lease = Lease::open(env, "shop", TERM, Note::Beside(gone.clone()), &volume).unwrap();
+        assert!(lease.take(&owner(1), Duration::ZERO, world).is_err());
+        assert!((0..4).all(|token| lease.check(token).is_err()));
+        std::fs::create_dir(&gone).unwrap();
+        assert_eq!(lease.take(&owner(1), Duration::ZERO, world).unwrap(), 2);
+    });
+}
+
+#[test]
+fn a_process_on_the_node_and_a_client_do_not_have_a_store_at_once() {
+    in_a_world(|env, at, world| {
+        let lease = lease(env, at);
+        let volume = DirectoryVolume::open(at).unwrap();
+        let local = volume.lock().unwrap();
+        assert!(lease.take(&owner(1), Duration::ZERO, world).is_err());
+        drop(local);
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        assert!(volume.lock().is_err());
+        env.clock.sleep(TERM);
+        let next = lease.take(&owner(2), Duration::ZERO, world).unwrap();
+        assert!(volume.lock().is_err());
+        lease.give_back(next);
+        let local = volume.lock().unwrap();
+        drop(lease);
+        let noted = self::lease(env, at);
+        assert!(noted.check(token).is_err());
+        drop(local);
+        let last = noted.take(&owner(1), Duration::ZERO, world).unwrap();
+        drop(noted);
+        let _local = volume.lock().unwrap();
+        assert!(self::lease(env, at).check(last).is_err(), "while the node was away, a process has taken the store");
+    });
+}
+
+#[test]
+fn a_damaged_note_is_no_new_beginning() {
+    in_a_world(|env, at, world| {
+        lease(env, at).take(&owner(1), Duration::ZERO, world).unwrap();
+        let path = at.join("LEASE");
+        let mut bytes = std::fs::read(&path).unwrap();
+        bytes[15] ^= 1;
+        std::fs::write(&path, bytes).unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(at).unwrap());
+        let error = Lease::open(env, "shop", TERM, Note::Beside(at.to_owned()), &volume).err().unwrap();
+        assert!(error.is_corruption(), "{error}");
+    });
+}
+
+#[test]
+fn a_disk_with_one_store_keeps_the_note_among_its_files() {
+    let directory = tempfile::tempdir().unwrap();
+    let volume: Arc<dyn situ_storage::Volume> = Arc::new(DirectoryVolume::open(directory.path()).unwrap());
+    let env = Env::system();
+    let open = || Lease::open(&env, "shop", TERM, Note::Among(Arc::clone(&volume)), &volume).unwrap();
+    let token = open().take(&owner(1), Duration::ZERO, &World::default()).unwrap();
+    open().check(token).unwrap();
+}
