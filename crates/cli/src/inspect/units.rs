@@ -301,7 +301,7 @@ fn bar(attempt: &Attempt, columns: usize) -> Vec<char> {
     let mut sum = 0;
     for (shown, time) in shares {
         sum += u128::from(time);
-        let until = if total == 0 { 0 } else { (sum * columns as u128 + total / 2) / total };
+        let until = (sum * columns as u128 + total / 2).checked_div(total).unwrap_or(0);
         bar.resize(usize::try_from(until).unwrap_or(columns).max(bar.len()), shown);
     }
     bar.resize(columns, if attempt.ended_us.is_none() { '▸' } else { '─' });
