@@ -30,13 +30,15 @@ mod session;
 
 pub(crate) use session::HostConnection;
 
+use crate::address::{NodeAddress, Place};
+use crate::client::NodeOptions;
 use crate::error::CallError;
 use crate::fields::Bytes;
 use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
 use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
-use crate::task_files::{SharedDirectory, TaskFiles};
+use crate::task_files::{OtherNode, SharedDirectory, TaskFiles};
 use host::RemoteHost;
 use session::{Begun, Found, Session};
 use situ_compaction::{
@@ -65,6 +67,10 @@ pub struct ExecutorOptions {
     pub ended_max: usize,
     /// The compaction filters that tasks may name. None.
     pub filters: Vec<Arc<dyn CompactionFilter>>,
+    /// Nodes that hosts may name as those that have their files. None.
+    pub nodes: Vec<Place>,
+    /// How these are reached.
+    pub node_options: NodeOptions,
     /// Directories that hosts may name as shared, and what lies in them. None.
     pub shared: Vec<PathBuf>,
 }
@@ -79,6 +85,8 @@ impl ExecutorOptions {
             linger: Duration::from_secs(60),
             ended_max: 64,
             filters: Vec::new(),
+            nodes: Vec::new(),
+            node_options: NodeOptions { env: env.clone(), ..NodeOptions::default() },
             shared: Vec::new(),
         }
     }
@@ -208,7 +216,7 @@ impl HostTasks {
         matches!(operation, O::RunTask | O::CancelTask | O::PollTasks | O::GetLoad | O::PlaceVolumes | O::TellMeasures)
     }
 
-    /// Takes a request of the host. Does not wait, but for a shared directory that [`PlaceVolumes`] names.
+    /// Takes a request of the host. Does not wait, but for a directory or a node that [`PlaceVolumes`] names.
     pub fn request(&self, operation: Operation, payload: &[u8], reply: Reply) {
         match operation {
             Operation::RunTask => self.run(payload, reply),
@@ -291,10 +299,18 @@ impl HostTasks {
             }),
             VolumePlace::SharedDirectory(path) => Ok(Arc::new(self.shared_directory(Path::new(&path))?)),
             VolumePlace::Host => Ok(Arc::new(HostFiles::new(self.session.connection(), number))),
-            VolumePlace::OtherNode(address) => Err(CallError::Unsupported(format!(
-                "volume {number} lies on {address}: this node does not read files of another node"
-            ))),
+            VolumePlace::OtherNode(address) => Ok(Arc::new(self.other_node(&address)?)),
         }
+    }
+
+    /// Another node that the host names, if this node was started with it.
+    fn other_node(&self, address: &str) -> Result<OtherNode, CallError> {
+        let address: NodeAddress = address.parse()?;
+        let options = &self.shared.options;
+        if !options.nodes.contains(&address.place) {
+            return Err(CallError::Refused(format!("this node was not started with the node {}", address.place)));
+        }
+        Ok(OtherNode::connect(address, options.node_options.clone())?)
     }
 
     /// A directory that the host names, if the node was started with it or with one above it.

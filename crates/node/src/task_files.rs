@@ -4,6 +4,7 @@
 //! |---|---|---|---|
 //! | on this node | opened here | made here | the gate of the lease's token, which each write passes |
 //! | in a shared directory | opened there | made there | nothing: see below |
+//! | on another node | read there | made there | the gate of the lease's token, there |
 //! | with the host | read over the connection | made by the host | the host, which has given the attempt up |
 //!
 //! **Who removes what.** A table that a task has made is the host's from the moment in which the node hands out an answer that names it. If
@@ -13,7 +14,10 @@
 //! **A shared directory has no lease.** A task of an owner that has died goes on until the node misses the owner's connection. Files are made
 //! under names that are free only, and are not touched again. So the task damages no table. But it may take a name that the successor wants.
 
+use crate::address::NodeAddress;
+use crate::client::{NodeClient, NodeOptions};
 use crate::files::Files;
+use crate::volume::NodeVolume;
 use situ_storage::{DirectoryVolume, FileName, Reader, Result, Volume, Writer};
 use std::path::Path;
 use std::sync::Arc;
@@ -96,6 +100,31 @@ impl Writer for LeasedWriter {
         let LeasedWriter { inner, files, token } = *self;
         let _pass = files.lease().pass(token)?;
         inner.finish()
+    }
+}
+
+/// The files of the host's store on another node. The token of the host's lease there is passed along.
+pub(crate) struct OtherNode(NodeVolume);
+
+impl OtherNode {
+    /// # Errors
+    /// The other node does not answer, or refuses.
+    pub(crate) fn connect(address: NodeAddress, options: NodeOptions) -> Result<OtherNode> {
+        Ok(OtherNode(NodeVolume::open(Arc::new(NodeClient::connect(address, options)?))?))
+    }
+}
+
+impl TaskFiles for OtherNode {
+    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
+        self.0.open(FileName::Table(number))
+    }
+
+    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+        self.0.create_under(token, FileName::Table(number), bound)
+    }
+
+    fn remove(&self, token: u64, number: u64) -> Result<()> {
+        self.0.remove_under(token, FileName::Table(number))
     }
 }
 

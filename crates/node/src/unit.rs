@@ -685,8 +685,35 @@ impl NodeUnit {
         self.reach(Arc::new(client), vec![(HOME, home)])
     }
 
+    /// Connects to such a node for a store whose home lies on another node: `owner` has the lease there.
+    ///
+    /// # Errors
+    /// As [`NodeClient::connect`].
+    pub fn connect_for(&self, address: NodeAddress, options: NodeOptions, owner: Arc<NodeClient>) -> StorageResult<()> {
+        let address = NodeAddress { store: String::new(), ..address };
+        let client = NodeClient::connect_with(address, options, self.handler())?;
+        let link = Arc::new(ForOwner { client, owner });
+        self.link(link, Vec::new()).map_err(|error| Error::io("start thread", "node-unit", error))
+    }
+
     fn reach(&self, client: Arc<NodeClient>, served: Vec<(u32, Arc<dyn Volume>)>) -> StorageResult<()> {
         self.link(client, served).map_err(|error| Error::io("start thread", "node-unit", error))
+    }
+}
+
+/// A node that computes for the owner of a lease on another node.
+struct ForOwner {
+    client: NodeClient,
+    owner: Arc<NodeClient>,
+}
+
+impl NodeLink for ForOwner {
+    fn peer(&self) -> Option<Peer> {
+        self.client.peer()
+    }
+
+    fn token(&self) -> u64 {
+        self.owner.token()
     }
 }
 

@@ -174,6 +174,30 @@ impl NodeVolume {
     }
 }
 
+// Also for a node that computes for the owner of a lease.
+impl NodeVolume {
+    /// Begins a file under a token, which may be that of another client's lease.
+    ///
+    /// # Errors
+    /// As [`Volume::create`]; the lease is another owner's by now.
+    pub(crate) fn create_under(&self, token: u64, name: FileName, bound: u64) -> Result<Box<dyn Writer>> {
+        let handle = self.shared().new_handle();
+        let (path, create) = (self.path(name), Create { token, volume: VOLUME, handle, name, bound });
+        let epoch = self.change("create", &path, |attempt| attempt.ask(&create).map(|_| attempt.epoch))?;
+        self.taken(name);
+        Ok(Box::new(NodeWriter::new(Arc::clone(&self.client), handle, token, (name, path), epoch)))
+    }
+
+    /// Removes a file under a token, which may be that of another client's lease.
+    ///
+    /// # Errors
+    /// As [`Volume::remove`]; the lease is another owner's by now.
+    pub(crate) fn remove_under(&self, token: u64, name: FileName) -> Result<()> {
+        let remove = Remove { token, volume: VOLUME, name };
+        self.change("remove", &self.path(name), |attempt| attempt.ask(&remove).map(drop))
+    }
+}
+
 /// What was changed before the machine's restart, and was not synced, may be lost.
 fn check_machine(unsynced: Option<[u8; 16]>, attempt: &Attempt, path: &str) -> Result<(), CallError> {
     if unsynced.is_none_or(|machine| machine == attempt.machine) {
@@ -190,11 +214,7 @@ impl Volume for NodeVolume {
     }
 
     fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>> {
-        let (token, handle) = (self.client.token(), self.shared().new_handle());
-        let (path, create) = (self.path(name), Create { token, volume: VOLUME, handle, name, bound });
-        let epoch = self.change("create", &path, |attempt| attempt.ask(&create).map(|_| attempt.epoch))?;
-        self.taken(name);
-        Ok(Box::new(NodeWriter::new(Arc::clone(&self.client), handle, token, (name, path), epoch)))
+        self.create_under(self.client.token(), name, bound)
     }
 
     fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {

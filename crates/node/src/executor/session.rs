@@ -158,7 +158,9 @@ impl Session {
     }
 
     pub(super) fn place(&self, volumes: BTreeMap<u32, Arc<dyn TaskFiles>>) {
-        lock(&self.state).volumes = volumes;
+        let before = std::mem::replace(&mut lock(&self.state).volumes, volumes);
+        // A connection to another node takes a moment to end.
+        drop(before);
     }
 
     /// Where a volume of the host lies.

@@ -68,10 +68,12 @@ impl Callbacks {
     pub(super) fn forget(&self, attempt: u64) {
         let mut files = lock(&self.files);
         files.places.retain(|_, (of, _)| *of != attempt);
-        let writers: Vec<_> = files.writers.extract_if(.., |_, strand| strand.attempt == attempt).collect();
+        let all = std::mem::take(&mut files.writers).into_iter();
+        let (ended, others): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(_, strand)| strand.attempt == attempt);
+        files.writers = others;
         drop(files);
         // A writer may wait for the disk when it is dropped.
-        drop(writers);
+        drop(ended);
     }
 
     pub(super) fn close(&self) {

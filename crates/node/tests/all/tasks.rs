@@ -23,8 +23,13 @@ struct Node {
 
 impl Node {
     fn start(directory: &Path, storage: Option<Storage>, shared: &Path) -> Node {
+        Node::start_near(directory, storage, shared, Vec::new())
+    }
+
+    fn start_near(directory: &Path, storage: Option<Storage>, shared: &Path, nodes: Vec<Place>) -> Node {
         let env = Env::system();
-        let options = ExecutorOptions { threads: 2, shared: vec![shared.to_owned()], ..ExecutorOptions::new(&env) };
+        let shared = vec![shared.to_owned()];
+        let options = ExecutorOptions { threads: 2, shared, nodes, ..ExecutorOptions::new(&env) };
         let executor = Arc::new(Executor::new(&env, options));
         let options = DaemonOptions {
             storage,
@@ -36,7 +41,6 @@ impl Node {
         Node { daemon: Daemon::start(&env, options).unwrap(), executor }
     }
 
-    /// As if its process were killed, as far as tasks go.
     fn end(self) {
         self.executor.close();
         self.daemon.stop(Duration::from_secs(5));
@@ -56,7 +60,7 @@ fn node_options() -> NodeOptions {
     }
 }
 
-/// Small tables; half of each job goes to the unit.
+/// Small tables; all that the unit takes goes there.
 fn options() -> Options {
     let mut options = Options::default();
     options.keyspace.memtable_bytes = 256 << 10;
@@ -104,8 +108,8 @@ fn beside(directory: &Path) -> (Arc<NodeVolume>, Store) {
 #[test]
 fn a_store_on_a_node_is_compacted_there_and_its_bytes_stay_there() {
     let at = tempfile::tempdir().unwrap();
-    let storage = || Some(Storage::Directory(at.path().join("files")));
-    let node = Node::start(at.path(), storage(), at.path());
+    let storage = Some(Storage::Directory(at.path().join("files")));
+    let node = Node::start(at.path(), storage, at.path());
     let (volume, store) = beside(at.path());
     let (mut model, mut rng) = (Model::new(), Rng::new(1));
     write(&store, &mut model, &mut rng, 30_000);
@@ -118,10 +122,9 @@ fn a_store_on_a_node_is_compacted_there_and_its_bytes_stay_there() {
     assert!(done.succeeded > 3 && done.failed + done.suspicious + done.late == 0, "{done:?}");
     assert!((compute as f64) < 0.02 * done.input_bytes as f64, "{compute} of {}", done.input_bytes);
     compare(&store, &model);
-    // The node ends in the middle of it all, and comes back without its tasks.
+    // In the middle of it all, the node takes no more tasks, and ends those that it has. The processor does them.
     write(&store, &mut model, &mut rng, 5_000);
-    node.end();
-    let node = Node::start(at.path(), storage(), at.path());
+    node.executor.close();
     write(&store, &mut model, &mut rng, 5_000);
     store.wait_idle().unwrap();
     compare(&store, &model);
@@ -132,10 +135,10 @@ fn a_store_on_a_node_is_compacted_there_and_its_bytes_stay_there() {
     store.close().unwrap();
     drop((store, volume));
     let (volume, unit) = NodeUnit::beside(address(at.path()), node_options()).unwrap();
-    unit.close();
     let home: Arc<dyn Volume> = volume;
     let verified = verify_home(&home, &mut |_| {}).unwrap();
     assert!(verified.is_sound(), "{verified}");
+    drop((unit, home));
     node.end();
 }
 
@@ -155,7 +158,7 @@ fn is_compacted_on_a_node_without_files(place: impl Fn(&Path) -> VolumePlace) {
     assert!(done.succeeded > 0 && done.failed + done.suspicious + done.late == 0, "{done:?}");
     compare(&store, &model);
     store.close().unwrap();
-    drop(store);
+    drop((store, unit));
     let verified = verify_directory(&home, &mut |_| {}).unwrap();
     assert!(verified.is_sound(), "{verified}");
     node.end();
@@ -169,4 +172,31 @@ fn a_store_here_is_compacted_on_a_node_that_reads_and_writes_over_the_connection
 #[test]
 fn a_store_in_a_shared_directory_is_compacted_on_a_node_that_only_computes() {
     is_compacted_on_a_node_without_files(|home| VolumePlace::SharedDirectory(home.display().to_string()));
+}
+
+#[test]
+fn a_store_on_one_node_is_compacted_on_another_under_the_token_of_its_owner() {
+    let (storing, computing) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let storage = Some(Storage::Directory(storing.path().join("files")));
+    let home_node = Node::start(storing.path(), storage, storing.path());
+    let near = vec![address(storing.path()).place];
+    let node = Node::start_near(computing.path(), None, computing.path(), near);
+    let (volume, beside) = NodeUnit::beside(address(storing.path()), node_options()).unwrap();
+    beside.close();
+    let place = VolumePlace::OtherNode(address(storing.path()).to_string());
+    let unit = Arc::new(NodeUnit::elsewhere(&Env::system(), &address(computing.path()), place));
+    let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
+    let builder = StoreBuilder::new(options()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
+    let store = builder.open_home(&home).unwrap();
+    unit.connect_for(address(computing.path()), node_options(), Arc::clone(volume.client())).unwrap();
+    let (mut model, mut rng) = (Model::new(), Rng::new(3));
+    write(&store, &mut model, &mut rng, 20_000);
+    store.wait_idle().unwrap();
+    let done = report(&store);
+    assert!(done.succeeded > 0 && done.failed + done.suspicious + done.late == 0, "{done:?}");
+    compare(&store, &model);
+    store.close().unwrap();
+    drop((store, volume, home, unit));
+    node.end();
+    home_node.end();
 }
