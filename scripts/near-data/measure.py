@@ -62,13 +62,21 @@ def bandwidth(units):
     return divided(sum(unit["input_bytes"] for unit in units) / 1e6, busy)
 
 
+def overlap_bound(units):
+    """How many times faster a pipeline could be than one stage after another: the sum of the stages' times over the longest. `None`
+    where the units tell no times."""
+    times = [sum(unit["stages"][stage]["busy_seconds"] for unit in units) for stage in ("read", "merge", "write")]
+    return divided(sum(times), max(times))
+
+
 def percent(samples, name, begin, end):
     seconds = growth(samples, name, begin, end)
     return None if seconds is None or end <= begin else 100 * seconds / (end - begin)
 
 
 def figures(phase, samples, detail_before):
-    """What is compared, of one phase. `_settled` is until the store had nothing left to compact; plain is until the last request. `p99_us`
+    """What is compared, of one phase. `_settled` is until the store had nothing left to compact; plain is until the last request. What the
+    node's kernel had not written to its disk by then is not in `wa_medium`: a phase has to be long against its 30 seconds. `p99_us`
     is of all kinds of requests together."""
     ended, settled = phase["requests_ended_unix_ms"] / 1000, phase["settled_unix_ms"] / 1000
     began = ended - phase["seconds"]
@@ -89,6 +97,7 @@ def figures(phase, samples, detail_before):
         "host_compaction_mb_s": bandwidth(host), "node_compaction_mb_s": bandwidth(node),
         "host_compaction_mb": sum(unit["input_bytes"] for unit in host) / 1e6,
         "node_compaction_mb": sum(unit["input_bytes"] for unit in node) / 1e6,
+        "host_overlap_bound": overlap_bound(host), "node_overlap_bound": overlap_bound(node),
         "disk_mb": phase["disk_bytes"] / 1e6,
     }
     for side in ("host", "node"):
@@ -109,9 +118,10 @@ def wire_classes(before, now, compacted_bytes):
     """Bytes in frames by class of operation, both ways, as the node's client counts them since the store was opened: `wire_NAME_bytes`.
     What tasks on the node cost the wire is the class `compute`."""
     classes = {name: value - before.get(name, 0) for name, value in now.items() if name.startswith("wire_") and name.endswith("_bytes")}
+    found = {name.replace("_bytes", "_mb"): value / 1e6 for name, value in classes.items()}
     if "wire_compute_bytes" in classes:
-        classes["wire_per_compacted_byte"] = divided(classes["wire_compute_bytes"], compacted_bytes)
-    return classes
+        found["wire_per_compacted_byte"] = divided(classes["wire_compute_bytes"], compacted_bytes)
+    return found
 
 
 def phase_figures(phases, samples):

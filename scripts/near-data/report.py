@@ -3,8 +3,9 @@
 
     scripts/near-data/report.py results.jsonl --output report/
 
-The directory gets report.md and drawings (SVG). Figures are medians over the repetitions, with the smallest and the largest. A ratio is the
-median of the ratios within a repetition: configurations took turns, so a drift of the machine falls on both. Failed runs are counted, not used.
+The directory gets report.md and drawings (SVG). Figures are medians over the repetitions, with the smallest and the largest. A ratio is
+the median of the ratios within a repetition: configurations took turns, so a drift of the machine falls on both. Failed runs are
+counted, not used.
 """
 
 import argparse
@@ -27,6 +28,8 @@ FIGURES = (
     ("mb_s", "User bytes until the last request", "MB/s"),
     ("host_compaction_mb_s", "Compaction bandwidth of the host's unit, input bytes over the time it was at work", "MB/s"),
     ("node_compaction_mb_s", "Compaction bandwidth of the node's units, input bytes over the time they were at work", "MB/s"),
+    ("host_overlap_bound", "Most that a pipeline could gain on the host: the sum of the stages' times over the longest", ""),
+    ("node_overlap_bound", "Most that a pipeline could gain on the node: the sum of the stages' times over the longest", ""),
     ("host_cpu_percent", "Use of the host's core until the last request", "%"),
     ("node_cpu_percent", "Use of the node's core until the last request", "%"),
     ("host_mb_per_cpu", "Compaction bandwidth of the host for each percent of its core", "MB/s/%"),
@@ -39,6 +42,11 @@ FIGURES = (
     ("update_p99_us", "p99 of updates", "us"),
     ("host_to_node_mb", "Bytes from host to node, settled", "MB"),
     ("node_to_host_mb", "Bytes from node to host, settled", "MB"),
+    ("wire_write_mb", "Bytes in frames about writes of files, both ways, settled", "MB"),
+    ("wire_read_mb", "Bytes in frames about reads of files, both ways, settled", "MB"),
+    ("wire_compute_mb", "Bytes in frames about tasks, both ways, settled", "MB"),
+    ("wire_names_mb", "Bytes in frames about names and room, both ways, settled", "MB"),
+    ("wire_control_mb", "Bytes in frames about the connection, both ways, settled", "MB"),
     ("wire_per_compacted_byte", "Bytes on the wire for each byte that the node compacted", ""),
     ("stall_seconds", "Time for which writers were held back", "s"),
 )
@@ -169,8 +177,12 @@ def targets(data):
 
     for workload in data.sets.get("value-size", []) + data.sets.get("volume", []):
         if workload.endswith("-100B"):
-            for figure, least in (("host_compaction_mb_s", 2.34), ("node_compaction_mb_s", 1.64), ("ops_s", 1.95)):
-                target(f"{workload}: CoPro : Co-KV, {figure}", f"at least {least}", data.ratio(workload, "copro", BASE, figure),
+            for figure, least, bound in (("host_compaction_mb_s", 2.34, "host_overlap_bound"),
+                                         ("node_compaction_mb_s", 1.64, "node_overlap_bound"), ("ops_s", 1.95, None)):
+                # Where stages cannot overlap so much, the bound of a linear run says so.
+                most = bound and data.spread(workload, BASE, bound)
+                wanted = f"at least {least}" + (f"; stages allow {shown(most)}" if most else "")
+                target(f"{workload}: CoPro : Co-KV, {figure}", wanted, data.ratio(workload, "copro", BASE, figure),
                        lambda here, least=least: here >= least)
     for workload in (workload for workloads in data.sets.values() for workload in workloads):
         target(f"{workload}: CoPro : Co-KV, wa_wire", "0.98 to 1.02", data.ratio(workload, "copro", BASE, "wa_wire"),
@@ -180,8 +192,8 @@ def targets(data):
         target(f"{workload}: wire_per_compacted_byte of automatic", "below 0.02",
                data.spread(workload, "automatic", "wire_per_compacted_byte"), lambda here: here < 0.02)
     for workload in ("ycsb-b-90", "ycsb-b-95"):
-        target(f"{workload}: automatic : host-only, read_p99_us", "at most 1", data.ratio(workload, "automatic", "host-only", "read_p99_us"),
-               lambda here: here <= 1)
+        target(f"{workload}: automatic : host-only, read_p99_us", "at most 1",
+               data.ratio(workload, "automatic", "host-only", "read_p99_us"), lambda here: here <= 1)
     for workload in data.sets.get("changing", []):
         for side in ("host", "node"):
             target(f"{workload}: CoPro+'s extra use of the {side}'s core : CoPro's, while values are large", "at most 0.5",

@@ -5,8 +5,9 @@
     scripts/near-data/run.py --situ target/release/situ --results results.jsonl --scale 0.05 --repeat 5
     scripts/near-data/report.py results.jsonl --output report/
 
-Configurations take turns (A B C, B C A, ...) on each workload, n times. Each run has a fresh node and a fresh store, and ends by count. What is in
-the results file already is left out, so an interrupted matrix goes on where it was. A run that fails is noted, and tried again by the next call.
+Configurations take turns (A B C, B C A, ...) on each workload, n times. Each run has a fresh node and a fresh store, and ends by
+count. What is in the results file already is left out, so an interrupted matrix goes on where it was. A run that fails is noted, and
+tried again by the next call.
 Memory is bounded on both sides by the same scale as the data: otherwise the page cache of the node holds all of it.
 """
 

@@ -34,7 +34,8 @@ FAKE = '''
         sys.exit("the fake has failed")
     rate = {{"co-kv": 100.0, "copro": 195.0}}.get(option("--compaction"), 150.0)
     now = int(time.time() * 1000)
-    unit = lambda name, busy: {{"name": name, "input_bytes": 50_000_000, "busy_seconds": busy}}
+    stages = lambda *seconds: {{stage: {{"busy_seconds": s}} for stage, s in zip(("read", "merge", "write"), seconds)}}
+    unit = lambda name, busy: {{"name": name, "input_bytes": 50_000_000, "busy_seconds": busy, "stages": stages(1.0, 2.0, 1.0)}}
     phase = lambda name: {{
         "workload": name, "operations_per_second": rate, "operations": int(rate), "seconds": 1.0, "settle_seconds": 0.5,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": now + 1000, "settled_unix_ms": now + 1500,
@@ -180,7 +181,7 @@ class Driver(unittest.TestCase):
             page = file.read()
         self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, ops_s | at least 1.95 | 1.95 | yes |", page)
         # 50 MB in 500 / 100 and in 500 / 195 seconds.
-        self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, host_compaction_mb_s | at least 2.34 | 1.95 | **no** |", page)
+        self.assertIn("| fillrandom-20GB-100B: CoPro : Co-KV, host_compaction_mb_s | at least 2.34; stages allow 2 | 1.95 | **no** |", page)
         self.assertIn("| fillrandom-20GB-100B: automatic : best fixed, ops_s | at least 0.97 | 0.769 | **no** |", page)
         self.assertIn("| fillrandom-20GB-100B: wire_per_compacted_byte of automatic | below 0.02 | 0.01 | yes |", page)
         self.assertIn("| fillrandom-20GB-100B | 100 | 195 | 150 | 1.95 | - |", page)
@@ -232,9 +233,14 @@ class Figures(unittest.TestCase):
         self.assertIsNone(measure.counter_at(samples, "other", 11))
         self.assertEqual(measure.percent([(0, {"core": 0.0}), (10, {"core": 5.0})], "core", 2, 6), 50)
 
+    def test_a_pipeline_gains_no_more_than_its_longest_stage_allows(self):
+        stages = {stage: {"busy_seconds": seconds} for stage, seconds in (("read", 1), ("merge", 3), ("write", 2))}
+        self.assertEqual(measure.overlap_bound([{"stages": stages}, {"stages": stages}]), 2)
+        self.assertIsNone(measure.overlap_bound([]))
+
     def test_bytes_by_class_are_those_of_the_phase(self):
-        found = measure.wire_classes({"wire_compute_bytes": 100, "other": 1}, {"wire_compute_bytes": 400, "wire_read_bytes": 7}, 30_000)
-        self.assertEqual(found, {"wire_compute_bytes": 300, "wire_read_bytes": 7, "wire_per_compacted_byte": 0.01})
+        found = measure.wire_classes({"wire_compute_bytes": 1e6, "other": 1}, {"wire_compute_bytes": 4e6, "wire_read_bytes": 7e6}, 3e8)
+        self.assertEqual(found, {"wire_compute_mb": 3, "wire_read_mb": 7, "wire_per_compacted_byte": 0.01})
         self.assertIsNone(measure.wire_classes({}, {"wire_compute_bytes": 1}, 0)["wire_per_compacted_byte"])
 
     def test_the_share_of_requests_that_were_done_follows_the_series(self):

@@ -54,10 +54,12 @@ pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use run::{run, run_observed, run_until};
 pub use schedule::ValueSchedule;
-pub use situ_store::{BlockCompression, OpenHome, SituFactory, SituSettings, SituStore};
+pub use situ_store::{
+    BlockCompression, Figures, OpenHome, OpenedHome, PolicyName, SituFactory, SituSettings, SituStore,
+};
 pub use stop::Stop;
 pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
-pub use work::{UnitWork, Work};
+pub use work::{StageWork, StagesWork, UnitWork, Work};
 pub use workload::Workload;

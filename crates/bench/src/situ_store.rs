@@ -8,24 +8,27 @@
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
+use situ::compaction::Unit;
 use situ::device::{PAGE_BYTES, lock};
 use situ::storage::Volume;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
-use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
+use situ::compaction::{Stage, Stages};
+use situ::{Cursor, Durability, Options, Policy, ReadOptions, UnitReport, WriteBatch};
 
 use crate::options::{parse_bytes, parse_bytes_within};
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
-use crate::work::{UnitWork, Work};
+use crate::work::{StageWork, StagesWork, UnitWork, Work};
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -38,6 +41,44 @@ pub enum BlockCompression {
     Lz4,
     /// Zstandard, level 3: smaller, several times slower to write.
     Zstd,
+}
+
+/// The name of one of the policies that there are.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct PolicyName(String);
+
+impl PolicyName {
+    /// The policy of this name.
+    #[must_use]
+    pub fn policy(&self) -> Policy {
+        Policy::named(&self.0).expect("a name is one of Policy::NAMES")
+    }
+}
+
+impl FromStr for PolicyName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<PolicyName, String> {
+        match Policy::NAMES.contains(&text) {
+            true => Ok(PolicyName(text.to_owned())),
+            false => Err(format!("there is no such policy; there are: {}", Policy::NAMES.join(", "))),
+        }
+    }
+}
+
+impl TryFrom<String> for PolicyName {
+    type Error = String;
+
+    fn try_from(text: String) -> Result<PolicyName, String> {
+        text.parse()
+    }
+}
+
+impl From<PolicyName> for String {
+    fn from(name: PolicyName) -> String {
+        name.0
+    }
 }
 
 /// The settings of a store under test that its rivals have too.
@@ -122,6 +163,10 @@ pub struct SituSettings {
     )]
     pub background_threads: u32,
 
+    /// Who compacts what, and how: host-only, pcp, co-kv, tstore, dstore, copro, copro-plus or automatic
+    #[arg(long, value_name = "NAME", default_value = "automatic", value_parser = str::parse::<PolicyName>, help_heading = SETTINGS)]
+    pub compaction: PolicyName,
+
     /// Fast disk for the log and the upper levels, beside --directory: a Situ disk (`situ disk format`), or a directory
     /// of another file system. It must hold no other store
     #[arg(long, value_name = "PATH", help_heading = SETTINGS)]
@@ -168,6 +213,7 @@ impl SituSettings {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
         options.ablation = situ::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
+        options.compaction = self.compaction.policy();
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;
         options.keyspace.memtables_max = self.memtables_max;
@@ -198,7 +244,20 @@ pub struct SituFactory {
 }
 
 /// Opens the volume that is the store's home: a node's.
-pub type OpenHome = Arc<dyn Fn() -> situ::Result<Arc<dyn Volume>> + Send + Sync>;
+pub type OpenHome = Arc<dyn Fn() -> situ::Result<OpenedHome> + Send + Sync>;
+
+/// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own details.
+pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
+
+/// A home that is open.
+pub struct OpenedHome {
+    /// Where the store's files lie.
+    pub volume: Arc<dyn Volume>,
+    /// The unit that compacts there.
+    pub unit: Option<Arc<dyn Unit>>,
+    /// What the home counts beside the store.
+    pub figures: Option<Figures>,
+}
 
 impl std::fmt::Debug for SituFactory {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -235,9 +294,10 @@ impl StoreFactory for SituFactory {
 
     fn settings(&self) -> Settings {
         let (options, keyspace) = (&self.options, &self.options.keyspace);
-        let rows: [(&str, Setting); 16] = [
+        let rows: [(&str, Setting); 17] = [
             ("cache_bytes", options.cache_bytes.into()),
             ("log_bytes_max", options.log_bytes_max.into()),
+            ("compaction", options.compaction.name().into()),
             ("compaction_threads", options.compaction_threads.into()),
             ("compaction_bytes_per_s_max", options.compaction_bytes_per_s_max.into()),
             ("memtable_bytes", keyspace.memtable_bytes.into()),
@@ -261,17 +321,19 @@ impl StoreFactory for SituFactory {
         if let Some(path) = &self.fast_disk {
             builder = builder.fast_disk(path);
         }
-        let store = match &self.home {
-            Some(home) => builder.open_home(&home()?)?,
-            None => builder.open(directory)?,
+        let Some(home) = &self.home else {
+            return Ok(Arc::new(SituStore::new(builder.open(directory)?)));
         };
-        Ok(Arc::new(SituStore::new(store)))
+        let OpenedHome { volume, unit, figures } = home()?;
+        let builder = unit.into_iter().fold(builder, situ::StoreBuilder::unit);
+        let store = builder.open_home(&volume)?;
+        Ok(Arc::new(SituStore { store, figures }))
     }
 
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
         match &self.home {
             Some(home) => {
-                situ::Store::destroy_home(&home()?)?;
+                situ::Store::destroy_home(&home()?.volume)?;
                 Ok(std::fs::remove_dir(directory)?)
             }
             None => Ok(situ::Store::destroy(directory)?),
@@ -280,16 +342,22 @@ impl StoreFactory for SituFactory {
 }
 
 /// An open Situ store under test.
-#[derive(Debug)]
 pub struct SituStore {
     store: situ::Store,
+    figures: Option<Figures>,
+}
+
+impl std::fmt::Debug for SituStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "SituStore({:?})", self.store)
+    }
 }
 
 impl SituStore {
     /// Drives `store`, however it was opened. It is closed with the last handle.
     #[must_use]
     pub fn new(store: situ::Store) -> Self {
-        Self { store }
+        Self { store, figures: None }
     }
 }
 
@@ -299,13 +367,36 @@ impl From<UnitReport> for UnitWork {
             name: report.name,
             attempts: report.attempts,
             succeeded: report.succeeded,
+            refused_busy: report.refused_busy,
             refused: report.refused,
+            illegal: report.illegal,
             failed: report.failed,
             late: report.late,
             suspicious: report.suspicious,
+            checked: report.checked,
+            mismatches: report.mismatches,
             input_bytes: report.input_bytes,
+            output_bytes: report.output_bytes,
             busy_seconds: report.busy.as_secs_f64(),
+            stages: report.stages.into(),
             last_trouble: report.last_trouble,
+        }
+    }
+}
+
+impl From<Stages> for StagesWork {
+    fn from(stages: Stages) -> StagesWork {
+        StagesWork { read: stages.read.into(), merge: stages.merge.into(), write: stages.write.into() }
+    }
+}
+
+impl From<Stage> for StageWork {
+    fn from(stage: Stage) -> StageWork {
+        StageWork {
+            busy_seconds: stage.busy.as_secs_f64(),
+            starved_seconds: stage.starved.as_secs_f64(),
+            blocked_seconds: stage.blocked.as_secs_f64(),
+            bytes: stage.bytes,
         }
     }
 }
@@ -424,6 +515,9 @@ impl Store for SituStore {
             stall_seconds: statistics.stall_ns as f64 / 1e9,
             units,
         };
+        for (name, count) in self.figures.iter().flat_map(|figures| figures()) {
+            detail.insert(name, count as f64);
+        }
         let disks = self.store.disk_use()?;
         detail.insert("fast_disk_file_bytes".to_owned(), disks.fast_bytes as f64);
         Ok(StoreStats {

@@ -34,20 +34,58 @@ pub struct UnitWork {
     pub attempts: u64,
     /// Attempts whose output was right.
     pub succeeded: u64,
-    /// Attempts that it refused, other than for want of room.
+    /// Attempts that it refused for want of room.
+    pub refused_busy: u64,
+    /// Attempts that it refused for another reason.
     pub refused: u64,
+    /// Tasks that do not suit it, and went elsewhere untried.
+    pub illegal: u64,
     /// Attempts that failed.
     pub failed: u64,
     /// Attempts that were given up because they took too long.
     pub late: u64,
     /// Attempts whose output was not right.
     pub suspicious: u64,
+    /// Attempts that another unit made, too, to compare.
+    pub checked: u64,
+    /// Comparisons that found a difference.
+    pub mismatches: u64,
     /// Input bytes of the attempts that succeeded.
     pub input_bytes: u64,
+    /// Bytes of their output tables.
+    pub output_bytes: u64,
     /// How long these took together; `input_bytes / busy_seconds` is its compaction bandwidth.
     pub busy_seconds: f64,
+    /// The stages of these attempts, added up.
+    pub stages: StagesWork,
     /// Why it last refused a task for good, failed, was late or was suspicious; since the store was opened.
     pub last_trouble: Option<String>,
+}
+
+/// The stages of runs.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StagesWork {
+    /// Stored blocks, from the volume into memory.
+    pub read: StageWork,
+    /// Decode, merge, encode.
+    pub merge: StageWork,
+    /// Appends and syncs.
+    pub write: StageWork,
+}
+
+/// What one stage did. The times of a stage with several threads are added up.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct StageWork {
+    /// How long it worked.
+    pub busy_seconds: f64,
+    /// How long it waited for the stage before it.
+    pub starved_seconds: f64,
+    /// How long it waited for the stage behind it.
+    pub blocked_seconds: f64,
+    /// Bytes that went through.
+    pub bytes: u64,
 }
 
 impl Work {
@@ -84,13 +122,40 @@ impl UnitWork {
             name: self.name.clone(),
             attempts: self.attempts.saturating_sub(before.attempts),
             succeeded: self.succeeded.saturating_sub(before.succeeded),
+            refused_busy: self.refused_busy.saturating_sub(before.refused_busy),
             refused: self.refused.saturating_sub(before.refused),
+            illegal: self.illegal.saturating_sub(before.illegal),
             failed: self.failed.saturating_sub(before.failed),
             late: self.late.saturating_sub(before.late),
             suspicious: self.suspicious.saturating_sub(before.suspicious),
+            checked: self.checked.saturating_sub(before.checked),
+            mismatches: self.mismatches.saturating_sub(before.mismatches),
             input_bytes: self.input_bytes.saturating_sub(before.input_bytes),
+            output_bytes: self.output_bytes.saturating_sub(before.output_bytes),
             busy_seconds: (self.busy_seconds - before.busy_seconds).max(0.0),
+            stages: self.stages.since(before.stages),
             last_trouble: self.last_trouble.clone(),
+        }
+    }
+}
+
+impl StagesWork {
+    fn since(self, before: StagesWork) -> StagesWork {
+        StagesWork {
+            read: self.read.since(before.read),
+            merge: self.merge.since(before.merge),
+            write: self.write.since(before.write),
+        }
+    }
+}
+
+impl StageWork {
+    fn since(self, before: StageWork) -> StageWork {
+        StageWork {
+            busy_seconds: (self.busy_seconds - before.busy_seconds).max(0.0),
+            starved_seconds: (self.starved_seconds - before.starved_seconds).max(0.0),
+            blocked_seconds: (self.blocked_seconds - before.blocked_seconds).max(0.0),
+            bytes: self.bytes.saturating_sub(before.bytes),
         }
     }
 }
@@ -113,10 +178,15 @@ mod tests {
             units,
             ..Work::default()
         };
-        let before = work(10, 20, vec![unit("cpu", 5, 0.5)]);
-        let now = work(40, 100, vec![unit("cpu", 25, 1.5), unit("node", 7, 0.25)]);
+        let mut before = work(10, 20, vec![unit("cpu", 5, 0.5)]);
+        let mut now = work(40, 100, vec![unit("cpu", 25, 1.5), unit("node", 7, 0.25)]);
+        before.units[0].stages.merge = StageWork { busy_seconds: 0.25, bytes: 5, ..StageWork::default() };
+        now.units[0].stages.merge = StageWork { busy_seconds: 1.25, bytes: 25, ..StageWork::default() };
         let part = now.since(&before);
-        assert_eq!(part, work(30, 80, vec![unit("cpu", 20, 1.0), unit("node", 7, 0.25)]));
+        assert_eq!(part.units[0].stages.merge, StageWork { busy_seconds: 1.0, bytes: 20, ..StageWork::default() });
+        let mut expected = work(30, 80, vec![unit("cpu", 20, 1.0), unit("node", 7, 0.25)]);
+        expected.units[0].stages = part.units[0].stages;
+        assert_eq!(part, expected);
         assert_eq!(part.table_write_amplification(55), Some(2.0));
         assert_eq!(part.table_write_amplification(0), None);
         // Another store, by mistake: nothing rather than something huge.

@@ -6,7 +6,8 @@ use crate::interrupt::Interrupts;
 use crate::options::{BenchCommand, BenchTask};
 use crate::output::Output;
 use crate::store::Home;
-use situ_bench::{BenchResult, Error, OpenHome, SituFactory, Stop};
+use situ_bench::{BenchResult, Error, Figures, OpenHome, OpenedHome, SituFactory, Stop};
+use situ_node::Class;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -47,7 +48,7 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     let options = &command.workload;
     let home = command.node.capacity.as_ref().map(|_| -> OpenHome {
         let home = Home::new(PathBuf::new(), &command.node);
-        Arc::new(move || home.volume())
+        Arc::new(move || open_home(&home))
     });
     let factory =
         SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
@@ -73,6 +74,20 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
             },
         }
     })
+}
+
+/// A node's volume comes with what it has moved so far, both ways, by class: `wire_read_bytes` and others.
+fn open_home(home: &Home) -> situ::Result<OpenedHome> {
+    let Some((node, unit)) = home.node()? else {
+        return Ok(OpenedHome { volume: home.volume()?, unit: None, figures: None });
+    };
+    let traffic = Arc::clone(node.client().traffic());
+    let of_class = move |class: Class| {
+        let bytes = traffic.sent(class) + traffic.received(class);
+        (format!("wire_{}_bytes", class.name()), bytes)
+    };
+    let figures: Figures = Arc::new(move || Class::ALL.into_iter().map(&of_class).collect());
+    Ok(OpenedHome { volume: node, unit: Some(unit), figures: Some(figures) })
 }
 
 /// A run can take hours: that its result has no place to go is said before it.

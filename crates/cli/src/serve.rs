@@ -296,6 +296,16 @@ mod tests {
         assert_eq!(told(&stopped).as_deref(), Some("items: writers wait for room: level 0 is full"));
         let resumed = StoreEvent::WritersResumed { keyspace: keyspace() };
         assert_eq!(told(&resumed).as_deref(), Some("items: writers go on"));
+        let unit = || "node a".to_owned();
+        let lost = StoreEvent::UnitOutOfService { unit: unit(), why: "it closed the connection".to_owned() };
+        let text = told(&lost).unwrap();
+        assert!(
+            text.contains("node a") && text.contains("out of service") && text.ends_with(": it closed the connection")
+        );
+        assert!(told(&StoreEvent::UnitBackInService { unit: unit() }).unwrap().contains("in service again"));
+        let mismatch = StoreEvent::UnitMismatch { unit: unit(), task: 7, difference: "file 2, byte 40".to_owned() };
+        let text = told(&mismatch).unwrap();
+        assert!(text.contains("task 7") && text.contains("file 2, byte 40") && text.contains("situ verify"), "{text}");
         let postponed = StoreEvent::CompactionPostponed {
             keyspace: keyspace(),
             from_level: 1,

@@ -71,6 +71,15 @@ impl Home {
         Ok(node_options(&self.keys)?)
     }
 
+    /// The files on the node, with the unit beside them; `None` of a directory.
+    ///
+    /// # Errors
+    /// The node does not answer, or does not let us in.
+    pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
+        let Some(address) = self.address() else { return Ok(None) };
+        Ok(Some(NodeUnit::beside(address.parse()?, self.node_options()?)?))
+    }
+
     /// A connection to the node; `None` of a directory.
     fn on_node(&self) -> situ::Result<Option<Arc<dyn Volume>>> {
         let Some(address) = self.address() else { return Ok(None) };

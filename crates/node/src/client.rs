@@ -123,6 +123,8 @@ struct State {
     is_closed: bool,
     lease: Option<Held>,
     fenced: Option<String>,
+    /// The shortest that the longest payload has been on any connection.
+    payload_bytes_max: usize,
     /// Numbers of open files and page files.
     handles: HashSet<u64>,
 }
@@ -166,6 +168,7 @@ impl NodeClient {
             is_closed: false,
             lease: None,
             fenced: None,
+            payload_bytes_max: options.peer.payload_bytes_max as usize,
             handles: HashSet::new(),
         };
         let executor = Arc::clone(&options.env.executor);
@@ -282,6 +285,11 @@ impl Shared {
 
     pub(crate) fn token(&self) -> u64 {
         lock(&self.state).lease.map_or(0, |lease| lease.token)
+    }
+
+    /// What a request may hold at most, on this connection and on those before.
+    pub(crate) fn payload_bytes_max(&self) -> usize {
+        lock(&self.state).payload_bytes_max
     }
 
     /// A number for an open file or a writer: each once in a session.

@@ -19,6 +19,9 @@ mod executor;
 pub mod fields;
 mod files;
 pub mod frame;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
 pub mod greeting;
 mod host_files;

@@ -16,9 +16,9 @@
 //!   [`Welcome::session_ms`]. Their numbers are drawn from one set. A number that the server does not know is
 //!   [`CallError::Unknown`](crate::CallError::Unknown): the client opens the file again by its name.
 //! * [`Create`], [`CreatePages`], [`Open`] and [`OpenPages`] with a number that is open under the same name answer as they did before.
-//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append at the end is
-//!   done. An append that ends at or before the end was done before: it is answered, and nothing else. Any other is an error. After
-//!   an error, all requests of the writer get that error.
+//! * Requests of one writer are done in the order in which they came; requests of others pass them. An append adds what the file
+//!   does not have yet, which may be nothing. An append behind the end is an error. After an error, all requests of the writer get
+//!   that error.
 //! * [`WriterFinish`] with the number of a writer that has finished answers as it did before, for as long as the session is kept.
 //! * [`Lock`] by the session that has the lease answers with the same token. [`Renew`] succeeds while no newer token was given out.
 //! * A token that is not the newest one is [`CallError::Fenced`](crate::CallError::Fenced). So is 0 while a lease is in force.

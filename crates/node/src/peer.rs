@@ -208,7 +208,7 @@ impl Peer {
         &self.shared.binding
     }
 
-    /// The longest payload that the other end takes.
+    /// The longest payload that both ends take.
     pub fn payload_bytes_max(&self) -> usize {
         lock(&self.shared.state).payload_bytes_max as usize
     }
@@ -231,7 +231,9 @@ impl Peer {
         if std::mem::replace(&mut state.is_open, true) {
             return;
         }
-        state.payload_bytes_max = other_payload_bytes_max.clamp(frame::FIRST_PAYLOAD_BYTES, frame::PAYLOAD_BYTES_LIMIT);
+        // The smaller of both: a request for more would have an answer that this end does not take.
+        let both = other_payload_bytes_max.min(options.payload_bytes_max);
+        state.payload_bytes_max = both.max(frame::FIRST_PAYLOAD_BYTES);
         state.owed += u64::from(options.window_bytes.saturating_sub(frame::FIRST_CREDIT_BYTES));
         drop(state);
         self.shared.work.notify();
@@ -242,7 +244,7 @@ impl Peer {
     /// # Errors
     /// The other end's, or there was no answer within `timeout`, or the connection is lost.
     pub fn call(&self, operation: u16, payload: Vec<u8>, timeout: Duration) -> Answer {
-        if self.shared.is_reader() {
+        if self.shared.is_own_thread() {
             return Err(busy("a thread that completes requests cannot wait for one"));
         }
         let event = self.shared.env.executor.event();

@@ -2,10 +2,12 @@
 
 use crate::error::CallError;
 use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
+use crate::transport::{ServerTls, TlsRoots};
 use crate::{Call, Side};
 use situ_device::{Env, lock};
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
+use std::path::Path;
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
@@ -128,7 +130,7 @@ pub(crate) fn pair(options: &PeerOptions, at_host: Arc<dyn Handler>, at_device: 
 }
 
 /// Waits until something is so.
-pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let began = Instant::now();
     while !is_so() {
         assert!(began.elapsed() < SOON, "never: {what}");
@@ -139,4 +141,14 @@ pub(crate) fn eventually(what: &str, is_so: impl Fn() -> bool) {
 /// The answer to a raw request.
 pub(crate) fn call(connection: &Connection, payload: &[u8]) -> Result<Vec<u8>, CallError> {
     connection.peer().call(crate::message::Read::OPERATION as u16, payload.to_vec(), SOON)
+}
+
+/// A certificate for this machine, its key, and whoever signed it, as files.
+pub(crate) fn certificates(directory: &Path) -> (ServerTls, TlsRoots) {
+    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
+    let made = rcgen::generate_simple_self_signed(names).unwrap();
+    let (certificate, key) = (directory.join("node.pem"), directory.join("node.key"));
+    std::fs::write(&certificate, made.cert.pem()).unwrap();
+    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    (ServerTls::read(&certificate, &key).unwrap(), TlsRoots::read(&certificate).unwrap())
 }

@@ -55,8 +55,8 @@ pub struct NodeVolume {
 /// Changes of names that are not synced yet, each with the daemon's start: a daemon that is restarted may have lost them.
 #[derive(Default)]
 struct Unsynced {
-    /// The earliest rename.
-    renamed: Option<[u8; 16]>,
+    /// The old name and the new one, in the order of the renames.
+    renamed: Vec<(FileName, FileName, [u8; 16])>,
     removed: BTreeMap<FileName, [u8; 16]>,
     /// Counts changes.
     changes: u64,
@@ -149,18 +149,21 @@ impl NodeVolume {
         lock(&self.unsynced).removed.remove(&name);
     }
 
-    /// Removals that a daemon may have lost are done again; a rename that it may have lost is an error.
+    /// Changes of names that a daemon may have lost are done again, in their order: renames first.
     fn sync_names_on(&self, attempt: &Attempt, token: u64) -> Result<(), CallError> {
-        let lost: Vec<FileName> = {
+        let (renamed, lost) = {
             let unsynced = lock(&self.unsynced);
-            if unsynced.renamed.is_some_and(|daemon| daemon != attempt.daemon) {
-                let why =
-                    io::Error::other("the node was restarted before this sync; a renamed file may have its old name");
-                return Err(CallError::Storage(Error::io("sync", self.location(), why)));
-            }
+            let renamed = unsynced.renamed.iter().filter(|(_, _, daemon)| *daemon != attempt.daemon);
             let lost = unsynced.removed.iter().filter(|(_, daemon)| **daemon != attempt.daemon);
-            lost.map(|(name, _)| *name).collect()
+            let renamed: Vec<_> = renamed.map(|(from, to, _)| (*from, *to)).collect();
+            (renamed, lost.map(|(name, _)| *name).collect::<Vec<FileName>>())
         };
+        for (from, to) in renamed {
+            // A file whose old name is gone has the new one, or was renamed or removed since. No store uses an old name again.
+            if attempt.ask(&Stat { volume: VOLUME, name: from })?.bytes.is_some() {
+                attempt.ask(&Rename { token, volume: VOLUME, from, to })?;
+            }
+        }
         for name in lost {
             match attempt.ask(&Remove { token, volume: VOLUME, name }) {
                 Ok(_) | Err(CallError::Storage(Error::NotFound { .. })) => {}
@@ -258,14 +261,16 @@ impl Volume for NodeVolume {
                 false => answer,
             }
         })?;
-        {
+        let renamed = {
             let mut unsynced = lock(&self.unsynced);
-            unsynced.renamed.get_or_insert(daemon);
+            unsynced.renamed.push((from, to, daemon));
             unsynced.changes += 1;
-        }
+            unsynced.renamed.len()
+        };
         self.taken(to);
         self.names.renamed(from, to);
-        Ok(())
+        // What is remembered is bounded.
+        if renamed >= REMOVED_MAX { self.sync_names() } else { Ok(()) }
     }
 
     fn remove(&self, name: FileName) -> Result<()> {

@@ -73,6 +73,35 @@ fn situ_answers_as_a_map_in_memory() {
     }
 }
 
+/// A home of somebody else's counts what the store does not see.
+#[test]
+fn figures_of_the_home_are_among_the_details() {
+    let home = tempfile::tempdir().expect("temporary directory");
+    let directory = tempfile::tempdir().expect("temporary directory");
+    let path = home.path().to_owned();
+    let open: OpenHome = Arc::new(move || {
+        let counted = AtomicU64::new(0);
+        let figures: Figures =
+            Arc::new(move || vec![("wire_read_bytes".to_owned(), counted.fetch_add(7, Ordering::Relaxed) + 7)]);
+        Ok(OpenedHome {
+            volume: Arc::new(situ::storage::DirectoryVolume::open(&path)?),
+            unit: None,
+            figures: Some(figures),
+        })
+    });
+    let factory = SituFactory::new(settings().options()).with_home(Some(open));
+    let read_bytes = |store: &Arc<dyn Store>| store.stats().expect("stats").detail["wire_read_bytes"];
+    let store = factory.open(directory.path()).expect("open");
+    store.put(b"key", b"value", false).expect("put");
+    assert_eq!((read_bytes(&store), read_bytes(&store)), (7.0, 14.0));
+    drop(store);
+    let store = factory.open(directory.path()).expect("reopen");
+    assert_eq!(read_bytes(&store), 7.0, "they begin with the opening");
+    let mut value = Vec::new();
+    assert!(store.get(b"key", &mut value).expect("get") && value == b"value", "the store lies in the home");
+    assert_eq!(std::fs::read_dir(directory.path()).expect("list").count(), 0);
+}
+
 #[test]
 fn settings_reach_the_store() {
     let mut settings = settings();
@@ -81,7 +110,9 @@ fn settings_reach_the_store() {
     settings.table_bytes = 2 << 20;
     settings.level_base_bytes = 10 << 20;
     settings.pinned_level = Some(1);
+    settings.compaction = "copro-plus".parse().expect("policy");
     let told = SituFactory::new(settings.options()).settings();
+    assert_eq!(told["compaction"], "copro-plus");
     assert_eq!(told["memtable_bytes"], 256 << 10);
     assert_eq!(told["block_bytes"], 8192);
     assert_eq!((&told["table_bytes"], &told["level_base_bytes"]), (&(2 << 20).into(), &(10 << 20).into()));
@@ -101,7 +132,10 @@ fn settings_have_public_names_and_numbers() {
         assert!(name.chars().all(|c| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_'), "{name}");
         let text = setting.as_str().unwrap_or_default();
         assert!(!text.contains(['{', '[', '(']) && text.parse::<f64>().is_err(), "{name} is {text:?}");
-        assert_eq!(setting.is_number(), !["compression", "serial_log", "pinned_level", "fast_disk"].contains(&&**name));
+        assert_eq!(
+            setting.is_number(),
+            !["compaction", "compression", "serial_log", "pinned_level", "fast_disk"].contains(&&**name)
+        );
     }
 }
 
@@ -114,6 +148,13 @@ fn settings_out_of_bounds_are_refused() {
         settings: SituSettings,
     }
     let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.settings);
+    for name in Policy::NAMES {
+        let settings = parse(&format!("bench --compaction {name}")).expect(name);
+        assert_eq!(settings.options().compaction, Policy::named(name).expect(name));
+    }
+    assert_eq!(SituSettings::default().options().compaction, Policy::default());
+    let unknown = parse("bench --compaction copro+").expect_err("there is none").to_string();
+    assert!(unknown.contains("co-kv, tstore"), "{unknown}");
     let settings = parse("bench --memtable-bytes 1.5M --cache-bytes 0 --block-bytes 16K --memtables-max 64").unwrap();
     assert_eq!((settings.memtable_bytes, settings.cache_bytes, settings.block_bytes), (3 << 19, 0, 16 << 10));
     for line in [

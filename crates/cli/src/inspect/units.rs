@@ -54,7 +54,7 @@ fn ask_all(address: SocketAddr) -> Result<Compactions, Failure> {
         let mut attempts = std::mem::take(&mut whole.attempts);
         attempts.retain(|attempt| attempt.sequence.is_some());
         attempts.extend(next.attempts);
-        whole = Compactions { attempts, missed: whole.missed + next.missed, ..next };
+        whole = Compactions { attempts, missed: whole.missed.saturating_add(next.missed), ..next };
     }
     Ok(whole)
 }
@@ -126,11 +126,11 @@ fn draw_unit(unit: &UnitFigures, now_us: u64, line: Line<'_>) -> Result<(), Fail
     } else if let Some(trouble) = &unit.last_trouble {
         line(clipped(format!("│  last trouble: {trouble}")))?;
     }
-    let total: u64 = unit.stages.named().iter().map(|(_, stage)| stage.busy_us).sum();
+    let total: u128 = unit.stages.named().iter().map(|(_, stage)| u128::from(stage.busy_us)).sum();
     if total > 0 {
         let share = |(name, stage): (&str, StageFigures)| {
-            let waits = stage.starved_us.saturating_add(stage.blocked_us);
-            format!("{name} {}% (worked {}, waited {})", 100 * stage.busy_us / total, time(stage.busy_us), time(waits))
+            let (percent, waits) = (100 * u128::from(stage.busy_us) / total, waits(&stage));
+            format!("{name} {percent}% (worked {}, waited {})", time(stage.busy_us), time(waits))
         };
         line(format!("│  {}", unit.stages.named().map(share).join(", ")))?;
     }
@@ -286,21 +286,22 @@ impl Window {
     }
 }
 
+/// How long a stage waited for its neighbours.
+fn waits(stage: &StageFigures) -> u64 {
+    stage.starved_us.saturating_add(stage.blocked_us)
+}
+
 /// So many characters for the stages of an attempt by their shares.
 fn bar(attempt: &Attempt, columns: usize) -> Vec<char> {
     let stages = attempt.stages;
-    let waits = stages
-        .named()
-        .iter()
-        .map(|(_, stage)| stage.starved_us.saturating_add(stage.blocked_us))
-        .fold(0, u64::saturating_add);
+    let waits = stages.named().iter().map(|(_, stage)| waits(stage)).fold(0, u64::saturating_add);
     let shares = [('░', stages.read.busy_us), ('█', stages.merge.busy_us), ('▒', stages.write.busy_us), ('·', waits)];
     let total = shares.iter().map(|(_, time)| u128::from(*time)).sum::<u128>();
     let mut bar = Vec::with_capacity(columns);
     let mut sum = 0;
     for (shown, time) in shares {
         sum += u128::from(time);
-        let until = if total == 0 { 0 } else { sum * columns as u128 / total };
+        let until = (sum * columns as u128 + total / 2).checked_div(total).unwrap_or(0);
         bar.resize(usize::try_from(until).unwrap_or(columns).max(bar.len()), shown);
     }
     bar.resize(columns, if attempt.ended_us.is_none() { '▸' } else { '─' });

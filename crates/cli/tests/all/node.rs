@@ -110,6 +110,21 @@ fn every_command_takes_a_store_on_a_node_and_two_stores_do_not_see_each_other() 
 }
 
 #[test]
+fn a_benchmark_of_a_store_on_a_node_leaves_nothing_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let _node = Noding::start(at, &["files"]);
+    let bench = ["bench", "--json", "--keys", "1k", "--workloads", "fillrandom,readrandom", "--directory", "here"];
+    let measured = situ(at, &[&bench[..], &["--capacity", &address("measured")]].concat()).done().json();
+    assert!(measured.to_string().contains("readrandom"), "{measured}");
+    assert!(!at.join("here").exists());
+    let mut left: Vec<_> =
+        std::fs::read_dir(at.join("files/measured")).unwrap().map(|file| file.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["LEASE", "LOCK"], "the node's own notes");
+}
+
+#[test]
 fn a_fast_disk_beside_a_home_on_a_node_is_remembered() {
     let directory = tempfile::tempdir().unwrap();
     let at = directory.path();

@@ -225,3 +225,40 @@ fn users_and_a_refused_flush_are_options_and_names_are_listened_on() {
     rustix::process::kill_process(rustix::process::Pid::from_child(&child), Signal::TERM).unwrap();
     assert!(child.wait().unwrap().success());
 }
+
+#[test]
+fn inspect_asks_a_server_what_its_compactions_do() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &[]);
+    let http = serving.http.to_string();
+    let text = situ(at, &["inspect", "--http", &http]).done().text();
+    assert!(text.contains("\ncpu   0 of 0 attempts done, "), "{text}");
+    assert!(text.ends_with("No compaction has begun since the store was opened.\n"), "{text}");
+    let told = situ(at, &["inspect", "--http", &http, "--json"]).done().json();
+    assert_eq!((&told["units"][0]["name"], &told["next"]), (&"cpu".into(), &0.into()));
+
+    let nobody = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let failed = situ(at, &["inspect", "--http", &nobody]);
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains(&nobody) && failed.stderr.contains("--http takes the address"), "{failed:?}");
+    for (answer, why) in [
+        ("HTTP/1.1 404 Not Found\r\n\r\nno", "the answer is HTTP/1.1 404 Not Found"),
+        ("HTTP/1.1 200 OK\r\n\r\n{\"units\":[]}", "not that of this version of Situ"),
+        ("HTTP/1.1 \u{1b}[31mred\r\n\r\n", "\\u{1b}[31mred"),
+        ("STORED\r\n", "no answer of HTTP"),
+    ] {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap().to_string();
+        let server = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut request = [0; 512];
+            let length = stream.read(&mut request).unwrap();
+            assert!(request[..length].starts_with(b"GET /compactions.json?since=0 HTTP/1.1\r\n"));
+            stream.write_all(answer.as_bytes()).unwrap();
+        });
+        let failed = situ(at, &["inspect", "--http", &address]);
+        server.join().unwrap();
+        assert!(failed.code == 1 && failed.stderr.contains(why), "{failed:?}");
+    }
+}

@@ -126,6 +126,7 @@ impl Shared {
         if state.is_closed {
             return;
         }
+        state.payload_bytes_max = state.payload_bytes_max.min(connection.peer().payload_bytes_max());
         state.connection = Some(Arc::new(connection));
         state.welcome = Some(welcome);
         state.epoch += 1;

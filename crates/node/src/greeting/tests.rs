@@ -1,10 +1,9 @@
 use super::*;
 use crate::message::{GetHealth, Stat};
 use crate::peer::{Connection, PeerOptions, Stream};
-use crate::testing::{Pipe, SOON, begin, echo, end, eventually};
+use crate::testing::{Pipe, SOON, begin, certificates, echo, end, eventually};
 use crate::transport::{Listener, ServerTls, TlsRoots, connect};
 use crate::{Place, Side};
-use std::path::Path;
 
 fn secret(words: &str) -> Secret {
     Secret::new(words.as_bytes()).unwrap()
@@ -189,16 +188,6 @@ fn a_store_that_the_node_does_not_take_is_refused_with_its_words() {
     let words =
         refusal(greet(ends.host.peer(), &Introduction { store: "full".to_owned(), ..introduction(None) }, SOON));
     assert_eq!(words, "no more stores fit here");
-}
-
-/// A certificate for this machine, its key, and whoever signed it, as files.
-fn certificates(directory: &Path) -> (ServerTls, TlsRoots) {
-    let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-    let made = rcgen::generate_simple_self_signed(names).unwrap();
-    let (certificate, key) = (directory.join("node.pem"), directory.join("node.key"));
-    std::fs::write(&certificate, made.cert.pem()).unwrap();
-    std::fs::write(&key, made.signing_key.serialize_pem()).unwrap();
-    (ServerTls::read(&certificate, &key).unwrap(), TlsRoots::read(&certificate).unwrap())
 }
 
 /// Both ends of a connection over a socket, in TLS if `tls` is given.

@@ -65,7 +65,7 @@ pub(super) struct State {
     allowed: u64,
     /// What the other end is to be granted with the next frame.
     pub(super) owed: u64,
-    /// The longest payload that the other end takes.
+    /// The longest payload that both ends take.
     pub(super) payload_bytes_max: u32,
     /// Whether both ends know each other: this end takes long payloads.
     pub(super) is_open: bool,

@@ -71,7 +71,8 @@ fn dispatch(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(
         drop(state);
         shared.room.notify();
     }
-    match header.operation == Operation::Heartbeat as u16 {
+    let is_heartbeat = header.operation == Operation::Heartbeat as u16 && header.has(flag::ONE_WAY);
+    match is_heartbeat {
         true => Ok(()),
         false if header.has(flag::ANSWER) => {
             answered(shared, header, payload);

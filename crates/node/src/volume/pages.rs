@@ -55,7 +55,7 @@ impl PageFile for NodePageFile {
         let bytes = &buffer[..count * PAGE_BYTES];
         assert!(first + count as u64 <= self.pages(), "pages {first}+{count} of {} in {}", self.pages(), self.path());
         let (token, handle) = (self.client.token(), self.file.handle);
-        let most = self.file.shared.options.peer.payload_bytes_max as usize - FIELDS_BYTES;
+        let most = self.file.shared.payload_bytes_max() - FIELDS_BYTES;
         let pages_max = (most / PAGE_BYTES).max(1);
         for (index, pages) in bytes.chunks(pages_max * PAGE_BYTES).enumerate() {
             let first = first + (index * pages_max) as u64;

@@ -2,8 +2,10 @@ mod server;
 
 use super::*;
 use crate::NodeOptions;
+use crate::Place;
 use crate::message::{Class, Operation};
-use crate::testing::{SOON, eventually};
+use crate::secret::Secret;
+use crate::testing::{SOON, certificates, eventually};
 use server::{Cut, TestNode};
 use situ_device::{Buffer, Env, PAGE_BYTES};
 use situ_storage::{DirectoryVolume, ReadQueue, ReadRequest};
@@ -255,9 +257,6 @@ fn a_restarted_daemon_gets_open_files_again_by_their_names() {
     volume.rename(FileName::Table(2), FileName::Table(7)).unwrap();
     volume.remove(FileName::Table(3)).unwrap();
     volume.sync_names().unwrap();
-    let mut writer = volume.create(FileName::Table(8), 0).unwrap();
-    writer.append(b"half").unwrap();
-    writer.flush().unwrap();
     world.node.restart();
     assert_eq!(read(&*plain, 0, 100).unwrap(), pattern(100));
     assert_eq!(read(&*renamed, 0, 200).unwrap(), pattern(200));
@@ -265,9 +264,30 @@ fn a_restarted_daemon_gets_open_files_again_by_their_names() {
     // The daemon's end does not take what the system has.
     pages.sync().unwrap();
     pages.write(1, &page, 1, true).unwrap();
-    let error = writer.sync().unwrap_err().to_string();
+}
+
+#[test]
+fn a_writer_goes_on_after_a_restart_if_little_was_not_synced() {
+    let world = World::new();
+    let mut writer = world.volume.create(TABLE, 0).unwrap();
+    writer.append(b"synced, ").unwrap();
+    writer.sync().unwrap();
+    writer.append(b"flushed, ").unwrap();
+    writer.flush().unwrap();
+    world.node.restart();
+    writer.append(b"and appended").unwrap();
+    world.node.cut_at(Operation::WriterSync, Cut::Restart);
+    writer.sync().unwrap();
+    world.node.cut_at(Operation::WriterFinish, Cut::Restart);
+    writer.finish().unwrap();
+    assert_eq!(world.contents(TABLE), b"synced, flushed, and appended");
+    let mut long = world.volume.create(FileName::Table(8), 0).unwrap();
+    long.append(&pattern(3 << 20)).unwrap();
+    long.flush().unwrap();
+    world.node.restart();
+    let error = long.sync().unwrap_err().to_string();
     assert!(error.contains("000008.table"), "{error}");
-    assert!(writer.append(&[0; 1 << 20]).is_err() && writer.finish().is_err(), "an error stays");
+    assert!(long.append(&[0; 1 << 20]).is_err() && long.finish().is_err(), "an error stays");
 }
 
 #[test]
@@ -286,10 +306,29 @@ fn a_sync_fails_that_would_have_to_cover_what_a_restart_may_have_lost() {
         let error = pages.sync().unwrap_err().to_string();
         assert!(error.contains("restarted") && error.contains("000002.log"), "{error}");
     }
+}
+
+/// The sync used to fail for good, and the store with it.
+#[test]
+fn renames_that_a_restart_may_have_lost_are_done_again() {
+    let world = World::new();
+    let volume = &world.volume;
+    let (first, second) = (FileName::Table(2), FileName::Table(3));
     written(volume, TABLE, b"table");
-    volume.rename(TABLE, FileName::Table(2)).unwrap();
+    volume.rename(TABLE, first).unwrap();
+    volume.rename(first, second).unwrap();
+    let names = || world.files().list().unwrap().iter().map(|meta| meta.name).collect::<Vec<_>>();
     world.node.restart();
-    assert!(volume.sync_names().unwrap_err().to_string().contains("renamed"));
+    volume.sync_names().unwrap();
+    assert_eq!(names(), [second], "nothing was lost");
+    let third = FileName::Table(4);
+    volume.rename(second, first).unwrap();
+    volume.rename(first, third).unwrap();
+    // As after a crash: both are lost.
+    world.files().rename(third, second).unwrap();
+    world.node.restart();
+    volume.sync_names().unwrap();
+    assert_eq!(names(), [third]);
 }
 
 #[test]
@@ -321,7 +360,7 @@ fn a_creation_that_a_restart_leaves_in_doubt_is_an_error_and_harms_no_file() {
 
 #[test]
 fn reads_fail_with_the_nodes_name_while_it_is_gone_and_succeed_when_it_is_back() {
-    let patience = Duration::from_millis(300);
+    let patience = Duration::from_secs(1);
     let mut world = World::with(NodeOptions { read_patience: patience, ..options() });
     written(&world.volume, TABLE, b"table");
     let file = world.volume.open(TABLE).unwrap();
@@ -430,6 +469,7 @@ fn a_lease_is_renewed_in_time_and_on_each_new_connection() {
     let directory = tempfile::tempdir().unwrap();
     let mut node = TestNode::start(directory.path());
     node.stop();
+    eventually("nobody uses the node", || Arc::get_mut(&mut node.node).is_some());
     Arc::get_mut(&mut node.node).unwrap().lease_ms = 90;
     node.listen();
     let volume = volume(&node, options()).unwrap();
@@ -443,6 +483,80 @@ fn a_lease_is_renewed_in_time_and_on_each_new_connection() {
     assert_eq!(seen[keep + 1], Operation::Renew, "before anything else");
     node.node.give_lease_away();
     eventually("it hears of it without asking", || volume.client().fenced().is_some());
+}
+
+#[test]
+fn a_volume_over_tls_with_a_secret_survives_lost_connections() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, roots) = certificates(directory.path());
+    let secret = || Secret::new(b"a secret of enough bytes").unwrap();
+    let place = Place::Tcp { host: "127.0.0.1".to_owned(), port: 0 };
+    let node = TestNode::start_at(directory.path(), &place, Some(secret()), Some(server));
+    let with = |secret, roots| NodeOptions { secret, tls: roots, ..options() };
+    let volume = volume(&node, with(Some(secret()), Some(roots.clone()))).unwrap();
+    let bytes = pattern(3 << 20);
+    for cut in [Operation::Append, Operation::WriterFinish, Operation::Read] {
+        node.cut_at(cut, Cut::After);
+        let _ = volume.remove(TABLE);
+        written(&volume, TABLE, &bytes);
+        assert_eq!(read(&*volume.open(TABLE).unwrap(), 0, bytes.len()).unwrap(), bytes);
+    }
+    // Whoever lacks something is told at once what it is.
+    let wrong = Secret::new(b"another secret of enough bytes").unwrap();
+    let refused = |options, words: &str| {
+        let began = Instant::now();
+        let error = self::volume(&node, NodeOptions { read_patience: SOON, ..options }).err().unwrap();
+        assert!(error.is_permission_denied() && error.to_string().contains(words), "{error}");
+        assert!(began.elapsed() < SOON / 2, "{:?}", began.elapsed());
+    };
+    refused(with(Some(wrong), Some(roots.clone())), "secret");
+    refused(with(None, Some(roots)), "wants a secret");
+}
+
+#[test]
+fn a_node_that_is_not_there_at_open_is_named() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut node = TestNode::start(directory.path());
+    node.stop();
+    let patience = Duration::from_millis(200);
+    let began = Instant::now();
+    let error = volume(&node, NodeOptions { read_patience: patience, ..options() }).err().unwrap().to_string();
+    assert!(error.contains(&node.address.to_string()), "{error}");
+    assert!(began.elapsed() < SOON / 4);
+    // It may be late.
+    std::thread::scope(|scope| {
+        let address = node.address.clone();
+        let late = scope.spawn(move || NodeClient::connect(address, NodeOptions { read_patience: SOON, ..options() }));
+        std::thread::sleep(patience);
+        node.listen();
+        late.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn a_node_that_takes_short_payloads_gets_short_ones() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut node = TestNode::start(directory.path());
+    let volume = volume(&node, options()).unwrap();
+    let bytes = pattern(1 << 20);
+    let mut writer = volume.create(TABLE, 0).unwrap();
+    writer.append(&bytes[..300_000]).unwrap();
+    writer.sync().unwrap();
+    node.stop();
+    // It comes back with another opinion.
+    eventually("nobody uses the node", || Arc::get_mut(&mut node.node).is_some());
+    Arc::get_mut(&mut node.node).unwrap().payload_bytes_max = 64 << 10;
+    node.listen();
+    volume.list().unwrap();
+    writer.append(&bytes[300_000..]).unwrap();
+    writer.finish().unwrap();
+    let file = volume.open(TABLE).unwrap();
+    assert_eq!(read(&*file, 0, bytes.len()).unwrap(), bytes);
+    let pages = volume.create_pages(LOG, 1 << 20).unwrap();
+    pages.write(0, &Buffer::copy_of(&bytes), 256, true).unwrap();
+    let mut into = vec![0; 1 << 20];
+    pages.read_at(0, &mut into).unwrap();
+    assert_eq!(into, bytes);
 }
 
 #[test]

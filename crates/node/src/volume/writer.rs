@@ -16,7 +16,6 @@ use crate::fields::Rest;
 use crate::message::{Append, Call, Message, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
 use situ_device::{Event, lock};
 use situ_storage::{FileName, Result, Writer};
-use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -38,8 +37,6 @@ pub(super) struct NodeWriter {
     /// The connection on which all pieces that are kept were sent.
     epoch: u64,
     pieces: Arc<Pieces>,
-    /// A restarted daemon has perhaps not all of what was appended since the last sync.
-    is_resuming: Cell<bool>,
     is_finished: bool,
 }
 
@@ -126,14 +123,13 @@ impl NodeWriter {
             sent: 0,
             epoch,
             pieces,
-            is_resuming: Cell::new(false),
             is_finished: false,
         }
     }
 
     fn piece_bytes(&self) -> usize {
-        let options = &self.client.shared().options;
-        options.append_bytes.clamp(1, options.peer.payload_bytes_max as usize / 2)
+        let shared = self.client.shared();
+        shared.options.append_bytes.clamp(1, shared.payload_bytes_max() / 2)
     }
 
     fn fail(&self, op: &'static str, error: CallError) -> situ_storage::Error {
@@ -220,16 +216,13 @@ impl NodeWriter {
 
     /// Puts the writer in order on a new connection: sends all pieces that are kept, in their order.
     fn resend(&self, attempt: &Attempt) -> Result<(), CallError> {
-        if self.is_resuming.get() {
-            return self.resume(attempt, "the node was started anew".to_owned());
-        }
         let kept: Vec<(u64, Arc<Vec<u8>>)> = lock(&self.pieces.kept).pieces.iter().cloned().collect();
-        for (offset, bytes) in kept {
+        // Without pieces, an append of nothing asks whether the daemon knows the writer.
+        let nothing = || (self.sent, Arc::new(Vec::new()));
+        for (offset, bytes) in if kept.is_empty() { vec![nothing()] } else { kept } {
             match attempt.ask(&self.append_of(offset, &bytes)) {
                 Err(CallError::Unknown(why)) => return self.resume(attempt, why),
-                answer => {
-                    answer?;
-                }
+                answer => answer.map(|_| ())?,
             }
             lock(&self.pieces.kept).forget(offset);
         }
@@ -240,8 +233,6 @@ impl NodeWriter {
     fn resume(&self, attempt: &Attempt, why: String) -> Result<(), CallError> {
         let Unsynced { from, bytes: Some(bytes) } = &self.unsynced else { return Err(CallError::Unknown(why)) };
         let (token, handle, name) = (self.token, self.handle, self.name);
-        // Should the connection be lost on the way, the next one begins with this again.
-        self.is_resuming.set(true);
         attempt.ask(&Resume { token, volume: 0, handle, name, written: *from })?;
         // What is in the buffer was not sent, and is sent later.
         let sent = &bytes[..bytes.len() - self.buffer.len()];
@@ -249,7 +240,6 @@ impl NodeWriter {
             let offset = from + (index * self.piece_bytes()) as u64;
             attempt.ask(&self.append_of(offset, piece))?;
         }
-        self.is_resuming.set(false);
         let mut kept = lock(&self.pieces.kept);
         kept.pieces.clear();
         kept.bytes = 0;
@@ -270,13 +260,7 @@ impl NodeWriter {
                 self.resend(attempt)?;
                 epoch = attempt.epoch;
             }
-            match attempt.ask(&call) {
-                Err(CallError::Unknown(why)) => {
-                    self.resume(attempt, why)?;
-                    attempt.ask(&call)
-                }
-                answer => answer,
-            }
+            attempt.ask(&call)
         });
         self.epoch = epoch;
         done?;
@@ -291,12 +275,13 @@ impl Writer for NodeWriter {
     fn append(&mut self, mut bytes: &[u8]) -> Result<()> {
         let piece_bytes = self.piece_bytes();
         while !bytes.is_empty() {
-            let room = piece_bytes - self.buffer.len();
+            // Pieces may have become shorter with another connection.
+            let room = piece_bytes.saturating_sub(self.buffer.len());
             let (now, later) = bytes.split_at(room.min(bytes.len()));
             self.buffer.extend_from_slice(now);
             self.unsynced.append(now);
             bytes = later;
-            if self.buffer.len() == piece_bytes {
+            if self.buffer.len() >= piece_bytes {
                 self.send().map_err(|error| self.fail("write", error))?;
             }
         }

@@ -199,7 +199,7 @@ fn held_by(held: Held) -> &'static str {
     }
 }
 
-pub(crate) fn mode(mode: RunMode) -> String {
+fn mode(mode: RunMode) -> String {
     if mode.is_pipelined() { "pipelined" } else { "linear" }.to_owned()
 }
 

@@ -100,7 +100,8 @@ fn stage_metrics(units: &[(&str, &UnitReport)], out: Out<'_>) {
     fn stages(unit: &UnitReport) -> [(&'static str, &Stage); 3] {
         [("read", &unit.stages.read), ("merge", &unit.stages.merge), ("write", &unit.stages.write)]
     }
-    const STATES: [(&str, fn(&Stage) -> Duration); 3] =
+    type State = (&'static str, fn(&Stage) -> Duration);
+    const STATES: [State; 3] =
         [("busy", |stage| stage.busy), ("starved", |stage| stage.starved), ("blocked", |stage| stage.blocked)];
     for (unit, report) in units {
         for (stage_name, stage) in stages(report) {

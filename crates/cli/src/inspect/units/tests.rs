@@ -41,7 +41,7 @@ fn each_attempt_is_a_bar_of_its_stages_in_the_row_that_is_free() {
     assert_eq!(rows.len(), 2, "{rows:?}");
     assert_eq!(
         rows[0].trim_end(),
-        format!("{}{}{}{}{}", "░".repeat(4), "█".repeat(10), "▒".repeat(5), " ".repeat(20), "▸".repeat(59))
+        format!("{}{}{}{}{}", "░".repeat(5), "█".repeat(9), "▒".repeat(5), " ".repeat(20), "▸".repeat(59))
     );
     assert_eq!(rows[1].trim(), format!("{}!", "─".repeat(19)));
     assert!(rows.iter().all(|row| row.chars().count() == COLUMNS - MARGIN));
@@ -110,7 +110,10 @@ fn times_of_any_size_are_drawn() {
         attempt.stages.read.busy_us = u64::MAX;
         attempt.stages.merge.blocked_us = u64::MAX;
     }
-    (told.now_us, told.units[0].busy_us) = (0, u64::MAX);
+    for unit in &mut told.units {
+        (unit.busy_us, unit.tasks, unit.stages) = (u64::MAX, u64::MAX, told.attempts[0].stages);
+    }
+    told.now_us = 0;
     assert!(drawn(&told, true).len() > 5);
     told.now_us = u64::MAX;
     assert!(drawn(&told, true).len() > 5);

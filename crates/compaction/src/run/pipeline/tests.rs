@@ -307,8 +307,14 @@ fn promise_5_tiny_and_huge_values_and_a_key_with_many_versions() {
 
 #[test]
 fn buffers_never_hold_more_than_their_bounds() {
-    let host =
-        Arc::new(TestHost { paced: Box::new(|_| std::thread::sleep(Duration::from_millis(2))), ..TestHost::new() });
+    // A slow writer holds all others back: whatever has a bound, reaches it.
+    let slow = |what: &str| {
+        if what == "append" {
+            std::thread::sleep(Duration::from_micros(50));
+        }
+        Ok(())
+    };
+    let host = Arc::new(TestHost { writes: Arc::new(slow), ..TestHost::new() });
     let runs: Vec<Contents> = (0..5).map(|run| numbered(40_000, 3, 100 - run)).collect();
     let mut rules = plain_rules();
     rules.output.table = TableOptions { block_bytes: 1000, compression: Compression::None, ..TableOptions::default() };
@@ -327,10 +333,10 @@ fn buffers_never_hold_more_than_their_bounds() {
         result.unwrap();
         let window = if merge_threads > 1 { u64::from(merge_threads) + 1 } else { 1 };
         // One block may be beyond each bound.
-        assert!(peaks.pieces > 8000 && peaks.pieces <= sizes.read_bytes, "{merge_threads}: {peaks:?}");
-        assert!(peaks.blocks > 8000 && peaks.blocks <= sizes.write_bytes, "{merge_threads}: {peaks:?}");
+        assert!(peaks.pieces > 40_000 && peaks.pieces <= sizes.read_bytes, "{merge_threads}: {peaks:?}");
+        assert!(peaks.blocks > 12_000 && peaks.blocks <= sizes.write_bytes, "{merge_threads}: {peaks:?}");
         assert!(peaks.kept <= window * sizes.sub_range_bytes + 6000, "{merge_threads}: {peaks:?}");
-        assert_eq!(peaks.kept > 0, merge_threads > 1);
+        assert!(peaks.kept > 40_000 || merge_threads == 1, "{merge_threads}: {peaks:?}");
     }
 }
 

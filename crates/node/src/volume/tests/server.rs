@@ -49,6 +49,7 @@ pub(super) struct Node {
     /// The operations in the order in which they came.
     pub(super) seen: Mutex<Vec<Operation>>,
     pub(super) lease_ms: u32,
+    pub(super) payload_bytes_max: u32,
     connections: Mutex<Vec<Connection>>,
     is_closed: AtomicBool,
 }
@@ -83,6 +84,7 @@ impl TestNode {
             plan: Mutex::default(),
             seen: Mutex::default(),
             lease_ms: 10_000,
+            payload_bytes_max: PeerOptions::default().payload_bytes_max,
             connections: Mutex::default(),
             is_closed: AtomicBool::new(false),
         });
@@ -107,7 +109,7 @@ impl TestNode {
                 let door: Arc<dyn Door> = Arc::new(TestDoor(Arc::clone(&node)));
                 let keeper = Arc::new(Doorkeeper::new(door));
                 let (env, traffic) = (Env::system(), Arc::new(Traffic::default()));
-                let options = PeerOptions::default();
+                let options = PeerOptions { payload_bytes_max: node.payload_bytes_max, ..PeerOptions::default() };
                 let connection = Connection::begin(&env, Side::Device, stream, options, keeper, traffic).unwrap();
                 lock(&node.connections).push(connection);
             }
@@ -166,7 +168,7 @@ impl Door for TestDoor {
     }
 
     fn payload_bytes_max(&self) -> u32 {
-        PeerOptions::default().payload_bytes_max
+        self.0.payload_bytes_max
     }
 
     fn enter(&self, _: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
@@ -348,10 +350,23 @@ impl Node {
             }
             return Ok(Opened { bytes: 0, writes_wait: false, path: name.to_string() }.encode());
         }
+        if operation == Operation::Resume {
+            let Resume { token, handle, name, written, .. } = Resume::decode(payload)?;
+            self.check(token)?;
+            let mut front = vec![0; written as usize];
+            self.volume.open(name)?.read_at(0, &mut front)?;
+            self.volume.remove(name)?;
+            let mut writer = self.volume.create(name, 0)?;
+            writer.append(&front)?;
+            open.writers.insert(handle, Some(writer));
+            return Ok(Opened { bytes: written, writes_wait: false, path: name.to_string() }.encode());
+        }
         if operation == Operation::Append {
             let Append { token, handle, offset, data: Rest(data) } = Append::decode(payload)?;
             self.check(token)?;
-            let Some(Some(writer)) = open.writers.get_mut(&handle) else { return unknown() };
+            let Some(slot) = open.writers.get_mut(&handle) else { return unknown() };
+            // All that a finished file may be asked to append is there.
+            let Some(writer) = slot else { return done };
             match (offset == writer.written(), offset + data.len() as u64 <= writer.written()) {
                 (true, _) => writer.append(&data)?,
                 (false, true) => {}
