@@ -24,6 +24,8 @@
 
 #![forbid(unsafe_code)]
 
+mod calibrate;
+mod compaction;
 pub mod content;
 pub mod distribution;
 mod driver;
@@ -36,6 +38,7 @@ mod process;
 pub mod random;
 pub mod report;
 mod result;
+mod rules;
 mod run;
 mod sampler;
 mod schedule;
@@ -46,17 +49,18 @@ pub mod table;
 mod work;
 mod workload;
 
+pub use calibrate::{CalibrateOptions, Calibration, calibrate};
+pub use compaction::{CompactionSettings, PolicyName};
 pub use error::{Error, Result};
 pub use measure::{Kind, Latency};
 pub use memory::{MemoryFactory, MemoryStore};
 pub use options::{BenchOptions, Distribution, InsertOrder, UpdateMapping, parse_bytes, parse_count};
 pub use process::{Machine, date_now, directory_bytes};
 pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
+pub use rules::{Rules, RulesFile, SideName};
 pub use run::{run, run_observed, run_until};
 pub use schedule::ValueSchedule;
-pub use situ_store::{
-    BlockCompression, Figures, OpenHome, OpenedHome, PolicyName, SituFactory, SituSettings, SituStore,
-};
+pub use situ_store::{BlockCompression, Figures, OpenHome, OpenedHome, SituFactory, SituSettings, SituStore};
 pub use stop::Stop;
 pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,

@@ -15,15 +15,15 @@ use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::pin::Pin;
-use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
 use situ::compaction::{Stage, Stages};
-use situ::{Cursor, Durability, Options, Policy, ReadOptions, UnitReport, WriteBatch};
+use situ::{Cursor, Durability, Options, ReadOptions, UnitReport, WriteBatch};
 
+use crate::compaction::CompactionSettings;
 use crate::options::{parse_bytes, parse_bytes_within};
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
@@ -41,44 +41,6 @@ pub enum BlockCompression {
     Lz4,
     /// Zstandard, level 3: smaller, several times slower to write.
     Zstd,
-}
-
-/// The name of one of the policies that there are.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
-pub struct PolicyName(String);
-
-impl PolicyName {
-    /// The policy of this name.
-    #[must_use]
-    pub fn policy(&self) -> Policy {
-        Policy::named(&self.0).expect("a name is one of Policy::NAMES")
-    }
-}
-
-impl FromStr for PolicyName {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<PolicyName, String> {
-        match Policy::NAMES.contains(&text) {
-            true => Ok(PolicyName(text.to_owned())),
-            false => Err(format!("there is no such policy; there are: {}", Policy::NAMES.join(", "))),
-        }
-    }
-}
-
-impl TryFrom<String> for PolicyName {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<PolicyName, String> {
-        text.parse()
-    }
-}
-
-impl From<PolicyName> for String {
-    fn from(name: PolicyName) -> String {
-        name.0
-    }
 }
 
 /// The settings of a store under test that its rivals have too.
@@ -163,9 +125,10 @@ pub struct SituSettings {
     )]
     pub background_threads: u32,
 
-    /// Who compacts what, and how: host-only, pcp, co-kv, tstore, dstore, copro, copro-plus or automatic
-    #[arg(long, value_name = "NAME", default_value = "automatic", value_parser = str::parse::<PolicyName>, help_heading = SETTINGS)]
-    pub compaction: PolicyName,
+    /// Who compacts what, and how.
+    #[command(flatten)]
+    #[serde(flatten)]
+    pub compaction: CompactionSettings,
 
     /// Fast disk for the log and the upper levels, beside --directory: a Situ disk (`situ disk format`), or a directory
     /// of another file system. It must hold no other store
@@ -208,12 +171,14 @@ impl Default for SituSettings {
 
 impl SituSettings {
     /// The store's options with these settings, and its defaults for all else.
-    #[must_use]
-    pub fn options(&self) -> Options {
+    ///
+    /// # Errors
+    /// As [`CompactionSettings::policy`].
+    pub fn options(&self) -> crate::error::Result<Options> {
         let mut options = Options::default();
         options.cache_bytes = self.cache_bytes;
         options.ablation = situ::Ablation { serial_log: self.serial_log, pinned_level: self.pinned_level };
-        options.compaction = self.compaction.policy();
+        options.compaction = self.compaction.policy()?;
         options.compaction_threads = self.background_threads.max(1) as usize;
         options.keyspace.memtable_bytes = self.memtable_bytes;
         options.keyspace.memtables_max = self.memtables_max;
@@ -226,7 +191,7 @@ impl SituSettings {
             BlockCompression::Lz4 => situ::Compression::Lz4,
             BlockCompression::Zstd => situ::Compression::Zstd { level: 3 },
         }];
-        options
+        Ok(options)
     }
 }
 

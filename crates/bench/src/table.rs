@@ -100,9 +100,6 @@ pub fn render(result: &BenchResult) -> String {
     for phase in &result.phases {
         rows.extend(phase_rows(phase));
     }
-    let widths: Vec<usize> = (0..rows[0].len())
-        .map(|column| rows.iter().map(|row| row[column].chars().count()).max().unwrap_or(0))
-        .collect();
     // Writing to a String cannot fail.
     let _ = writeln!(text, "{}: {}, {}", result.label, result.store, result.date);
     let _ = writeln!(
@@ -114,17 +111,26 @@ pub fn render(result: &BenchResult) -> String {
         machine.kernel,
         machine.disk
     );
-    for row in &rows {
+    aligned(&mut text, &rows, 2);
+    text
+}
+
+/// Appends rows with columns of even width. The first `left` columns begin at the left, the others end at the right.
+pub(crate) fn aligned(text: &mut String, rows: &[impl AsRef<[String]>], left: usize) {
+    let columns = rows.first().map_or(0, |row| row.as_ref().len());
+    let width = |column: usize| rows.iter().map(|row| row.as_ref()[column].chars().count()).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(width).collect();
+    for row in rows {
         let mut line = String::new();
-        for (column, (cell, width)) in row.iter().zip(&widths).enumerate() {
-            let _ = match column {
-                0 | 1 => write!(line, "{cell:<width$}  "),
-                _ => write!(line, "{cell:>width$}  "),
+        for (column, (cell, width)) in row.as_ref().iter().zip(&widths).enumerate() {
+            // Writing to a String cannot fail.
+            let _ = match column < left {
+                true => write!(line, "{cell:<width$}  "),
+                false => write!(line, "{cell:>width$}  "),
             };
         }
         let _ = writeln!(text, "{}", line.trim_end());
     }
-    text
 }
 
 fn phase_rows(phase: &PhaseResult) -> Vec<[String; 13]> {

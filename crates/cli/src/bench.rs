@@ -1,13 +1,13 @@
-//! `bench`: workloads on Situ, and reports of results.
+//! `bench`: workloads on Situ, reports of results, and the rules of a machine.
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
-use crate::options::{BenchCommand, BenchTask};
+use crate::options::{BenchCommand, BenchTask, CalibrateCommand};
 use crate::output::Output;
 use crate::store::Home;
-use situ_bench::{BenchResult, Error, Figures, OpenHome, OpenedHome, SituFactory, Stop};
-use situ_node::Class;
+use situ_bench::{BenchResult, Error, Figures, OpenHome, OpenedHome, RulesFile, SituFactory, Stop};
+use situ_node::{Class, NodeAddress};
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::{Path, PathBuf};
@@ -23,6 +23,7 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
                 out.line(format!("wrote {}", options.output.display()))?;
             }
         }
+        Some(BenchTask::Calibrate(command)) => calibrate(command, out)?,
         None => {
             if let Some(path) = &command.output {
                 can_be_saved(path)?;
@@ -50,14 +51,9 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
         let home = Home::new(PathBuf::new(), &command.node);
         Arc::new(move || open_home(&home))
     });
-    let factory =
-        SituFactory::new(command.store.options()).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
-    let stop = Stop::default();
-    let interrupts = Interrupts::until_the_second({
-        let stop = stop.clone();
-        move || stop.stop()
-    })
-    .map_err(|error| Failure::new("cannot catch signals", error))?;
+    let store_options = command.store.options().map_err(|error| failed("the benchmark cannot run", &error))?;
+    let factory = SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
+    let (stop, interrupts) = stopped_by_signals()?;
     let store = options.directory.join("store");
     situ_bench::run_until(options, &factory, &stop).map_err(|error| {
         let shown = store.display();
@@ -74,6 +70,51 @@ fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
             },
         }
     })
+}
+
+/// What a first signal stops.
+fn stopped_by_signals() -> Result<(Stop, Interrupts), Failure> {
+    let stop = Stop::default();
+    let stopped = stop.clone();
+    let interrupts = Interrupts::until_the_second(move || stopped.stop());
+    Ok((stop, interrupts.map_err(|error| Failure::new("cannot catch signals", error))?))
+}
+
+/// Measures the machine, shows what was measured, and writes the rules.
+fn calibrate(command: &CalibrateCommand, out: &mut Output) -> Result<(), Failure> {
+    let options = &command.options;
+    let what = "cannot calibrate";
+    can_be_saved(&options.output)?;
+    // That the file is another one is said before the minute that it takes.
+    let mut file = RulesFile::read_if_there(&options.output).map_err(|error| failed(what, &error))?;
+    let volume = match &command.capacity {
+        Some(address) if !NodeAddress::is_one(&address.display().to_string()) => {
+            return Err(Failure::usage("--capacity takes node://HOST:PORT/STORE; for a directory, say --directory"));
+        }
+        Some(address) => {
+            Some(Home::at(address, &command.keys).volume().map_err(|error| Failure::store(what, address, &error))?)
+        }
+        None => None,
+    };
+    let (stop, interrupts) = stopped_by_signals()?;
+    let calibration =
+        situ_bench::calibrate(options, volume, &stop).map_err(|error| match (&error, interrupts.first()) {
+            (Error::Stopped, Some(signal)) => {
+                Failure::interrupted(signal).cure("its tables are removed; no rules were written")
+            }
+            _ => failed(what, &error),
+        })?;
+    match out.is_json() {
+        true => out.object(&calibration)?,
+        false => out.bytes(calibration.render().as_bytes())?,
+    }
+    out.finish()?;
+    file.set(options.side, calibration.rules());
+    file.write(&options.output).map_err(|error| failed("cannot write the rules", &error))?;
+    if !out.is_json() {
+        out.line(format!("wrote {}", options.output.display()))?;
+    }
+    Ok(())
 }
 
 /// A node's volume comes with what it has moved so far, both ways, by class: `wire_read_bytes` and others.

@@ -38,6 +38,7 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
         addresses: daemon.places().iter().map(ToString::to_string).collect(),
         secret: options.secret_file.is_some(),
         tls: options.tls_cert.is_some(),
+        computes_only: options.compute_only,
         process: std::process::id(),
     };
     let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner().as_bytes()) };
@@ -146,26 +147,31 @@ struct Listening {
     secret: bool,
     /// Whether connections are encrypted.
     tls: bool,
+    #[serde(skip)]
+    computes_only: bool,
     process: u32,
 }
 
 impl Listening {
     fn banner(&self) -> String {
-        let mut text = format!("Situ {} keeps files for other machines.\n\n", env!("CARGO_PKG_VERSION"));
+        let does = if self.computes_only { "compacts for other machines" } else { "keeps files for other machines" };
+        let mut text = format!("Situ {} {does}.\n\n", env!("CARGO_PKG_VERSION"));
         let mut row = |name: &str, value: &str| text.push_str(&format!("  {name:<10} {value}\n"));
         row("place", &self.place);
         self.addresses.iter().for_each(|address| row("node", address));
         row("secret", if self.secret { "clients have to know it" } else { "none: only this machine can connect" });
         row("TLS", if self.tls { "connections are encrypted" } else { "none: connections are not encrypted" });
         if let Some(address) = self.addresses.first() {
-            let end = if address.starts_with("unix:") { ":/" } else { "/" };
+            let end = if address.starts_with("unix:") { ":" } else { "" };
+            let serve = match self.computes_only {
+                true => format!("situ serve --compute node://{address}{end}"),
+                false => format!("situ serve --capacity node://{address}{end}/default"),
+            };
             let (secret, tls) = (
                 if self.secret { " --node-secret-file FILE" } else { "" },
                 if self.tls { " --node-ca FILE" } else { "" },
             );
-            text.push_str(&format!(
-                "\nTry, in another terminal:\n\n  situ serve --capacity node://{address}{end}default{secret}{tls}\n"
-            ));
+            text.push_str(&format!("\nTry, in another terminal:\n\n  {serve}{secret}{tls}\n"));
         }
         text.push_str("\nCtrl-C stops it.\n");
         text

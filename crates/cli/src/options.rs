@@ -10,7 +10,7 @@ use crate::text::{EncodingOptions, parse_bytes};
 use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
-use situ_bench::{BenchOptions, SituSettings};
+use situ_bench::{BenchOptions, CalibrateOptions, CompactionSettings, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -40,7 +40,7 @@ pub(crate) struct Program {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    Serve(ServeOptions),
+    Serve(Box<ServeOptions>),
     Node(NodeCommand),
     Get(GetOptions),
     Put(PutOptions),
@@ -212,6 +212,8 @@ pub(crate) struct ServeOptions {
     /// File that gets the log of the server [default: standard error]
     #[arg(long, value_name = "PATH")]
     pub(crate) log_file: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) compaction: CompactionSettings,
 }
 
 /// What `--listen` names.
@@ -667,7 +669,7 @@ pub(crate) struct CompactOptions {
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
 #[command(after_help = "Examples:\n  situ bench --keys 100k\n  situ bench --workloads ycsb-load,ycsb-a --threads 4 \
-                        --output a.json\n  situ bench report a.json b.json")]
+                        --output a.json\n  situ bench report a.json b.json\n  situ bench calibrate")]
 pub(crate) struct BenchCommand {
     #[command(subcommand)]
     pub(crate) task: Option<BenchTask>,
@@ -686,4 +688,29 @@ pub(crate) struct BenchCommand {
 pub(crate) enum BenchTask {
     /// Make one page of HTML from results
     Report(ReportOptions),
+    Calibrate(CalibrateCommand),
+}
+
+/// Measure when pipelined compactions pay on this machine, and write rules for it.
+///
+/// The command makes tables with values of several lengths, compacts them linear and pipelined, and measures bandwidth and
+/// processor time. It takes about a minute, and removes the tables at the end. The
+/// machine should do nothing else meanwhile. `situ serve --compaction-rules FILE` then uses the rules.
+///
+/// Run it on the machine that opens stores; with --capacity if they lie on a node. For the node's side, run it on the node's machine
+/// with --side elsewhere, and bring the file to the machine that opens stores.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Examples:\n  situ bench calibrate --directory /var/lib/situ\n  situ bench calibrate --capacity \
+                        node://disk-7/calibrate --node-secret-file /etc/situ.secret\n  situ bench calibrate --side elsewhere \
+                        --directory /srv/node --output rules.json"
+)]
+pub(crate) struct CalibrateCommand {
+    #[command(flatten)]
+    pub(crate) options: CalibrateOptions,
+    /// Store on a node that does not exist yet, for the tables: node://HOST:PORT/STORE
+    #[arg(long, value_name = "NODE", conflicts_with = "directory")]
+    pub(crate) capacity: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) keys: NodeKeys,
 }

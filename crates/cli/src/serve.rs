@@ -34,6 +34,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
     let mut store_options = Options::default();
+    store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
     store_options.cache_bytes = options.memory;
     store_options.listener = Some(Arc::clone(&messages) as _);

@@ -12,8 +12,9 @@
 //! **Failure**: a panic in a task becomes its result; a thread that cannot be started is a refusal.
 
 use crate::decide::{Decider, DecisionReport, MachineSampler, Pipelines, Sampler};
-use crate::error::{Result, TaskError};
-use crate::mode::{ModeRule, Ran};
+use crate::error::{Result, TaskError, message};
+use crate::mode::ModeRule;
+use crate::ran::Ran;
 use crate::run::run_with;
 use crate::task::{Task, TaskOutput};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
@@ -132,11 +133,6 @@ impl Shared {
         drop(state);
         done.notify();
     }
-}
-
-pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
 }
 
 impl Unit for CpuUnit {

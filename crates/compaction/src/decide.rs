@@ -28,10 +28,13 @@ mod machine;
 mod measure;
 mod record;
 
-pub use calibrate::{Calibrated, Cost, SharePoint, Side, ValuePoint, calibrate, growth_ratio};
+pub use calibrate::{Calibrated, Cost, SharePoint, Side, ValuePoint, calibrate, growth_ratio, rules_of};
 pub use large_values::LargeValues;
 pub use machine::{MachineSampler, Sampler};
-pub use measure::{MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, Measure, ReadTail, decode_measures, encode_measures};
+pub use measure::{
+    MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, Measure, NODE_FLAGS, ReadTail, decode_measures, encode_measures,
+    encode_values,
+};
 pub use record::{DecisionRecord, DecisionReport, Held, ReadInputs, Term};
 
 use crate::mode::{DecisionRules, Resources, RunMode};

@@ -49,3 +49,9 @@ impl std::error::Error for TaskError {
         }
     }
 }
+
+/// What a panic said.
+pub(crate) fn message(payload: &(dyn std::any::Any + Send)) -> String {
+    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

@@ -98,7 +98,7 @@ impl FrozenFilter {
     /// [`TaskError::Panicked`]: the filter panicked.
     pub fn freeze(code: &Arc<dyn CompactionFilter>, now_unix: Duration) -> Result<FrozenFilter> {
         let parameters = catch_unwind(AssertUnwindSafe(|| code.freeze(now_unix)))
-            .map_err(|payload| TaskError::Panicked(crate::cpu::message(&*payload)))?;
+            .map_err(|payload| TaskError::Panicked(crate::error::message(&*payload)))?;
         Ok(FrozenFilter { code: Arc::clone(code), parameters: parameters.into() })
     }
 }

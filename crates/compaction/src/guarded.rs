@@ -7,10 +7,9 @@
 //! **Threads.** As those of [`Unit`]. The lock is not held while the unit is spoken to.
 //! **Failure.** The panic of a unit is an answer of that unit. It neither ends a thread of the store nor takes a job with it.
 
-use crate::cpu::message;
 use crate::decide::{DecisionReport, Pipelines};
-use crate::error::TaskError;
-use crate::mode::Ran;
+use crate::error::{TaskError, message};
+use crate::ran::Ran;
 use crate::task::{Encoder, Task};
 use crate::unit::{Assignment, Finished, Load, Offer, Refused, Unit};
 use situ_device::{Event, lock};

@@ -27,11 +27,12 @@ mod error;
 mod filter;
 mod guarded;
 mod merge;
+mod meters;
 mod mode;
 mod output;
 mod policy;
+mod ran;
 mod record;
-mod resources;
 mod run;
 mod scheduler;
 mod span;
@@ -50,18 +51,18 @@ pub use cpu::CpuUnit;
 pub use cut::{Cut, cut, cut_shares};
 pub use decide::{
     Calibrated, Cost, Decider, DecisionRecord, DecisionReport, Held, LargeValues, MEASURE_AGE_MAX,
-    MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, MachineSampler, Measure, PipelineRun, Pipelines, READ_AGE_MAX,
-    ReadInputs, ReadTail, Sampler, SharePoint, Side, Term, ValuePoint, calibrate, decode_measures, encode_measures,
-    growth_ratio,
+    MEASURE_NAME_BYTES_MAX, MESSAGE_BYTES_MAX, MachineSampler, Measure, NODE_FLAGS, PipelineRun, Pipelines,
+    READ_AGE_MAX, ReadInputs, ReadTail, Sampler, SharePoint, Side, Term, ValuePoint, calibrate, decode_measures,
+    encode_measures, encode_values, growth_ratio, rules_of,
 };
 pub use dropped::{DroppedValues, ValueHandles, ValueLocation};
 pub use error::{Result, TaskError};
 pub use filter::{CompactionFilter, Decision, FilterContext, FrozenFilter};
 pub use merge::{Merge, Named, Source};
-pub use mode::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages};
+pub use mode::{DecisionRules, ModeRule, Resources, RunMode, Stage, Stages};
 pub use policy::{Policy, Split};
+pub use ran::Ran;
 pub use record::{ClassReport, OutOfService, Priority, TaskOutcome, TaskRecord, UnitReport};
-pub use resources::{ProcMeter, ResourceMeter};
 pub use run::{merge_sources, run, run_with};
 pub use scheduler::{Division, FinishedJob, JobOrder, JobShape, Part, Patience, Scheduler, UnitEvent};
 pub use span::{KeyRange, KeySpan};

@@ -6,8 +6,6 @@
 //!
 //! Terms after PCP (Zhang et al., IPDPS 2014) and CoPro.
 
-use crate::decide::DecisionRecord;
-use std::sync::Arc;
 use std::time::Duration;
 
 /// How the stages of a run share threads.
@@ -55,17 +53,6 @@ pub struct Stages {
     pub merge: Stage,
     /// Appends and syncs.
     pub write: Stage,
-}
-
-/// How an attempt ran. A unit that cannot tell leaves the default.
-#[derive(Debug, Clone, PartialEq, Default)]
-pub struct Ran {
-    /// The mode of the run.
-    pub mode: RunMode,
-    /// What each stage did.
-    pub stages: Stages,
-    /// Why the mode is what it is, if it was decided.
-    pub decision: Option<Arc<DecisionRecord>>,
 }
 
 /// What a unit has free, as it measured last. For splits by resources.

@@ -22,7 +22,7 @@
 use crate::dropped::{DropReason, DroppedEntry, DroppedSums};
 use crate::error::{Result, TaskError};
 use crate::merge::WarmReader;
-use crate::run::Meters;
+use crate::meters::Meters;
 use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};

@@ -8,7 +8,8 @@
 //! the same: it begins and ends at once.
 
 use crate::class::TaskClass;
-use crate::mode::{Ran, Stage, Stages};
+use crate::mode::{Stage, Stages};
+use crate::ran::Ran;
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;

@@ -18,12 +18,13 @@
 //! **Failure**: an error ends the run; files begun by then are the caller's to remove. Every block's checksum is
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
-use crate::cpu::message;
-use crate::error::{Result, TaskError};
+use crate::error::{Result, TaskError, message};
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
-use crate::mode::{Ran, RunMode};
+use crate::meters::Meters;
+use crate::mode::RunMode;
 use crate::output::{OnThisThread, Outputs};
+use crate::ran::Ran;
 use crate::span::{KeyRange, shared_prefix_bytes};
 use crate::stream::{Rules, drive};
 use crate::task::{MergeRules, TableInput, Task, TaskHost, TaskOutput, TaskStats};
@@ -37,13 +38,11 @@ use std::sync::Arc;
 
 mod kept;
 mod lane;
-mod meters;
 mod pipeline;
 mod read;
 mod sub_ranges;
 mod write;
 
-pub(crate) use meters::Meters;
 pub(crate) use pipeline::Sizes;
 use pipeline::run_pipelined;
 

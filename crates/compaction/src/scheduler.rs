@@ -30,7 +30,6 @@ use crate::error::Result;
 use crate::guarded::Guarded;
 use crate::policy::Policy;
 use crate::record::{Priority, Records, TaskRecord, UnitReport};
-use crate::resources::ResourceMeter;
 use crate::split::Splitter;
 use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::Unit;
@@ -77,8 +76,6 @@ pub struct Scheduler {
     policy: Policy,
     check_every: Option<u32>,
     listener: Option<Listener>,
-    /// What the host has free, if its unit does not tell.
-    meter: Option<Arc<dyn ResourceMeter>>,
     /// Notified when a turn may find something to do, and when a job has finished.
     event: Arc<dyn Event>,
     turns: Turns,
@@ -109,7 +106,6 @@ impl Scheduler {
             policy: Policy::default(),
             check_every: None,
             listener: None,
-            meter: None,
             event,
             turns: Turns::new(),
             queue: Mutex::new(Queue { units: states, ..Queue::default() }),
@@ -137,13 +133,6 @@ impl Scheduler {
     #[must_use]
     pub fn listener(mut self, listener: impl Fn(&UnitEvent) + Send + Sync + 'static) -> Scheduler {
         self.listener = Some(Box::new(listener));
-        self
-    }
-
-    /// Asks `meter` what the host has free, for splits by resources.
-    #[must_use]
-    pub fn meter(mut self, meter: Arc<dyn ResourceMeter>) -> Scheduler {
-        self.meter = Some(meter);
         self
     }
 

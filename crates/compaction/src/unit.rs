@@ -21,7 +21,8 @@
 
 use crate::decide::{DecisionReport, Pipelines};
 use crate::error::Result;
-use crate::mode::{ModeRule, Ran, Resources};
+use crate::mode::{ModeRule, Resources};
+use crate::ran::Ran;
 use crate::task::{Encoder, Task, TaskHost, TaskOutput};
 use situ_device::Event;
 use situ_table::Compression;

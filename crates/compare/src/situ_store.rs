@@ -23,5 +23,5 @@ pub(crate) fn factory(settings: &StoreSettings, change: impl FnOnce(&mut SituSet
         ..SituSettings::default()
     };
     change(&mut situ);
-    SituFactory::new(situ.options()).with_fast_disk(situ.fast_disk)
+    SituFactory::new(situ.options().expect("these settings name no rules")).with_fast_disk(situ.fast_disk)
 }

@@ -21,7 +21,7 @@ use crate::versions::version::TableSource;
 use crate::work::Work;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
-use situ_compaction::{CpuUnit, ProcMeter, Scheduler, Unit};
+use situ_compaction::{CpuUnit, Scheduler, Unit};
 use situ_device::{Env, Event};
 use situ_log::Log;
 use situ_pipeline::{LOGGERS_MAX, Limits};
@@ -156,6 +156,5 @@ fn scheduler(
     Scheduler::new(env.clone(), has_work, cpu, options.units.clone(), options.unit_patience)
         .policy(options.compaction.clone())
         .check_every(options.unit_check_every)
-        .meter(Arc::new(ProcMeter::new(Arc::clone(&env.clock))))
         .listener(move |event| told.tell(|| StoreEvent::of_unit(event.clone())))
 }

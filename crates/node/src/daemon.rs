@@ -381,12 +381,12 @@ impl Shared {
         let (stores, clients) = self.stores.as_ref().map(Stores::count).unwrap_or_default();
         let uptime = self.env.clock.now().saturating_sub(self.started);
         let message = metrics::message(&[
-            (metrics::flag::REQUESTS_WAITING, waiting as u64),
-            (metrics::flag::REQUESTS_RUNNING, running as u64),
-            (metrics::flag::CONNECTIONS, self.connections.load(Ordering::SeqCst) as u64),
-            (metrics::flag::STORES, stores as u64),
-            (metrics::flag::CLIENTS, clients as u64),
-            (metrics::flag::UPTIME_MS, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
+            (metrics::Figure::RequestsWaiting, waiting as u64),
+            (metrics::Figure::RequestsRunning, running as u64),
+            (metrics::Figure::Connections, self.connections.load(Ordering::SeqCst) as u64),
+            (metrics::Figure::Stores, stores as u64),
+            (metrics::Figure::Clients, clients as u64),
+            (metrics::Figure::UptimeMs, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
         ]);
         Metrics { message: Bytes(message) }
     }

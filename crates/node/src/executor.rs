@@ -28,8 +28,6 @@
 mod host;
 mod session;
 
-pub(crate) use session::HostConnection;
-
 use crate::address::{NodeAddress, Place};
 use crate::client::NodeOptions;
 use crate::error::CallError;

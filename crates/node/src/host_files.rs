@@ -6,8 +6,8 @@
 //! **Threads.** A task's own. Answers to appends come on the connection's. **Bounds.** 4 MiB of appends are under way for a table.
 
 use crate::error::CallError;
-use crate::executor::HostConnection;
 use crate::fields::Rest;
+use crate::host_connection::HostConnection;
 use crate::message::{
     Append, Call, Close, Create, Message, Open, Operation, Read, WriterDrop, WriterFinish, WriterSync,
 };

@@ -24,6 +24,7 @@ pub mod frame;
 pub mod fuzzing;
 mod gate;
 pub mod greeting;
+mod host_connection;
 mod host_files;
 mod lease;
 pub mod message;

@@ -81,7 +81,7 @@ fn work_behind_the_requests_is_told_before_and_after_the_store_has_settled() {
         level_base_bytes: 256 << 10,
         ..crate::SituSettings::default()
     };
-    let result = run(&options, &crate::SituFactory::new(settings.options())).expect("run");
+    let result = run(&options, &crate::SituFactory::new(settings.options().expect("options"))).expect("run");
     let fill = result.phase("fillrandom").expect("phase");
     let (before, all) = (fill.work_before_settling.as_ref().expect("work"), fill.work.as_ref().expect("work"));
     assert!(before.flush_bytes_written <= all.flush_bytes_written && before.compactions <= all.compactions);
@@ -121,7 +121,8 @@ fn a_result_survives_json() {
 fn settings_of_the_first_layout_are_read_as_those_of_the_second() {
     let directory = tempfile::tempdir().expect("temporary directory");
     let options = options(directory.path(), &[Workload::FillSeq]);
-    let result = run(&options, &crate::SituFactory::new(crate::SituSettings::default().options())).expect("run");
+    let result = run(&options, &crate::SituFactory::new(crate::SituSettings::default().options().expect("options")))
+        .expect("run");
     let path = directory.path().join("old.json");
     let mut old = serde_json::to_value(&result).expect("JSON");
     old["format"] = "situ-bench 1".into();
@@ -151,7 +152,7 @@ fn settings_of_the_first_layout_are_read_as_those_of_the_second() {
 fn a_run_that_is_stopped_leaves_nothing() {
     let parent = tempfile::tempdir().expect("temporary directory");
     let directory = parent.path().join("some/where");
-    let factory = crate::SituFactory::new(crate::SituSettings::default().options());
+    let factory = crate::SituFactory::new(crate::SituSettings::default().options().expect("options"));
     let slow = |change: &dyn Fn(&mut BenchOptions)| {
         let mut options = options(&directory, &[Workload::FillSeq]);
         options.operations = Some(1_000_000_000);

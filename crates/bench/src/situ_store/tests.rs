@@ -7,6 +7,7 @@ use super::*;
 use crate::memory::MemoryFactory;
 use crate::options::BenchOptions;
 use crate::workload::Workload;
+use situ::Policy;
 
 fn settings() -> SituSettings {
     SituSettings { memtable_bytes: 256 << 10, cache_bytes: 1 << 20, ..SituSettings::default() }
@@ -68,7 +69,7 @@ fn answers(factory: &dyn StoreFactory, reopen: bool) -> Vec<(Vec<u8>, usize)> {
 fn situ_answers_as_a_map_in_memory() {
     let expected = answers(&MemoryFactory::default(), false);
     for reopen in [false, true] {
-        let seen = answers(&SituFactory::new(settings().options()), reopen);
+        let seen = answers(&SituFactory::new(settings().options().expect("options")), reopen);
         assert!(seen == expected, "different answers, reopen: {reopen}");
     }
 }
@@ -89,7 +90,7 @@ fn figures_of_the_home_are_among_the_details() {
             figures: Some(figures),
         })
     });
-    let factory = SituFactory::new(settings().options()).with_home(Some(open));
+    let factory = SituFactory::new(settings().options().expect("options")).with_home(Some(open));
     let read_bytes = |store: &Arc<dyn Store>| store.stats().expect("stats").detail["wire_read_bytes"];
     let store = factory.open(directory.path()).expect("open");
     store.put(b"key", b"value", false).expect("put");
@@ -110,8 +111,8 @@ fn settings_reach_the_store() {
     settings.table_bytes = 2 << 20;
     settings.level_base_bytes = 10 << 20;
     settings.pinned_level = Some(1);
-    settings.compaction = "copro-plus".parse().expect("policy");
-    let told = SituFactory::new(settings.options()).settings();
+    settings.compaction.compaction = "copro-plus".parse().expect("policy");
+    let told = SituFactory::new(settings.options().expect("options")).settings();
     assert_eq!(told["compaction"], "copro-plus");
     assert_eq!(told["memtable_bytes"], 256 << 10);
     assert_eq!(told["block_bytes"], 8192);
@@ -123,7 +124,7 @@ fn settings_reach_the_store() {
 /// Settings were text as Rust shows its own types: `Ablation { .. }`, `[Lz4]`.
 #[test]
 fn settings_have_public_names_and_numbers() {
-    let mut options = settings().options();
+    let mut options = settings().options().expect("options");
     options.keyspace.compression = vec![situ::Compression::None, situ::Compression::Lz4];
     let told = SituFactory::new(options).settings();
     assert_eq!(told["compression"], "none, lz4");
@@ -150,9 +151,9 @@ fn settings_out_of_bounds_are_refused() {
     let parse = |line: &str| <Line as clap::Parser>::try_parse_from(line.split(' ')).map(|line| line.settings);
     for name in Policy::NAMES {
         let settings = parse(&format!("bench --compaction {name}")).expect(name);
-        assert_eq!(settings.options().compaction, Policy::named(name).expect(name));
+        assert_eq!(settings.options().expect("options").compaction, Policy::named(name).expect(name));
     }
-    assert_eq!(SituSettings::default().options().compaction, Policy::default());
+    assert_eq!(SituSettings::default().options().expect("options").compaction, Policy::default());
     let unknown = parse("bench --compaction copro+").expect_err("there is none").to_string();
     assert!(unknown.contains("co-kv, tstore"), "{unknown}");
     let settings = parse("bench --memtable-bytes 1.5M --cache-bytes 0 --block-bytes 16K --memtables-max 64").unwrap();
@@ -178,7 +179,7 @@ fn settings_out_of_bounds_are_refused() {
 #[test]
 fn the_details_tell_what_log_flushes_and_compactions_wrote() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let store = SituFactory::new(settings().options()).open(directory.path()).expect("open");
+    let store = SituFactory::new(settings().options().expect("options")).open(directory.path()).expect("open");
     let value = [7; 1000];
     let user_bytes = f64::from(1000 * (8 + 1000));
     (0..1000).for_each(|number| store.put(&key(number), &value, false).expect("put"));
@@ -201,7 +202,7 @@ impl Completions for Channel {
 #[test]
 fn every_submission_is_completed_once() {
     let directory = tempfile::tempdir().expect("temporary directory");
-    let store = SituFactory::new(settings().options()).open(directory.path()).expect("open");
+    let store = SituFactory::new(settings().options().expect("options")).open(directory.path()).expect("open");
     let asynchronous = store.asynchronous().expect("an asynchronous side");
     let (sender, receiver) = mpsc::channel();
     let completions: Arc<dyn Completions> = Arc::new(Channel(sender));
@@ -252,7 +253,7 @@ fn workloads_run_with_requests_outstanding() {
         update_mapping: crate::options::UpdateMapping::Whole,
         ..BenchOptions::default()
     };
-    let result = crate::run(&options, &SituFactory::new(settings().options())).expect("run");
+    let result = crate::run(&options, &SituFactory::new(settings().options().expect("options"))).expect("run");
     assert!(result.phases.iter().all(|phase| phase.operations_per_second > 0.0));
 }
 
@@ -273,7 +274,10 @@ fn bytes_on_disk_are_those_of_both_disks() {
     let filled = |fast_disk: Option<PathBuf>, home: &str| {
         let home = places.path().join(home);
         std::fs::create_dir(&home).expect("create");
-        let store = SituFactory::new(settings().options()).with_fast_disk(fast_disk).open(&home).expect("open");
+        let store = SituFactory::new(settings().options().expect("options"))
+            .with_fast_disk(fast_disk)
+            .open(&home)
+            .expect("open");
         (0..3000).for_each(|number| store.put(&key(number), &[7; 1000], false).expect("put"));
         store.compact_all().expect("compact");
         // Tables and log files that nothing needs any more are removed behind the compaction, not within it.
@@ -312,7 +316,7 @@ fn a_store_on_two_disks_is_removed_from_both() {
         directory: directory.path().to_owned(),
         ..BenchOptions::default()
     };
-    let factory = SituFactory::new(settings().options()).with_fast_disk(Some(fast.path().to_owned()));
+    let factory = SituFactory::new(settings().options().expect("options")).with_fast_disk(Some(fast.path().to_owned()));
     assert_eq!(factory.settings()["fast_disk"], *fast.path().display().to_string());
     let result = crate::run(&options, &factory).expect("run");
     assert_eq!(result.phases[2].missed, 0);

@@ -4,6 +4,7 @@ mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
 
+mod calibrate; // `bench calibrate`, and the rules that it writes
 mod damage; // stores that are damaged: `verify`, `repair`, `load`
 mod damage_served; // damage that `serve` meets is in its log, once
 mod disk; // `disk format`, `disk show`, `disk check`

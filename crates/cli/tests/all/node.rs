@@ -293,3 +293,28 @@ fn a_full_disk_of_the_node_refuses_writes_and_loses_nothing() {
     assert!(second.code == 1 && second.stderr.contains("one only"), "a disk has one store: {second:?}");
     drop(serving);
 }
+
+#[test]
+fn a_calibration_on_a_node_leaves_the_store_that_was_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let _node = Noding::start(at, &["files"]);
+    let shop = address("shop");
+    situ(at, &["put", "--data", &shop, "ada", "1815"]).done();
+    let calibrate = |store: &str| {
+        situ(
+            at,
+            &["bench", "calibrate", "--json", "--seconds", "1", "--run-bytes", "256K", "--capacity", &address(store)],
+        )
+    };
+    let refused = calibrate("shop");
+    assert_eq!(refused.code, 1, "{refused:?}");
+    assert!(!at.join("compaction-rules.json").exists());
+    assert_eq!(situ(at, &["get", "--data", &shop, "ada"]).done().text(), "1815\n");
+    let measured = calibrate("empty").done().json();
+    assert_eq!(measured["side"], "host", "{measured}");
+    assert!(at.join("compaction-rules.json").exists() && !at.join("situ-bench-data").exists());
+    let left = std::fs::read_dir(at.join("files/empty")).into_iter().flatten().flatten().map(|entry| entry.file_name());
+    let tables: Vec<_> = left.filter(|name| name.to_string_lossy().ends_with(".table")).collect();
+    assert!(tables.is_empty(), "{tables:?}");
+}

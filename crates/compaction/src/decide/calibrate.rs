@@ -6,7 +6,15 @@
 //!    its device, whose processors are slower.
 //! 3. With that length, the ratio is measured for several shares of large values, over several workloads. The mean over workloads is
 //!    lowest at some share. The threshold is the share before that one: there begins the stretch in which a pipeline pays least.
+//!
+//! [`rules_of`] makes rules of that, for a side that others use, too:
+//! * The *border* is the share of processors in use at which pipelines go off. It lies half-way between what a pipelined run uses while
+//!   the machine does nothing else, and all. So a store alone on a machine keeps its pipelines, and one without free processors does not.
+//! * Pipelines come back when a pipelined run would fit below the border: the hysteresis is what a pipeline adds to the share in use.
+//! * While the machine does nothing else, the threshold's share of large values turns pipelines off.
+//! * Memory was not measured, and weighs nothing.
 
+use crate::mode::DecisionRules;
 use std::collections::BTreeMap;
 
 /// What compaction gave and cost in one mode.
@@ -91,6 +99,36 @@ pub fn calibrate(side: &Side) -> Calibrated {
     Calibrated { large_value_bytes: large_from(&values, side.ratio_min), threshold: before_the_lowest(&means) }
 }
 
+/// The distance between off and on is at least this.
+const HYSTERESIS_MIN: f64 = 0.02;
+
+/// The rules that follow from what was measured of a side. What was not measured is as in `base`.
+///
+/// `None` if no length of values was measured.
+pub fn rules_of(side: &Side, base: DecisionRules) -> Option<DecisionRules> {
+    let Calibrated { large_value_bytes, threshold } = calibrate(side);
+    // The smallest values have the longest merges, so a pipeline adds most there.
+    let smallest = side.values.iter().min_by_key(|point| point.value_bytes)?;
+    let share = |cost: Cost| if cost.processors.is_finite() { cost.processors.clamp(0.0, 1.0) } else { 0.0 };
+    let (linear, pipelined) = (share(smallest.linear), share(smallest.pipelined));
+    let border = f64::midpoint(pipelined, 1.0);
+    let left_for_large_values = 1.0 - pipelined / border;
+    let large_value_weight = match (large_value_bytes, threshold) {
+        (Some(_), Some(threshold)) if threshold > 0.0 => left_for_large_values / threshold,
+        (Some(_), _) => left_for_large_values,
+        (None, _) => 0.0,
+    };
+    Some(DecisionRules {
+        cpu_weight: 1.0 / border,
+        memory_weight: 0.0,
+        large_value_weight,
+        large_value_bytes: large_value_bytes.unwrap_or(base.large_value_bytes),
+        threshold: 1.0,
+        hysteresis: ((pipelined - linear) / border).max(HYSTERESIS_MIN),
+        ..base
+    })
+}
+
 /// The smallest length from which on each ratio is below `ratio_min`. Lengths ascend.
 fn large_from(ratios: &[(u64, f64)], ratio_min: f64) -> Option<u64> {
     let below = ratios.iter().rev().take_while(|(_, ratio)| *ratio < ratio_min);
@@ -159,6 +197,50 @@ mod tests {
         let values = vec![value(1, 0.9), value(4, 1.2), value(16, 0.8), value(64, 0.7)];
         let side = Side { ratio_min: 1.0, values, shares: Vec::new() };
         assert_eq!(calibrate(&side).large_value_bytes, Some(16 << 10));
+    }
+
+    /// One of four processors in use by a linear run, two by a pipelined one.
+    #[test]
+    fn rules_keep_pipelines_on_a_machine_that_does_nothing_else() {
+        let cost = |bytes_per_s, processors| Cost { bytes_per_s, processors };
+        let point = |value_bytes, bytes_per_s| ValuePoint {
+            value_bytes,
+            linear: cost(100.0, 0.25),
+            pipelined: cost(bytes_per_s, 0.5),
+        };
+        let shares = vec![share(30, 0.9), share(70, 0.8), share(90, 0.2)];
+        let side = Side { ratio_min: 1.0, values: vec![point(64 << 10, 110.0), point(100, 250.0)], shares };
+        let rules = rules_of(&side, DecisionRules::copro_plus(7)).unwrap();
+        let f = |processors: f64, large: f64| rules.cpu_weight * processors + rules.large_value_weight * large;
+        assert!(f(0.5, 0.0) < rules.threshold, "alone, a pipeline stays");
+        assert!((f(0.75, 0.0) - rules.threshold).abs() < 1e-9, "the border");
+        assert!((f(0.5, 0.7) - rules.threshold).abs() < 1e-9, "alone, 70% of large values turn it off");
+        assert!(f(0.25, 0.0) < rules.threshold - rules.hysteresis, "alone, it comes back");
+        assert!(
+            (f(0.5, 0.0) - (rules.threshold - rules.hysteresis)).abs() < 1e-9,
+            "there is room for what a pipeline adds"
+        );
+        assert_eq!((rules.large_value_bytes, rules.memory_weight), (64 << 10, 0.0));
+        let none = Side { values: Vec::new(), ..side.clone() };
+        assert_eq!(rules_of(&none, DecisionRules::copro_plus(7)), None);
+        let pays = Side { values: vec![point(100, 250.0)], ..side };
+        let rules = rules_of(&pays, DecisionRules::copro_plus(7)).unwrap();
+        assert_eq!((rules.large_value_weight, rules.large_value_bytes), (0.0, 7), "pipelines pay for all lengths");
+    }
+
+    /// All processors in use by either mode, and measurements that cannot be: rules are finite all the same.
+    #[test]
+    fn rules_are_finite() {
+        for (linear, pipelined) in [(1.0, 1.0), (0.0, 0.0), (f64::NAN, f64::INFINITY), (2.0, 3.0), (0.9, 0.4)] {
+            let cost = |processors| Cost { bytes_per_s: 1.0, processors };
+            let point = ValuePoint { value_bytes: 1, linear: cost(linear), pipelined: cost(pipelined) };
+            let shares = vec![SharePoint { large_percent: 0, linear: cost(linear), pipelined: cost(pipelined) }];
+            let side = Side { ratio_min: 1.0, values: vec![point], shares };
+            let rules = rules_of(&side, DecisionRules::copro_plus(7)).unwrap();
+            let numbers = [rules.cpu_weight, rules.large_value_weight, rules.hysteresis, rules.threshold];
+            assert!(numbers.iter().all(|number| number.is_finite() && *number >= 0.0), "{rules:?}");
+            assert!(rules.hysteresis < rules.threshold, "{rules:?}");
+        }
     }
 
     /// Table 5's and section 4.3's growth: 134% of bandwidth for 74% of processors on the host.

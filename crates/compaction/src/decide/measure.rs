@@ -30,6 +30,8 @@ const BANDWIDTH_FREE: u16 = 6;
 const READS_WITH_PIPELINES: u16 = 16;
 const READS_WITHOUT_PIPELINES: u16 = 17;
 const NAMED: u16 = 255;
+/// A node's figures of itself have flags from here on.
+pub const NODE_FLAGS: u16 = 256;
 
 /// The 99th percentile of foreground reads, with what it was measured from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -73,10 +75,17 @@ pub enum Measure {
 /// A name is longer than [`MEASURE_NAME_BYTES_MAX`] or empty, a number is not finite, a share is not one, or the message is longer than
 /// [`MESSAGE_BYTES_MAX`].
 pub fn encode_measures(measures: &[Measure]) -> Vec<u8> {
+    encode_values(measures.iter().map(parts))
+}
+
+/// Values by flag as one message. Flags from [`NODE_FLAGS`] on are a node's figures of itself, which no decision uses.
+///
+/// # Panics
+/// A value is none of its flag, or the message is longer than [`MESSAGE_BYTES_MAX`].
+pub fn encode_values(values: impl IntoIterator<Item = (u16, Vec<u8>)>) -> Vec<u8> {
     let mut bytes = vec![0; 4];
-    for measure in measures {
-        let (flag, value) = parts(measure);
-        assert!(decode_one(flag, &value).is_ok(), "a measure that no reader takes: {measure:?}");
+    for (flag, value) in values {
+        assert!(decode_one(flag, &value).is_ok(), "flag {flag} with a value that no reader takes: {value:02x?}");
         bytes.extend_from_slice(&flag.to_le_bytes());
         bytes.extend_from_slice(&(value.len() as u16).to_le_bytes());
         bytes.extend_from_slice(&value);

@@ -7,7 +7,7 @@
 //! is asked for once for each block, as late as [`LaggedSize`](super::size::LaggedSize) allows.
 
 use crate::error::Result;
-use crate::run::Meters;
+use crate::meters::Meters;
 use crate::task::{MergeRules, TablePlace, TaskHost};
 use situ_table::{BlockEncoder, RawBlock, TableAppender, TableEnd, TableSummary};
 use std::collections::VecDeque;

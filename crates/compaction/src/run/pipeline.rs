@@ -42,13 +42,13 @@
 
 use super::Prepared;
 use super::kept::{self, KeptLanes};
-use super::meters::{Meters, add};
 use super::read::{ReadAhead, read_ahead};
 use super::sub_ranges::sub_ranges;
 use super::write::{WriteQueue, write};
-use crate::cpu::message;
-use crate::error::{Result, TaskError};
-use crate::mode::{Ran, RunMode};
+use crate::error::{Result, TaskError, message};
+use crate::meters::{Meters, add};
+use crate::mode::RunMode;
+use crate::ran::Ran;
 use crate::span::KeyRange;
 use crate::task::{Task, TaskHost, TaskOutput};
 use situ_device::{Env, Event, JobHandle, lock};

@@ -17,9 +17,9 @@
 //! **Threads**: one reader; a merge thread for each lane. The lock is held for moving values only. **Failure**: an
 //! error of a read, or damage in an index, ends the run.
 
-use super::meters::add;
 use super::pipeline::{Shared, Sizes, Wait};
 use crate::error::Result;
+use crate::meters::add;
 use crate::span::KeyRange;
 use crate::task::Run;
 use situ_device::lock;

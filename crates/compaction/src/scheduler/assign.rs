@@ -9,8 +9,9 @@
 
 use crate::class::TaskClass;
 use crate::error::{Result, TaskError};
-use crate::mode::{ModeRule, Ran};
+use crate::mode::ModeRule;
 use crate::policy::Split;
+use crate::ran::Ran;
 use crate::record::{Priority, TaskOutcome, TaskRecord};
 use crate::scheduler::host::AttemptHost;
 use crate::scheduler::queue::{Attempt, Check, Job, QueuedTask, Side, TaskState};

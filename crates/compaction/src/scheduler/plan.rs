@@ -6,7 +6,6 @@
 
 use crate::class::TaskClass;
 use crate::cut::{Cut, cut, cut_shares};
-use crate::policy::Split;
 use crate::scheduler::service::Standing;
 use crate::scheduler::{REFERENCE, Scheduler};
 use crate::span::KeyRange;
@@ -96,15 +95,10 @@ impl Scheduler {
         let now = self.env.clock.now();
         let is_usable = |unit: &super::UnitState| unit.standing(now) == Standing::InService && !unit.is_unsuited;
         let usable: Vec<bool> = lock(&self.queue).units.iter().map(is_usable).collect();
-        // Only these splits look: nothing else of the store depends on the machine's load.
-        let by_resources = self.policy.split == Split::ByResources;
-        let view = |(at, load): (usize, &Load)| {
-            let own = || self.meter.as_ref().filter(|_| by_resources && at == REFERENCE).and_then(|meter| meter.free());
-            UnitView {
-                is_usable: at == REFERENCE || usable[at] && load.tasks_max > 0,
-                bytes_per_s: load.bytes_per_s,
-                resources: load.resources.or_else(own),
-            }
+        let view = |(at, load): (usize, &Load)| UnitView {
+            is_usable: at == REFERENCE || usable[at] && load.tasks_max > 0,
+            bytes_per_s: load.bytes_per_s,
+            resources: load.resources,
         };
         loads.iter().enumerate().map(view).collect()
     }

@@ -2,7 +2,7 @@
 
 use crate::class::TaskClass;
 use crate::error::{Result, TaskError};
-use crate::mode::Ran;
+use crate::ran::Ran;
 use crate::record::Priority;
 use crate::scheduler::compare::Comparison;
 use crate::scheduler::host::AttemptHost;

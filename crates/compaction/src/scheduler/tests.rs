@@ -3,7 +3,7 @@ use super::*;
 use crate::cpu::CpuUnit;
 use crate::cut::cut;
 use crate::error::TaskError;
-use crate::mode::Ran;
+use crate::ran::Ran;
 use crate::run::run;
 use crate::span::KeyRange;
 use crate::task::{Encoder, TablePlace, TaskStats};

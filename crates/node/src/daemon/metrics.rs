@@ -1,53 +1,64 @@
-//! What a node says of itself in numbers: the answer to `GetMetrics`.
+//! What a node says of itself in numbers: the answer to `GetMetrics`, a metric message (`docs/formats/metrics.md`).
 //!
-//! | bytes | what |
-//! |---|---|
-//! | u32 | length of all that follows |
-//! | u16, u16, then the value | a metric's flag, its length, and its value; again for each metric |
-//! | u32 | CRC-32C of everything before it |
-//!
-//! Integers are little-endian. A reader passes over flags that it does not know. A service of the node may answer `GetMetrics` instead.
+//! The flags are a node's own, behind those of measures. So a collector of measures passes over them.
 
-/// Flags of metrics; each value is a u64.
-pub(super) mod flag {
+use situ_compaction::NODE_FLAGS;
+
+/// A figure of a node; each value is a u64. The numbers are in `docs/formats/metrics.md`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(u16)]
+pub(super) enum Figure {
     /// Requests that wait for a thread.
-    pub(in crate::daemon) const REQUESTS_WAITING: u16 = 0x101;
+    RequestsWaiting = NODE_FLAGS + 1,
     /// Requests that a thread works on.
-    pub(in crate::daemon) const REQUESTS_RUNNING: u16 = 0x102;
+    RequestsRunning,
     /// Open connections.
-    pub(in crate::daemon) const CONNECTIONS: u16 = 0x103;
+    Connections,
     /// Open stores.
-    pub(in crate::daemon) const STORES: u16 = 0x104;
+    Stores,
     /// Clients of all stores, also those that have lost their connection a short while ago.
-    pub(in crate::daemon) const CLIENTS: u16 = 0x105;
+    Clients,
     /// Milliseconds since the daemon started.
-    pub(in crate::daemon) const UPTIME_MS: u16 = 0x106;
+    UptimeMs,
 }
 
 /// A metric message.
-pub(super) fn message(metrics: &[(u16, u64)]) -> Vec<u8> {
-    let mut body = Vec::new();
-    for (flag, value) in metrics {
-        body.extend_from_slice(&flag.to_le_bytes());
-        body.extend_from_slice(&8_u16.to_le_bytes());
-        body.extend_from_slice(&value.to_le_bytes());
-    }
-    let mut message = (body.len() as u32 + 4).to_le_bytes().to_vec();
-    message.extend(body);
-    let checksum = crc32c::crc32c(&message);
-    message.extend_from_slice(&checksum.to_le_bytes());
-    message
+pub(super) fn message(figures: &[(Figure, u64)]) -> Vec<u8> {
+    let value = |(figure, value): &(Figure, u64)| (*figure as u16, value.to_le_bytes().to_vec());
+    situ_compaction::encode_values(figures.iter().map(value))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use situ_compaction::decode_measures;
 
+    /// The bytes of the example in `docs/formats/metrics.md`.
     #[test]
-    fn a_message_has_the_bytes_of_its_page() {
-        let message = message(&[(flag::CONNECTIONS, 2)]);
-        let (front, checksum) = message.split_at(message.len() - 4);
-        assert_eq!(front, [16, 0, 0, 0, 3, 1, 8, 0, 2, 0, 0, 0, 0, 0, 0, 0]);
-        assert_eq!(checksum, crc32c::crc32c(front).to_le_bytes());
+    fn a_message_has_the_bytes_of_its_page_and_no_measures() {
+        let page = include_str!("../../../../docs/formats/metrics.md");
+        let example = page.split("### Figures of a node").nth(1).and_then(|rest| rest.split("```").nth(1)).unwrap();
+        let hex = example.lines().skip(1).filter_map(|line| line.split("  ").next()).flat_map(str::split_whitespace);
+        let bytes: Vec<u8> = hex.map(|byte| u8::from_str_radix(byte, 16).unwrap()).collect();
+        let message = message(&[(Figure::Connections, 2), (Figure::UptimeMs, 1000)]);
+        assert_eq!(message, bytes);
+        assert_eq!(decode_measures(&message).unwrap(), []);
+    }
+
+    /// Each row of the page's table names the figure of its flag.
+    #[test]
+    fn the_page_has_all_flags() {
+        let page = include_str!("../../../../docs/formats/metrics.md");
+        let figures = [
+            (Figure::RequestsWaiting, "requests that wait"),
+            (Figure::RequestsRunning, "requests that a thread"),
+            (Figure::Connections, "open connections"),
+            (Figure::Stores, "open stores"),
+            (Figure::Clients, "clients"),
+            (Figure::UptimeMs, "milliseconds"),
+        ];
+        for (figure, text) in figures {
+            assert!(page.contains(&format!("| {} | {text}", figure as u16)), "{figure:?}");
+        }
     }
 }

@@ -117,7 +117,7 @@ fn files_are_written_and_read_and_two_stores_do_not_see_each_other() {
     let health = shop.ask(&GetHealth {}).unwrap();
     assert!(health.ok && health.troubles.is_empty(), "{health:?}");
     let metrics = shop.ask(&GetMetrics {}).unwrap().message.0;
-    let stores = [metrics::flag::STORES.to_le_bytes().to_vec(), vec![8, 0, 2]].concat();
+    let stores = [(metrics::Figure::Stores as u16).to_le_bytes().to_vec(), vec![8, 0, 2]].concat();
     assert!(metrics.windows(stores.len()).any(|at| at == stores), "two stores in {metrics:?}");
 }
 

@@ -7,9 +7,9 @@
 //!
 //! A run that needs a place waits for the host to come back, for the session's time at most.
 
-use super::HostConnection;
 use super::session::Session;
 use crate::error::CallError;
+use crate::host_connection::HostConnection;
 use crate::message::{Call, Message, Pace, PaceAnswer, Reserve, ReservedPlace};
 use crate::task_files::TaskFiles;
 use situ_compaction::{TablePlace, Task, TaskHost};
