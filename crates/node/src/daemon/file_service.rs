@@ -53,6 +53,7 @@ impl Service for FileService {
             WritePages,
             SyncPages,
             ReadPages,
+            PatchPages,
             Replace,
             Rename,
             Remove,
@@ -119,7 +120,8 @@ fn run(caller: &Caller, operation: Operation, payload: &[u8]) -> Result<Vec<u8>,
         | Operation::OpenPages
         | Operation::WritePages
         | Operation::SyncPages
-        | Operation::ReadPages => pages(files, operation, payload),
+        | Operation::ReadPages
+        | Operation::PatchPages => pages(files, operation, payload),
         _ => writing(files, operation, payload),
     }
 }
@@ -292,6 +294,10 @@ fn pages(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u
         }),
         Operation::WritePages => answer(payload, |asked: WritePages| {
             files.write_pages(asked.token, asked.handle, asked.first, &asked.data.0, asked.durable)?;
+            Ok(Done {})
+        }),
+        Operation::PatchPages => answer(payload, |asked: PatchPages| {
+            files.patch_pages(&asked)?;
             Ok(Done {})
         }),
         Operation::SyncPages => answer(payload, |asked: SyncPages| {
