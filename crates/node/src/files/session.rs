@@ -462,6 +462,11 @@ impl Attached {
         Ok(self.pages(number)?.sync()?)
     }
 
+    /// Whether the system only takes pages of the file into memory when they need not be durable.
+    pub(crate) fn takes_pages_at_once(&self, number: u64) -> bool {
+        self.pages(number).is_ok_and(|pages| !pages.writes_wait())
+    }
+
     fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
         match self.handle(number)? {
             Handle::Pages(_, pages) => Ok(pages),
