@@ -15,11 +15,15 @@
 //! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
 //! client goes on with [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
 //!
+//! **Images.** A session keeps the pages that it wrote last, a few of them. Of a page that is written again, the client then sends what changed
+//! ([`Attached::patch_pages`]). What is written is always a whole page, and its checksum is the client's.
+//!
 //! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread at a time.
 //! **Threads.** Any. No lock is held while the volume works.
 //! **Failure.** The volume's errors are passed on as they are. A session that no connection is attached to for
 //! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove.
 
+mod images;
 mod session;
 mod writer;
 

@@ -50,6 +50,7 @@ fn conversation(side: Side, data: &[u8]) {
         name: "a fuzzer".to_owned(),
         reader: Box::new(Once { bytes: Cursor::new(frames), ended: Arc::clone(&ended) }),
         writer: Box::new(io::sink()),
+        try_write: None,
         hang_up: Box::new(|| {}),
         binding: Vec::new(),
     };

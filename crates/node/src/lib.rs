@@ -12,6 +12,7 @@
 #![forbid(unsafe_code)]
 
 mod address;
+mod changes;
 mod client;
 mod daemon;
 mod error;

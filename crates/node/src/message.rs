@@ -178,6 +178,7 @@ operations! {
     WritePages = 0x52, Write => Done;
     SyncPages = 0x53, Write => Done;
     ReadPages = 0x54, Read => ReadBytes;
+    PatchPages = 0x55, Write => Done;
     // Names.
     Replace = 0x60, Write => Done;
     Rename = 0x61, Names => Done;
@@ -619,6 +620,28 @@ messages! {
         offset: u64,
         /// How many.
         bytes: u32,
+    }
+
+    /// Writes whole pages, of which it carries what the node does not have yet: the pieces in which the first page differs from the
+    /// node's image of it, or from zeros, and the others from zeros. A node without an image answers
+    /// [`CallError::Unknown`](crate::CallError::Unknown), and has written nothing.
+    PatchPages {
+        /// The lease's.
+        token: u64,
+        /// The page file's number.
+        handle: u64,
+        /// The first page.
+        first: u32,
+        /// How many: 16 at most.
+        pages: u8,
+        /// Whether they are to survive power failure.
+        durable: bool,
+        /// Whether the first page changes from its image; if not, from zeros.
+        on_image: bool,
+        /// CRC-32C of the pages as they are to be.
+        check: u32,
+        /// Each an offset (u16), a length (u16) and so many bytes, in the order of offsets, without overlap.
+        pieces: Rest,
     }
 
     /// Puts contents in place of a small file, durably and as a whole.

@@ -1,13 +1,14 @@
 //! One connection: either end calls the other, with many requests in flight, each answered when its answer is there.
 //!
 //! ```text
-//!   call, call_later, notify ─> credit, table of open requests ─> frames to go ─> writer thread ═> stream
+//!   call, call_later, notify ─> credit, table of open requests ─> frames to go ─> caller, or writer thread ═> stream
 //!   completions, Handler::request <────────────────────────────── reader thread <═══════════════ stream
 //! ```
 //!
 //! 1. A caller takes credit for its request, enters it into the table of open requests, and queues the frame. The credit is what
 //!    the other end lets this end send in requests. Without credit, or with a full queue, the caller waits, until its deadline.
-//! 2. The writer thread writes frames, sends a heartbeat when it has sent nothing for a while, completes requests whose deadline is over,
+//! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`). Otherwise the
+//!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while, completes requests whose deadline is over,
 //!    and gives the connection up when nothing has come for too long.
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
@@ -26,19 +27,23 @@
 //! [`CallError::Lost`], and so does every later one. Nothing is tried again here. That a frame was written does not say that it arrived.
 //!
 //! **Rejected:** credit for answers, too. Who calls knows how long the answer may be, and two kinds of credit can wait for each other.
+//! **Rejected:** handing each frame to the writer thread: a request then wakes six threads one after another, and its caller waits for all.
 //! **Rejected:** answers to heartbeats. Both ends send them, so silence tells each of them the same.
 
+mod sink;
 mod state;
 mod stream;
 mod threads;
 mod traffic;
 
 pub use stream::Stream;
+pub(crate) use stream::TryWrite;
 pub use traffic::Traffic;
 
 use crate::error::CallError;
 use crate::frame::{self, Side, flag};
 use crate::message::{Call, Message, Operation};
+use sink::Sink;
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::Error;
 use state::{Open, Outgoing, State};
@@ -120,6 +125,8 @@ struct Shared {
     hang_up: Box<dyn Fn() + Send + Sync>,
     binding: Vec<u8>,
     state: Mutex<State>,
+    /// Taken before the state, never with the state held.
+    sink: Mutex<Sink>,
     /// There is something for the writer thread.
     work: Arc<dyn Event>,
     /// There is credit, or room in the queue, or the connection is lost.
@@ -145,7 +152,7 @@ impl Connection {
         handler: Arc<dyn Handler>,
         traffic: Arc<Traffic>,
     ) -> Result<Connection, CallError> {
-        let Stream { name, reader, writer, hang_up, binding } = stream;
+        let Stream { name, reader, writer, try_write, hang_up, binding } = stream;
         let options = options.checked();
         let shared = Arc::new(Shared {
             env: env.clone(),
@@ -157,6 +164,7 @@ impl Connection {
             hang_up,
             binding,
             state: Mutex::new(State::new(env.clock.now())),
+            sink: Mutex::new(Sink::new(writer, try_write)),
             work: env.executor.event(),
             room: env.executor.event(),
             heard_ns: AtomicU64::new(nanos(env.clock.now())),
@@ -168,7 +176,7 @@ impl Connection {
         let reading = Arc::clone(&shared);
         let spawn = |name, job| env.executor.spawn(name, job).map_err(refused);
         connection.threads.push(spawn("node-read", Box::new(move || threads::read(&reading, reader)))?);
-        connection.threads.push(spawn("node-write", Box::new(move || threads::write(&shared, writer)))?);
+        connection.threads.push(spawn("node-write", Box::new(move || threads::write(&shared)))?);
         Ok(connection)
     }
 
@@ -380,8 +388,10 @@ impl Shared {
             if state.credit >= charge && state.queued_bytes < self.options.queue_bytes_max {
                 state.credit -= charge;
                 enter(&mut state);
+                // The writer thread completes what is not answered in time, and must wake early enough.
+                let is_early = state.next_deadline().is_some_and(|next| next < state.writer_wakes_at);
                 drop(state);
-                self.work.notify();
+                self.send_now(is_early);
                 return Ok(());
             }
             drop(state);

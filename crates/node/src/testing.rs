@@ -86,6 +86,7 @@ pub(crate) fn end(name: &str, from: &Pipe, to: &Pipe) -> Stream {
         name: name.to_owned(),
         reader: Box::new(from.clone()),
         writer: Box::new(to.clone()),
+        try_write: None,
         hang_up: Box::new(move || both.iter().for_each(Pipe::close)),
         binding: Vec::new(),
     }

@@ -10,7 +10,8 @@ pub use tls::{ServerTls, TlsRoots};
 
 use crate::address::Place;
 use crate::error::CallError;
-use crate::peer::Stream;
+use crate::peer::{Stream, TryWrite};
+use rustix::net::SendFlags;
 use situ_storage::{Error, Result};
 use std::fs;
 use std::io::{self, Read, Write};
@@ -42,6 +43,15 @@ impl Socket {
         Ok(match self {
             Socket::Tcp(socket) => Socket::Tcp(socket.try_clone()?),
             Socket::Unix(socket) => Socket::Unix(socket.try_clone()?),
+        })
+    }
+
+    /// Writes what the socket takes without a wait.
+    fn write_now(&self, bytes: &[u8]) -> io::Result<usize> {
+        let flags = SendFlags::DONTWAIT | SendFlags::NOSIGNAL;
+        Ok(match self {
+            Socket::Tcp(socket) => rustix::net::send(socket, bytes, flags)?,
+            Socket::Unix(socket) => rustix::net::send(socket, bytes, flags)?,
         })
     }
 
@@ -117,8 +127,11 @@ fn reason(e: &io::Error) -> String {
 }
 
 fn plain(socket: Socket, name: String) -> io::Result<Stream> {
-    let (reader, writer) = (socket.try_clone()?, socket.try_clone()?);
-    stream(socket, name, Box::new(reader), Box::new(writer), Vec::new())
+    let (reader, writer, own) = (socket.try_clone()?, socket.try_clone()?, socket.try_clone()?);
+    let try_write: TryWrite = Box::new(move |bytes| own.write_now(bytes));
+    let mut stream = stream(socket, name, Box::new(reader), Box::new(writer), Vec::new())?;
+    stream.try_write = Some(try_write);
+    Ok(stream)
 }
 
 fn stream(
@@ -130,7 +143,7 @@ fn stream(
 ) -> io::Result<Stream> {
     socket.set_timeouts(None, Some(WRITE_STALL_MAX))?;
     let writer = Box::new(Stalling(writer));
-    Ok(Stream { name, reader, writer, hang_up: Box::new(move || socket.shut_down()), binding })
+    Ok(Stream { name, reader, writer, try_write: None, hang_up: Box::new(move || socket.shut_down()), binding })
 }
 
 /// Says what a write timeout means.

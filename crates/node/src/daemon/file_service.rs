@@ -1,7 +1,9 @@
 //! The operations on files, carried out by the caller's session.
 //!
 //! Requests about one writer run in the order in which they came. All others run at once, on any of the pool's threads. `Renew` is
-//! answered on the reader thread: an owner whose disk is slow does not lose its lease.
+//! answered on the reader thread: an owner whose disk is slow does not lose its lease. A short write of pages that need not be durable runs
+//! there, too, if the connection has no other request under way: handing it over takes longer than the write. One that takes long sends
+//! those after it to the pool.
 
 use super::service::{Caller, Service, answer, finish};
 use crate::error::CallError;
@@ -15,6 +17,8 @@ use std::time::Duration;
 
 /// Names of one answer to `List`.
 const NAMES_MAX: usize = 4096;
+/// Writes up to this length may run on the reader thread.
+const QUICK_BYTES_MAX: usize = 64 << 10;
 /// How much longer than a term a client is kept waiting for the lease of a silent owner.
 const LOCK_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -53,6 +57,7 @@ impl Service for FileService {
             WritePages,
             SyncPages,
             ReadPages,
+            PatchPages,
             Replace,
             Rename,
             Remove,
@@ -65,6 +70,7 @@ impl Service for FileService {
             return finish(reply, run(caller, operation, &payload));
         }
         let writer = writer_of(operation, &payload);
+        let is_quick = is_quick(caller, operation, &payload);
         let for_job = Arc::clone(caller);
         let job = move || {
             // Nobody waits any more: the client asks again, or has given up.
@@ -74,6 +80,11 @@ impl Service for FileService {
         };
         match writer {
             Some(writer) => caller.later_in_turn(writer, Box::new(job)),
+            None if is_quick => {
+                if let Err(job) = caller.lane.run_here(job) {
+                    caller.later(job);
+                }
+            }
             None => caller.later(job),
         }
     }
@@ -95,6 +106,21 @@ fn writer_of(operation: Operation, payload: &[u8]) -> Option<u64> {
     };
     let number = payload.get(at..at + 8)?;
     Some(u64::from_le_bytes(number.try_into().ok()?))
+}
+
+/// Whether it writes few pages that the system only takes into memory. The file's number stands behind the token.
+fn is_quick(caller: &Caller, operation: Operation, payload: &[u8]) -> bool {
+    let durable_at = match operation {
+        Operation::WritePages => 24,
+        Operation::PatchPages => 21,
+        _ => return false,
+    };
+    let is_short = payload.len() <= QUICK_BYTES_MAX && payload.get(durable_at) == Some(&0);
+    let number = payload.get(8..).and_then(|rest| rest.first_chunk::<8>());
+    match (is_short, number, caller.files()) {
+        (true, Some(number), Ok(files)) => files.takes_pages_at_once(u64::from_le_bytes(*number)),
+        _ => false,
+    }
 }
 
 fn run(caller: &Caller, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
@@ -119,7 +145,8 @@ fn run(caller: &Caller, operation: Operation, payload: &[u8]) -> Result<Vec<u8>,
         | Operation::OpenPages
         | Operation::WritePages
         | Operation::SyncPages
-        | Operation::ReadPages => pages(files, operation, payload),
+        | Operation::ReadPages
+        | Operation::PatchPages => pages(files, operation, payload),
         _ => writing(files, operation, payload),
     }
 }
@@ -292,6 +319,10 @@ fn pages(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u
         }),
         Operation::WritePages => answer(payload, |asked: WritePages| {
             files.write_pages(asked.token, asked.handle, asked.first, &asked.data.0, asked.durable)?;
+            Ok(Done {})
+        }),
+        Operation::PatchPages => answer(payload, |asked: PatchPages| {
+            files.patch_pages(&asked)?;
             Ok(Done {})
         }),
         Operation::SyncPages => answer(payload, |asked: SyncPages| {

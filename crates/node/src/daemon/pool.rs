@@ -4,6 +4,10 @@
 //! runs at most so many requests of one lane at once. So a client with many requests, or one that takes its answers slowly, leaves
 //! threads for the others.
 //!
+//! A short job may run on the thread that brings it ([`LaneHandle::run_here`]), if the lane has no other: handing it over takes longer.
+//!
+//! One thread wakes for a job, and not all that sleep. A thread that ends a job takes the next one itself.
+//!
 //! Requests about one writer run one after another, in their order ([`Strands`]).
 //!
 //! **Invariants.** A job runs once, or is dropped when the pool ends. **Failure.** A job that panics ends no thread; what it was
@@ -13,8 +17,14 @@ use situ_device::{Env, Event, JobHandle, lock};
 use std::collections::{HashMap, VecDeque};
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
+
+/// A job on the thread that brings it has taken long if it took this long.
+const SLOW: Duration = Duration::from_millis(10);
+/// For so long after one that has taken long, jobs go to the pool.
+const SLOW_PAUSE: Duration = Duration::from_millis(200);
 
 /// A request that waits.
 pub(crate) type Job = Box<dyn FnOnce() + Send>;
@@ -30,8 +40,8 @@ struct Shared {
     /// Jobs of one lane that run at once.
     lane_jobs: usize,
     state: Mutex<State>,
-    /// There is a job to run, or the pool ends.
-    work: Arc<dyn Event>,
+    /// For each thread: there is a job to run, or the pool ends.
+    wake: Vec<Arc<dyn Event>>,
     /// A job has ended.
     done: Arc<dyn Event>,
 }
@@ -44,6 +54,8 @@ struct State {
     next_lane: u64,
     waiting: usize,
     running: usize,
+    /// Threads that sleep; the one that was busy last is the last.
+    asleep: Vec<usize>,
     has_ended: bool,
 }
 
@@ -59,6 +71,8 @@ struct Lane {
 pub(crate) struct LaneHandle {
     shared: Arc<Shared>,
     number: u64,
+    /// Until when, in nanoseconds of the clock, no job runs on the thread that brings it.
+    slow_until_ns: Arc<AtomicU64>,
 }
 
 impl Pool {
@@ -69,13 +83,13 @@ impl Pool {
             env: env.clone(),
             lane_jobs: (threads - threads / 4).max(1),
             state: Mutex::default(),
-            work: env.executor.event(),
+            wake: (0..threads.max(1)).map(|_| env.executor.event()).collect(),
             done: env.executor.event(),
         });
         let pool = Pool { shared, threads: Mutex::default() };
-        for _ in 0..threads.max(1) {
+        for thread in 0..threads.max(1) {
             let shared = Arc::clone(&pool.shared);
-            lock(&pool.threads).push(env.executor.spawn("node-work", Box::new(move || shared.run()))?);
+            lock(&pool.threads).push(env.executor.spawn("node-work", Box::new(move || shared.run(thread)))?);
         }
         Ok(pool)
     }
@@ -84,7 +98,7 @@ impl Pool {
     pub(crate) fn lane(&self) -> LaneHandle {
         let mut state = lock(&self.shared.state);
         state.next_lane += 1;
-        LaneHandle { shared: Arc::clone(&self.shared), number: state.next_lane }
+        LaneHandle { shared: Arc::clone(&self.shared), number: state.next_lane, slow_until_ns: Arc::default() }
     }
 
     /// Jobs that wait, and jobs that run.
@@ -124,7 +138,7 @@ impl Pool {
             (std::mem::take(&mut state.lanes), state.turns.clear())
         };
         drop(dropped);
-        self.shared.work.notify();
+        self.shared.wake.iter().for_each(|wake| wake.notify());
         let threads = std::mem::take(&mut *lock(&self.threads));
         for thread in threads.iter().filter(|_| join) {
             // A panic of a job is caught where it happens.
@@ -136,24 +150,62 @@ impl Pool {
 impl LaneHandle {
     /// Has a job run. After the end of the pool it is dropped.
     pub(crate) fn submit(&self, job: Job) {
-        let refused = {
+        let (refused, thread) = {
             let mut state = lock(&self.shared.state);
             match state.has_ended {
-                true => Some(job),
+                true => (Some(job), None),
                 false => {
                     state.lanes.entry(self.number).or_default().jobs.push_back(job);
                     state.waiting += 1;
                     state.give_turn(self.number, self.shared.lane_jobs);
-                    None
+                    (None, state.asleep.pop())
                 }
             }
         };
         drop(refused);
-        self.shared.work.notify();
+        self.shared.wake(thread);
+    }
+}
+
+impl LaneHandle {
+    /// Runs a short job on this thread, if no other one of the lane waits or runs, and none has taken long lately. If not, the job is
+    /// given back.
+    pub(crate) fn run_here<J: FnOnce()>(&self, job: J) -> Result<(), J> {
+        let now = || self.shared.env.clock.now();
+        let began = now();
+        let is_slow = began < Duration::from_nanos(self.slow_until_ns.load(Ordering::Relaxed));
+        if is_slow || !lock(&self.shared.state).begin_alone(self.number) {
+            return Err(job);
+        }
+        let _ = catch_unwind(AssertUnwindSafe(job));
+        let thread = {
+            let mut state = lock(&self.shared.state);
+            state.end(self.number, self.shared.lane_jobs);
+            // This thread does not take the job that may begin now.
+            if state.turns.is_empty() { None } else { state.asleep.pop() }
+        };
+        self.shared.done.notify();
+        self.shared.wake(thread);
+        let ended = now();
+        if ended.saturating_sub(began) >= SLOW {
+            let until = u64::try_from((ended + SLOW_PAUSE).as_nanos()).unwrap_or(u64::MAX);
+            self.slow_until_ns.store(until, Ordering::Relaxed);
+        }
+        Ok(())
     }
 }
 
 impl State {
+    /// Counts a job of a lane that has no other one; false if it has.
+    fn begin_alone(&mut self, number: u64) -> bool {
+        let is_alone = !self.has_ended && !self.lanes.contains_key(&number);
+        if is_alone {
+            self.lanes.insert(number, Lane { running: 1, ..Lane::default() });
+            self.running += 1;
+        }
+        is_alone
+    }
+
     fn give_turn(&mut self, number: u64, lane_jobs: usize) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if lane.jobs.is_empty() && lane.running == 0 {
@@ -186,25 +238,34 @@ impl State {
 }
 
 impl Shared {
-    fn run(&self) {
+    fn run(&self, thread: usize) {
+        let wake = &self.wake[thread];
         loop {
-            let seen = self.work.generation();
+            let seen = wake.generation();
             let begun = {
                 let mut state = lock(&self.state);
                 if state.has_ended {
                     return;
                 }
-                state.begin(self.lane_jobs)
+                let begun = state.begin(self.lane_jobs);
+                state.asleep.retain(|asleep| *asleep != thread);
+                if begun.is_none() {
+                    state.asleep.push(thread);
+                }
+                begun
             };
             let Some((number, job)) = begun else {
-                self.work.wait(seen, None);
+                wake.wait(seen, None);
                 continue;
             };
             let _ = catch_unwind(AssertUnwindSafe(job));
             lock(&self.state).end(number, self.lane_jobs);
             self.done.notify();
-            self.work.notify();
         }
+    }
+
+    fn wake(&self, thread: Option<usize>) {
+        thread.into_iter().for_each(|thread| self.wake[thread].notify());
     }
 }
 
@@ -302,6 +363,27 @@ mod tests {
         assert!(pool.drain(Duration::from_secs(60)));
         let order = order.lock().unwrap();
         assert!(order.iter().all(|about| about.len() == 100 && about.is_sorted()), "{order:?}");
+    }
+
+    #[test]
+    fn a_short_job_runs_here_while_the_lane_has_no_other_and_none_has_taken_long() {
+        let env = Env::system();
+        let pool = Pool::start(&env, 2).unwrap();
+        let lane = pool.lane();
+        let mut here = None;
+        assert!(lane.run_here(|| here = Some(std::thread::current().id())).is_ok());
+        assert_eq!(here, Some(std::thread::current().id()));
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        lane.submit(Box::new(move || assert!(held.recv().is_err())));
+        assert!(lane.run_here(|| panic!("another one has not ended")).is_err());
+        assert!(pool.lane().run_here(|| panic!("on purpose")).is_ok(), "another lane's do not matter");
+        drop(release);
+        assert!(pool.drain(Duration::from_secs(60)));
+        assert!(lane.run_here(|| std::thread::sleep(SLOW)).is_ok());
+        assert!(lane.run_here(|| panic!("the last one has taken long")).is_err());
+        assert!(pool.drain(Duration::from_secs(60)), "jobs that ran here have ended");
+        pool.end(true);
+        assert!(pool.lane().run_here(|| panic!("the pool has ended")).is_err());
     }
 
     #[test]

@@ -1,10 +1,13 @@
 //! What a client has open, and what it may do with it over one connection.
 
 use super::Files;
+use super::images::Images;
 use super::writer::Unfinished;
+use crate::changes;
 use crate::error::CallError;
 use crate::gate::{Gate, Pass};
 use crate::lease::Owner;
+use crate::message::PatchPages;
 use situ_device::{Buffer, Env, lock};
 use situ_storage::{Error, FileMeta, FileName, PAGE_BYTES, PageFile, Reader, Volume};
 use std::collections::{HashMap, HashSet};
@@ -17,6 +20,7 @@ type Result<T> = std::result::Result<T, CallError>;
 pub(super) struct Session {
     env: Env,
     state: Mutex<State>,
+    images: Images,
 }
 
 #[derive(Default)]
@@ -37,7 +41,7 @@ enum Handle {
 
 impl Session {
     pub(super) fn new(env: &Env) -> Session {
-        Session { env: env.clone(), state: Mutex::default() }
+        Session { env: env.clone(), state: Mutex::default(), images: Images::default() }
     }
 
     /// The gate of a new connection takes the place of the one that is returned.
@@ -357,6 +361,11 @@ fn not_open(number: u64) -> CallError {
     CallError::Unknown(format!("no file is open on the node under the number {number}; open it again"))
 }
 
+/// The client sends the whole page then.
+fn no_image(page: u64, path: &str) -> CallError {
+    CallError::Unknown(format!("the node has not the client's image of page {page} of {path}"))
+}
+
 // Files that are written.
 impl Attached {
     /// Reserves a page file, and opens it.
@@ -390,9 +399,58 @@ impl Attached {
         if count == 0 {
             return if durable { Ok(pages.sync()?) } else { Ok(()) };
         }
-        let mut buffer = Buffer::new(bytes.len());
-        buffer[..bytes.len()].copy_from_slice(bytes);
-        Ok(pages.write(first, &buffer, count, durable)?)
+        self.write_whole(&*pages, (number, first), Buffer::copy_of(bytes), count, durable)
+    }
+
+    /// Writes whole pages of which the client has sent what changed.
+    ///
+    /// # Errors
+    /// As [`write_pages`](Attached::write_pages). [`Unknown`](CallError::Unknown): there is no image of the first page here, or it
+    /// is not the client's; nothing was written then.
+    pub(crate) fn patch_pages(&self, patch: &PatchPages) -> Result<()> {
+        let _passes = self.enter(patch.token)?;
+        let pages = self.pages(patch.handle)?;
+        let (first, count) = (u64::from(patch.first), usize::from(patch.pages));
+        if !(1..=changes::PAGES_MAX).contains(&count) || first + count as u64 > pages.pages() {
+            return Err(invalid(format!("{count} pages at page {first} are not to be changed in {}", pages.path())));
+        }
+        let image = self.session.images.take(patch.handle, first).filter(|_| patch.on_image);
+        let mut buffer = match (image, patch.on_image) {
+            (None, true) => return Err(no_image(first, pages.path())),
+            (Some(image), _) if count == 1 => image,
+            (image, _) => {
+                let mut buffer = Buffer::new(count * PAGE_BYTES);
+                image.iter().for_each(|image| buffer[..PAGE_BYTES].copy_from_slice(&image[..PAGE_BYTES]));
+                buffer
+            }
+        };
+        let changed = &mut buffer[..count * PAGE_BYTES];
+        if changes::apply(&patch.pieces.0, changed).is_none() {
+            return Err(invalid(format!("the pieces for page {first} of {} are none", pages.path())));
+        }
+        if crc32c::crc32c(changed) != patch.check {
+            return Err(no_image(first, pages.path()));
+        }
+        self.write_whole(&*pages, (patch.handle, first), buffer, count, patch.durable)
+    }
+
+    /// Writes pages, and keeps the image of the last one: it may be changed next.
+    fn write_whole(
+        &self,
+        pages: &dyn PageFile,
+        (number, first): (u64, u64),
+        buffer: Buffer,
+        count: usize,
+        durable: bool,
+    ) -> Result<()> {
+        self.session.images.forget(number, first..first + count as u64);
+        pages.write(first, &buffer, count, durable)?;
+        let last = match count {
+            1 => buffer,
+            _ => Buffer::copy_of(&buffer[(count - 1) * PAGE_BYTES..][..PAGE_BYTES]),
+        };
+        self.session.images.put(number, first + count as u64 - 1, last);
+        Ok(())
     }
 
     /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read.
@@ -402,6 +460,11 @@ impl Attached {
     pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
         let _passes = if token == 0 { None } else { Some(self.enter(token)?) };
         Ok(self.pages(number)?.sync()?)
+    }
+
+    /// Whether the system only takes pages of the file into memory when they need not be durable.
+    pub(crate) fn takes_pages_at_once(&self, number: u64) -> bool {
+        self.pages(number).is_ok_and(|pages| !pages.writes_wait())
     }
 
     fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {

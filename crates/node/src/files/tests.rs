@@ -1,6 +1,9 @@
 use super::*;
+use crate::changes;
 use crate::error::CallError;
+use crate::fields::Rest;
 use crate::lease::Note;
+use crate::message::PatchPages;
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
 };
@@ -357,5 +360,58 @@ fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
         env.clock.sleep(limits.linger);
         assert_eq!(files.sweep(), 2);
         assert_eq!(files.clients(), 0);
+    });
+}
+
+#[test]
+fn a_page_is_patched_on_the_image_that_the_client_knows_or_not_at_all() {
+    each(|files| {
+        let attached = files.attach(&client(1)).unwrap().0;
+        let token = attached.lock(NOW).unwrap();
+        attached.create_pages(token, 1, LOG, 4 * PAGE_BYTES as u64).unwrap();
+        let patch = |first: u32, image: Option<&[u8]>, new: &[u8]| PatchPages {
+            token,
+            handle: 1,
+            first,
+            pages: (new.len() / PAGE_BYTES) as u8,
+            durable: first == 2,
+            on_image: image.is_some(),
+            check: crc32c::crc32c(new),
+            pieces: Rest(changes::find(image, new)),
+        };
+        let unknown = |patch: &PatchPages| matches!(attached.patch_pages(patch), Err(CallError::Unknown(_)));
+        let mut new = page(1);
+        new[100..200].fill(2);
+        assert!(unknown(&patch(1, Some(&page(1)), &new)), "the page was not written yet");
+        attached.write_pages(token, 1, 1, &page(1), false).unwrap();
+        let mut other = page(1);
+        other[300..400].fill(9);
+        let mut of_other = other.clone();
+        of_other[100..200].fill(2);
+        assert!(unknown(&patch(1, Some(&other), &of_other)), "that is not the image");
+        let found = |count| read(&attached, 1, PAGE_BYTES as u64, count * PAGE_BYTES).unwrap();
+        assert!(found(1) == page(1), "nothing was written");
+        assert!(unknown(&patch(1, Some(&page(1)), &new)), "an image that did not fit is not kept");
+        attached.write_pages(token, 1, 1, &page(1), false).unwrap();
+        for _ in 0..2 {
+            attached.patch_pages(&patch(1, Some(&page(1)), &new)).unwrap();
+        }
+        // Two pages, of which the first is written again; then the second of them.
+        let two = [&new[..], &page(3)].concat();
+        attached.patch_pages(&patch(1, Some(&new), &two)).unwrap();
+        assert!(found(2) == two);
+        attached.patch_pages(&patch(2, Some(&page(3)), &page(4))).unwrap();
+        attached.patch_pages(&patch(3, None, &page(5))).unwrap();
+        assert!(found(3) == [new, page(4), page(5)].concat());
+        for bad in [
+            PatchPages { pages: 0, ..patch(1, None, &page(1)) },
+            PatchPages { pages: 2, ..patch(3, None, &page(1)) },
+            PatchPages { first: u32::MAX, ..patch(3, None, &page(1)) },
+            PatchPages { pieces: Rest(vec![1, 2, 3]), ..patch(3, None, &page(1)) },
+        ] {
+            assert!(matches!(attached.patch_pages(&bad), Err(CallError::Storage(Error::Invalid(_)))), "{bad:?}");
+        }
+        let other = PatchPages { token: token + 1, ..patch(3, Some(&page(5)), &page(6)) };
+        assert!(matches!(attached.patch_pages(&other), Err(CallError::Fenced(_))));
     });
 }

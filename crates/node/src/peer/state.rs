@@ -73,6 +73,8 @@ pub(super) struct State {
     open: HashMap<u64, Open>,
     deadlines: BTreeSet<(Duration, u64)>,
     pub(super) sent_at: Duration,
+    /// Until when the writer thread sleeps if nobody wakes it.
+    pub(super) writer_wakes_at: Duration,
 }
 
 impl State {
@@ -90,6 +92,7 @@ impl State {
             open: HashMap::new(),
             deadlines: BTreeSet::new(),
             sent_at: now,
+            writer_wakes_at: Duration::ZERO,
         }
     }
 
@@ -187,7 +190,7 @@ impl Shared {
                 answer.into_iter().for_each(|frame| state.queue(frame));
                 drop(state);
                 if is_urgent {
-                    self.work.notify();
+                    self.send_now(false);
                 }
                 return;
             }

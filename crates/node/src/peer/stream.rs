@@ -1,7 +1,10 @@
 //! What a connection needs of a socket.
 
 use std::fmt;
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
+
+/// Writes as many bytes as the stream takes without a wait; `WouldBlock` if it takes none.
+pub(crate) type TryWrite = Box<dyn FnMut(&[u8]) -> io::Result<usize> + Send>;
 
 /// A pair of byte streams to and from the other end.
 ///
@@ -13,6 +16,8 @@ pub struct Stream {
     pub reader: Box<dyn Read + Send>,
     /// Bytes to the other end.
     pub writer: Box<dyn Write + Send>,
+    /// The same direction for threads that must not wait; `None` of a stream that has no such way.
+    pub try_write: Option<TryWrite>,
     /// Ends both directions: a thread that reads or writes comes back at once. May be called several times.
     pub hang_up: Box<dyn Fn() + Send + Sync>,
     /// What only the two ends of a TLS connection know; empty without TLS.

@@ -4,16 +4,13 @@ use super::{Peer, Reply, Shared, complete, nanos};
 use crate::error::CallError;
 use crate::frame::{self, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, flag};
 use crate::message::Operation;
-use crate::peer::state::Outgoing;
+use crate::peer::sink::Turn;
 use situ_device::lock;
-use std::io::{self, Read, Write};
+use std::io::{self, Read};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
-
-/// Short frames are gathered up to so many bytes for one write.
-const GATHER_BYTES: usize = 64 << 10;
 
 /// Reads frames until the stream ends or breaks.
 pub(super) fn read(shared: &Arc<Shared>, mut stream: Box<dyn Read + Send>) {
@@ -110,9 +107,8 @@ fn asked(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), 
 }
 
 /// Writes frames until the connection is lost.
-pub(super) fn write(shared: &Arc<Shared>, mut stream: Box<dyn Write + Send>) {
+pub(super) fn write(shared: &Arc<Shared>) {
     let _ = shared.writer.set(std::thread::current().id());
-    let mut gathered = Vec::with_capacity(GATHER_BYTES);
     loop {
         let seen = shared.work.generation();
         expire(shared);
@@ -120,18 +116,14 @@ pub(super) fn write(shared: &Arc<Shared>, mut stream: Box<dyn Write + Send>) {
             let silence = shared.options.silence_max.as_secs_f64();
             shared.lose(&format!("nothing has come for {silence:.1} s"));
         }
-        match next(shared, &mut gathered) {
-            Next::Write(long) => {
-                let written = stream.write_all(&gathered).and_then(|()| stream.write_all(&long));
-                if let Err(e) = written.and_then(|()| stream.flush()) {
-                    shared.lose(&e.to_string());
-                }
-                shared.room.notify();
-            }
-            Next::Wait(timeout) => {
+        let turn = lock(&shared.sink).write_next(shared);
+        match turn {
+            Ok(Turn::Wrote) => shared.room.notify(),
+            Ok(Turn::Wait(timeout)) => {
                 shared.work.wait(seen, Some(timeout));
             }
-            Next::End => return,
+            Ok(Turn::End) => return,
+            Err(why) => shared.lose(&why.to_string()),
         }
     }
 }
@@ -142,49 +134,4 @@ fn expire(shared: &Shared) {
         let after = open.deadline.map_or(Duration::ZERO, |(_, after)| after);
         complete(open, Err(CallError::TimedOut { node: shared.name.clone(), after }));
     }
-}
-
-enum Next {
-    /// What was gathered, and then this payload.
-    Write(Vec<u8>),
-    /// Nothing for so long.
-    Wait(Duration),
-    End,
-}
-
-/// Gathers the next frames, short ones together.
-fn next(shared: &Shared, gathered: &mut Vec<u8>) -> Next {
-    gathered.clear();
-    let now = shared.now();
-    let mut state = lock(&shared.state);
-    if state.lost.is_some() {
-        return Next::End;
-    }
-    let silent_since = now.saturating_sub(state.sent_at);
-    let is_due = silent_since >= shared.options.heartbeat || state.owed >= u64::from(shared.options.window_bytes / 4);
-    while gathered.len() < GATHER_BYTES {
-        let Some((frame, grant)) = state.next_frame() else { break };
-        state.sent_at = now;
-        gathered.extend_from_slice(&frame.header(shared.side, grant).encode());
-        shared.traffic.add_sent(frame.operation(), frame.payload.len());
-        if gathered.len() + frame.payload.len() > GATHER_BYTES {
-            return Next::Write(frame.payload);
-        }
-        gathered.extend_from_slice(&frame.payload);
-    }
-    if gathered.is_empty() && is_due {
-        let frame = Outgoing::new(Operation::Heartbeat as u16, flag::ONE_WAY, 0, 0, Vec::new());
-        let grant = state.take_grant();
-        state.sent_at = now;
-        gathered.extend_from_slice(&frame.header(shared.side, grant).encode());
-        shared.traffic.add_sent(frame.operation(), 0);
-    }
-    if !gathered.is_empty() {
-        return Next::Write(Vec::new());
-    }
-    let until_heartbeat = shared.options.heartbeat.saturating_sub(silent_since);
-    let until_deadline = state.next_deadline().map_or(Duration::MAX, |deadline| deadline.saturating_sub(now));
-    drop(state);
-    let until_silence = shared.options.silence_max.saturating_sub(shared.silent_for());
-    Next::Wait(until_heartbeat.min(until_deadline).min(until_silence))
 }

@@ -247,6 +247,7 @@ fn stream(socket: UnixStream, name: &str) -> Stream {
         name: name.to_owned(),
         reader: Box::new(reader),
         writer: Box::new(socket),
+        try_write: None,
         hang_up: Box::new(move || drop(hang.shutdown(std::net::Shutdown::Both))),
         binding: Vec::new(),
     }

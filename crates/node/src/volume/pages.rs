@@ -1,18 +1,29 @@
 //! A page file on the node.
+//!
+//! Short writes travel as what changed ([`PatchPages`]): of a page that was written before, since the image that the node has, and of
+//! other pages, since zeros. The client keeps the images of the pages that it wrote last. It tries a patch again as any other request.
+//! A node that does not have the image answers so, as after a restart, and gets the whole page.
+//!
+//! **Invariants.** An image is kept only of a write that was answered. While the page is written, it is not kept. **Threads.** Any; no
+//! page is written by two at once.
 
 use super::check_machine;
 use super::open::OpenFile;
 use super::reader::fit;
-use crate::client::NodeClient;
+use crate::changes;
+use crate::client::{Attempt, NodeClient};
 use crate::error::CallError;
 use crate::fields::Rest;
-use crate::message::{ReadPages, SyncPages, WritePages};
+use crate::message::{PatchPages, ReadPages, SyncPages, WritePages};
 use situ_device::{Buffer, PAGE_BYTES, lock};
 use situ_storage::{Error, PageFile, Result};
+use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
 /// Bytes of a write that are not pages: the fields before them, and then some.
 const FIELDS_BYTES: usize = 64;
+/// Images that are kept of a page file: one page is written again, and others may be in flight.
+const IMAGES_MAX: usize = 4;
 
 pub(super) struct NodePageFile {
     client: Arc<NodeClient>,
@@ -20,22 +31,91 @@ pub(super) struct NodePageFile {
     writes_wait: bool,
     /// The machine's start when pages were written that are not synced yet: the earliest.
     unsynced: Mutex<Option<[u8; 16]>>,
+    /// Pages that were written last, each with its number.
+    images: Mutex<VecDeque<(u64, Vec<u8>)>>,
 }
 
 impl NodePageFile {
     pub(super) fn new(client: Arc<NodeClient>, file: Arc<OpenFile>, writes_wait: bool) -> NodePageFile {
-        NodePageFile { client, file, writes_wait, unsynced: Mutex::default() }
+        NodePageFile { client, file, writes_wait, unsynced: Mutex::default(), images: Mutex::default() }
     }
 
-    fn change<T>(
-        &self,
-        op: &'static str,
-        request: impl FnMut(&crate::client::Attempt) -> Result<T, CallError>,
-    ) -> Result<T> {
+    fn change<T>(&self, op: &'static str, request: impl FnMut(&Attempt) -> Result<T, CallError>) -> Result<T> {
         let shared = &self.file.shared;
         let done = shared.retry(shared.options.write_patience, request);
         done.map_err(|error| error.about(op, &self.file.path))
     }
+
+    /// Writes pages that fit into one request.
+    fn write_some(&self, first: u64, pages: &[u8], durable: bool) -> Result<()> {
+        let (token, handle) = (self.client.token(), self.file.handle);
+        let mut image = self.take_image(first, pages.len() / PAGE_BYTES);
+        let mut patch = patch_of((token, handle), first, (image.as_deref(), pages), durable);
+        let mut whole = None;
+        let machine = self.change("write", |attempt| {
+            // Should it be lost on its way, it is not known on which machine it was done: on the earlier one.
+            if !durable {
+                lock(&self.unsynced).get_or_insert(attempt.machine);
+            }
+            if let Some(asked) = &patch {
+                match attempt.ask(asked) {
+                    Err(CallError::Unknown(_)) => patch = None,
+                    answer => return answer.map(|_| attempt.machine),
+                }
+            }
+            let write = whole.get_or_insert_with(|| {
+                let data = Rest(pages.to_vec());
+                WritePages { token, handle, first, durable, data }
+            });
+            self.file.ask(attempt, write).map(|_| attempt.machine)
+        })?;
+        if !durable {
+            lock(&self.unsynced).get_or_insert(machine);
+        }
+        let last = &pages[pages.len() - PAGE_BYTES..];
+        let mut kept = image.take().unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(last);
+        self.put_image(first + (pages.len() / PAGE_BYTES) as u64 - 1, kept);
+        Ok(())
+    }
+
+    /// The image of the first page; of none of these is one kept any more.
+    fn take_image(&self, first: u64, count: usize) -> Option<Vec<u8>> {
+        let mut images = lock(&self.images);
+        let at = images.iter().position(|(page, _)| *page == first);
+        let image = at.and_then(|at| images.remove(at));
+        images.retain(|(page, _)| !(first..first + count as u64).contains(page));
+        image.map(|(_, bytes)| bytes)
+    }
+
+    fn put_image(&self, page: u64, bytes: Vec<u8>) {
+        let mut images = lock(&self.images);
+        if images.len() >= IMAGES_MAX {
+            images.pop_front();
+        }
+        images.push_back((page, bytes));
+    }
+}
+
+/// What to send instead of pages: what changed in the first one since its image, and what is not zero in the others; `None` if that is
+/// not less.
+fn patch_of(
+    (token, handle): (u64, u64),
+    first: u64,
+    (image, new): (Option<&[u8]>, &[u8]),
+    durable: bool,
+) -> Option<PatchPages> {
+    let pages = u8::try_from(new.len() / PAGE_BYTES)
+        .ok()
+        .filter(|pages| (1..=changes::PAGES_MAX).contains(&(*pages).into()))?;
+    let first = u32::try_from(first).ok()?;
+    let pieces = changes::find(image, new);
+    if pieces.len() >= new.len() {
+        return None;
+    }
+    let (on_image, check) = (image.is_some(), crc32c::crc32c(new));
+    Some(PatchPages { token, handle, first, pages, durable, on_image, check, pieces: Rest(pieces) })
 }
 
 impl PageFile for NodePageFile {
@@ -54,22 +134,10 @@ impl PageFile for NodePageFile {
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
         let bytes = &buffer[..count * PAGE_BYTES];
         assert!(first + count as u64 <= self.pages(), "pages {first}+{count} of {} in {}", self.pages(), self.path());
-        let (token, handle) = (self.client.token(), self.file.handle);
         let most = self.file.shared.payload_bytes_max() - FIELDS_BYTES;
         let pages_max = (most / PAGE_BYTES).max(1);
         for (index, pages) in bytes.chunks(pages_max * PAGE_BYTES).enumerate() {
-            let first = first + (index * pages_max) as u64;
-            let write = WritePages { token, handle, first, durable, data: Rest(pages.to_vec()) };
-            let machine = self.change("write", |attempt| {
-                // Should it be lost on its way, it is not known on which machine it was done: on the earlier one.
-                if !durable {
-                    lock(&self.unsynced).get_or_insert(attempt.machine);
-                }
-                self.file.ask(attempt, &write).map(|_| attempt.machine)
-            })?;
-            if !durable {
-                lock(&self.unsynced).get_or_insert(machine);
-            }
+            self.write_some(first + (index * pages_max) as u64, pages, durable)?;
         }
         Ok(())
     }

@@ -188,7 +188,6 @@ fn every_change_is_done_once_where_ever_its_connection_is_cut() {
     let volume = &world.volume;
     let _lock = volume.lock().unwrap();
     let pages = volume.create_pages(LOG, 64 << 10).unwrap();
-    let page = Buffer::copy_of(&pattern(PAGE_BYTES));
     let mut number = 10;
     for cut in [Cut::Before, Cut::After] {
         let at = |operation| world.node.cut_at(operation, cut);
@@ -226,7 +225,12 @@ fn every_change_is_done_once_where_ever_its_connection_is_cut() {
         volume.create_pages(FileName::Log(number), 8192).unwrap();
         at(Operation::OpenPages);
         volume.open_pages(FileName::Log(number)).unwrap();
+        let mut page = Buffer::copy_of(&pattern(PAGE_BYTES));
+        page.iter_mut().for_each(|byte| *byte ^= number as u8);
         at(Operation::WritePages);
+        pages.write(1, &page, 1, true).unwrap();
+        page[100..200].fill(number as u8);
+        at(Operation::PatchPages);
         pages.write(1, &page, 1, true).unwrap();
         at(Operation::SyncPages);
         pages.sync().unwrap();
@@ -240,6 +244,38 @@ fn every_change_is_done_once_where_ever_its_connection_is_cut() {
         number += 10;
     }
     assert!(volume.client().connections() >= 30, "{}", volume.client().connections());
+}
+
+/// What a log does: page after page is written again with more bytes in it, and the first page of a longer write may be one of those.
+#[test]
+fn pages_that_are_written_again_travel_as_what_changed_and_arrive_whole() {
+    let world = World::new();
+    let pages = world.volume.create_pages(LOG, 1 << 20).unwrap();
+    let all = pattern(8 * PAGE_BYTES);
+    let mut written = Buffer::new(8 * PAGE_BYTES);
+    let (mut used, step, mut wholes) = (0, 150, 0);
+    let sent = || world.volume.client().traffic().sent(Class::Write);
+    let began = sent();
+    for turn in 0.. {
+        let cut = [Some(Cut::Before), Some(Cut::After), Some(Cut::Restart), None][turn % 4];
+        cut.filter(|_| turn % 8 < 4).into_iter().for_each(|cut| world.node.cut_at(Operation::PatchPages, cut));
+        let first = used / PAGE_BYTES;
+        // Now and then a write is of two pages.
+        let end = (used + if turn % 16 == 0 { PAGE_BYTES } else { step }).min(all.len());
+        written[used..end].copy_from_slice(&all[used..end]);
+        let count = (end - 1) / PAGE_BYTES + 1 - first;
+        let buffer = Buffer::copy_of(&written[first * PAGE_BYTES..(first + count) * PAGE_BYTES]);
+        pages.write(first as u64, &buffer, count, turn % 3 == 0).unwrap();
+        assert!(world.contents(LOG)[..end] == all[..end], "after {end} bytes");
+        used = end;
+        wholes += lock(&world.node.node.seen).drain(..).filter(|seen| *seen == Operation::WritePages).count();
+        if used == all.len() {
+            break;
+        }
+    }
+    assert!(wholes > 0, "a restarted daemon has no image");
+    let restarted = (wholes * 2 * PAGE_BYTES) as u64;
+    assert!(sent() - began < 3 * all.len() as u64 + restarted, "{} bytes, {wholes} times whole", sent() - began);
 }
 
 #[test]

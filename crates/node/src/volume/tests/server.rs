@@ -33,7 +33,16 @@ pub(super) enum Cut {
 struct Session {
     readers: HashMap<u64, Arc<dyn Reader>>,
     pages: HashMap<u64, Arc<dyn PageFile>>,
+    /// The page that was written last, by file and number.
+    images: HashMap<(u64, u64), Vec<u8>>,
     writers: HashMap<u64, Option<Box<dyn Writer>>>,
+}
+
+impl Session {
+    fn keep_image(&mut self, file: u64, first: u64, pages: &[u8]) {
+        let last = first + (pages.len() / PAGE_BYTES) as u64 - 1;
+        self.images.insert((file, last), pages[pages.len() - PAGE_BYTES..].to_vec());
+    }
 }
 
 pub(super) struct Node {
@@ -437,6 +446,22 @@ impl Node {
                 self.check(token)?;
                 let Some(pages) = open.pages.get(&handle) else { return unknown() };
                 pages.write(first, &Buffer::copy_of(&data), data.len() / PAGE_BYTES, durable)?;
+                open.keep_image(handle, first, &data);
+                done
+            }
+            Operation::PatchPages => {
+                let patch = PatchPages::decode(payload)?;
+                self.check(patch.token)?;
+                let mut data = vec![0; usize::from(patch.pages) * PAGE_BYTES];
+                if patch.on_image {
+                    let Some(image) = open.images.get(&(patch.handle, patch.first.into())) else { return unknown() };
+                    data[..PAGE_BYTES].copy_from_slice(image);
+                }
+                crate::changes::apply(&patch.pieces.0, &mut data).unwrap();
+                assert_eq!(crc32c::crc32c(&data), patch.check, "the client knows the image that the node has");
+                let Some(pages) = open.pages.get(&patch.handle) else { return unknown() };
+                pages.write(patch.first.into(), &Buffer::copy_of(&data), patch.pages.into(), patch.durable)?;
+                open.keep_image(patch.handle, patch.first.into(), &data);
                 done
             }
             Operation::SyncPages => {
