@@ -38,6 +38,7 @@ mod serve;
 mod store;
 mod text;
 mod transfer;
+mod watch;
 
 use clap::Parser;
 use clap::error::ErrorKind;

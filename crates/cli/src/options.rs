@@ -185,6 +185,10 @@ pub(crate) struct ServeOptions {
     /// Fast disk for the log and the upper levels: a Situ disk (`situ disk format`), or a directory. The store remembers it
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
+    /// How many seconds a write waits for a node that is lost. Then the store takes no more writes until it is opened again, if its log
+    /// lies on the node. Reads wait 5 seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) node_patience: u64,
     /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
     /// waiting writes, merges, and the cache of a raw fast disk
     #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]

@@ -12,6 +12,7 @@ use crate::options::{Listen, ServeOptions};
 use crate::output::Output;
 use crate::store::durability;
 use crate::text;
+use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent};
@@ -23,16 +24,19 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// How long the end waits for a node that is lost.
+const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
 /// How long clients may take to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
-    let home = options.directory.home();
-    let directory = home.path();
     let server_options = server_options(options);
     server_options.check().map_err(|error| cannot_start(error, options))?;
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
+    let watch = watch_by(&messages, options.node_patience);
+    let home = options.directory.home().watched(&watch);
+    let directory = home.path();
     let mut store_options = Options::default();
     store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
@@ -47,7 +51,7 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
     let engine = engine.map_err(|error| {
         Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
-    let engine = Arc::new(engine);
+    let engine = Arc::new(engine.with_beside(Arc::clone(&watch) as _));
     let server = Server::start(&server_options, Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
     let place = match home.is_on_node() {
         true => directory.to_owned(),
@@ -75,11 +79,17 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         StopSignal::Terminate => "SIGTERM",
     };
     messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
+    watch.hurry(LOST_NODE_DEADLINE);
     server.stop(STOP_DEADLINE);
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     messages.line("stopped; everything is durable");
     DONE
+}
+
+fn watch_by(messages: &Arc<Messages>, patience_s: u64) -> Arc<NodeWatch> {
+    let messages = Arc::clone(messages);
+    NodeWatch::new(Duration::from_secs(patience_s), move |text| messages.line(text))
 }
 
 fn server_options(options: &ServeOptions) -> ServerOptions {

@@ -26,9 +26,10 @@ use std::sync::Arc;
 
 use crate::options::{NodeAccess, NodeKeys, Range, Target};
 use crate::text::Encoding;
+use crate::watch::NodeWatch;
 
 /// Where a store's home is: a directory, or a store on a node.
-#[derive(Debug, Clone)]
+#[derive(Clone)]
 pub(crate) struct Home {
     /// The directory, or the address as it was given; for messages, too.
     path: PathBuf,
@@ -37,6 +38,8 @@ pub(crate) struct Home {
     compute: Vec<String>,
     /// Where these nodes have the directory, if they have it.
     compute_shared: Option<PathBuf>,
+    /// Who watches over the nodes, if anybody does.
+    watch: Option<Arc<NodeWatch>>,
 }
 
 impl Home {
@@ -44,12 +47,17 @@ impl Home {
     pub(crate) fn new(path: PathBuf, node: &NodeAccess) -> Home {
         let path = node.capacity.as_ref().map_or(path, PathBuf::from);
         let NodeAccess { compute, compute_shared, keys, .. } = node.clone();
-        Home { path, keys, compute, compute_shared }
+        Home { path, keys, compute, compute_shared, watch: None }
     }
 
     /// A directory, or an address.
     pub(crate) fn at(path: &Path, keys: &NodeKeys) -> Home {
-        Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None }
+        Home { path: path.to_owned(), keys: keys.clone(), compute: Vec::new(), compute_shared: None, watch: None }
+    }
+
+    /// Has `watch` told of the nodes.
+    pub(crate) fn watched(self, watch: &Arc<NodeWatch>) -> Home {
+        Home { watch: Some(Arc::clone(watch)), ..self }
     }
 
     /// As it was given: for messages.
@@ -68,7 +76,10 @@ impl Home {
     }
 
     fn node_options(&self) -> situ::Result<NodeOptions> {
-        Ok(node_options(&self.keys)?)
+        let known = node_options(&self.keys)?;
+        let patience = self.watch.as_ref().map_or(known.write_patience, |watch| watch.patience);
+        let on_state = self.watch.as_ref().map(|watch| watch.on_state());
+        Ok(NodeOptions { write_patience: patience, on_state, ..known })
     }
 
     /// The files on the node, with the unit beside them; `None` of a directory.
@@ -77,7 +88,9 @@ impl Home {
     /// The node does not answer, or does not let us in.
     pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
         let Some(address) = self.address() else { return Ok(None) };
-        Ok(Some(NodeUnit::beside(address.parse()?, self.node_options()?)?))
+        let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
+        self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(volume.client()), true));
+        Ok(Some((volume, unit)))
     }
 
     /// A connection to the node; `None` of a directory.
@@ -104,7 +117,9 @@ impl Home {
         let store = with_units(builder, &helpers).open(&self.path)?;
         for (address, unit) in helpers {
             // The directory is there by now.
-            unit.connect(address, self.node_options()?, Arc::new(DirectoryVolume::open(&self.path)?))?;
+            let served = Arc::new(DirectoryVolume::open(&self.path)?);
+            let client = unit.connect(address, self.node_options()?, served)?;
+            self.watch.iter().for_each(|watch| watch.add(client.clone(), false));
         }
         Ok(store)
     }

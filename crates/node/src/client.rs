@@ -20,8 +20,10 @@
 
 mod keeper;
 mod retry;
+mod watch;
 
 pub(crate) use retry::Attempt;
+pub use watch::{NodeState, OnState};
 
 use crate::address::NodeAddress;
 use crate::error::CallError;
@@ -60,6 +62,8 @@ pub struct NodeOptions {
     pub append_bytes: usize,
     /// A writer has at most so many bytes under way. 4 MiB.
     pub append_bytes_in_flight: usize,
+    /// Who is told when the node is lost, and when it is back. Nobody.
+    pub on_state: Option<OnState>,
     /// How the connection behaves.
     pub peer: PeerOptions,
     /// Threads and time.
@@ -78,6 +82,7 @@ impl Default for NodeOptions {
             reconnect_max: Duration::from_secs(2),
             append_bytes: 512 << 10,
             append_bytes_in_flight: 4 << 20,
+            on_state: None,
             peer: PeerOptions::default(),
             env: Env::system(),
         }
@@ -121,6 +126,8 @@ struct State {
     /// Since when there is no connection, and why.
     lost: Option<(Duration, String)>,
     is_closed: bool,
+    /// Nobody waits for a lost node for longer.
+    hurry_until: Option<Duration>,
     lease: Option<Held>,
     fenced: Option<String>,
     /// The shortest that the longest payload has been on any connection.
@@ -166,6 +173,7 @@ impl NodeClient {
             welcome: None,
             lost: Some((options.env.clock.now(), "no connection was made yet".to_owned())),
             is_closed: false,
+            hurry_until: None,
             lease: None,
             fenced: None,
             payload_bytes_max: options.peer.payload_bytes_max as usize,
@@ -314,13 +322,6 @@ impl Shared {
         };
         let earlier = state.lost.clone().map(|(since, why)| (self.now().saturating_sub(since), why));
         lost.or(earlier)
-    }
-
-    /// Remembers that another host has the lease.
-    pub(crate) fn note_fenced(&self, error: &CallError) {
-        if let CallError::Fenced(why) = error {
-            lock(&self.state).fenced.get_or_insert_with(|| why.clone());
-        }
     }
 
     /// Takes the right to write.

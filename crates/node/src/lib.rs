@@ -41,7 +41,7 @@ mod unit;
 mod volume;
 
 pub use address::{DEFAULT_PORT, DEFAULT_STORE, NodeAddress, Place, check_store_name};
-pub use client::{NodeClient, NodeOptions};
+pub use client::{NodeClient, NodeOptions, NodeState, OnState};
 pub use daemon::{Caller, ChangePass, Daemon, DaemonOptions, Service, Storage, TaskService};
 pub use error::{CallError, IO_KINDS, code};
 pub use executor::{Executor, ExecutorOptions, HostTasks};

@@ -675,14 +675,22 @@ impl NodeUnit {
         NodeUnit::new(env, NodeUnitOptions::new(address.place.to_string(), vec![(HOME, home)]))
     }
 
-    /// Connects to such a node. `home` is what the node reads and writes over the connection, if that is where the home lies.
+    /// Connects to such a node. `home` is what the node reads and writes over the connection, if that is where the home lies. The
+    /// client lives until the unit is closed.
     ///
     /// # Errors
     /// As [`NodeClient::connect`].
-    pub fn connect(&self, address: NodeAddress, options: NodeOptions, home: Arc<dyn Volume>) -> StorageResult<()> {
+    pub fn connect(
+        &self,
+        address: NodeAddress,
+        options: NodeOptions,
+        home: Arc<dyn Volume>,
+    ) -> StorageResult<Weak<NodeClient>> {
         let address = NodeAddress { store: String::new(), ..address };
-        let client = NodeClient::connect_with(address, options, self.handler())?;
-        self.reach(Arc::new(client), vec![(HOME, home)])
+        let client = Arc::new(NodeClient::connect_with(address, options, self.handler())?);
+        let watched = Arc::downgrade(&client);
+        self.reach(client, vec![(HOME, home)])?;
+        Ok(watched)
     }
 
     /// Connects to such a node for a store whose home lies on another node: `owner` has the lease there.

@@ -183,6 +183,15 @@ pub enum Health {
     Degraded(String),
 }
 
+/// What an engine needs beside itself, and what the server shows with it: a node that has the store's files, for example.
+pub trait Beside: Send + Sync {
+    /// Why the engine cannot do all that it should, if that is so; asked by `/healthz`.
+    fn trouble(&self) -> Option<String>;
+
+    /// Reports metrics.
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>));
+}
+
 /// A key-value engine that can serve memcached.
 ///
 /// **Threads.** Called from every event loop at once. `get`, `write` and `put_meta` must not wait, neither for the disk

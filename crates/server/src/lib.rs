@@ -93,7 +93,7 @@ mod stripe;
 mod turn;
 
 pub use engine::{
-    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};

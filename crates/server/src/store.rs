@@ -19,6 +19,7 @@
 
 mod units;
 
+use std::fmt;
 use std::future::Future;
 use std::path::Path;
 use std::pin::Pin;
@@ -36,7 +37,7 @@ use crate::compactions::{Compactions, gather};
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
-    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+    Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
 use crate::filter::ItemFilter;
 
@@ -50,7 +51,6 @@ pub const META_KEYSPACE: &str = "memcached";
 const META_MEMTABLE_BYTES: u64 = 1 << 20;
 
 /// A [`Store`] that serves memcached. See the module.
-#[derive(Debug)]
 pub struct StoreEngine {
     store: Store,
     items: Keyspace,
@@ -58,6 +58,13 @@ pub struct StoreEngine {
     durability: Durability,
     filter: Arc<ItemFilter>,
     opened: SystemTime,
+    beside: Option<Arc<dyn Beside>>,
+}
+
+impl fmt::Debug for StoreEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("StoreEngine").field("store", &self.store).field("durability", &self.durability).finish()
+    }
 }
 
 impl StoreEngine {
@@ -113,7 +120,13 @@ impl StoreEngine {
         }
         // Not before it is known that the items are a server's.
         filter.begin(meta.get(FLUSH_KEY)?.as_deref());
-        Ok(StoreEngine { store, items, meta, durability, filter, opened: SystemTime::now() })
+        Ok(StoreEngine { store, items, meta, durability, filter, opened: SystemTime::now(), beside: None })
+    }
+
+    /// Shows what the store needs beside itself in `/metrics` and `/healthz`, too.
+    pub fn with_beside(mut self, beside: Arc<dyn Beside>) -> StoreEngine {
+        self.beside = Some(beside);
+        self
     }
 
     /// The store underneath.
@@ -331,11 +344,14 @@ impl Engine for StoreEngine {
     fn health(&self) -> Health {
         let properties = self.store.properties();
         let damage = properties.damaged_files.first();
-        match (properties.failure, damage, properties.background_failure) {
+        // The cause of all others comes first, but for what does not pass with it.
+        let trouble = self.beside.as_ref().and_then(|beside| beside.trouble());
+        match (properties.failure, damage, trouble, properties.background_failure) {
             (Some(error), ..) => Health::Degraded(error.to_string()),
-            (None, Some(damage), _) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
-            (None, None, Some(error)) => Health::Degraded(error.to_string()),
-            (None, None, None) => Health::Ready,
+            (None, Some(damage), ..) => Health::Degraded(damage_found(damage, properties.damaged_files.len())),
+            (None, None, Some(trouble), _) => Health::Degraded(trouble),
+            (None, None, None, Some(error)) => Health::Degraded(error.to_string()),
+            (None, None, None, None) => Health::Ready,
         }
     }
 
@@ -419,6 +435,9 @@ impl Engine for StoreEngine {
         }
         self.level_metrics(out);
         units::metrics(&self.store, out);
+        if let Some(beside) = &self.beside {
+            beside.metrics(out);
+        }
     }
 
     fn compactions(&self, since: u64) -> Option<Compactions> {

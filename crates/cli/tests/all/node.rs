@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A running `situ node` behind a socket file. Killed on drop.
-struct Noding {
-    child: Child,
+pub(crate) struct Noding {
+    pub(crate) child: Child,
     directory: PathBuf,
     options: Vec<String>,
 }
 
 impl Noding {
-    fn start(directory: &Path, options: &[&str]) -> Noding {
+    pub(crate) fn start(directory: &Path, options: &[&str]) -> Noding {
         let options = options.iter().map(|option| (*option).to_owned()).collect::<Vec<_>>();
         let child = Noding::spawn(directory, &options);
         Noding { child, directory: directory.to_owned(), options }
@@ -37,12 +37,12 @@ impl Noding {
     }
 
     /// SIGKILL.
-    fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
     }
 
-    fn start_again(&mut self) {
+    pub(crate) fn start_again(&mut self) {
         self.child = Noding::spawn(&self.directory, &self.options);
     }
 }
@@ -54,22 +54,22 @@ impl Drop for Noding {
     }
 }
 
-fn address(store: &str) -> String {
+pub(crate) fn address(store: &str) -> String {
     format!("node://unix:node.sock:/{store}")
 }
 
 /// Sets a key and returns whether the server said that it is stored.
-fn set(serving: &Serving, key: &str, value: &str) -> bool {
+pub(crate) fn set(serving: &Serving, key: &str, value: &str) -> bool {
     let answer = serving.ask(&format!("set {key} 0 0 {}\r\n{value}\r\nquit\r\n", value.len()));
     answer.starts_with("STORED")
 }
 
-fn get(serving: &Serving, key: &str) -> Option<String> {
+pub(crate) fn get(serving: &Serving, key: &str) -> Option<String> {
     let answer = serving.ask(&format!("get {key}\r\nquit\r\n"));
     answer.starts_with("VALUE").then(|| answer.lines().nth(1).unwrap_or_default().to_owned())
 }
 
-fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
+pub(crate) fn eventually(what: &str, mut is_so: impl FnMut() -> bool) {
     let deadline = Instant::now() + PATIENCE;
     while !is_so() {
         assert!(Instant::now() < deadline, "{what}");
@@ -223,7 +223,7 @@ fn promise_1_an_owner_that_was_stopped_cannot_write_after_its_successor() {
 }
 
 /// Writes until a write is not acknowledged or `until` says so; how many were.
-fn write_on(serving: &Serving, begin: u64, value: &str, until: impl Fn(u64) -> bool) -> u64 {
+pub(crate) fn write_on(serving: &Serving, begin: u64, value: &str, until: impl Fn(u64) -> bool) -> u64 {
     let mut connection = serving.connect();
     let mut acknowledged = begin;
     while !until(acknowledged) {

@@ -1,6 +1,6 @@
 //! The thread that keeps the connection and the lease.
 
-use super::{Held, Shared};
+use super::{Held, NodeState, Shared};
 use crate::error::CallError;
 use crate::greeting::greet;
 use crate::message::{Keep, Renew, Welcome};
@@ -130,9 +130,12 @@ impl Shared {
         state.connection = Some(Arc::new(connection));
         state.welcome = Some(welcome);
         state.epoch += 1;
-        state.lost = None;
+        let lost = state.lost.take().filter(|_| state.epoch > 1);
         drop(state);
         self.changed.notify();
+        if let Some((since, _)) = lost {
+            self.tell(&NodeState::Back { after: self.now().saturating_sub(since) });
+        }
     }
 
     /// Lets go of a lost connection, and notes since when there is none.
@@ -141,8 +144,10 @@ impl Shared {
         let mut state = lock(&self.state);
         let Some(connection) = state.connection.take() else { return };
         let why = connection.peer().lost().map_or_else(String::new, |error| error.words());
-        state.lost = Some((now.saturating_sub(connection.peer().silent_for()), why));
+        let silent_for = connection.peer().silent_for();
+        state.lost = Some((now.saturating_sub(silent_for), why.clone()));
         drop(state);
+        self.tell(&NodeState::Lost { silent_for, why });
         // Its threads are joined here, with no lock held.
         drop(connection);
     }

@@ -65,8 +65,13 @@ impl Shared {
             if let Some(attempt) = self.alive() {
                 return Ok(Attempt { deadline, ..attempt });
             }
-            let left = deadline.saturating_sub(self.now());
-            if left.is_zero() || lock(&self.state).is_closed {
+            let (is_closed, hurry_until) = {
+                let state = lock(&self.state);
+                (state.is_closed, state.hurry_until)
+            };
+            let until = hurry_until.map_or(deadline, |hurry| hurry.min(deadline));
+            let left = until.saturating_sub(self.now());
+            if left.is_zero() || is_closed {
                 return Err(self.gone());
             }
             self.changed.wait(seen, Some(left));

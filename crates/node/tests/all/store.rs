@@ -2,7 +2,10 @@
 
 use situ_device::Env;
 use situ_engine::{Options, Store, StoreBuilder, verify_home};
-use situ_node::{Daemon, DaemonOptions, NodeAddress, NodeClient, NodeOptions, NodeVolume, Place, Storage};
+use situ_node::{
+    Daemon, DaemonOptions, Executor, ExecutorOptions, NodeAddress, NodeClient, NodeOptions, NodeVolume, Place, Storage,
+    TaskService,
+};
 use situ_sim::Rng;
 use situ_storage::Volume;
 use std::collections::BTreeMap;
@@ -13,13 +16,16 @@ use std::sync::Arc;
 use std::time::Duration;
 
 fn start(directory: &Path) -> Daemon {
+    let env = Env::system();
+    let tasks = ExecutorOptions { threads: 2, ..ExecutorOptions::new(&env) };
     let options = DaemonOptions {
         storage: Some(Storage::Directory(directory.join("files"))),
         listen: vec![Place::Unix(directory.join("node.sock"))],
         lease_term: Duration::from_secs(2),
+        services: vec![Arc::new(TaskService::new(Arc::new(Executor::new(&env, tasks))))],
         ..DaemonOptions::default()
     };
-    Daemon::start(&Env::system(), options).unwrap()
+    Daemon::start(&env, options).unwrap()
 }
 
 const NODE: &str = "SITU_NODE_TEST_DIRECTORY";
@@ -36,10 +42,10 @@ fn the_node_of_another_test() {
 }
 
 /// A node in a process of its own. Killed on drop.
-struct Node(Child);
+pub(crate) struct Node(Child);
 
 impl Node {
-    fn start(directory: &Path) -> Node {
+    pub(crate) fn start(directory: &Path) -> Node {
         let mut command = Command::new(std::env::current_exe().unwrap());
         command.args(["--exact", "store::the_node_of_another_test", "--nocapture"]).env(NODE, directory);
         let mut child = command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
@@ -76,9 +82,9 @@ fn open(directory: &Path) -> Store {
     StoreBuilder::new(options).open_home(&home(directory)).unwrap()
 }
 
-type Model = BTreeMap<Vec<u8>, Vec<u8>>;
+pub(crate) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-fn compare(store: &Store, model: &Model) {
+pub(crate) fn compare(store: &Store, model: &Model) {
     let found: Vec<(Vec<u8>, Vec<u8>)> = store
         .default_keyspace()
         .iter()
@@ -93,7 +99,7 @@ fn compare(store: &Store, model: &Model) {
     );
 }
 
-fn write(store: &Store, model: &mut Model, rng: &mut Rng, count: usize) {
+pub(crate) fn write(store: &Store, model: &mut Model, rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let key = format!("key{:05}", rng.below(3000)).into_bytes();
         if rng.chance(0.1) {
@@ -108,7 +114,7 @@ fn write(store: &Store, model: &mut Model, rng: &mut Rng, count: usize) {
 }
 
 /// What a restart interrupts is an error, and succeeds when it is tried again.
-fn in_the_end(mut work: impl FnMut() -> situ_engine::Result<()>) {
+pub(crate) fn in_the_end(mut work: impl FnMut() -> situ_engine::Result<()>) {
     let deadline = std::time::Instant::now() + Duration::from_secs(60);
     while let Err(error) = work() {
         assert!(std::time::Instant::now() < deadline, "{error}");
