@@ -43,6 +43,9 @@ use std::time::{Duration, Instant};
 const VALUE_BYTES: [usize; 6] = [100, 1 << 10, 4 << 10, 16 << 10, 32 << 10, 64 << 10];
 /// Percent of entries with large values.
 const LARGE_PERCENT: [u8; 5] = [10, 30, 50, 70, 90];
+/// The paper asks for 1 on its host and for 0.5 on its device, of the use of the whole machine. What is measured here is the time of this
+/// process alone. A byte takes no less of that in a pipeline, so the ratio hardly passes 1 anywhere.
+const RATIO_MIN: f64 = 0.5;
 const KEY_BYTES: usize = 16;
 /// A run is looked at for at least so many turns.
 const TURNS_MIN: u32 = 2;
@@ -63,9 +66,10 @@ pub struct CalibrateOptions {
     #[arg(long, value_enum, value_name = "SIDE", default_value_t)]
     pub side: SideName,
 
-    /// Least growth of bandwidth for each growth of processor time that pays [default: 1 for the host, 0.5 elsewhere]
-    #[arg(long, value_name = "RATIO", value_parser = parse_ratio)]
-    pub ratio_min: Option<f64>,
+    /// Least growth of bandwidth for each growth of processor time that pays. 1 would be a pipeline that costs nothing beside
+    /// the time that its bytes take anyway
+    #[arg(long, value_name = "RATIO", default_value_t = RATIO_MIN, value_parser = parse_ratio)]
+    pub ratio_min: f64,
 
     /// Most that one run reads, 256K to 64G. The disk holds twice as much at a time
     #[arg(long, value_name = "SIZE", default_value = "64M", value_parser = |text: &str| parse_bytes_within(text, RUN_BYTES_MIN, 64 << 30))]
@@ -224,8 +228,7 @@ impl Bench {
     }
 
     fn calibrate(&self, options: &CalibrateOptions, machine: Machine) -> Result<Calibration> {
-        let default_ratio = if options.side == SideName::Host { 1.0 } else { 0.5 };
-        let ratio_min = options.ratio_min.unwrap_or(default_ratio);
+        let ratio_min = options.ratio_min;
         let mut side = Side { ratio_min, values: Vec::new(), shares: Vec::new() };
         let (mut values, mut shares) = (Vec::new(), Vec::new());
         for bytes in VALUE_BYTES {

@@ -5,7 +5,14 @@ use std::fs;
 
 fn options(directory: PathBuf) -> CalibrateOptions {
     let output = directory.join("rules.json");
-    CalibrateOptions { directory, side: SideName::Host, ratio_min: None, run_bytes: RUN_BYTES_MIN, seconds: 1, output }
+    CalibrateOptions {
+        directory,
+        side: SideName::Host,
+        ratio_min: RATIO_MIN,
+        run_bytes: RUN_BYTES_MIN,
+        seconds: 1,
+        output,
+    }
 }
 
 #[test]
@@ -14,7 +21,7 @@ fn all_lengths_are_measured_and_nothing_is_left() {
     let deeper = directory.path().join("deeper");
     let mut options = options(deeper.clone());
     // No pipeline pays so much: all lengths are large, and there is no small one to measure shares with.
-    options.ratio_min = Some(100.0);
+    options.ratio_min = 100.0;
     options.side = SideName::Elsewhere;
     let calibration = calibrate(&options, None, &Stop::default()).unwrap();
     assert!(!deeper.exists(), "what was made is removed");

@@ -27,7 +27,7 @@ fn rules_are_measured_on_both_sides_and_used() {
         ["--compaction", "copro-plus", "--compaction-rules", "compaction-rules.json", "--tables-per-job", "2"];
     let bench = ["bench", "--json", "--keys", "1k", "--workloads", "fillrandom"];
     let result = situ(at, &[&bench[..], &with_rules].concat()).done().json();
-    assert_eq!(result["settings"]["compaction"], "custom", "{}", result["settings"]);
+    assert_eq!(result["store_settings"]["compaction"], "custom", "{}", result["store_settings"]);
     let mut serving = Serving::start(at, &with_rules);
     assert_eq!(serving.ask("set a 0 0 1\r\nx\r\nquit\r\n"), "STORED\r\n");
     serving.signal(rustix::process::Signal::INT);
