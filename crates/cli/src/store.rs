@@ -118,7 +118,9 @@ impl Home {
         for (address, unit) in helpers {
             // The directory is there by now.
             let served = Arc::new(DirectoryVolume::open(&self.path)?);
-            let client = unit.connect(address, self.node_options()?, served)?;
+            // The processor does the compactions of a helper that is not there.
+            let options = NodeOptions { may_be_lost: true, ..self.node_options()? };
+            let client = unit.connect(address, options, served)?;
             self.watch.iter().for_each(|watch| watch.add(client.clone(), false));
         }
         Ok(store)

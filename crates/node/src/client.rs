@@ -62,6 +62,8 @@ pub struct NodeOptions {
     pub append_bytes: usize,
     /// A writer has at most so many bytes under way. 4 MiB.
     pub append_bytes_in_flight: usize,
+    /// A node that cannot be reached at first is no error: the client goes on trying. No.
+    pub may_be_lost: bool,
     /// Who is told when the node is lost, and when it is back. Nobody.
     pub on_state: Option<OnState>,
     /// How the connection behaves.
@@ -82,6 +84,7 @@ impl Default for NodeOptions {
             reconnect_max: Duration::from_secs(2),
             append_bytes: 512 << 10,
             append_bytes_in_flight: 4 << 20,
+            may_be_lost: false,
             on_state: None,
             peer: PeerOptions::default(),
             env: Env::system(),
@@ -125,6 +128,8 @@ struct State {
     welcome: Option<Welcome>,
     /// Since when there is no connection, and why.
     lost: Option<(Duration, String)>,
+    /// Somebody was told that the node is lost, and is to be told that it is back.
+    is_loss_told: bool,
     is_closed: bool,
     /// Nobody waits for a lost node for longer.
     hurry_until: Option<Duration>,
@@ -172,6 +177,7 @@ impl NodeClient {
             epoch: 0,
             welcome: None,
             lost: Some((options.env.clock.now(), "no connection was made yet".to_owned())),
+            is_loss_told: false,
             is_closed: false,
             hurry_until: None,
             lease: None,

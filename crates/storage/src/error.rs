@@ -107,6 +107,12 @@ impl Error {
         matches!(self, Error::Io { source, .. } if source.kind() == io::ErrorKind::PermissionDenied)
     }
 
+    /// Whether the disk may be all right, and did not answer: what was asked may be done or not.
+    pub fn is_unreachable(&self) -> bool {
+        use io::ErrorKind::{ConnectionAborted, TimedOut};
+        matches!(self, Error::Io { source, .. } if matches!(source.kind(), ConnectionAborted | TimedOut))
+    }
+
     /// Whether the disk is full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Error::NoSpace { .. })
@@ -170,5 +176,7 @@ mod tests {
         assert!(full.is_no_space());
         assert!(full.to_string().contains("free some room"));
         assert!(Error::io("write", "a.log", io::Error::from_raw_os_error(27)).is_no_space());
+        let lost = Error::io("sync", "a.log", io::Error::new(io::ErrorKind::ConnectionAborted, "the node is lost"));
+        assert!(lost.is_unreachable() && !full.is_unreachable());
     }
 }

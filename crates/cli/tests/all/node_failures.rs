@@ -260,3 +260,22 @@ fn a_host_that_is_killed_in_its_compaction_leaves_no_table_behind_the_next_openi
     let found = situ(at, &["scan", "--data", &shop, "--keys"]).done().text();
     assert_eq!(found, format!("{expected}zoe\n"));
 }
+
+#[test]
+fn a_helper_that_is_not_there_keeps_no_store_from_opening_and_helps_when_it_is_there() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    let serving = Serving::start(at, &["--compute", "node://unix:node.sock:/", "--log-file", "log"]);
+    assert!(set(&serving, "ada", "1815"));
+    let connected = "situ_node_connected{node=\"node://unix:node.sock:/";
+    assert_eq!(metric(&serving, connected), 0.0);
+    assert!(fetch(&serving, "/healthz").starts_with("HTTP/1.1 200 "), "the store is whole without a helper");
+    let mut node = Noding::start(at, &["--compute-only"]);
+    eventually("the helper is not found", || metric(&serving, connected) == 1.0);
+    node.kill();
+    eventually("the loss is not seen", || metric(&serving, connected) == 0.0);
+    assert!(set(&serving, "grace", "1906"));
+    let log = fs::read_to_string(at.join("log")).unwrap();
+    println!("{log}");
+    assert_eq!((log.matches("is lost: ").count(), log.matches("is back after ").count()), (2, 1), "{log}");
+}

@@ -1,7 +1,7 @@
 //! The right to change versions.
 //!
-//! An edit is written to the manifest, and then it is true. If the disk has no room for it, nobody knows whether a crash would find it:
-//! its tables are *doubtful* until a new manifest settles the matter.
+//! An edit is written to the manifest, and then it is true. If the disk has no room for it, or does not answer, nobody knows whether a
+//! crash would find it. Its tables are *doubtful* until a new manifest settles the matter.
 
 use crate::base::sync::lock;
 use crate::versions::edit::Edit;
@@ -22,8 +22,8 @@ pub(crate) struct VersionEditor<'a> {
 
 impl VersionEditor<'_> {
     /// Makes an edit durable and then true: the edit is completed with numbers, appended and synced; then `install` makes
-    /// the change visible in memory. On an error nothing is installed. If the disk was full the edit can be tried again;
-    /// after any other error the store is read-only.
+    /// the change visible in memory. On an error nothing is installed. If the disk was full or did not answer, the edit can be
+    /// tried again; after any other error the store is read-only.
     pub(crate) fn apply(&mut self, mut edit: Edit, install: impl FnOnce()) -> Result<()> {
         let versions = self.versions;
         if let Some(error) = versions.health.failure() {
@@ -42,7 +42,7 @@ impl VersionEditor<'_> {
         edit.last_sequence = Some(versions.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
-            if error.is_no_space() {
+            if error.is_no_space() || error.is_unreachable() {
                 // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it
                 // marks the doubt even if the edit adds none.
                 let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);

@@ -21,7 +21,8 @@
 //!
 //! If an append to the manifest or its sync fails, it is unknown whether the edit is on disk. No further edit may be built
 //! on that, so the store becomes read-only; at the next open either outcome is a consistent state, because the files
-//! of both are still there.
+//! of both are still there. A disk that is full or does not answer is no such case: a new manifest without the edit settles the
+//! matter (`editor.rs`).
 //!
 //! Rejected: two manifests of which the younger whole one counts, as file systems keep two superblocks. Each edit would have to
 //! say which of the two is ahead, and a torn tail of one could not be told from rot.

@@ -56,7 +56,8 @@ impl Handler for Inbox {
 }
 
 impl Shared {
-    /// The first connection. What the node refuses is final; an address that does not answer is tried for the patience of a read.
+    /// The first connection. What the node refuses is final; an address that does not answer is tried for the patience of a read,
+    /// or left to the keeper if it may be lost.
     pub(super) fn connect_first(&self) -> Result<(), CallError> {
         let deadline = self.now() + self.options.read_patience;
         let mut pause = self.options.reconnect_min;
@@ -64,6 +65,10 @@ impl Shared {
             match self.establish() {
                 Ok((connection, welcome)) => {
                     self.install(connection, welcome);
+                    return Ok(());
+                }
+                Err(error) if error.is_lost() && self.options.may_be_lost => {
+                    self.note_lost(Duration::ZERO, &error.words());
                     return Ok(());
                 }
                 Err(error) if !error.is_lost() || self.now() + pause >= deadline => return Err(error),
@@ -130,26 +135,32 @@ impl Shared {
         state.connection = Some(Arc::new(connection));
         state.welcome = Some(welcome);
         state.epoch += 1;
-        let lost = state.lost.take().filter(|_| state.epoch > 1);
+        let lost = state.lost.take();
+        let is_loss_told = std::mem::take(&mut state.is_loss_told);
         drop(state);
         self.changed.notify();
-        if let Some((since, _)) = lost {
+        if let Some((since, _)) = lost.filter(|_| is_loss_told) {
             self.tell(&NodeState::Back { after: self.now().saturating_sub(since) });
         }
     }
 
     /// Lets go of a lost connection, and notes since when there is none.
     fn bury(&self) {
-        let now = self.now();
-        let mut state = lock(&self.state);
-        let Some(connection) = state.connection.take() else { return };
+        let Some(connection) = lock(&self.state).connection.take() else { return };
         let why = connection.peer().lost().map_or_else(String::new, |error| error.words());
-        let silent_for = connection.peer().silent_for();
-        state.lost = Some((now.saturating_sub(silent_for), why.clone()));
-        drop(state);
-        self.tell(&NodeState::Lost { silent_for, why });
+        self.note_lost(connection.peer().silent_for(), &why);
         // Its threads are joined here, with no lock held.
         drop(connection);
+    }
+
+    fn note_lost(&self, silent_for: Duration, why: &str) {
+        let since = self.now().saturating_sub(silent_for);
+        {
+            let mut state = lock(&self.state);
+            state.lost = Some((since, why.to_owned()));
+            state.is_loss_told = true;
+        }
+        self.tell(&NodeState::Lost { silent_for, why: why.to_owned() });
     }
 
     /// Renews the lease if it is time. How long nothing is to be done; `None` for as long as nothing happens.

@@ -37,6 +37,7 @@ pub type OnState = Arc<dyn Fn(&NodeAddress, &NodeState) + Send + Sync>;
 impl fmt::Display for NodeState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            NodeState::Lost { silent_for, why } if *silent_for < Duration::from_secs(1) => write!(f, "is lost: {why}"),
             NodeState::Lost { silent_for, why } => {
                 write!(f, "is lost: {why}; the last byte came {:.1} s ago", silent_for.as_secs_f64())
             }

@@ -50,7 +50,11 @@ fn mount(place: &Place, options: NodeOptions) -> (Arc<NodeVolume>, Arc<NodeUnit>
 }
 
 fn open_at(place: &Place, fast: Option<&Path>) -> (Arc<NodeVolume>, Store) {
-    let (volume, unit) = mount(place, node_options());
+    open_with(place, fast, node_options())
+}
+
+fn open_with(place: &Place, fast: Option<&Path>, of_node: NodeOptions) -> (Arc<NodeVolume>, Store) {
+    let (volume, unit) = mount(place, of_node);
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
     let builder = StoreBuilder::new(options()).unit(unit as Arc<dyn Unit>);
     let builder = fast.into_iter().fold(builder, StoreBuilder::fast_disk);
@@ -66,14 +70,20 @@ fn write(store: &Store, model: &mut Model, rng: &mut Rng, count: usize) {
     for _ in 0..count {
         let key = format!("key{:05}", rng.below(8000)).into_bytes();
         if rng.chance(0.1) {
-            store.delete(&key).unwrap();
+            taken(store, || store.delete(&key));
             model.remove(&key);
         } else {
             let value: Vec<u8> = (0..200 + rng.below(400)).map(|_| rng.below(256) as u8).collect();
-            store.put(&key, &value).unwrap();
+            taken(store, || store.put(&key, &value));
             model.insert(key, value);
         }
     }
+}
+
+/// While flushes fail and all buffers are full, a write is refused. The store goes on.
+fn taken(store: &Store, write: impl FnMut() -> situ_engine::Result<()>) {
+    in_the_end(write);
+    assert!(store.properties().failure.is_none());
 }
 
 /// Numbers of the tables in a directory.
@@ -199,6 +209,50 @@ fn with_the_log_on_a_fast_disk_writes_go_on_without_the_node_until_the_buffers_a
     drop((store, volume, node));
 }
 
+/// The log is on the fast disk, so nothing is in doubt: what fails on the node is tried again.
+#[test]
+fn an_outage_beyond_the_patience_fails_jobs_and_not_the_store_if_the_log_is_on_a_fast_disk() {
+    let (directory, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let mut node = Some(Node::start(directory.path()));
+    let of_node = NodeOptions { write_patience: Duration::from_millis(300), ..node_options() };
+    let (volume, store) = open_with(&direct(directory.path()), Some(fast.path()), of_node);
+    let (mut model, mut rng) = (Model::new(), Rng::new(5));
+    for round in 0..3 {
+        let is_over = AtomicU64::new(0);
+        let pause = Duration::from_millis(200 + rng.below(300));
+        std::thread::scope(|scope| {
+            let (node, at, is_over) = (&mut node, directory.path(), &is_over);
+            scope.spawn(move || {
+                std::thread::sleep(pause);
+                *node = None;
+                std::thread::sleep(Duration::from_millis(1500));
+                *node = Some(Node::start(at));
+                is_over.store(1, Ordering::Relaxed);
+            });
+            while is_over.load(Ordering::Relaxed) == 0 {
+                write(&store, &mut model, &mut rng, 20);
+            }
+        });
+        assert!(store.properties().failure.is_none(), "outage {round}: {:?}", store.properties().failure);
+        in_the_end(|| store.flush());
+        compare(&store, &model);
+    }
+    in_the_end(|| store.wait_idle());
+    assert!(store.statistics().job_failures > 0);
+    assert!(store.properties().background_failure.is_none());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while !tables_in(&files(directory.path())).is_subset(&tables_of(&store)) {
+        assert!(Instant::now() < deadline, "tables are left that nobody needs");
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    store.close().unwrap();
+    drop((store, volume));
+    let (volume, store) = open_at(&direct(directory.path()), Some(fast.path()));
+    compare(&store, &model);
+    store.close().unwrap();
+    drop((store, volume));
+}
+
 #[test]
 fn a_read_of_a_lost_node_fails_with_its_name_and_succeeds_when_the_node_is_back() {
     let directory = tempfile::tempdir().unwrap();
@@ -312,8 +366,9 @@ fn a_wrong_answer_of_a_node_is_an_error_that_names_file_and_node_and_never_a_val
         }
     }
     assert!(failed.len() > 10, "{} reads", failed.len());
-    let is_named = |why: &String| why.contains(".table") && why.contains("node://unix:");
+    let is_named = |why: &String| why.contains(".table is damaged at") && why.contains("node://unix:");
     assert!(failed.iter().all(is_named), "{}", failed.iter().find(|why| !is_named(why)).unwrap());
+    assert!(!store.properties().damaged_files.is_empty());
     proxy.pass_all();
     compare(&store, &model);
     store.close().unwrap();
