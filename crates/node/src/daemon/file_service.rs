@@ -7,7 +7,7 @@
 
 use super::service::{Caller, Service, answer, finish};
 use crate::error::CallError;
-use crate::fields::{Bytes, Rest};
+use crate::fields::Bytes;
 use crate::files::{Attached, OpenedFile, OpenedPages};
 use crate::message::*;
 use crate::peer::Reply;
@@ -280,13 +280,15 @@ fn reading(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec
             let OpenedFile { path, bytes } = files.open(asked.handle, asked.name)?;
             Ok(Opened { bytes, writes_wait: false, path })
         }),
-        Operation::Read => answer(payload, |asked: Read| {
+        Operation::Read => {
+            let Read { handle, ranges } = Read::decode(payload)?;
+            // The bytes are all of the answer: they are not copied into a message.
             let mut data = Vec::new();
-            for (offset, bytes) in asked.ranges {
-                files.read(asked.handle, offset, bytes as usize, &mut data)?;
+            for (offset, bytes) in ranges {
+                files.read(handle, offset, bytes as usize, &mut data)?;
             }
-            Ok(ReadBytes { data: Rest(data) })
-        }),
+            Ok(data)
+        }
         Operation::Prefetch => answer(payload, |asked: Prefetch| {
             files.prefetch(asked.handle, asked.offset, asked.bytes)?;
             Ok(Done {})
@@ -329,11 +331,12 @@ fn pages(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u
             files.sync_pages(asked.token, asked.handle)?;
             Ok(Done {})
         }),
-        _ => answer(payload, |asked: ReadPages| {
+        _ => {
+            let ReadPages { handle, offset, bytes } = ReadPages::decode(payload)?;
             let mut data = Vec::new();
-            files.read(asked.handle, asked.offset, asked.bytes as usize, &mut data)?;
-            Ok(ReadBytes { data: Rest(data) })
-        }),
+            files.read(handle, offset, bytes as usize, &mut data)?;
+            Ok(data)
+        }
     }
 }
 

@@ -2,9 +2,10 @@
 
 use super::VOLUME;
 use super::names::Names;
+use super::reader::fit;
 use crate::client::{Attempt, Shared};
 use crate::error::CallError;
-use crate::message::{Call, Close, Message, Open, OpenPages};
+use crate::message::{Call, Close, Message, Open, OpenPages, ReadBytes};
 use situ_device::lock;
 use situ_storage::{Error, FileName};
 use std::sync::{Arc, Mutex};
@@ -50,10 +51,26 @@ impl OpenFile {
 
     /// Asks something of the file; opens it again if the node does not know it any more.
     pub(super) fn ask<C: Call>(&self, attempt: &Attempt, call: &C) -> Result<C::Answer, CallError> {
-        match attempt.ask(call) {
+        self.known(attempt, || attempt.ask(call))
+    }
+
+    /// Asks for bytes of the file, exactly `bytes` of them. All of the answer's payload is bytes, which are not copied here.
+    pub(super) fn read<C: Call<Answer = ReadBytes>>(
+        &self,
+        attempt: &Attempt,
+        call: &C,
+        bytes: usize,
+    ) -> Result<Vec<u8>, CallError> {
+        let ask = || attempt.peer.call(C::OPERATION as u16, call.encode(), attempt.left());
+        let answer = self.known(attempt, ask)?;
+        fit(&answer, bytes).map(|()| answer)
+    }
+
+    fn known<T>(&self, attempt: &Attempt, ask: impl Fn() -> Result<T, CallError>) -> Result<T, CallError> {
+        match ask() {
             Err(CallError::Unknown(_)) => {
                 self.open_again(attempt)?;
-                attempt.ask(call)
+                ask()
             }
             answer => answer,
         }

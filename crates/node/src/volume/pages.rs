@@ -9,7 +9,6 @@
 
 use super::check_machine;
 use super::open::OpenFile;
-use super::reader::fit;
 use crate::changes;
 use crate::client::{Attempt, NodeClient};
 use crate::error::CallError;
@@ -170,9 +169,7 @@ impl PageFile for NodePageFile {
             let read = shared.retry_until(deadline, |attempt| {
                 let bytes = (into.len() - done).min(attempt.peer.payload_bytes_max());
                 let read = ReadPages { handle: self.file.handle, offset: offset + done as u64, bytes: bytes as u32 };
-                let answer = self.file.ask(attempt, &read)?.data.0;
-                fit(&answer, bytes)?;
-                Ok(answer)
+                self.file.read(attempt, &read, bytes)
             });
             let read = read.map_err(|error| error.about("read", self.path()))?;
             into[done..done + read.len()].copy_from_slice(&read);

@@ -42,9 +42,7 @@ impl OpenFile {
             let read = self.shared.retry_until(deadline, |attempt| {
                 let bytes = (into.len() - done).min(attempt.peer.payload_bytes_max());
                 let ranges = vec![(offset + done as u64, bytes as u32)];
-                let answer = self.ask(attempt, &Read { handle: self.handle, ranges })?.data.0;
-                fit(&answer, bytes)?;
-                Ok(answer)
+                self.read(attempt, &Read { handle: self.handle, ranges }, bytes)
             });
             let read = read.map_err(|error| error.about("read", &self.path))?;
             into[done..done + read.len()].copy_from_slice(&read);
