@@ -2,7 +2,6 @@
 
 use super::VOLUME;
 use super::names::Names;
-use super::reader::fit;
 use crate::client::{Attempt, Shared};
 use crate::error::CallError;
 use crate::message::{Call, Close, Message, Open, OpenPages, ReadBytes};
@@ -104,6 +103,18 @@ impl Drop for OpenFile {
             // Where it does not arrive, the next connection says what stays open.
             let timeout = Some(self.shared.options.read_patience);
             attempt.peer.call_later(Close::OPERATION as u16, close, timeout, drop);
+        }
+    }
+}
+
+/// An answer that is too short or too long is no answer.
+pub(super) fn fit(answer: &[u8], bytes: usize) -> Result<(), CallError> {
+    match answer.len() == bytes {
+        true => Ok(()),
+        false => {
+            let found = format!("{} bytes", answer.len());
+            let error = Error::corruption("an answer of a node", 0, "bytes", format!("{bytes} bytes"), found);
+            Err(CallError::Storage(error))
         }
     }
 }

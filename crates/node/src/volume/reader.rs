@@ -3,7 +3,7 @@
 //! A submitted read is completed by the thread that receives its answer. One that is lost with its connection goes to the thread for second
 //! tries, which may wait for the next connection.
 
-use super::open::OpenFile;
+use super::open::{OpenFile, fit};
 use crate::client::{NodeClient, Shared};
 use crate::error::CallError;
 use crate::message::{Call, Message, Operation, Prefetch, Read};
@@ -49,18 +49,6 @@ impl OpenFile {
             done += read.len();
         }
         Ok(())
-    }
-}
-
-/// An answer that is too short or too long is no answer.
-pub(super) fn fit(answer: &[u8], bytes: usize) -> Result<(), CallError> {
-    match answer.len() == bytes {
-        true => Ok(()),
-        false => {
-            let found = format!("{} bytes", answer.len());
-            let error = Error::corruption("an answer of a node", 0, "bytes", format!("{bytes} bytes"), found);
-            Err(CallError::Storage(error))
-        }
     }
 }
 
