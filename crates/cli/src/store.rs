@@ -87,10 +87,13 @@ impl Home {
     /// # Errors
     /// The node does not answer, or does not let us in.
     pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
-        let Some(address) = self.address() else { return Ok(None) };
+        self.address().map(|address| self.beside(address)).transpose()
+    }
+
+    fn beside(&self, address: &str) -> situ::Result<(Arc<NodeVolume>, Arc<NodeUnit>)> {
         let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
         self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(volume.client()), true));
-        Ok(Some((volume, unit)))
+        Ok((volume, unit))
     }
 
     /// A connection to the node; `None` of a directory.
@@ -128,12 +131,14 @@ impl Home {
 
     /// Opens a store on a node. That node compacts it, and so do nodes that help.
     fn open_on_node(&self, address: &str, builder: StoreBuilder) -> situ::Result<Store> {
-        let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
+        let (volume, unit) = self.beside(address)?;
         let helpers = self.helpers(&VolumePlace::OtherNode(address.to_owned()))?;
         let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
         let store = with_units(builder.unit(unit as Arc<dyn Unit>), &helpers).open_home(&home)?;
         for (address, unit) in helpers {
-            unit.connect_for(address, self.node_options()?, Arc::clone(volume.client()))?;
+            // The processor does the compactions of a helper that is not there.
+            let options = NodeOptions { may_be_lost: true, ..self.node_options()? };
+            unit.connect_for(address, options, Arc::clone(volume.client()))?;
         }
         Ok(store)
     }
