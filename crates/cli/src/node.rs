@@ -18,6 +18,7 @@ use situ::storage::{self, RawOptions, RawVolume, Volume};
 use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
 use situ_server::{CaughtSignals, StopSignal, item_filter};
 use std::io;
+use std::io::Write;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -133,7 +134,8 @@ fn log(out: &Output, text: &str) {
     let time = text::utc(text::now_unix_s());
     match out.is_json() {
         true => Message::Log { time: &time, text }.tell(true),
-        false => eprintln!("{time} {text}"),
+        // There is nobody else to tell, and a reader that went away is no reason to stop serving.
+        false => drop(writeln!(std::io::stderr(), "{time} {text}")),
     }
 }
 
