@@ -20,7 +20,7 @@ KEY_BYTES = 16
 SETTINGS = (
     "--memtable-bytes", "4M", "--memtables-max", "2", "--table-bytes", "2M", "--level-base-bytes", "10M", "--block-bytes", "4K",
     "--cache-bytes", "64M", "--background-threads", "1", "--compression", "lz4", "--compression-ratio", "0.5",
-    "--bloom-bits-per-key", "10", "--threads", "1",
+    "--bloom-bits-per-key", "10", "--threads", "1", "--outstanding", "64",
 )
 
 # A value is large from 32 KiB on for the host, from 16 KiB on for a node: 64 KiB is large for both. Ours, after what the text says.

@@ -231,7 +231,7 @@ impl Volume for NodeVolume {
         let opened = self.open_as(handle, "create", &path, self.shared().options.write_patience, &create)?;
         self.taken(name);
         let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
-        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file)))
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
@@ -239,7 +239,7 @@ impl Volume for NodeVolume {
         let patience = self.shared().options.read_patience;
         let opened = self.open_as(handle, "open", &path, patience, &OpenPages { volume: VOLUME, handle, name })?;
         let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
-        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, opened.writes_wait)))
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file)))
     }
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {

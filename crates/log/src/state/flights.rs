@@ -58,7 +58,8 @@ impl LogState {
     /// as one, and better on others. With 16 writers on a busy virtual disk (`tests/speed.rs`, 2 cores), starting a
     /// write whenever fewer than 8 were in flight gave 36,000 records/s at 1.6 a write; this rule 51,000 at 5.8.
     ///
-    /// A buffered write is over in a microsecond, sooner than anybody could wait for it.
+    /// A buffered write is over in a microsecond, sooner than anybody could wait for it, unless writes to the file wait: for a device, or
+    /// for another machine.
     fn may_take(&self, durability: Durability) -> bool {
         if self.in_flight.is_empty() {
             return true;
@@ -67,7 +68,7 @@ impl LogState {
             return false;
         }
         let flying: usize = self.in_flight.iter().filter(|flight| !flight.landed).map(|flight| flight.records).sum();
-        durability == Durability::Buffered
+        (durability == Durability::Buffered && !self.next_write_waits())
             || self.pending_records >= flying
             || self.pending_bytes() >= CHUNK_PAGES * PAGE_BYTES
     }

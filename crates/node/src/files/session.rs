@@ -556,6 +556,10 @@ impl Attached {
         let mut state = lock(&self.session.state);
         let most = self.files.limits.writers;
         if state.writers.len() >= most {
+            // The client's message that it has the answer was lost with a connection.
+            state.writers.retain(|_, writer| !writer.is_finished());
+        }
+        if state.writers.len() >= most {
             return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
         }
         state.writers.insert(number, Arc::new(writer));

@@ -12,6 +12,7 @@ use situ_storage::{DirectoryVolume, FormatOptions, PAGE_BYTES, RawOptions, RawVo
 const LOG: FileName = FileName::Log(1);
 const TABLE: FileName = FileName::Table(2);
 const MANIFEST: FileName = FileName::Manifest(3);
+const OTHER: FileName = FileName::Table(4);
 const NOW: Duration = Duration::ZERO;
 
 fn client(id: u128) -> Owner {
@@ -341,6 +342,11 @@ fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
         let token = owner.lock(NOW).unwrap();
         owner.create(token, 1, TABLE, 0).unwrap();
         assert!(owner.create(token, 2, MANIFEST, 0).is_err(), "one writer is the limit");
+        owner.finish(token, 1, 0).unwrap();
+        owner.create(token, 2, MANIFEST, 0).expect("a finished file is none of them");
+        assert!(matches!(owner.finish(token, 1, 0), Err(CallError::Unknown(_))), "and it has made room");
+        owner.forget(2);
+        owner.create(token, 1, OTHER, 0).unwrap();
         owner.finish(token, 1, 0).unwrap();
         owner.open(1, TABLE).unwrap();
         owner.open(2, TABLE).unwrap();

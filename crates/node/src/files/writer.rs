@@ -24,6 +24,10 @@ impl Unfinished {
         Unfinished { name, state: Mutex::new(State::Open(writer)), put_back: env.executor.event() }
     }
 
+    pub(super) fn is_finished(&self) -> bool {
+        matches!(*lock(&self.state), State::Finished(_))
+    }
+
     fn take(&self) -> State {
         loop {
             let seen = self.put_back.generation();

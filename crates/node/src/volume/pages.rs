@@ -27,7 +27,6 @@ const IMAGES_MAX: usize = 4;
 pub(super) struct NodePageFile {
     client: Arc<NodeClient>,
     file: Arc<OpenFile>,
-    writes_wait: bool,
     /// The machine's start when pages were written that are not synced yet: the earliest.
     unsynced: Mutex<Option<[u8; 16]>>,
     /// Pages that were written last, each with its number.
@@ -35,8 +34,8 @@ pub(super) struct NodePageFile {
 }
 
 impl NodePageFile {
-    pub(super) fn new(client: Arc<NodeClient>, file: Arc<OpenFile>, writes_wait: bool) -> NodePageFile {
-        NodePageFile { client, file, writes_wait, unsynced: Mutex::default(), images: Mutex::default() }
+    pub(super) fn new(client: Arc<NodeClient>, file: Arc<OpenFile>) -> NodePageFile {
+        NodePageFile { client, file, unsynced: Mutex::default(), images: Mutex::default() }
     }
 
     fn change<T>(&self, op: &'static str, request: impl FnMut(&Attempt) -> Result<T, CallError>) -> Result<T> {
@@ -126,8 +125,9 @@ impl PageFile for NodePageFile {
         self.file.bytes / PAGE_BYTES as u64
     }
 
+    /// A write waits for the node's answer, whatever the node keeps pages in.
     fn writes_wait(&self) -> bool {
-        self.writes_wait
+        true
     }
 
     fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {

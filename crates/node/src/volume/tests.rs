@@ -138,7 +138,7 @@ fn names_are_replaced_renamed_removed_and_listed_and_open_files_stay_usable() {
 fn pages_are_written_in_place() {
     let world = World::new();
     let file = world.volume.create_pages(LOG, 4 << 20).unwrap();
-    assert_eq!((file.pages(), file.writes_wait()), (1024, false));
+    assert_eq!((file.pages(), file.writes_wait()), (1024, true));
     // Longer than a payload.
     let bytes = pattern(3 << 20);
     file.write(100, &Buffer::copy_of(&bytes), 768, false).unwrap();
@@ -474,6 +474,16 @@ fn closed_files_are_closed_on_the_node_also_after_a_lost_connection() {
     let opened = world.node.count(Operation::Open);
     assert_eq!(read(&*second, 0, 5).unwrap(), b"table");
     assert_eq!(world.node.count(Operation::Open), opened, "it stayed open");
+}
+
+/// A node that kept them would refuse a store's next file after some hours.
+#[test]
+fn finished_files_are_forgotten_by_the_node() {
+    let world = World::new();
+    for number in 0..20 {
+        written(&world.volume, FileName::Table(number), b"table");
+    }
+    eventually("the node forgets them", || world.node.writers() == 0);
 }
 
 #[test]

@@ -37,7 +37,6 @@ pub(super) struct NodeWriter {
     /// The connection on which all pieces that are kept were sent.
     epoch: u64,
     pieces: Arc<Pieces>,
-    is_finished: bool,
 }
 
 /// What a restarted daemon would not have.
@@ -123,7 +122,6 @@ impl NodeWriter {
             sent: 0,
             epoch,
             pieces,
-            is_finished: false,
         }
     }
 
@@ -309,19 +307,15 @@ impl Writer for NodeWriter {
     fn finish(mut self: Box<Self>) -> Result<()> {
         let (token, handle) = (self.token, self.handle);
         let done = self.settle(|written| WriterFinish { token, handle, written });
-        done.map_err(|error| self.fail("sync", error))?;
-        self.is_finished = true;
-        Ok(())
+        done.map_err(|error| self.fail("sync", error))
     }
 }
 
 impl Drop for NodeWriter {
     fn drop(&mut self) {
-        if self.is_finished {
-            return;
-        }
         if let Some(peer) = self.client.peer() {
-            // Where it does not arrive, the writer ends with the session.
+            // The node keeps a finished writer, too, for a client that asks again. Where this does not arrive, the node forgets finished
+            // writers when the session has many, and unfinished ones with the session.
             let give_up = WriterDrop { token: self.token, handle: self.handle }.encode();
             let timeout = self.client.shared().options.read_patience;
             peer.call_later(WriterDrop::OPERATION as u16, give_up, Some(timeout), drop);

@@ -158,6 +158,11 @@ impl TestNode {
         *lock(&self.node.plan) = Some((operation, cut));
     }
 
+    /// Files that clients write here, finished ones included.
+    pub(super) fn writers(&self) -> usize {
+        lock(&self.node.sessions).values().map(|open| open.writers.len()).sum()
+    }
+
     pub(super) fn count(&self, operation: Operation) -> usize {
         lock(&self.node.seen).iter().filter(|seen| **seen == operation).count()
     }
