@@ -58,7 +58,7 @@ pub struct NodeOptions {
     pub reconnect_min: Duration,
     /// The longest pause. 2 s.
     pub reconnect_max: Duration,
-    /// A writer sends pieces of so many bytes. 512 KiB.
+    /// A writer sends pieces of so many bytes: a request that somebody waits for may have to wait for one piece. 128 KiB.
     pub append_bytes: usize,
     /// A writer has at most so many bytes under way. 4 MiB.
     pub append_bytes_in_flight: usize,
@@ -82,7 +82,7 @@ impl Default for NodeOptions {
             connect_timeout: Duration::from_secs(5),
             reconnect_min: Duration::from_millis(50),
             reconnect_max: Duration::from_secs(2),
-            append_bytes: 512 << 10,
+            append_bytes: 128 << 10,
             append_bytes_in_flight: 4 << 20,
             may_be_lost: false,
             on_state: None,

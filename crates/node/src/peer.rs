@@ -13,6 +13,10 @@
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
 //!
+//! Frames are *urgent* or *bulk*. Bulk is what is appended to files, what belongs to its order, and long answers. A request that a caller
+//! waits for, and its short answer, pass the bulk. Otherwise a read would wait for the 4 MiB that a writer has in the queue, and the
+//! answer to that writer for the 4 MiB that were read: each direction of the link would be idle half of the time.
+//!
 //! **Invariants.** A request completes exactly once: with its answer, at its deadline, or with the end of the connection. The other end
 //! never has more requests here than it was granted; one more ends the connection. A request that is dropped unanswered is answered with
 //! an error.
@@ -93,7 +97,7 @@ impl PeerOptions {
 /// What the other end may ask for.
 pub trait Handler: Send + Sync {
     /// Takes a request of the other end. Called on the reader thread: it does not wait. What takes time goes to another thread, with
-    /// the reply. Requests come in the order in which the other end sent them.
+    /// the reply. Requests about one writer come in the order in which the other end's threads sent them; others may have passed them.
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply);
 
     /// The connection is lost. Called once, with no lock held.

@@ -104,12 +104,21 @@ pub fn connect(place: &Place, roots: Option<&TlsRoots>, timeout: Duration) -> Re
     }
 }
 
+/// What the system holds of a connection to be sent. Frames in it cannot be overtaken by one that somebody waits for, so it is short:
+/// 2 ms at 1 Gbit/s. It still fills 10 Gbit/s to a machine that is 0.2 ms away.
+const SEND_BUFFER_BYTES: usize = 256 << 10;
+
+fn tune(socket: &TcpStream) -> io::Result<()> {
+    socket.set_nodelay(true)?;
+    Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
+}
+
 fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for address in (host, port).to_socket_addrs()? {
         match TcpStream::connect_timeout(&address, timeout) {
             Ok(socket) => {
-                socket.set_nodelay(true)?;
+                tune(&socket)?;
                 return Ok(socket);
             }
             Err(e) => failed = e,
@@ -223,7 +232,7 @@ impl Listener {
         match self {
             Listener::Tcp(listener) => {
                 let (socket, address) = listener.accept()?;
-                socket.set_nodelay(true)?;
+                tune(&socket)?;
                 Ok(Accepted { socket: Socket::Tcp(socket), name: format!("host {address}") })
             }
             Listener::Unix(listener, path) => {

@@ -4,8 +4,8 @@
 //!    stream. What the stream does not take at once is kept, in front of everything else, for the writer thread.
 //! 2. The writer thread writes what is kept, then what is queued, and waits for the stream if it must.
 //!
-//! **Invariants.** Frames leave in the order of the queue: they are taken under the sink's lock, which is held until they are written or
-//! kept. Only the writer thread waits for the stream. What is kept is no more than was taken at once.
+//! **Invariants.** Frames leave in the order in which they are taken from the queue: they are taken under the sink's lock, which is held
+//! until they are written or kept. Urgent frames are taken before the bulk, each kind in its order (`peer/state.rs`). Only the writer thread waits for the stream. What is kept is no more than was taken at once.
 //! **Threads.** Who finds the sink locked wakes the writer thread, which waits for the lock. So no frame is left behind.
 //! **Failure.** An error that a caller meets is left to the writer thread, which meets it, too, and ends the connection.
 

@@ -2,12 +2,18 @@
 
 use super::{Answer, Shared};
 use crate::error::CallError;
-use crate::frame::{FIRST_CREDIT_BYTES, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, Side};
+use crate::frame::{FIRST_CREDIT_BYTES, FIRST_PAYLOAD_BYTES, HEADER_BYTES, Header, Side, flag};
+use crate::message::Operation;
 use crc32c::crc32c;
 use situ_device::lock;
 use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
+
+/// A longer answer is one of many that carry a file, and not one block for a reader.
+const SHORT_ANSWER_BYTES: usize = 32 << 10;
+/// After so many bytes of urgent frames a frame of the bulk goes, so that the bulk comes forward, too.
+const OVERTAKING_BYTES_MAX: usize = 256 << 10;
 
 /// A request that waits for its answer.
 pub(super) struct Open {
@@ -36,6 +42,19 @@ impl Outgoing {
         self.operation
     }
 
+    /// Whether it may wait behind frames that are not: it is one of many that carry a file, or a request about a file that is written, which must
+    /// not overtake what is appended to the file.
+    fn is_bulk(&self) -> bool {
+        use Operation::{Append, Resume, WriterDrop, WriterFinish, WriterFlush, WriterSync};
+        match self.flags & flag::ANSWER {
+            0 => matches!(
+                Operation::of(self.operation),
+                Some(Append | Resume | WriterDrop | WriterFinish | WriterFlush | WriterSync)
+            ),
+            _ => self.payload.len() > SHORT_ANSWER_BYTES,
+        }
+    }
+
     pub(super) fn frame_bytes(&self) -> usize {
         HEADER_BYTES + self.payload.len()
     }
@@ -57,7 +76,12 @@ impl Outgoing {
 
 pub(super) struct State {
     pub(super) lost: Option<CallError>,
-    frames: VecDeque<Outgoing>,
+    /// Frames that somebody waits for: they go before the bulk.
+    urgent: VecDeque<Outgoing>,
+    /// See [`Outgoing::is_bulk`].
+    bulk: VecDeque<Outgoing>,
+    /// Bytes that went before the first frame of the bulk since that could have gone.
+    overtaking_bytes: usize,
     pub(super) queued_bytes: usize,
     /// What this end may still send in requests.
     pub(super) credit: u64,
@@ -81,7 +105,9 @@ impl State {
     pub(super) fn new(now: Duration) -> State {
         State {
             lost: None,
-            frames: VecDeque::new(),
+            urgent: VecDeque::new(),
+            bulk: VecDeque::new(),
+            overtaking_bytes: 0,
             queued_bytes: 0,
             credit: FIRST_CREDIT_BYTES.into(),
             allowed: FIRST_CREDIT_BYTES.into(),
@@ -98,7 +124,10 @@ impl State {
 
     pub(super) fn queue(&mut self, frame: Outgoing) {
         self.queued_bytes += frame.frame_bytes();
-        self.frames.push_back(frame);
+        match frame.is_bulk() {
+            true => self.bulk.push_back(frame),
+            false => self.urgent.push_back(frame),
+        }
     }
 
     /// The number of a request that waits from now on.
@@ -138,7 +167,17 @@ impl State {
 
     /// The next frame to write, with what it grants.
     pub(super) fn next_frame(&mut self) -> Option<(Outgoing, u32)> {
-        let frame = self.frames.pop_front()?;
+        let is_bulks_turn = self.overtaking_bytes >= OVERTAKING_BYTES_MAX && !self.bulk.is_empty();
+        let urgent = if is_bulks_turn { None } else { self.urgent.pop_front() };
+        let (frame, overtaking) = match urgent {
+            Some(frame) if self.bulk.is_empty() => (frame, 0),
+            Some(frame) => {
+                let overtaking = self.overtaking_bytes + frame.frame_bytes();
+                (frame, overtaking)
+            }
+            None => (self.bulk.pop_front()?, 0),
+        };
+        self.overtaking_bytes = overtaking;
         self.queued_bytes -= frame.frame_bytes();
         Some((frame, self.take_grant()))
     }
@@ -167,7 +206,8 @@ impl State {
             return None;
         }
         self.lost = Some(error.clone());
-        self.frames.clear();
+        self.urgent.clear();
+        self.bulk.clear();
         self.queued_bytes = 0;
         self.deadlines.clear();
         Some(std::mem::take(&mut self.open).into_values().collect())

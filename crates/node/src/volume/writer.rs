@@ -111,18 +111,7 @@ impl NodeWriter {
         let unsynced = Unsynced { from: 0, bytes: Some(Vec::new()) };
         let answered = client.shared().options.env.executor.event();
         let pieces = Arc::new(Pieces { kept: Mutex::default(), answered });
-        NodeWriter {
-            client,
-            handle,
-            token,
-            name,
-            path,
-            unsynced,
-            buffer: Vec::new(),
-            sent: 0,
-            epoch,
-            pieces,
-        }
+        NodeWriter { client, handle, token, name, path, unsynced, buffer: Vec::new(), sent: 0, epoch, pieces }
     }
 
     fn piece_bytes(&self) -> usize {
