@@ -19,7 +19,7 @@
 //! 3. One merge thread: the caller's thread decodes, merges, thins out, builds and encodes. Several: workers merge and
 //!    thin out sub-ranges, and the caller's thread builds blocks of what they keep, in key order:
 //!    [`kept`](super::kept).
-//! 4. The *writer* creates, appends and finishes files: [`write`](super::write).
+//! 4. *Writers* create, append to and finish files. One of them writes while others finish: [`write`](super::write).
 //!
 //! **Invariants.**
 //! * The same bytes as a linear run: the stream of kept entries is the same, since all versions of a user key are in
@@ -27,9 +27,9 @@
 //! * Every buffer between stages is bounded and used again. Where one block or one entry is larger than a bound, there
 //!   is one of these at a time.
 //! * No deadlock. The reader always reads for a lane that is empty. A merge thread that waits encodes whatever is to be
-//!   encoded. The writer waits for nothing but encoded blocks. The host's `pace` holds the builder only.
+//!   encoded. A writer waits for nothing but encoded blocks, and for its turn. The host's `pace` holds the builder only.
 //!
-//! **Threads**: one reader, one writer, and as many workers as there are merge threads if there are several; all from
+//! **Threads**: one reader, [`WRITERS`] writers, and as many workers as there are merge threads if there are several; all from
 //! the executor. All have ended when the run returns. Each stage waits on an event of its own.
 //!
 //! **Failure**: the first error, panic or cancellation is the run's. It halts the run: each wait ends, and each thread
@@ -44,7 +44,7 @@ use super::Prepared;
 use super::kept::{self, KeptLanes};
 use super::read::{ReadAhead, read_ahead};
 use super::sub_ranges::sub_ranges;
-use super::write::{WriteQueue, write};
+use super::write::{WRITERS, WriteQueue, write};
 use crate::error::{Result, TaskError, message};
 use crate::meters::{Meters, add};
 use crate::mode::RunMode;
@@ -115,7 +115,7 @@ pub(super) struct Shared {
     pub(super) to_reader: Arc<dyn Event>,
     /// All merge threads wait here.
     pub(super) to_merge: Arc<dyn Event>,
-    /// The writer waits here.
+    /// Writers wait here.
     pub(super) to_writer: Arc<dyn Event>,
     failure: Mutex<Option<TaskError>>,
     halted: AtomicBool,
@@ -241,7 +241,9 @@ impl<'a> Threads<'a> {
     fn start(shared: &'a Arc<Shared>, env: &Env) -> Option<Threads<'a>> {
         let mut threads = Threads { shared, handles: Vec::new() };
         threads.spawn(shared, env, "compaction read", read_ahead)?;
-        threads.spawn(shared, env, "compaction write", write)?;
+        for _ in 0..WRITERS {
+            threads.spawn(shared, env, "compaction write", write)?;
+        }
         let workers = if shared.merge_threads > 1 { shared.merge_threads } else { 0 };
         for _ in 0..workers {
             threads.spawn(shared, env, "compaction merge", |shared| shared.in_merge(|| kept::work(shared)))?;

@@ -1,32 +1,37 @@
 //! The write stage: blocks into files.
 //!
-//! 1. The builder gives out *chunks*: some blocks one behind the other, the beginning of a table, the end of one.
+//! 1. The builder gives out *chunks*: some blocks of a table one behind the other, and the end of the table.
 //! 2. With one merge thread, the builder has encoded the blocks. With several, any merge thread that waits encodes the
 //!    chunk that was given out first, and says how long its blocks are in the file.
-//! 3. The writer takes encoded chunks in order. It creates, appends and finishes files, and gives used memory back to
-//!    the builder.
+//! 3. A writer has the *turn* for one table. It takes encoded chunks in order, creates the file, appends, and gives used
+//!    memory back to the builder. Behind the end of the table it gives the turn to another writer, and finishes the file.
+//!    So the run does not wait for a file to become durable, on its disk or behind a network.
 //!
 //! **Invariants**: blocks in chunks have at most [`Sizes::write_bytes`] bytes, uncompressed, with the ends of tables;
 //! or there is one chunk. Spare memory has the same bound. Chunks, and their lengths, keep their order, whichever
 //! thread encodes.
 //!
-//! **Threads**: one builder, one writer, any number that encode. The lock is held for moving values only. **Failure**:
+//! **Threads**: one builder, [`WRITERS`] writers, any number that encode. The lock is held for moving values only. **Failure**:
 //! an error ends the run; a file that was begun is the caller's to remove.
 
 use super::pipeline::{Shared, Wait};
 use crate::error::Result;
+use crate::meters::add;
 use crate::output::{BlockOutput, begin_table};
 use crate::task::TablePlace;
 use situ_device::lock;
 use situ_table::{BlockEncoder, Compression, EncodedBlock, RawBlock, TableAppender, TableEnd, TableSummary};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
+use std::time::Duration;
 
 #[cfg(doc)]
 use super::pipeline::Sizes;
 
+/// One writes, the others finish what they have written.
+pub(super) const WRITERS: usize = 3;
+
 enum Step {
-    Begin,
     Raw(RawBlock),
     Encoded(EncodedBlock),
     End(Box<TableEnd>),
@@ -62,8 +67,23 @@ struct State {
     spare_bytes: u64,
     /// The builder has given out all.
     is_closed: bool,
-    /// All that was given out is written.
-    written: Option<Vec<(TablePlace, TableSummary)>>,
+    /// A writer has the turn.
+    is_writing: bool,
+    /// Tables that have begun.
+    begun: u64,
+    /// Finished tables, by when they began.
+    written: BTreeMap<u64, (TablePlace, TableSummary)>,
+}
+
+impl State {
+    /// The writer with the turn finds nothing more to write.
+    fn is_at_end(&self) -> bool {
+        self.is_closed && self.chunks.is_empty()
+    }
+
+    fn is_all_written(&self) -> bool {
+        self.is_at_end() && !self.is_writing && self.written.len() as u64 == self.begun
+    }
 }
 
 /// Chunks between the builder, those that encode, and the writer.
@@ -171,25 +191,63 @@ impl WriteQueue {
     fn finish(&self, shared: &Shared) -> Result<Vec<(TablePlace, TableSummary)>> {
         lock(&self.state).is_closed = true;
         shared.to_writer.notify();
-        shared.wait_in_merge(Wait::Blocked, || lock(&self.state).written.take())
+        shared.wait_in_merge(Wait::Blocked, || {
+            let mut state = lock(&self.state);
+            state.is_all_written().then(|| std::mem::take(&mut state.written).into_values().collect())
+        })
     }
 
-    /// The next chunk for the writer; `None` behind the last one.
-    fn take(&self, shared: &Shared) -> Result<Option<Chunk>> {
+    /// Waits for the turn to write a table; its number, or `None` when there are no more. Waiting writers starve only if none has the turn.
+    fn take_turn(&self, shared: &Shared, waited: &mut Duration) -> Result<Option<u64>> {
         loop {
             let seen = shared.to_writer.generation();
             shared.check()?;
             let mut state = lock(&self.state);
-            if state.chunks.front().is_some_and(|chunk| chunk.progress == Progress::Encoded) {
-                state.taken += 1;
-                return Ok(state.chunks.pop_front());
-            }
-            if state.is_closed && state.chunks.is_empty() {
+            let is_mine = !state.is_writing;
+            if is_mine && state.is_at_end() {
                 return Ok(None);
             }
+            if is_mine && !state.chunks.is_empty() {
+                state.is_writing = true;
+                state.begun += 1;
+                return Ok(Some(state.begun - 1));
+            }
             drop(state);
-            shared.meters.time(&shared.meters.write.starved, || shared.to_writer.wait(seen, None));
+            let began = shared.meters.now();
+            shared.to_writer.wait(seen, None);
+            *waited += shared.meters.now().saturating_sub(began);
         }
+    }
+
+    /// The next chunk for the writer that has the turn.
+    fn take(&self, shared: &Shared, waited: &mut Duration) -> Result<Chunk> {
+        loop {
+            let seen = shared.to_writer.generation();
+            shared.check()?;
+            {
+                let mut state = lock(&self.state);
+                if let Some(chunk) = state.chunks.pop_front_if(|chunk| chunk.progress == Progress::Encoded) {
+                    state.taken += 1;
+                    return Ok(chunk);
+                }
+            }
+            let began = shared.meters.now();
+            shared.to_writer.wait(seen, None);
+            let time = shared.meters.now().saturating_sub(began);
+            add(&shared.meters.write.starved, time);
+            *waited += time;
+        }
+    }
+
+    /// The table of the writer with the turn has all its blocks.
+    fn end_turn(&self, shared: &Shared) {
+        lock(&self.state).is_writing = false;
+        shared.to_writer.notify();
+    }
+
+    fn put_written(&self, shared: &Shared, number: u64, table: (TablePlace, TableSummary)) {
+        lock(&self.state).written.insert(number, table);
+        shared.to_merge.notify();
     }
 
     /// A chunk is written: there is space, and memory to use again.
@@ -208,53 +266,55 @@ impl WriteQueue {
     }
 }
 
-/// Does the work of the writer.
+/// Does the work of a writer.
 pub(super) fn write(shared: &Shared) -> Result<()> {
     let meters = &shared.meters;
     let began = meters.now();
-    let result = Writing { shared, table: None, written: Vec::new(), used: Vec::new() }.write_all();
-    meters.write.add_thread(meters.now().saturating_sub(began), meters.write.waited());
+    let mut writing = Writing { shared, used: Vec::new(), waited: Duration::ZERO };
+    let result = writing.write_all();
+    meters.write.add_thread(meters.now().saturating_sub(began), writing.waited);
     result
 }
 
 struct Writing<'a> {
     shared: &'a Shared,
-    table: Option<(TablePlace, TableAppender)>,
-    written: Vec<(TablePlace, TableSummary)>,
     /// Memory of blocks of the current chunk that are in the file.
     used: Vec<RawBlock>,
+    waited: Duration,
 }
 
 impl Writing<'_> {
-    fn write_all(mut self) -> Result<()> {
-        let queue = &self.shared.queue;
-        while let Some(chunk) = queue.take(self.shared)? {
-            for step in chunk.steps {
-                self.write(step)?;
-            }
-            queue.give_back(self.shared, chunk.bytes, &mut self.used);
+    fn write_all(&mut self) -> Result<()> {
+        let (shared, queue) = (self.shared, &self.shared.queue);
+        while let Some(number) = queue.take_turn(shared, &mut self.waited)? {
+            let (place, table, end) = self.write_table()?;
+            queue.end_turn(shared);
+            let summary = table.finish(end)?;
+            shared.meters.write.add_bytes(summary.bytes);
+            queue.put_written(shared, number, (place, summary));
         }
-        lock(&queue.state).written = Some(self.written);
-        self.shared.to_merge.notify();
         Ok(())
     }
 
-    fn write(&mut self, step: Step) -> Result<()> {
-        match step {
-            Step::Begin => self.table = Some(begin_table(&*self.shared.host, &self.shared.task.rules)?),
-            Step::Encoded(block) => {
-                let (_, table) = self.table.as_mut().expect("a block belongs to a table that has begun");
-                self.used.push(table.append(block)?);
+    /// Writes the chunks of one table. The last one ends with the table's end.
+    fn write_table(&mut self) -> Result<(TablePlace, TableAppender, TableEnd)> {
+        let (shared, queue) = (self.shared, &self.shared.queue);
+        let (place, mut table) = begin_table(&*shared.host, &shared.task.rules)?;
+        loop {
+            let chunk = queue.take(shared, &mut self.waited)?;
+            let mut ended = None;
+            for step in chunk.steps {
+                match step {
+                    Step::Encoded(block) => self.used.push(table.append(block)?),
+                    Step::Raw(_) => unreachable!("the writer takes encoded chunks only"),
+                    Step::End(end) => ended = Some(*end),
+                }
             }
-            Step::Raw(_) => unreachable!("the writer takes encoded chunks only"),
-            Step::End(end) => {
-                let (place, table) = self.table.take().expect("only a table that has begun ends");
-                let summary = table.finish(*end)?;
-                self.shared.meters.write.add_bytes(summary.bytes);
-                self.written.push((place, summary));
+            queue.give_back(shared, chunk.bytes, &mut self.used);
+            if let Some(end) = ended {
+                return Ok((place, table, end));
             }
         }
-        Ok(())
     }
 }
 
@@ -290,8 +350,8 @@ impl<'a> ToWriter<'a> {
 }
 
 impl BlockOutput for ToWriter<'_> {
+    /// A writer that takes the first chunk behind a table's end begins the next one.
     fn begin(&mut self) -> Result<()> {
-        self.steps.push(Step::Begin);
         Ok(())
     }
 
