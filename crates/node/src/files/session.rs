@@ -29,6 +29,8 @@ struct State {
     writers: HashMap<u64, Arc<Unfinished>>,
     /// Of the newest connection.
     gate: Option<Arc<Gate>>,
+    /// Closed ones of earlier connections, with changes inside.
+    former: Vec<Arc<Gate>>,
     /// Since when the client has no connection.
     away_since: Option<Duration>,
 }
@@ -44,11 +46,20 @@ impl Session {
         Session { env: env.clone(), state: Mutex::default(), images: Images::default() }
     }
 
-    /// The gate of a new connection takes the place of the one that is returned.
-    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
+    /// The gate of a new connection is the newest one. All others are closed; those with a change inside are returned.
+    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Vec<Arc<Gate>> {
         let mut state = lock(&self.state);
         state.away_since = None;
-        state.gate.replace(Arc::clone(gate))
+        let last = state.gate.replace(Arc::clone(gate));
+        state.former.extend(last);
+        state.former.retain(|former| !former.close());
+        state.former.clone()
+    }
+
+    /// Whether a change of any of its connections is under way.
+    pub(super) fn is_changing(&self) -> bool {
+        let state = lock(&self.state);
+        state.gate.iter().chain(&state.former).any(|gate| !gate.is_empty())
     }
 
     fn leave(&self, gate: &Arc<Gate>) {

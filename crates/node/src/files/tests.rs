@@ -250,6 +250,81 @@ fn an_older_copy_of_a_request_is_never_carried_out_after_a_newer_one() {
     });
 }
 
+/// The disk holds the first write of pages for so long.
+fn a_write_hangs(hang: Duration) -> FaultPlan {
+    FaultPlan::none().with(Rule::new(Fault::Delay(hang)).on(&[Operation::WritePages]).nth(0))
+}
+
+/// A page write hangs in the disk. The client connects anew, gives that connection up, and connects again. The second new connection
+/// must not be let in before the first one would have been: the page of the oldest connection would overwrite a newer page.
+#[test]
+fn a_change_that_hangs_keeps_every_newer_connection_out_until_it_is_over() {
+    for_each_seed(1, 20, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        sim.run(move || {
+            let hang = Duration::from_secs(100);
+            let notes = tempfile::tempdir().unwrap();
+            let volume = SimVolume::new(&env, a_write_hangs(hang), seed);
+            let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+            let oldest = files.attach(&client(1)).unwrap().0;
+            let token = oldest.lock(NOW).unwrap();
+            oldest.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+            let began = env.clock.now();
+            let old = move || {
+                let _ = oldest.write_pages(token, 1, 0, &page(1), true);
+            };
+            let write = env.executor.spawn("oldest connection", Box::new(old)).unwrap();
+            env.clock.sleep(Duration::from_secs(1));
+            let given_up = Arc::clone(&files);
+            let attach = move || assert!(given_up.attach(&client(1)).is_err());
+            let second = env.executor.spawn("second connection", Box::new(attach)).unwrap();
+            env.clock.sleep(Duration::from_secs(5));
+            let newest = loop {
+                match files.attach(&client(1)) {
+                    Ok((attached, _)) => break attached,
+                    Err(error) => assert!(error.to_string().contains("does not finish"), "{error}"),
+                }
+            };
+            assert!(env.clock.now() - began >= hang, "a connection was let in while an older change was under way");
+            newest.write_pages(token, 1, 0, &page(2), true).unwrap();
+            write.join().unwrap();
+            second.join().unwrap();
+            assert!(volume.contents(LOG).unwrap() == page(2));
+        });
+    });
+}
+
+#[test]
+fn a_session_whose_client_was_not_let_in_is_swept_when_its_changes_are_over() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let limits = Limits { linger: Duration::from_secs(60), ..Limits::default() };
+        let hang = limits.linger * 3;
+        let notes = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(SimVolume::new(&env, a_write_hangs(hang), 1));
+        let files = files(&env, volume, notes.path(), limits.clone());
+        let owner = files.attach(&client(1)).unwrap().0;
+        let token = owner.lock(NOW).unwrap();
+        let guest = files.attach(&client(2)).unwrap().0;
+        guest.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+        let began = env.clock.now();
+        let write = move || {
+            let _ = guest.write_pages(token, 1, 0, &page(1), true);
+        };
+        let job = env.executor.spawn("guest", Box::new(write)).unwrap();
+        env.clock.sleep(Duration::from_secs(1));
+        assert!(files.attach(&client(2)).is_err(), "the guest's change is under way");
+        env.clock.sleep(limits.linger * 2);
+        assert!(env.clock.now() - began < hang);
+        assert_eq!(files.sweep(), 0, "the session knows of the change that is under way");
+        job.join().unwrap();
+        assert_eq!(files.sweep(), 1);
+        drop(owner);
+    });
+}
+
 #[test]
 fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
     for_each_seed(1, 60, |seed| {
