@@ -12,7 +12,8 @@
 //!    former connections and waits for the changes inside. So no older copy of a request is carried out after a newer one.
 //!
 //! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
-//! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
+//! is finishing once. A writer that has failed answers with its error until the client forgets it. So does a page file whose sync has
+//! failed (`files/pages.rs`). After a restart of the node, a
 //! client goes on with [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
 //!
 //! **Images.** A session keeps the pages that it wrote last, a few of them. Of a page that is written again, the client then sends what changed
@@ -28,6 +29,7 @@
 //! after that finds a former connection without changes.
 
 mod images;
+mod pages;
 mod session;
 mod writer;
 

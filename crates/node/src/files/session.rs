@@ -2,6 +2,7 @@
 
 use super::Files;
 use super::images::Images;
+use super::pages::Pages;
 use super::writer::Unfinished;
 use crate::changes;
 use crate::error::CallError;
@@ -38,7 +39,7 @@ struct State {
 #[derive(Clone)]
 enum Handle {
     File(FileName, Arc<dyn Reader>),
-    Pages(FileName, Arc<dyn PageFile>),
+    Pages(FileName, Arc<Pages>),
 }
 
 impl Session {
@@ -166,10 +167,13 @@ impl Attached {
 
     /// Lets a change in, or says why not.
     pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
-        let connection = self.gate.enter().ok_or_else(|| {
-            CallError::Busy("the client has connected anew, and this connection changes nothing any more".to_owned())
-        })?;
+        let connection = self.enter_connection()?;
         Ok((connection, self.files.lease.enter(token)?))
+    }
+
+    fn enter_connection(&self) -> Result<Pass> {
+        let why = "the client has connected anew, and this connection changes nothing any more";
+        self.gate.enter().ok_or_else(|| CallError::Busy(why.to_owned()))
     }
 }
 
@@ -268,7 +272,7 @@ impl Attached {
     /// As [`open`](Attached::open).
     pub(crate) fn open_pages(&self, number: u64, name: FileName) -> Result<OpenedPages> {
         match self.handle_of(number, name)? {
-            Some(Handle::Pages(_, pages)) => Ok(opened(&*pages)),
+            Some(Handle::Pages(_, pages)) => Ok(opened(&pages)),
             Some(Handle::File(..)) => Err(another_file(number)),
             None => self.keep_pages(number, name, self.files.volume.open_pages(name)?),
         }
@@ -341,21 +345,27 @@ impl Attached {
 
     fn keep(&self, number: u64, handle: Handle) -> Result<()> {
         let mut state = lock(&self.session.state);
-        let most = self.files.limits.handles;
-        if state.handles.len() >= most {
-            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
-        }
+        self.check_handles(&state)?;
         state.handles.insert(number, handle);
         Ok(())
     }
 
+    fn check_handles(&self, state: &State) -> Result<()> {
+        let most = self.files.limits.handles;
+        match state.handles.len() < most {
+            true => Ok(()),
+            false => Err(invalid(format!("the client has {most} files open on the node, and no more are opened"))),
+        }
+    }
+
     fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>) -> Result<OpenedPages> {
+        let pages = Arc::new(Pages::new(pages));
         self.keep(number, Handle::Pages(name, Arc::clone(&pages)))?;
-        Ok(opened(&*pages))
+        Ok(opened(&pages))
     }
 }
 
-fn opened(pages: &dyn PageFile) -> OpenedPages {
+fn opened(pages: &Pages) -> OpenedPages {
     OpenedPages { path: pages.path().to_owned(), pages: pages.pages(), writes_wait: pages.writes_wait() }
 }
 
@@ -388,8 +398,9 @@ impl Attached {
         check_name(name)?;
         check_bytes(bytes)?;
         if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
-            return Ok(opened(&*pages));
+            return Ok(opened(&pages));
         }
+        self.check_handles(&lock(&self.session.state))?;
         self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?)
     }
 
@@ -410,7 +421,7 @@ impl Attached {
         if count == 0 {
             return if durable { Ok(pages.sync()?) } else { Ok(()) };
         }
-        self.write_whole(&*pages, (number, first), Buffer::copy_of(bytes), count, durable)
+        self.write_whole(&pages, (number, first), Buffer::copy_of(bytes), count, durable)
     }
 
     /// Writes whole pages of which the client has sent what changed.
@@ -442,13 +453,13 @@ impl Attached {
         if crc32c::crc32c(changed) != patch.check {
             return Err(no_image(first, pages.path()));
         }
-        self.write_whole(&*pages, (patch.handle, first), buffer, count, patch.durable)
+        self.write_whole(&pages, (patch.handle, first), buffer, count, patch.durable)
     }
 
     /// Writes pages, and keeps the image of the last one: it may be changed next.
     fn write_whole(
         &self,
-        pages: &dyn PageFile,
+        pages: &Pages,
         (number, first): (u64, u64),
         buffer: Buffer,
         count: usize,
@@ -464,12 +475,14 @@ impl Attached {
         Ok(())
     }
 
-    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read.
+    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read. A sync that fails fails
+    /// for good: the system may have forgotten the pages.
     ///
     /// # Errors
     /// As [`PageFile::sync`].
     pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
-        let _passes = if token == 0 { None } else { Some(self.enter(token)?) };
+        let _connection = self.enter_connection()?;
+        let _lease = if token == 0 { None } else { Some(self.files.lease.enter(token)?) };
         Ok(self.pages(number)?.sync()?)
     }
 
@@ -478,7 +491,7 @@ impl Attached {
         self.pages(number).is_ok_and(|pages| !pages.writes_wait())
     }
 
-    fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
+    fn pages(&self, number: u64) -> Result<Arc<Pages>> {
         match self.handle(number)? {
             Handle::Pages(_, pages) => Ok(pages),
             Handle::File(..) => Err(another_file(number)),
@@ -496,6 +509,7 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
+        self.check_writers(&mut lock(&self.session.state))?;
         let made = self.files.volume.create(name, bound)?;
         self.keep_writer(number, Unfinished::new(&self.files.env, name, made))
     }
@@ -511,6 +525,7 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
+        self.check_writers(&mut lock(&self.session.state))?;
         let writer = self.files.copy_front(name, bytes)?;
         self.keep_writer(number, Unfinished::new(&self.files.env, name, writer))
     }
@@ -565,6 +580,13 @@ impl Attached {
 
     fn keep_writer(&self, number: u64, writer: Unfinished) -> Result<()> {
         let mut state = lock(&self.session.state);
+        self.check_writers(&mut state)?;
+        state.writers.insert(number, Arc::new(writer));
+        Ok(())
+    }
+
+    /// Looked at before the volume makes a file, too: a file that is refused must not be there when the client tries again.
+    fn check_writers(&self, state: &mut State) -> Result<()> {
         let most = self.files.limits.writers;
         if state.writers.len() >= most {
             // The client's message that it has the answer was lost with a connection.
@@ -573,7 +595,6 @@ impl Attached {
         if state.writers.len() >= most {
             return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
         }
-        state.writers.insert(number, Arc::new(writer));
         Ok(())
     }
 }

@@ -405,6 +405,39 @@ fn an_error_of_the_volume_reaches_the_client_as_it_is() {
     assert!(matches!(attached.write_pages(token, 2, 0, &page(1), true), Err(CallError::Storage(Error::Io { .. }))));
 }
 
+/// The disk fails once, and the node's answer is lost with the connection. The system has forgotten the pages: its next sync succeeds.
+/// The client's second copy of the request must not hear of that.
+#[test]
+fn a_sync_of_pages_that_failed_is_not_tried_again() {
+    let write = |attached: &Attached, token, durable| attached.write_pages(token, 1, 0, &page(1), durable);
+    type Sync = fn(&Attached, u64) -> Result<(), CallError>;
+    let syncs: [(Sync, Operation); 4] = [
+        (|attached, token| attached.sync_pages(token, 1), Operation::Sync),
+        (|attached, _| attached.sync_pages(0, 1), Operation::Sync),
+        (|attached, token| attached.write_pages(token, 1, 0, &[], true), Operation::Sync),
+        (|attached, token| attached.write_pages(token, 1, 1, &page(2), true), Operation::WritePages),
+    ];
+    for (sync, fails) in syncs {
+        let env = Env::system();
+        let notes = tempfile::tempdir().unwrap();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+        let former = files.attach(&client(1)).unwrap().0;
+        let token = former.lock(NOW).unwrap();
+        former.create_pages(token, 1, LOG, 2 * PAGE_BYTES as u64).unwrap();
+        write(&former, token, false).unwrap();
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[fails]).nth(0)));
+        let first = storage(sync(&former, token).unwrap_err());
+        let newer = files.attach(&client(1)).unwrap().0;
+        for (sync, _) in syncs {
+            let again = storage(sync(&newer, token).unwrap_err());
+            assert_eq!(again.to_string(), first.to_string());
+        }
+        assert!(write(&newer, token, false).is_err(), "a page file that has failed takes no more pages");
+        assert_eq!(read(&newer, 1, 0, 1).unwrap(), [1], "what the system has can be read");
+    }
+}
+
 #[test]
 fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
     let sim = SimExecutor::new(1);
