@@ -197,6 +197,65 @@ fn a_change_is_never_under_way_when_the_next_owner_has_its_token() {
     });
 }
 
+/// A server is closed and started again, and the node's disk has not finished what the first one had begun.
+#[test]
+fn a_lease_that_is_given_back_is_waited_for_and_a_refusal_says_what_takes_long() {
+    in_a_world(|env, at, world| {
+        let lease = Arc::new(lease(env, at));
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let pass = lease.enter(token).unwrap();
+        let began = env.clock.now();
+        let closing = Arc::clone(&lease);
+        let close = env.executor.spawn("close", Box::new(move || closing.give_back(token))).unwrap();
+        env.clock.sleep(TERM / 10);
+        let refused = why(&lease.take(&owner(2), TERM / 10, world).unwrap_err());
+        assert!(refused.contains("client 1 is just closing it") && refused.contains("disk"), "{refused}");
+        let late = fenced(&lease.check(token).unwrap_err());
+        assert!(late.contains("was given back"), "{late}");
+        let clock = Arc::clone(&env.clock);
+        let slow = move || {
+            clock.sleep(TERM / 2);
+            drop(pass);
+        };
+        let change = env.executor.spawn("slow change", Box::new(slow)).unwrap();
+        let next = lease.take(&owner(2), TERM, world).unwrap();
+        let waited = env.clock.now() - began;
+        assert!(next > token && waited >= TERM / 2 && waited < TERM, "{waited:?}");
+        close.join().unwrap();
+        change.join().unwrap();
+    });
+}
+
+/// The client's connection is lost while its first request waits for the former owner's change, and it sends the request again.
+#[test]
+fn a_client_that_asks_again_while_it_is_given_the_lease_gets_the_same_token() {
+    in_a_world(|env, at, world| {
+        let lease = Arc::new(lease(env, at));
+        let token = lease.take(&owner(1), Duration::ZERO, world).unwrap();
+        let pass = lease.enter(token).unwrap();
+        env.clock.sleep(TERM / 2);
+        let ask = |name| {
+            let (lease, given) = (Arc::clone(&lease), Arc::new(Mutex::new(None)));
+            let noted = Arc::clone(&given);
+            let take = move || *lock(&noted) = Some(lease.take(&owner(2), TERM * 2, &World::default()));
+            (env.executor.spawn(name, Box::new(take)).unwrap(), given)
+        };
+        // The first two wait for the term to end, the last one for the disk.
+        let mut asked = vec![ask("first"), ask("second")];
+        env.clock.sleep(TERM);
+        asked.push(ask("third"));
+        let refused = why(&lease.take(&owner(3), TERM * 2, world).unwrap_err());
+        assert!(refused.contains("client 2 is just being given it"), "{refused}");
+        env.clock.sleep(TERM / 2);
+        drop(pass);
+        for (job, given) in asked {
+            job.join().unwrap();
+            assert_eq!(lock(&given).take().unwrap().unwrap(), token + 1);
+        }
+        assert!(lock(&lease.state).waiting.is_none());
+    });
+}
+
 #[test]
 fn a_token_whose_note_was_not_written_is_never_let_through() {
     in_a_world(|env, at, world| {
