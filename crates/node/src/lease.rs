@@ -2,7 +2,8 @@
 //!
 //! 1. A client asks for the lease. It gets a *token*: a number that is larger than every token given out before.
 //! 2. Each change carries the token. The node refuses a change with any other token than the last.
-//! 3. The owner renews the lease. Every change that is let through renews it, too.
+//! 3. The owner renews the lease. Every change that is let through from the owner's own session renews it, too. A change of a helper, which
+//!    writes a task's output under the owner's token, does not: it is no sign that the owner is alive.
 //! 4. An owner that has not renewed for the lease's *term* keeps the lease until another client asks. Then the node first keeps the
 //!    owner's changes out, and waits for those under way. Only then does the successor get its token.
 //!
@@ -284,53 +285,61 @@ impl Lease {
         Ok(token)
     }
 
-    /// Lets a change pass, and renews the lease.
+    /// Lets a change of a client pass. It renews the lease if the client is the owner.
     ///
     /// # Errors
     /// [`Fenced`](CallError::Fenced): the token is not that of the owner.
-    pub(crate) fn enter(&self, token: u64) -> Result<Pass, CallError> {
-        self.renew(token)?;
+    pub(crate) fn enter(&self, token: u64, client: u128) -> Result<Pass, CallError> {
+        match self.holder_id() {
+            Some(holder) if holder != client => {}
+            _ => self.renew(token, client)?,
+        }
         self.pass(token)
     }
 
-    /// Lets a change pass that the node makes by itself for the owner, such as the output of a task. It is no sign that the owner is
-    /// alive: a task must not keep the lease of an owner that has died.
+    /// Lets a change pass that somebody else makes for the owner, such as the output of a task. It is no sign that the owner is alive: a
+    /// task must not keep the lease of an owner that has died.
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).
     pub(crate) fn pass(&self, token: u64) -> Result<Pass, CallError> {
         let gate = {
             let state = lock(&self.state);
-            (state.token == token && state.holder.is_some()).then(|| Arc::clone(&state.gate))
+            self.check(&state, token)?;
+            Arc::clone(&state.gate)
         };
         // Between the two looks, the lease may have been handed over. Then the gate is shut, or another token's.
-        gate.and_then(|gate| gate.enter())
-            .ok_or_else(|| self.lost("another client has been given the lease, or it was given back"))
+        gate.enter().ok_or_else(|| self.lost("another client has been given the lease, or it was given back"))
     }
 
     /// Says that the owner is alive.
     ///
     /// # Errors
-    /// As [`enter`](Lease::enter).
-    pub(crate) fn renew(&self, token: u64) -> Result<(), CallError> {
+    /// As [`enter`](Lease::enter); the client is not the owner.
+    pub(crate) fn renew(&self, token: u64, client: u128) -> Result<(), CallError> {
         let now = self.env.clock.now();
         {
             let mut state = lock(&self.state);
-            let State { token: newest, holder, change, .. } = &mut *state;
-            match (holder, change) {
-                (Some(holder), _) if token == *newest => holder.renewed = now,
-                (Some(holder), _) => {
-                    let (name, since) = (&holder.owner.name, utc(holder.since_unix_s));
-                    return Err(self.lost(&format!("{name} has had the lease since {since}")));
-                }
-                (None, Some(Change::GivenTo(other))) => {
-                    return Err(self.lost(&format!("{} is just being given the lease", other.name)));
-                }
-                (None, _) => return Err(self.lost("the lease was given back, or has ended")),
+            self.check(&state, token)?;
+            match state.holder.as_mut() {
+                Some(holder) if holder.owner.id == client => holder.renewed = now,
+                Some(holder) => return Err(self.lost(&had_by(holder))),
+                None => {}
             }
         }
         self.changed.notify();
         Ok(())
+    }
+
+    /// Whether the token is that of the owner.
+    fn check(&self, state: &State, token: u64) -> Result<(), CallError> {
+        let how = match (&state.holder, &state.change) {
+            (Some(_), _) if state.token == token => return Ok(()),
+            (Some(holder), _) => had_by(holder),
+            (None, Some(Change::GivenTo(other))) => format!("{} is just being given the lease", other.name),
+            (None, _) => "the lease was given back, or has ended".to_owned(),
+        };
+        Err(self.lost(&how))
     }
 
     /// Gives the lease back. A token that is not the owner's gives nothing back.
@@ -382,6 +391,10 @@ impl Lease {
             self.store
         ))
     }
+}
+
+fn had_by(holder: &Holder) -> String {
+    format!("{} has had the lease since {}", holder.owner.name, utc(holder.since_unix_s))
 }
 
 #[cfg(test)]

@@ -149,7 +149,7 @@ impl Attached {
     /// # Errors
     /// [`Locked`](Error::Locked): somebody else has it.
     pub(crate) fn renew(&self, token: u64) -> Result<()> {
-        self.files.lease.renew(token)
+        self.files.lease.renew(token, self.client.id)
     }
 
     /// Ends the session: the lease is given back, files are closed, writers dropped.
@@ -168,7 +168,7 @@ impl Attached {
     /// Lets a change in, or says why not.
     pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
         let connection = self.enter_connection()?;
-        Ok((connection, self.files.lease.enter(token)?))
+        Ok((connection, self.files.lease.enter(token, self.client.id)?))
     }
 
     fn enter_connection(&self) -> Result<Pass> {
@@ -482,7 +482,7 @@ impl Attached {
     /// As [`PageFile::sync`].
     pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
         let _connection = self.enter_connection()?;
-        let _lease = if token == 0 { None } else { Some(self.files.lease.enter(token)?) };
+        let _lease = if token == 0 { None } else { Some(self.files.lease.enter(token, self.client.id)?) };
         Ok(self.pages(number)?.sync()?)
     }
 

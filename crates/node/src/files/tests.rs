@@ -363,6 +363,40 @@ fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
     });
 }
 
+/// A helper writes the output of a task to another node, under the token of a host that has died. The host's successor waits for the
+/// term, and not for the helper.
+#[test]
+fn a_helper_that_writes_under_the_owners_token_does_not_keep_the_lease_of_a_dead_owner() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let notes = tempfile::tempdir().unwrap();
+        let files = files(&env, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), notes.path(), Limits::default());
+        let owner = files.attach(&client(1)).unwrap().0;
+        let token = owner.lock(NOW).unwrap();
+        let helper = files.attach(&client(2)).unwrap().0;
+        assert!(matches!(helper.renew(token), Err(CallError::Fenced(_))), "only the owner says that it is alive");
+        let died = env.clock.now();
+        drop(owner);
+        let clock = Arc::clone(&env.clock);
+        let writes = move || {
+            helper.create(token, 1, TABLE, 0).unwrap();
+            let mut written = 0;
+            while let Ok(bytes) = helper.append(token, 1, written, b"block") {
+                written = bytes;
+                clock.sleep(Duration::from_secs(1));
+                assert!(written < 200, "nobody stops the helper");
+            }
+        };
+        let job = env.executor.spawn("helper", Box::new(writes)).unwrap();
+        let successor = files.attach(&client(3)).unwrap().0;
+        successor.lock(Duration::from_secs(12)).unwrap();
+        let waited = env.clock.now() - died;
+        assert!(waited >= Duration::from_secs(10) && waited < Duration::from_secs(12), "{waited:?}");
+        job.join().unwrap();
+    });
+}
+
 #[test]
 fn a_full_disk_is_told_as_such_and_the_session_goes_on_when_there_is_room() {
     let env = Env::system();
