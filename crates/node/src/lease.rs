@@ -74,6 +74,8 @@ struct State {
     gate: Arc<Gate>,
     /// A thread keeps changes out, or writes the note. Nobody else is given the lease meanwhile.
     change: Option<Change>,
+    /// Why the owner that was noted did not get the lease again when the node was started.
+    refused: Option<String>,
     /// Who waits for the holder's term to end, or for a change to be over.
     waiting: Option<Waiter>,
 }
@@ -169,10 +171,13 @@ impl Lease {
         let renewed = env.clock.now();
         let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed });
         // A process on the node that has the store by now has taken it from the owner.
-        let lock = holder.as_ref().and_then(|_| volume.lock().ok());
-        let holder = holder.filter(|_| lock.is_some());
+        let (holder, lock, refused) = match holder.map(|holder| (volume.lock(), holder)) {
+            Some((Ok(lock), holder)) => (Some(holder), Some(lock), None),
+            Some((Err(why), holder)) => (None, None, Some(not_again(&holder, &why))),
+            None => (None, None, None),
+        };
         let gate = Gate::new(env);
-        let state = State { token: noted.token, holder, lock, gate, change: None, waiting: None };
+        let state = State { token: noted.token, holder, lock, gate, change: None, refused, waiting: None };
         Ok(Lease {
             env: env.clone(),
             store: store.to_owned(),
@@ -281,6 +286,7 @@ impl Lease {
         let renewed = self.env.clock.now();
         let mut state = lock(&self.state);
         state.holder = Some(Holder { owner: owner.clone(), since_unix_s, renewed });
+        state.refused = None;
         state.gate = Gate::new(&self.env);
         Ok(token)
     }
@@ -337,7 +343,7 @@ impl Lease {
             (Some(_), _) if state.token == token => return Ok(()),
             (Some(holder), _) => had_by(holder),
             (None, Some(Change::GivenTo(other))) => format!("{} is just being given the lease", other.name),
-            (None, _) => "the lease was given back, or has ended".to_owned(),
+            (None, _) => state.refused.clone().unwrap_or_else(|| "the lease was given back, or has ended".to_owned()),
         };
         Err(self.lost(&how))
     }
@@ -391,6 +397,12 @@ impl Lease {
             self.store
         ))
     }
+}
+
+/// What the owner is told that was noted, if the volume's lock was not to be had when the node was started.
+fn not_again(holder: &Holder, why: &Error) -> String {
+    let name = &holder.owner.name;
+    format!("when the node was started, it could not keep the store for {name}: {why}")
 }
 
 fn had_by(holder: &Holder) -> String {

@@ -296,11 +296,17 @@ fn a_process_on_the_node_and_a_client_do_not_have_a_store_at_once() {
         drop(local);
         let last = noted.take(&owner(1), Duration::ZERO, world).unwrap();
         drop(noted);
-        let _local = volume.lock().unwrap();
-        assert!(
-            self::lease(env, at).try_change(last).is_err(),
-            "while the node was away, a process has taken the store"
-        );
+        let local = volume.lock().unwrap();
+        // While the node was away, a process on it has taken the store.
+        let taken = self::lease(env, at);
+        let told = fenced(&taken.try_change(last).unwrap_err());
+        let cause = volume.lock().err().unwrap().to_string();
+        assert!(told.contains("could not keep the store for client 1") && told.contains(&cause), "{told}");
+        drop(local);
+        let next = taken.take(&owner(2), Duration::ZERO, world).unwrap();
+        taken.give_back(next);
+        let told = fenced(&taken.try_change(last).unwrap_err());
+        assert!(told.contains("was given back"), "{told}");
     });
 }
 
