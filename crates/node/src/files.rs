@@ -57,21 +57,13 @@ pub(crate) struct Limits {
     pub(crate) handles: usize,
     /// Unfinished files of one session, and finished ones that the client has not forgotten.
     pub(crate) writers: usize,
-    /// Bytes of one read.
-    pub(crate) read_bytes: usize,
     /// How long a session without a connection is kept.
     pub(crate) linger: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            sessions: 256,
-            handles: 1 << 16,
-            writers: 1024,
-            read_bytes: 64 << 20,
-            linger: Duration::from_secs(300),
-        }
+        Limits { sessions: 256, handles: 1 << 16, writers: 1024, linger: Duration::from_secs(300) }
     }
 }
 

@@ -239,6 +239,16 @@ fn check_bytes(bytes: u64) -> Result<()> {
     }
 }
 
+/// How many bytes these ranges have, which are `most` at most.
+fn check_read(ranges: &[(u64, u32)], most: usize) -> Result<usize> {
+    let bytes: u64 = ranges.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(u64::from(*bytes)));
+    if bytes > most as u64 {
+        return Err(invalid(format!("an answer here has at most {most} bytes, and this read asks for {bytes}")));
+    }
+    ranges.iter().try_for_each(|(offset, _)| check_bytes(*offset))?;
+    Ok(bytes as usize)
+}
+
 /// The lock of a store is the node's business.
 fn check_name(name: FileName) -> Result<()> {
     match name {
@@ -297,20 +307,24 @@ impl Attached {
         drop(closed);
     }
 
-    /// Appends the bytes of a range to `into`.
+    /// The bytes of these ranges, one behind the other: `most` at most, which is what an answer to the client may have.
     ///
     /// # Errors
-    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more than an answer may have.
-    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
-        let begin = into.len();
-        self.check_read(offset, begin.saturating_add(bytes))?;
+    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more. Nothing was read then.
+    pub(crate) fn read(&self, number: u64, ranges: &[(u64, u32)], most: usize) -> Result<Vec<u8>> {
+        let bytes = check_read(ranges, most)?;
         let handle = self.handle(number)?;
-        into.resize(begin + bytes, 0);
-        match handle {
-            Handle::Pages(_, pages) => pages.read_at(offset, &mut into[begin..])?,
-            Handle::File(_, file) => file.read_at(offset, &mut into[begin..])?,
+        let mut data = vec![0; bytes];
+        let mut rest = &mut data[..];
+        for (offset, bytes) in ranges {
+            let (into, behind) = rest.split_at_mut(*bytes as usize);
+            match &handle {
+                Handle::Pages(_, pages) => pages.read_at(*offset, into)?,
+                Handle::File(_, file) => file.read_at(*offset, into)?,
+            }
+            rest = behind;
         }
-        Ok(())
+        Ok(data)
     }
 
     /// # Errors
@@ -320,14 +334,6 @@ impl Attached {
             file.prefetch(offset, bytes);
         }
         Ok(())
-    }
-
-    fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
-        let most = self.files.limits.read_bytes;
-        if bytes > most {
-            return Err(invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
-        }
-        check_bytes(offset)
     }
 
     fn handle(&self, number: u64) -> Result<Handle> {

@@ -14,6 +14,8 @@ const TABLE: FileName = FileName::Table(2);
 const MANIFEST: FileName = FileName::Manifest(3);
 const OTHER: FileName = FileName::Table(4);
 const NOW: Duration = Duration::ZERO;
+/// Bytes of a test's read.
+const READ_MAX: usize = 64 << 20;
 
 fn client(id: u128) -> Owner {
     Owner { id, name: format!("client {id}") }
@@ -47,8 +49,7 @@ fn each(test: impl Fn(&Arc<Files>)) {
 }
 
 fn read(attached: &Attached, number: u64, offset: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
-    let mut read = Vec::new();
-    attached.read(number, offset, bytes, &mut read).map(|()| read)
+    attached.read(number, &[(offset, u32::try_from(bytes).unwrap_or(u32::MAX))], READ_MAX)
 }
 
 fn contents(attached: &Attached, name: FileName) -> Vec<u8> {
@@ -160,6 +161,28 @@ fn what_makes_no_sense_is_an_error() {
         assert!(attached.open(2, LOG).is_err());
         assert!(attached.list().unwrap().iter().all(|file| file.name != FileName::Lock));
     });
+}
+
+#[test]
+fn a_read_that_no_answer_can_carry_is_refused_before_anything_is_read() {
+    let env = Env::system();
+    let notes = tempfile::tempdir().unwrap();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+    let attached = files.attach(&client(1)).unwrap().0;
+    let token = attached.lock(NOW).unwrap();
+    let most = 2 * PAGE_BYTES;
+    attached.create_pages(token, 1, LOG, most as u64).unwrap();
+    attached.write_pages(token, 1, 1, &page(7), false).unwrap();
+    let one = PAGE_BYTES as u32;
+    let before = volume.operations();
+    for ranges in [vec![(0, one), (0, one), (0, 1)], vec![(0, one), (u64::MAX, 1)], vec![(0, u32::MAX); 5]] {
+        let refused = storage(attached.read(1, &ranges, most).unwrap_err());
+        assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    }
+    assert_eq!(volume.operations(), before, "a part was read");
+    let read = attached.read(1, &[(PAGE_BYTES as u64, one), (0, one)], most).unwrap();
+    assert!(read == [page(7), page(0)].concat());
 }
 
 #[test]
