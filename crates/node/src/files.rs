@@ -8,22 +8,28 @@
 //! 1. A client has a *session*, for as long as it lives. [`Files::attach`] ties a connection to it. A client that lost its connection
 //!    attaches another one, and finds its open files and its unfinished writers.
 //! 2. The client numbers what it opens. So a request that is sent again, because its answer was lost, means the same file.
-//! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] shuts the former
-//!    connection's gate and waits for the changes inside. So no older copy of a request is carried out after a newer one.
+//! 3. Each change passes two gates: that of its connection, and that of the lease's token. [`Files::attach`] closes the gates of all
+//!    former connections and waits for the changes inside. So no older copy of a request is carried out after a newer one.
 //!
 //! **Writers.** An append says where it begins. Bytes that the file has already are passed over, and a gap is an error. Finishing twice
-//! is finishing once. A writer that has failed answers with its error until the client forgets it. After a restart of the node, a
+//! is finishing once. A writer that has failed answers with its error until the client forgets it. So does a page file whose sync has
+//! failed (`files/pages.rs`). After a restart of the node, a
 //! client goes on with [`Attached::resume`]: what it had synced is copied to a new file, which takes the name.
 //!
 //! **Images.** A session keeps the pages that it wrote last, a few of them. Of a page that is written again, the client then sends what changed
 //! ([`Attached::patch_pages`]). What is written is always a whole page, and its checksum is the client's.
 //!
 //! **Invariants.** A session has at most so many handles and writers as [`Limits`] says. A writer is used by one thread at a time.
+//! While a change of any former connection is under way, no newer connection of the session is attached, and the session stays.
 //! **Threads.** Any. No lock is held while the volume works.
 //! **Failure.** The volume's errors are passed on as they are. A session that no connection is attached to for
 //! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove.
+//!
+//! Rejected: to wait for the last connection's changes only. A change that hangs outlasts the wait of the next connection, and the one
+//! after that finds a former connection without changes.
 
 mod images;
+mod pages;
 mod session;
 mod writer;
 
@@ -39,7 +45,7 @@ use std::time::Duration;
 
 pub(crate) use session::{Attached, OpenedFile, OpenedPages};
 
-/// How long the changes of a connection that was lost may take to end.
+/// How long the changes of connections that were lost may take to end.
 const DRAIN: Duration = Duration::from_secs(30);
 
 /// What a store may have open on a node.
@@ -51,21 +57,13 @@ pub(crate) struct Limits {
     pub(crate) handles: usize,
     /// Unfinished files of one session, and finished ones that the client has not forgotten.
     pub(crate) writers: usize,
-    /// Bytes of one read.
-    pub(crate) read_bytes: usize,
     /// How long a session without a connection is kept.
     pub(crate) linger: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits {
-            sessions: 256,
-            handles: 1 << 16,
-            writers: 1024,
-            read_bytes: 64 << 20,
-            linger: Duration::from_secs(300),
-        }
+        Limits { sessions: 256, handles: 1 << 16, writers: 1024, linger: Duration::from_secs(300) }
     }
 }
 
@@ -102,28 +100,33 @@ impl Files {
     }
 
     /// Ties a connection to the client's session, which it begins if there is none; whether there was one. The session's former
-    /// connection is cut off first.
+    /// connections are cut off first.
     ///
     /// # Errors
-    /// There are too many sessions, or a change of the former connection does not end.
+    /// There are too many sessions, or a change of a former connection does not end.
     pub(crate) fn attach(self: &Arc<Files>, client: &Owner) -> Result<(Attached, bool)> {
         self.sweep();
-        let (session, is_known) = self.session(client)?;
         let gate = Gate::new(&self.env);
-        let former = session.set_gate(&gate);
-        if !former.is_none_or(|former| former.shut(&self.env, DRAIN)) {
+        let (session, former, is_known) = self.session(client, &gate)?;
+        // Dropped before it is returned, it leaves the session without a connection.
+        let attached = Attached { files: Arc::clone(self), session, gate, client: client.clone() };
+        let deadline = self.env.clock.now() + DRAIN;
+        let left = || deadline.saturating_sub(self.env.clock.now());
+        if !former.iter().all(|gate| gate.shut(&self.env, left())) {
             return Err(Error::Invalid(format!(
                 "{} does not finish what an earlier connection had begun; try again later",
                 self.volume.location()
             )));
         }
-        Ok((Attached { files: Arc::clone(self), session, gate, client: client.clone() }, is_known))
+        Ok((attached, is_known))
     }
 
-    fn session(&self, client: &Owner) -> Result<(Arc<Session>, bool)> {
+    /// The client's session with this gate as the newest one, the former gates that have a change inside, and whether there was a
+    /// session. One step, so that no session is swept in between.
+    fn session(&self, client: &Owner, gate: &Arc<Gate>) -> Result<(Arc<Session>, Vec<Arc<Gate>>, bool)> {
         let mut sessions = lock(&self.sessions);
         if let Some(session) = sessions.get(&client.id) {
-            return Ok((Arc::clone(session), true));
+            return Ok((Arc::clone(session), session.set_gate(gate), true));
         }
         if sessions.len() >= self.limits.sessions {
             let most = self.limits.sessions;
@@ -131,16 +134,18 @@ impl Files {
         }
         let session = Arc::new(Session::new(&self.env));
         sessions.insert(client.id, Arc::clone(&session));
-        Ok((session, false))
+        let former = session.set_gate(gate);
+        Ok((session, former, false))
     }
 
-    /// Ends sessions whose client has been away for too long, and has no lease; how many.
+    /// Ends sessions whose client has been away for too long, has no lease, and has no change under way; how many.
     pub(crate) fn sweep(&self) -> usize {
         let now = self.env.clock.now();
         let holder = self.lease.holder_id();
         let mut swept = Vec::new();
         lock(&self.sessions).retain(|id, session| {
-            let stays = session.away_for(now).is_none_or(|away| away < self.limits.linger) || holder == Some(*id);
+            let is_here = session.away_for(now).is_none_or(|away| away < self.limits.linger);
+            let stays = is_here || holder == Some(*id) || session.is_changing();
             if !stays {
                 swept.push(Arc::clone(session));
             }

@@ -1,7 +1,7 @@
 //! A gate that changes pass, so that they can be kept out for good.
 //!
-//! A change [enters](Gate::enter), does its work, and leaves when its pass is dropped. [`shut`](Gate::shut) lets no further change in
-//! and waits for those inside. A gate that was shut stays shut.
+//! A change [enters](Gate::enter), does its work, and leaves when its pass is dropped. [`close`](Gate::close) lets no further change
+//! in, and [`shut`](Gate::shut) waits for those inside, too. A gate that was closed stays closed.
 //!
 //! Each connection of a session has a gate, and so has each token of a lease. An older copy of a request that was sent again is not
 //! carried out after the newer one, and a change of a former owner not after its successor's.
@@ -42,19 +42,27 @@ impl Gate {
         Some(Pass(Arc::clone(self)))
     }
 
+    /// Lets no change in any more; whether none is inside.
+    pub(crate) fn close(&self) -> bool {
+        let mut state = lock(&self.state);
+        state.is_open = false;
+        state.inside == 0
+    }
+
+    /// Whether no change is inside now.
+    pub(crate) fn is_empty(&self) -> bool {
+        lock(&self.state).inside == 0
+    }
+
     /// Lets no change in any more, and waits for those inside; false if one is still inside after `patience`.
     pub(crate) fn shut(&self, env: &Env, patience: Duration) -> bool {
         let deadline = env.clock.now() + patience;
         loop {
             let seen = self.left.generation();
-            let inside = {
-                let mut state = lock(&self.state);
-                state.is_open = false;
-                state.inside
-            };
+            let is_empty = self.close();
             let left = deadline.saturating_sub(env.clock.now());
-            if inside == 0 || left.is_zero() {
-                return inside == 0;
+            if is_empty || left.is_zero() {
+                return is_empty;
             }
             self.left.wait(seen, Some(left));
         }

@@ -2,7 +2,8 @@
 //!
 //! 1. A client asks for the lease. It gets a *token*: a number that is larger than every token given out before.
 //! 2. Each change carries the token. The node refuses a change with any other token than the last.
-//! 3. The owner renews the lease. Every change that is let through renews it, too.
+//! 3. The owner renews the lease. Every change that is let through from the owner's own session renews it, too. A change of a helper, which
+//!    writes a task's output under the owner's token, does not: it is no sign that the owner is alive.
 //! 4. An owner that has not renewed for the lease's *term* keeps the lease until another client asks. Then the node first keeps the
 //!    owner's changes out, and waits for those under way. Only then does the successor get its token.
 //!
@@ -11,8 +12,9 @@
 //!
 //! While a client has the lease, the node has the volume's own lock. So no process on the node opens the store beside it.
 //!
-//! **Threads.** Any. One thread at a time hands the lease over; another one that asks meanwhile is refused. No lock is held
-//! while the note is written or changes are waited for.
+//! **Threads.** Any. One thread at a time hands the lease over, or gives it back. A client that asks meanwhile is refused if another
+//! one is given the lease. It waits if the lease is given back, or is given to that client itself: its request was sent again. One client
+//! waits at a time. No lock is held while the note is written or changes are waited for.
 //!
 //! **Failure.** A note that cannot be written is an error of the client that asked; nobody has the lease then, and the token is not
 //! given out again. A note that is damaged is an error: without it, nobody knows which tokens are too old.
@@ -71,9 +73,77 @@ struct State {
     /// Changes of the newest token pass it.
     gate: Arc<Gate>,
     /// A thread keeps changes out, or writes the note. Nobody else is given the lease meanwhile.
-    handing_over: bool,
-    /// Somebody waits for the holder's term to end.
-    waiting: bool,
+    change: Option<Change>,
+    /// Why the owner that was noted did not get the lease again when the node was started.
+    refused: Option<String>,
+    /// Who waits for the holder's term to end, or for a change to be over.
+    waiting: Option<Waiter>,
+}
+
+/// What a thread does with the lease.
+enum Change {
+    /// The client of this name has given it back.
+    GivenBack(String),
+    GivenTo(Owner),
+}
+
+/// A client that waits, with each copy of its request.
+struct Waiter {
+    id: u128,
+    copies: usize,
+}
+
+/// A [`Change`] is under way until this is dropped.
+struct Changing<'a>(&'a Lease);
+
+impl Drop for Changing<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).change = None;
+        self.0.changed.notify();
+    }
+}
+
+impl Change {
+    /// Why a client is not given the lease now, and whether it may wait.
+    fn to(&self, owner: &Owner) -> (String, bool) {
+        match self {
+            Change::GivenTo(other) if other.id != owner.id => {
+                (format!("{} is just being given it; close that one, or open read-only", other.name), false)
+            }
+            Change::GivenTo(_) => ("an earlier request of this client waits for the node's disk".to_owned(), true),
+            Change::GivenBack(name) => (
+                format!(
+                    "{name} is just closing it, and the node's disk has not finished what that one had begun; try again later"
+                ),
+                true,
+            ),
+        }
+    }
+}
+
+impl State {
+    /// Has a client wait, `until` at most; `None` if another one waits, or it is too late.
+    fn wait(&mut self, owner: &Owner, waits: &mut bool, until: Duration, now: Duration) -> Option<Turn> {
+        if now >= until {
+            return None;
+        }
+        match &mut self.waiting {
+            _ if *waits => {}
+            Some(other) if other.id != owner.id => return None,
+            Some(same) => same.copies += 1,
+            None => self.waiting = Some(Waiter { id: owner.id, copies: 1 }),
+        }
+        *waits = true;
+        Some(Turn::Wait((until - now).max(Duration::from_millis(1))))
+    }
+
+    /// A copy of a request that waited does so no more.
+    fn end_wait(&mut self) {
+        self.waiting = self.waiting.take().filter(|waiter| waiter.copies > 1);
+        if let Some(waiter) = &mut self.waiting {
+            waiter.copies -= 1;
+        }
+    }
 }
 
 #[derive(Clone)]
@@ -101,10 +171,13 @@ impl Lease {
         let renewed = env.clock.now();
         let holder = noted.owner.map(|(owner, since_unix_s)| Holder { owner, since_unix_s, renewed });
         // A process on the node that has the store by now has taken it from the owner.
-        let lock = holder.as_ref().and_then(|_| volume.lock().ok());
-        let holder = holder.filter(|_| lock.is_some());
+        let (holder, lock, refused) = match holder.map(|holder| (volume.lock(), holder)) {
+            Some((Ok(lock), holder)) => (Some(holder), Some(lock), None),
+            Some((Err(why), holder)) => (None, None, Some(not_again(&holder, &why))),
+            None => (None, None, None),
+        };
         let gate = Gate::new(env);
-        let state = State { token: noted.token, holder, lock, gate, handing_over: false, waiting: false };
+        let state = State { token: noted.token, holder, lock, gate, change: None, refused, waiting: None };
         Ok(Lease {
             env: env.clone(),
             store: store.to_owned(),
@@ -132,7 +205,8 @@ impl Lease {
     }
 
     /// Gives the lease to `owner`. If another one has it, and has lost its connection or is silent, the call waits until that one's
-    /// term is over, `patience` at most. The owner itself gets its token again: it did not hear of the first answer.
+    /// term is over, `patience` at most. So does a call while the lease is given back. The owner itself gets its token again: it did not
+    /// hear of the first answer.
     ///
     /// # Errors
     /// [`Locked`](Error::Locked): another client has it, or a process on the node; the note cannot be written.
@@ -151,7 +225,7 @@ impl Lease {
             }
         };
         if waits {
-            lock(&self.state).waiting = false;
+            lock(&self.state).end_wait();
         }
         outcome
     }
@@ -159,12 +233,14 @@ impl Lease {
     fn turn(&self, owner: &Owner, deadline: Duration, waits: &mut bool, clients: &dyn Clients) -> Result<Turn> {
         let is_connected = |holder: &Holder| clients.is_connected(holder.owner.id);
         let mut state = lock(&self.state);
-        if state.handing_over {
-            return Err(self.locked("another client is just being given it".to_owned()));
-        }
         let now = self.env.clock.now();
+        if let Some(change) = &state.change {
+            let (why, may_wait) = change.to(owner);
+            let wait = if may_wait { state.wait(owner, waits, deadline, now) } else { None };
+            return wait.ok_or_else(|| self.locked(why));
+        }
         let Some(holder) = state.holder.clone() else {
-            state.handing_over = true;
+            state.change = Some(Change::GivenTo(owner.clone()));
             return Ok(Turn::Take);
         };
         if holder.owner.id == owner.id {
@@ -172,24 +248,18 @@ impl Lease {
         }
         let ends = holder.renewed + self.term;
         if now >= ends {
-            state.handing_over = true;
+            state.change = Some(Change::GivenTo(owner.clone()));
             state.holder = None;
             return Ok(Turn::Take);
         }
         let is_alive = is_connected(&holder) && now.saturating_sub(holder.renewed) <= self.term / 2;
-        let may_wait = now < deadline && (*waits || !state.waiting) && !is_alive;
-        if !may_wait {
-            return Err(self.held_by(&holder));
-        }
-        (state.waiting, *waits) = (true, true);
-        Ok(Turn::Wait(ends.min(deadline).saturating_sub(now).max(Duration::from_millis(1))))
+        let wait = if is_alive { None } else { state.wait(owner, waits, ends.min(deadline), now) };
+        wait.ok_or_else(|| self.held_by(&holder))
     }
 
     fn hand_over(&self, owner: &Owner) -> Result<u64> {
-        let given = self.give(owner);
-        lock(&self.state).handing_over = false;
-        self.changed.notify();
-        given
+        let _changing = Changing(self);
+        self.give(owner)
     }
 
     fn give(&self, owner: &Owner) -> Result<u64> {
@@ -216,76 +286,86 @@ impl Lease {
         let renewed = self.env.clock.now();
         let mut state = lock(&self.state);
         state.holder = Some(Holder { owner: owner.clone(), since_unix_s, renewed });
+        state.refused = None;
         state.gate = Gate::new(&self.env);
         Ok(token)
     }
 
-    /// Lets a change pass, and renews the lease.
+    /// Lets a change of a client pass. It renews the lease if the client is the owner.
     ///
     /// # Errors
     /// [`Fenced`](CallError::Fenced): the token is not that of the owner.
-    pub(crate) fn enter(&self, token: u64) -> Result<Pass, CallError> {
-        self.renew(token)?;
+    pub(crate) fn enter(&self, token: u64, client: u128) -> Result<Pass, CallError> {
+        match self.holder_id() {
+            Some(holder) if holder != client => {}
+            _ => self.renew(token, client)?,
+        }
         self.pass(token)
     }
 
-    /// Lets a change pass that the node makes by itself for the owner, such as the output of a task. It is no sign that the owner is
-    /// alive: a task must not keep the lease of an owner that has died.
+    /// Lets a change pass that somebody else makes for the owner, such as the output of a task. It is no sign that the owner is alive: a
+    /// task must not keep the lease of an owner that has died.
     ///
     /// # Errors
     /// As [`enter`](Lease::enter).
     pub(crate) fn pass(&self, token: u64) -> Result<Pass, CallError> {
         let gate = {
             let state = lock(&self.state);
-            (state.token == token && state.holder.is_some()).then(|| Arc::clone(&state.gate))
+            self.check(&state, token)?;
+            Arc::clone(&state.gate)
         };
         // Between the two looks, the lease may have been handed over. Then the gate is shut, or another token's.
-        gate.and_then(|gate| gate.enter())
-            .ok_or_else(|| self.lost("another client has been given the lease, or it was given back"))
+        gate.enter().ok_or_else(|| self.lost("another client has been given the lease, or it was given back"))
     }
 
     /// Says that the owner is alive.
     ///
     /// # Errors
-    /// As [`enter`](Lease::enter).
-    pub(crate) fn renew(&self, token: u64) -> Result<(), CallError> {
+    /// As [`enter`](Lease::enter); the client is not the owner.
+    pub(crate) fn renew(&self, token: u64, client: u128) -> Result<(), CallError> {
         let now = self.env.clock.now();
         {
             let mut state = lock(&self.state);
-            let (newest, handing_over) = (state.token, state.handing_over);
+            self.check(&state, token)?;
             match state.holder.as_mut() {
-                Some(holder) if token == newest => holder.renewed = now,
-                Some(holder) => {
-                    let (name, since) = (&holder.owner.name, utc(holder.since_unix_s));
-                    return Err(self.lost(&format!("{name} has had the lease since {since}")));
-                }
-                None if handing_over => return Err(self.lost("another client is just being given the lease")),
-                None => return Err(self.lost("the lease was given back, or has ended")),
+                Some(holder) if holder.owner.id == client => holder.renewed = now,
+                Some(holder) => return Err(self.lost(&had_by(holder))),
+                None => {}
             }
         }
         self.changed.notify();
         Ok(())
     }
 
+    /// Whether the token is that of the owner.
+    fn check(&self, state: &State, token: u64) -> Result<(), CallError> {
+        let how = match (&state.holder, &state.change) {
+            (Some(_), _) if state.token == token => return Ok(()),
+            (Some(holder), _) => had_by(holder),
+            (None, Some(Change::GivenTo(other))) => format!("{} is just being given the lease", other.name),
+            (None, _) => state.refused.clone().unwrap_or_else(|| "the lease was given back, or has ended".to_owned()),
+        };
+        Err(self.lost(&how))
+    }
+
     /// Gives the lease back. A token that is not the owner's gives nothing back.
     pub(crate) fn give_back(&self, token: u64) {
         let former = {
             let mut state = lock(&self.state);
-            if state.token != token || state.holder.is_none() || state.handing_over {
+            if state.token != token || state.change.is_some() {
                 return;
             }
-            state.holder = None;
-            state.handing_over = true;
+            let Some(holder) = state.holder.take() else { return };
+            state.change = Some(Change::GivenBack(holder.owner.name));
             Arc::clone(&state.gate)
         };
+        let _changing = Changing(self);
         // A note that still names the owner makes the next client wait for a term. It is no reason to refuse anything.
         let _ = self.note.write(&Noted { store: self.store.clone(), token, owner: None });
         // A change that does not end keeps the volume's lock until somebody asks for the lease again.
         let is_over = former.shut(&self.env, DRAIN);
         let given_back = if is_over { lock(&self.state).lock.take() } else { None };
         drop(given_back);
-        lock(&self.state).handing_over = false;
-        self.changed.notify();
     }
 
     /// Gives the lease back if the client with this id has it.
@@ -317,6 +397,16 @@ impl Lease {
             self.store
         ))
     }
+}
+
+/// What the owner is told that was noted, if the volume's lock was not to be had when the node was started.
+fn not_again(holder: &Holder, why: &Error) -> String {
+    let name = &holder.owner.name;
+    format!("when the node was started, it could not keep the store for {name}: {why}")
+}
+
+fn had_by(holder: &Holder) -> String {
+    format!("{} has had the lease since {}", holder.owner.name, utc(holder.since_unix_s))
 }
 
 #[cfg(test)]

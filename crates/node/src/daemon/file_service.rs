@@ -139,14 +139,14 @@ fn run(caller: &Caller, operation: Operation, payload: &[u8]) -> Result<Vec<u8>,
             names(files, operation, payload)
         }
         Operation::Open | Operation::Read | Operation::Prefetch | Operation::Close | Operation::Keep => {
-            reading(files, operation, payload)
+            reading(files, operation, payload, caller.peer.payload_bytes_max())
         }
         Operation::CreatePages
         | Operation::OpenPages
         | Operation::WritePages
         | Operation::SyncPages
         | Operation::ReadPages
-        | Operation::PatchPages => pages(files, operation, payload),
+        | Operation::PatchPages => pages(files, operation, payload, caller.peer.payload_bytes_max()),
         _ => writing(files, operation, payload),
     }
 }
@@ -273,7 +273,8 @@ fn names(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u
     }
 }
 
-fn reading(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
+/// An answer to the caller has `most` bytes at most.
+fn reading(files: &Attached, operation: Operation, payload: &[u8], most: usize) -> Result<Vec<u8>, CallError> {
     match operation {
         Operation::Open => answer(payload, |asked: Open| {
             check_volume(asked.volume)?;
@@ -283,11 +284,7 @@ fn reading(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec
         Operation::Read => {
             let Read { handle, ranges } = Read::decode(payload)?;
             // The bytes are all of the answer: they are not copied into a message.
-            let mut data = Vec::new();
-            for (offset, bytes) in ranges {
-                files.read(handle, offset, bytes as usize, &mut data)?;
-            }
-            Ok(data)
+            files.read(handle, &ranges, most)
         }
         Operation::Prefetch => answer(payload, |asked: Prefetch| {
             files.prefetch(asked.handle, asked.offset, asked.bytes)?;
@@ -304,7 +301,8 @@ fn reading(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec
     }
 }
 
-fn pages(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
+/// An answer to the caller has `most` bytes at most.
+fn pages(files: &Attached, operation: Operation, payload: &[u8], most: usize) -> Result<Vec<u8>, CallError> {
     let opened = |OpenedPages { path, pages, writes_wait }| Opened {
         bytes: pages * situ_storage::PAGE_BYTES as u64,
         writes_wait,
@@ -333,9 +331,7 @@ fn pages(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u
         }),
         _ => {
             let ReadPages { handle, offset, bytes } = ReadPages::decode(payload)?;
-            let mut data = Vec::new();
-            files.read(handle, offset, bytes as usize, &mut data)?;
-            Ok(data)
+            files.read(handle, &[(offset, bytes)], most)
         }
     }
 }

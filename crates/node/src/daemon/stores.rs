@@ -4,7 +4,8 @@
 //! the first lease (`lease/note.rs`), and other names are refused.
 //!
 //! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has had no client for a while, and nobody has its lease.
-//! **Threads.** Any; one thread at a time opens a store.
+//! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened anew by the next client
+//! that asks, also after a panic.
 
 use super::home::Home;
 use crate::address::check_store_name;
@@ -42,6 +43,24 @@ enum Slot {
     Open(Arc<Files>),
 }
 
+/// A thread opens the store of this name until this is dropped. A store that was not opened by then leaves no slot, also after a panic:
+/// the next client tries again.
+struct Opening<'a> {
+    stores: &'a Stores,
+    name: &'a str,
+}
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        let mut open = lock(&self.stores.open);
+        if matches!(open.get(self.name), Some(Slot::Opening)) {
+            open.remove(self.name);
+        }
+        drop(open);
+        self.stores.opened.notify();
+    }
+}
+
 impl Stores {
     /// # Errors
     /// The directory cannot be made.
@@ -72,6 +91,10 @@ impl Stores {
     /// # Errors
     /// The name is none, the disk has another store, too many stores are open, or the system refuses.
     pub(super) fn find(&self, name: &str) -> Result<Arc<Files>> {
+        self.find_or(name, || self.make(name))
+    }
+
+    fn find_or(&self, name: &str, make: impl FnOnce() -> Result<Arc<Files>>) -> Result<Arc<Files>> {
         check_store_name(name)?;
         loop {
             let seen = self.opened.generation();
@@ -98,16 +121,10 @@ impl Stores {
             }
             self.opened.wait(seen, None);
         }
-        let made = self.make(name);
-        {
-            let mut open = lock(&self.open);
-            match &made {
-                Ok(files) => open.insert(name.to_owned(), Slot::Open(Arc::clone(files))),
-                Err(_) => open.remove(name),
-            };
-        }
-        self.opened.notify();
-        made
+        let _opening = Opening { stores: self, name };
+        let files = make()?;
+        lock(&self.open).insert(name.to_owned(), Slot::Open(Arc::clone(&files)));
+        Ok(files)
     }
 
     fn make(&self, name: &str) -> Result<Arc<Files>> {
@@ -214,6 +231,27 @@ mod tests {
         stores.sweep();
         assert_eq!(stores.count(), (0, 0));
         stores.find("shop").unwrap();
+    }
+
+    #[test]
+    fn a_panic_while_a_store_is_opened_leaves_the_store_to_the_next_client() {
+        let directory = tempfile::tempdir().unwrap();
+        let stores = stores(Storage::Directory(directory.path().to_owned()));
+        std::thread::scope(|scope| {
+            let (opening, told) = std::sync::mpsc::channel();
+            let panics = move || {
+                opening.send(()).unwrap();
+                // The second client waits by then, as a rule.
+                std::thread::sleep(Duration::from_millis(50));
+                panic!("the opening of a store ends in a way that nobody foresaw")
+            };
+            let first = scope.spawn(|| stores.find_or("shop", panics).map(drop));
+            told.recv().unwrap();
+            let second = scope.spawn(|| stores.find("shop").map(drop));
+            assert!(first.join().is_err());
+            second.join().unwrap().unwrap();
+        });
+        assert_eq!(stores.count().0, 1);
     }
 
     #[test]

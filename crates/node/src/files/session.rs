@@ -2,6 +2,7 @@
 
 use super::Files;
 use super::images::Images;
+use super::pages::Pages;
 use super::writer::Unfinished;
 use crate::changes;
 use crate::error::CallError;
@@ -29,6 +30,8 @@ struct State {
     writers: HashMap<u64, Arc<Unfinished>>,
     /// Of the newest connection.
     gate: Option<Arc<Gate>>,
+    /// Closed ones of earlier connections, with changes inside.
+    former: Vec<Arc<Gate>>,
     /// Since when the client has no connection.
     away_since: Option<Duration>,
 }
@@ -36,7 +39,7 @@ struct State {
 #[derive(Clone)]
 enum Handle {
     File(FileName, Arc<dyn Reader>),
-    Pages(FileName, Arc<dyn PageFile>),
+    Pages(FileName, Arc<Pages>),
 }
 
 impl Session {
@@ -44,11 +47,20 @@ impl Session {
         Session { env: env.clone(), state: Mutex::default(), images: Images::default() }
     }
 
-    /// The gate of a new connection takes the place of the one that is returned.
-    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Option<Arc<Gate>> {
+    /// The gate of a new connection is the newest one. All others are closed; those with a change inside are returned.
+    pub(super) fn set_gate(&self, gate: &Arc<Gate>) -> Vec<Arc<Gate>> {
         let mut state = lock(&self.state);
         state.away_since = None;
-        state.gate.replace(Arc::clone(gate))
+        let last = state.gate.replace(Arc::clone(gate));
+        state.former.extend(last);
+        state.former.retain(|former| !former.close());
+        state.former.clone()
+    }
+
+    /// Whether a change of any of its connections is under way.
+    pub(super) fn is_changing(&self) -> bool {
+        let state = lock(&self.state);
+        state.gate.iter().chain(&state.former).any(|gate| !gate.is_empty())
     }
 
     fn leave(&self, gate: &Arc<Gate>) {
@@ -137,7 +149,7 @@ impl Attached {
     /// # Errors
     /// [`Locked`](Error::Locked): somebody else has it.
     pub(crate) fn renew(&self, token: u64) -> Result<()> {
-        self.files.lease.renew(token)
+        self.files.lease.renew(token, self.client.id)
     }
 
     /// Ends the session: the lease is given back, files are closed, writers dropped.
@@ -155,10 +167,13 @@ impl Attached {
 
     /// Lets a change in, or says why not.
     pub(crate) fn enter(&self, token: u64) -> Result<(Pass, Pass)> {
-        let connection = self.gate.enter().ok_or_else(|| {
-            CallError::Busy("the client has connected anew, and this connection changes nothing any more".to_owned())
-        })?;
-        Ok((connection, self.files.lease.enter(token)?))
+        let connection = self.enter_connection()?;
+        Ok((connection, self.files.lease.enter(token, self.client.id)?))
+    }
+
+    fn enter_connection(&self) -> Result<Pass> {
+        let why = "the client has connected anew, and this connection changes nothing any more";
+        self.gate.enter().ok_or_else(|| CallError::Busy(why.to_owned()))
     }
 }
 
@@ -224,6 +239,16 @@ fn check_bytes(bytes: u64) -> Result<()> {
     }
 }
 
+/// How many bytes these ranges have, which are `most` at most.
+fn check_read(ranges: &[(u64, u32)], most: usize) -> Result<usize> {
+    let bytes: u64 = ranges.iter().fold(0, |sum, (_, bytes)| sum.saturating_add(u64::from(*bytes)));
+    if bytes > most as u64 {
+        return Err(invalid(format!("an answer here has at most {most} bytes, and this read asks for {bytes}")));
+    }
+    ranges.iter().try_for_each(|(offset, _)| check_bytes(*offset))?;
+    Ok(bytes as usize)
+}
+
 /// The lock of a store is the node's business.
 fn check_name(name: FileName) -> Result<()> {
     match name {
@@ -257,7 +282,7 @@ impl Attached {
     /// As [`open`](Attached::open).
     pub(crate) fn open_pages(&self, number: u64, name: FileName) -> Result<OpenedPages> {
         match self.handle_of(number, name)? {
-            Some(Handle::Pages(_, pages)) => Ok(opened(&*pages)),
+            Some(Handle::Pages(_, pages)) => Ok(opened(&pages)),
             Some(Handle::File(..)) => Err(another_file(number)),
             None => self.keep_pages(number, name, self.files.volume.open_pages(name)?),
         }
@@ -282,20 +307,24 @@ impl Attached {
         drop(closed);
     }
 
-    /// Appends the bytes of a range to `into`.
+    /// The bytes of these ranges, one behind the other: `most` at most, which is what an answer to the client may have.
     ///
     /// # Errors
-    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more than an answer may have.
-    pub(crate) fn read(&self, number: u64, offset: u64, bytes: usize, into: &mut Vec<u8>) -> Result<()> {
-        let begin = into.len();
-        self.check_read(offset, begin.saturating_add(bytes))?;
+    /// As [`Reader::read_at`]; the number means no open file, or the bytes are more. Nothing was read then.
+    pub(crate) fn read(&self, number: u64, ranges: &[(u64, u32)], most: usize) -> Result<Vec<u8>> {
+        let bytes = check_read(ranges, most)?;
         let handle = self.handle(number)?;
-        into.resize(begin + bytes, 0);
-        match handle {
-            Handle::Pages(_, pages) => pages.read_at(offset, &mut into[begin..])?,
-            Handle::File(_, file) => file.read_at(offset, &mut into[begin..])?,
+        let mut data = vec![0; bytes];
+        let mut rest = &mut data[..];
+        for (offset, bytes) in ranges {
+            let (into, behind) = rest.split_at_mut(*bytes as usize);
+            match &handle {
+                Handle::Pages(_, pages) => pages.read_at(*offset, into)?,
+                Handle::File(_, file) => file.read_at(*offset, into)?,
+            }
+            rest = behind;
         }
-        Ok(())
+        Ok(data)
     }
 
     /// # Errors
@@ -305,14 +334,6 @@ impl Attached {
             file.prefetch(offset, bytes);
         }
         Ok(())
-    }
-
-    fn check_read(&self, offset: u64, bytes: usize) -> Result<()> {
-        let most = self.files.limits.read_bytes;
-        if bytes > most {
-            return Err(invalid(format!("a read has at most {most} bytes, and this one asks for {bytes}")));
-        }
-        check_bytes(offset)
     }
 
     fn handle(&self, number: u64) -> Result<Handle> {
@@ -330,21 +351,27 @@ impl Attached {
 
     fn keep(&self, number: u64, handle: Handle) -> Result<()> {
         let mut state = lock(&self.session.state);
-        let most = self.files.limits.handles;
-        if state.handles.len() >= most {
-            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
-        }
+        self.check_handles(&state)?;
         state.handles.insert(number, handle);
         Ok(())
     }
 
+    fn check_handles(&self, state: &State) -> Result<()> {
+        let most = self.files.limits.handles;
+        match state.handles.len() < most {
+            true => Ok(()),
+            false => Err(invalid(format!("the client has {most} files open on the node, and no more are opened"))),
+        }
+    }
+
     fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>) -> Result<OpenedPages> {
+        let pages = Arc::new(Pages::new(pages));
         self.keep(number, Handle::Pages(name, Arc::clone(&pages)))?;
-        Ok(opened(&*pages))
+        Ok(opened(&pages))
     }
 }
 
-fn opened(pages: &dyn PageFile) -> OpenedPages {
+fn opened(pages: &Pages) -> OpenedPages {
     OpenedPages { path: pages.path().to_owned(), pages: pages.pages(), writes_wait: pages.writes_wait() }
 }
 
@@ -377,8 +404,9 @@ impl Attached {
         check_name(name)?;
         check_bytes(bytes)?;
         if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
-            return Ok(opened(&*pages));
+            return Ok(opened(&pages));
         }
+        self.check_handles(&lock(&self.session.state))?;
         self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?)
     }
 
@@ -399,7 +427,7 @@ impl Attached {
         if count == 0 {
             return if durable { Ok(pages.sync()?) } else { Ok(()) };
         }
-        self.write_whole(&*pages, (number, first), Buffer::copy_of(bytes), count, durable)
+        self.write_whole(&pages, (number, first), Buffer::copy_of(bytes), count, durable)
     }
 
     /// Writes whole pages of which the client has sent what changed.
@@ -431,13 +459,13 @@ impl Attached {
         if crc32c::crc32c(changed) != patch.check {
             return Err(no_image(first, pages.path()));
         }
-        self.write_whole(&*pages, (patch.handle, first), buffer, count, patch.durable)
+        self.write_whole(&pages, (patch.handle, first), buffer, count, patch.durable)
     }
 
     /// Writes pages, and keeps the image of the last one: it may be changed next.
     fn write_whole(
         &self,
-        pages: &dyn PageFile,
+        pages: &Pages,
         (number, first): (u64, u64),
         buffer: Buffer,
         count: usize,
@@ -453,12 +481,14 @@ impl Attached {
         Ok(())
     }
 
-    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read.
+    /// Makes pages durable. Token 0, of a client that only reads, will do: it changes nothing that can be read. A sync that fails fails
+    /// for good: the system may have forgotten the pages.
     ///
     /// # Errors
     /// As [`PageFile::sync`].
     pub(crate) fn sync_pages(&self, token: u64, number: u64) -> Result<()> {
-        let _passes = if token == 0 { None } else { Some(self.enter(token)?) };
+        let _connection = self.enter_connection()?;
+        let _lease = if token == 0 { None } else { Some(self.files.lease.enter(token, self.client.id)?) };
         Ok(self.pages(number)?.sync()?)
     }
 
@@ -467,7 +497,7 @@ impl Attached {
         self.pages(number).is_ok_and(|pages| !pages.writes_wait())
     }
 
-    fn pages(&self, number: u64) -> Result<Arc<dyn PageFile>> {
+    fn pages(&self, number: u64) -> Result<Arc<Pages>> {
         match self.handle(number)? {
             Handle::Pages(_, pages) => Ok(pages),
             Handle::File(..) => Err(another_file(number)),
@@ -485,6 +515,7 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
+        self.check_writers(&mut lock(&self.session.state))?;
         let made = self.files.volume.create(name, bound)?;
         self.keep_writer(number, Unfinished::new(&self.files.env, name, made))
     }
@@ -500,6 +531,7 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
+        self.check_writers(&mut lock(&self.session.state))?;
         let writer = self.files.copy_front(name, bytes)?;
         self.keep_writer(number, Unfinished::new(&self.files.env, name, writer))
     }
@@ -554,6 +586,13 @@ impl Attached {
 
     fn keep_writer(&self, number: u64, writer: Unfinished) -> Result<()> {
         let mut state = lock(&self.session.state);
+        self.check_writers(&mut state)?;
+        state.writers.insert(number, Arc::new(writer));
+        Ok(())
+    }
+
+    /// Looked at before the volume makes a file, too: a file that is refused must not be there when the client tries again.
+    fn check_writers(&self, state: &mut State) -> Result<()> {
         let most = self.files.limits.writers;
         if state.writers.len() >= most {
             // The client's message that it has the answer was lost with a connection.
@@ -562,7 +601,6 @@ impl Attached {
         if state.writers.len() >= most {
             return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
         }
-        state.writers.insert(number, Arc::new(writer));
         Ok(())
     }
 }

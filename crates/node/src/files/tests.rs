@@ -14,6 +14,8 @@ const TABLE: FileName = FileName::Table(2);
 const MANIFEST: FileName = FileName::Manifest(3);
 const OTHER: FileName = FileName::Table(4);
 const NOW: Duration = Duration::ZERO;
+/// Bytes of a test's read.
+const READ_MAX: usize = 64 << 20;
 
 fn client(id: u128) -> Owner {
     Owner { id, name: format!("client {id}") }
@@ -47,8 +49,7 @@ fn each(test: impl Fn(&Arc<Files>)) {
 }
 
 fn read(attached: &Attached, number: u64, offset: u64, bytes: usize) -> Result<Vec<u8>, CallError> {
-    let mut read = Vec::new();
-    attached.read(number, offset, bytes, &mut read).map(|()| read)
+    attached.read(number, &[(offset, u32::try_from(bytes).unwrap_or(u32::MAX))], READ_MAX)
 }
 
 fn contents(attached: &Attached, name: FileName) -> Vec<u8> {
@@ -163,6 +164,28 @@ fn what_makes_no_sense_is_an_error() {
 }
 
 #[test]
+fn a_read_that_no_answer_can_carry_is_refused_before_anything_is_read() {
+    let env = Env::system();
+    let notes = tempfile::tempdir().unwrap();
+    let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+    let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+    let attached = files.attach(&client(1)).unwrap().0;
+    let token = attached.lock(NOW).unwrap();
+    let most = 2 * PAGE_BYTES;
+    attached.create_pages(token, 1, LOG, most as u64).unwrap();
+    attached.write_pages(token, 1, 1, &page(7), false).unwrap();
+    let one = PAGE_BYTES as u32;
+    let before = volume.operations();
+    for ranges in [vec![(0, one), (0, one), (0, 1)], vec![(0, one), (u64::MAX, 1)], vec![(0, u32::MAX); 5]] {
+        let refused = storage(attached.read(1, &ranges, most).unwrap_err());
+        assert!(matches!(refused, Error::Invalid(_)), "{refused}");
+    }
+    assert_eq!(volume.operations(), before, "a part was read");
+    let read = attached.read(1, &[(PAGE_BYTES as u64, one), (0, one)], most).unwrap();
+    assert!(read == [page(7), page(0)].concat());
+}
+
+#[test]
 fn after_a_restart_a_file_goes_on_behind_what_was_synced() {
     each(|files| {
         let before = files.attach(&client(1)).unwrap().0;
@@ -250,6 +273,81 @@ fn an_older_copy_of_a_request_is_never_carried_out_after_a_newer_one() {
     });
 }
 
+/// The disk holds the first write of pages for so long.
+fn a_write_hangs(hang: Duration) -> FaultPlan {
+    FaultPlan::none().with(Rule::new(Fault::Delay(hang)).on(&[Operation::WritePages]).nth(0))
+}
+
+/// A page write hangs in the disk. The client connects anew, gives that connection up, and connects again. The second new connection
+/// must not be let in before the first one would have been: the page of the oldest connection would overwrite a newer page.
+#[test]
+fn a_change_that_hangs_keeps_every_newer_connection_out_until_it_is_over() {
+    for_each_seed(1, 20, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        sim.run(move || {
+            let hang = Duration::from_secs(100);
+            let notes = tempfile::tempdir().unwrap();
+            let volume = SimVolume::new(&env, a_write_hangs(hang), seed);
+            let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+            let oldest = files.attach(&client(1)).unwrap().0;
+            let token = oldest.lock(NOW).unwrap();
+            oldest.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+            let began = env.clock.now();
+            let old = move || {
+                let _ = oldest.write_pages(token, 1, 0, &page(1), true);
+            };
+            let write = env.executor.spawn("oldest connection", Box::new(old)).unwrap();
+            env.clock.sleep(Duration::from_secs(1));
+            let given_up = Arc::clone(&files);
+            let attach = move || assert!(given_up.attach(&client(1)).is_err());
+            let second = env.executor.spawn("second connection", Box::new(attach)).unwrap();
+            env.clock.sleep(Duration::from_secs(5));
+            let newest = loop {
+                match files.attach(&client(1)) {
+                    Ok((attached, _)) => break attached,
+                    Err(error) => assert!(error.to_string().contains("does not finish"), "{error}"),
+                }
+            };
+            assert!(env.clock.now() - began >= hang, "a connection was let in while an older change was under way");
+            newest.write_pages(token, 1, 0, &page(2), true).unwrap();
+            write.join().unwrap();
+            second.join().unwrap();
+            assert!(volume.contents(LOG).unwrap() == page(2));
+        });
+    });
+}
+
+#[test]
+fn a_session_whose_client_was_not_let_in_is_swept_when_its_changes_are_over() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let limits = Limits { linger: Duration::from_secs(60), ..Limits::default() };
+        let hang = limits.linger * 3;
+        let notes = tempfile::tempdir().unwrap();
+        let volume: Arc<dyn Volume> = Arc::new(SimVolume::new(&env, a_write_hangs(hang), 1));
+        let files = files(&env, volume, notes.path(), limits.clone());
+        let owner = files.attach(&client(1)).unwrap().0;
+        let token = owner.lock(NOW).unwrap();
+        let guest = files.attach(&client(2)).unwrap().0;
+        guest.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+        let began = env.clock.now();
+        let write = move || {
+            let _ = guest.write_pages(token, 1, 0, &page(1), true);
+        };
+        let job = env.executor.spawn("guest", Box::new(write)).unwrap();
+        env.clock.sleep(Duration::from_secs(1));
+        assert!(files.attach(&client(2)).is_err(), "the guest's change is under way");
+        env.clock.sleep(limits.linger * 2);
+        assert!(env.clock.now() - began < hang);
+        assert_eq!(files.sweep(), 0, "the session knows of the change that is under way");
+        job.join().unwrap();
+        assert_eq!(files.sweep(), 1);
+        drop(owner);
+    });
+}
+
 #[test]
 fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
     for_each_seed(1, 60, |seed| {
@@ -285,6 +383,40 @@ fn an_owner_that_was_cut_off_writes_nothing_after_its_successor() {
                 job.join().unwrap();
             }
         });
+    });
+}
+
+/// A helper writes the output of a task to another node, under the token of a host that has died. The host's successor waits for the
+/// term, and not for the helper.
+#[test]
+fn a_helper_that_writes_under_the_owners_token_does_not_keep_the_lease_of_a_dead_owner() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let notes = tempfile::tempdir().unwrap();
+        let files = files(&env, Arc::new(SimVolume::new(&env, FaultPlan::none(), 1)), notes.path(), Limits::default());
+        let owner = files.attach(&client(1)).unwrap().0;
+        let token = owner.lock(NOW).unwrap();
+        let helper = files.attach(&client(2)).unwrap().0;
+        assert!(matches!(helper.renew(token), Err(CallError::Fenced(_))), "only the owner says that it is alive");
+        let died = env.clock.now();
+        drop(owner);
+        let clock = Arc::clone(&env.clock);
+        let writes = move || {
+            helper.create(token, 1, TABLE, 0).unwrap();
+            let mut written = 0;
+            while let Ok(bytes) = helper.append(token, 1, written, b"block") {
+                written = bytes;
+                clock.sleep(Duration::from_secs(1));
+                assert!(written < 200, "nobody stops the helper");
+            }
+        };
+        let job = env.executor.spawn("helper", Box::new(writes)).unwrap();
+        let successor = files.attach(&client(3)).unwrap().0;
+        successor.lock(Duration::from_secs(12)).unwrap();
+        let waited = env.clock.now() - died;
+        assert!(waited >= Duration::from_secs(10) && waited < Duration::from_secs(12), "{waited:?}");
+        job.join().unwrap();
     });
 }
 
@@ -328,6 +460,39 @@ fn an_error_of_the_volume_reaches_the_client_as_it_is() {
     );
     attached.create_pages(token, 2, LOG, PAGE_BYTES as u64).unwrap();
     assert!(matches!(attached.write_pages(token, 2, 0, &page(1), true), Err(CallError::Storage(Error::Io { .. }))));
+}
+
+/// The disk fails once, and the node's answer is lost with the connection. The system has forgotten the pages: its next sync succeeds.
+/// The client's second copy of the request must not hear of that.
+#[test]
+fn a_sync_of_pages_that_failed_is_not_tried_again() {
+    let write = |attached: &Attached, token, durable| attached.write_pages(token, 1, 0, &page(1), durable);
+    type Sync = fn(&Attached, u64) -> Result<(), CallError>;
+    let syncs: [(Sync, Operation); 4] = [
+        (|attached, token| attached.sync_pages(token, 1), Operation::Sync),
+        (|attached, _| attached.sync_pages(0, 1), Operation::Sync),
+        (|attached, token| attached.write_pages(token, 1, 0, &[], true), Operation::Sync),
+        (|attached, token| attached.write_pages(token, 1, 1, &page(2), true), Operation::WritePages),
+    ];
+    for (sync, fails) in syncs {
+        let env = Env::system();
+        let notes = tempfile::tempdir().unwrap();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+        let former = files.attach(&client(1)).unwrap().0;
+        let token = former.lock(NOW).unwrap();
+        former.create_pages(token, 1, LOG, 2 * PAGE_BYTES as u64).unwrap();
+        write(&former, token, false).unwrap();
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[fails]).nth(0)));
+        let first = storage(sync(&former, token).unwrap_err());
+        let newer = files.attach(&client(1)).unwrap().0;
+        for (sync, _) in syncs {
+            let again = storage(sync(&newer, token).unwrap_err());
+            assert_eq!(again.to_string(), first.to_string());
+        }
+        assert!(write(&newer, token, false).is_err(), "a page file that has failed takes no more pages");
+        assert_eq!(read(&newer, 1, 0, 1).unwrap(), [1], "what the system has can be read");
+    }
 }
 
 #[test]
