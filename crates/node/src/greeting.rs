@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Until the node has checked the proof, it answers nothing else, takes short frames only, and gives little credit. The host sends nothing
-//! else before it has checked the node's proof. Without a secret, the proofs are zeros.
+//! else, and answers nothing, before it has checked the node's proof. Without a secret, the proofs are zeros.
 //!
 //! **Failure.** What does not fit (version, secret, store) is [`CallError::Refused`], with words for people. A refused connection stays
 //! refused: the host has to connect again.

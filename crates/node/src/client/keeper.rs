@@ -8,6 +8,7 @@ use crate::peer::{Connection, Handler, Peer, Reply};
 use crate::{Side, transport};
 use situ_device::{Event, lock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Runs until the client is closed.
@@ -42,10 +43,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
 struct Inbox {
     handler: Arc<dyn Handler>,
     changed: Arc<dyn Event>,
+    /// The node has proven itself: until then it may ask for nothing.
+    is_greeted: AtomicBool,
 }
 
 impl Handler for Inbox {
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply) {
+        if !self.is_greeted.load(Ordering::Acquire) {
+            return reply.fail(&CallError::Refused("the node has to prove itself first".to_owned()));
+        }
         self.handler.request(peer, operation, payload, reply);
     }
 
@@ -102,11 +108,16 @@ impl Shared {
     fn establish(&self) -> Result<(Connection, Welcome), CallError> {
         let options = &self.options;
         let stream = transport::connect(&self.address.place, options.tls.as_ref(), options.connect_timeout)?;
-        let inbox = Inbox { handler: Arc::clone(&self.handler), changed: Arc::clone(&self.changed) };
-        let traffic = Arc::clone(&self.traffic);
+        let inbox = Arc::new(Inbox {
+            handler: Arc::clone(&self.handler),
+            changed: Arc::clone(&self.changed),
+            is_greeted: AtomicBool::new(false),
+        });
+        let (handler, traffic) = (Arc::clone(&inbox), Arc::clone(&self.traffic));
         let (env, peer) = (&options.env, options.peer.clone());
-        let connection = Connection::begin(env, Side::Host, stream, peer, Arc::new(inbox), traffic)?;
+        let connection = Connection::begin(env, Side::Host, stream, peer, handler, traffic)?;
         let welcome = greet(connection.peer(), &self.introduction, options.connect_timeout)?;
+        inbox.is_greeted.store(true, Ordering::Release);
         Ok((connection, welcome))
     }
 
