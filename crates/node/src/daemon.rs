@@ -50,7 +50,7 @@ use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
 use std::collections::HashMap;
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stores::Stores;
@@ -59,6 +59,8 @@ use stores::Stores;
 const GREETING: Duration = Duration::from_secs(10);
 /// So often the janitor looks.
 const JANITOR: Duration = Duration::from_secs(1);
+/// What comes from the owner of a lease renews the lease, so often at most.
+const HEARD: Duration = Duration::from_millis(30);
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// What a daemon that is dropped waits for its requests.
@@ -449,8 +451,10 @@ impl Door for NodeDoor {
             files,
             lane: shared.pool.lane(),
             strands: Arc::new(Strands::default()),
+            token: AtomicU64::new(0),
         });
-        Ok((welcome, Arc::new(Client { shared: Arc::clone(shared), caller: Mutex::new(Some(caller)) })))
+        let caller = Mutex::new(Some(caller));
+        Ok((welcome, Arc::new(Client { shared: Arc::clone(shared), caller, renewed_ns: AtomicU64::new(0) })))
     }
 }
 
@@ -459,6 +463,8 @@ struct Client {
     shared: Arc<Shared>,
     /// Gone when the connection is lost: the caller has the connection, and the connection has this.
     caller: Mutex<Option<Arc<Caller>>>,
+    /// When something that came has renewed the client's lease, in nanoseconds of the clock.
+    renewed_ns: AtomicU64,
 }
 
 impl Handler for Client {
@@ -479,6 +485,18 @@ impl Handler for Client {
                 let name = operation.name();
                 reply.fail(&CallError::Unsupported(format!("{name} is not what this node does")));
             }
+        }
+    }
+
+    /// Whatever comes says that the owner of a lease is alive. A `Renew` has to wait for credit, and heartbeats do not.
+    fn heard(&self, _: &Peer) {
+        let now = self.shared.env.clock.now();
+        if now.saturating_sub(Duration::from_nanos(self.renewed_ns.load(Ordering::Relaxed))) < HEARD {
+            return;
+        }
+        self.renewed_ns.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(caller) = lock(&self.caller).clone() {
+            caller.renew();
         }
     }
 

@@ -196,6 +196,12 @@ impl Handler for Doorkeeper {
         }
     }
 
+    fn heard(&self, peer: &Peer) {
+        if let Some(handler) = self.inner() {
+            handler.heard(peer);
+        }
+    }
+
     fn lost(&self, peer: &Peer, why: &CallError) {
         if let Some(handler) = self.inner() {
             handler.lost(peer, why);

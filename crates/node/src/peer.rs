@@ -100,6 +100,11 @@ pub trait Handler: Send + Sync {
     /// the reply. Requests about one writer come in the order in which the other end's threads sent them; others may have passed them.
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply);
 
+    /// A whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the frame is looked at; it takes no time.
+    fn heard(&self, peer: &Peer) {
+        let _ = peer;
+    }
+
     /// The connection is lost. Called once, with no lock held.
     fn lost(&self, peer: &Peer, why: &CallError) {
         let _ = (peer, why);

@@ -62,6 +62,8 @@ fn fill(shared: &Shared, stream: &mut dyn Read, mut into: &mut [u8]) -> Result<(
 
 fn dispatch(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), String> {
     shared.traffic.add_received(header.operation, payload.len());
+    let peer = Peer { shared: Arc::clone(shared) };
+    let _ = catch_unwind(AssertUnwindSafe(|| shared.handler.heard(&peer)));
     if header.grant > 0 {
         let mut state = lock(&shared.state);
         state.credit = state.credit.saturating_add(header.grant.into());
