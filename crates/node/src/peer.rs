@@ -53,7 +53,7 @@ use situ_storage::Error;
 use state::{Open, Outgoing, State};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -144,6 +144,8 @@ struct Shared {
     heard_ns: AtomicU64,
     reader: OnceLock<ThreadId>,
     writer: OnceLock<ThreadId>,
+    /// Threads that have ended.
+    ended: AtomicUsize,
 }
 
 type Answer = Result<Vec<u8>, CallError>;
@@ -179,19 +181,25 @@ impl Connection {
             heard_ns: AtomicU64::new(nanos(env.clock.now())),
             reader: OnceLock::new(),
             writer: OnceLock::new(),
+            ended: AtomicUsize::new(0),
         });
         let mut connection = Connection { peer: Peer { shared: Arc::clone(&shared) }, threads: Vec::new() };
         let refused = |e| CallError::Storage(Error::io("start thread", "node-read", e));
         let reading = Arc::clone(&shared);
         let spawn = |name, job| env.executor.spawn(name, job).map_err(refused);
-        connection.threads.push(spawn("node-read", Box::new(move || threads::read(&reading, reader)))?);
-        connection.threads.push(spawn("node-write", Box::new(move || threads::write(&shared)))?);
+        connection.threads.push(spawn("node-read", Box::new(move || threads::read(reading, reader)))?);
+        connection.threads.push(spawn("node-write", Box::new(move || threads::write(shared)))?);
         Ok(connection)
     }
 
     /// This end.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Whether it is lost and its threads have ended: then it is dropped without a wait.
+    pub fn has_ended(&self) -> bool {
+        self.peer.lost().is_some() && self.peer.shared.ended.load(Ordering::Acquire) >= self.threads.len()
     }
 }
 

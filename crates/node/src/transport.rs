@@ -274,6 +274,15 @@ impl Accepted {
         &self.name
     }
 
+    /// What ends the connection, from any thread and at any time, also while [`open`](Accepted::open) runs.
+    ///
+    /// # Errors
+    /// The system's: too many files are open.
+    pub fn hang_up(&self) -> io::Result<Box<dyn Fn() + Send + Sync>> {
+        let socket = self.socket.try_clone()?;
+        Ok(Box::new(move || socket.shut_down()))
+    }
+
     /// The connection, in TLS if the node has it, within about `timeout`. Not for the thread that accepts: a slow host would keep
     /// the others waiting.
     ///

@@ -83,7 +83,7 @@ pub(crate) struct NodeCommand {
     /// Largest number of stores that the node keeps
     #[arg(long, value_name = "NUMBER", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) store_limit: u32,
-    /// Largest number of open connections. The node closes a further one at once
+    /// Largest number of connections of clients. The node tells a further client to try again
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) max_connections: u32,
     /// Threads that wait for the disk, 1 to 1024

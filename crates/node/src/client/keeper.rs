@@ -61,9 +61,14 @@ impl Handler for Inbox {
     }
 }
 
+/// Whether the next connection may get on.
+fn may_end(error: &CallError) -> bool {
+    error.is_lost() || matches!(error, CallError::Busy(_))
+}
+
 impl Shared {
-    /// The first connection. What the node refuses is final; an address that does not answer is tried for the patience of a read,
-    /// or left to the keeper if it may be lost.
+    /// The first connection. What the node refuses is final; an address that does not answer, or is busy, is tried for the patience
+    /// of a read, or left to the keeper if it may be lost.
     pub(super) fn connect_first(&self) -> Result<(), CallError> {
         let deadline = self.now() + self.options.read_patience;
         let mut pause = self.options.reconnect_min;
@@ -77,7 +82,7 @@ impl Shared {
                     self.note_lost(Duration::ZERO, &error.words());
                     return Ok(());
                 }
-                Err(error) if !error.is_lost() || self.now() + pause >= deadline => return Err(error),
+                Err(error) if !may_end(&error) || self.now() + pause >= deadline => return Err(error),
                 Err(_) => self.options.env.clock.sleep(pause),
             }
             pause = (pause * 2).min(self.options.reconnect_max);

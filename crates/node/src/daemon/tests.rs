@@ -4,7 +4,7 @@ use super::*;
 use crate::fields::Rest;
 use crate::greeting::{Introduction, NoRequests, greet};
 use crate::message::*;
-use crate::testing::eventually;
+use crate::testing::{begin, eventually};
 use crate::transport::connect;
 use situ_device::Buffer;
 use situ_storage::{DirectoryVolume, FileMeta, FileName, PageFile, Reader, Space, Volume, Writer};
@@ -346,11 +346,12 @@ impl Volume for Stuck {
 }
 
 /// A node over a disk whose page writes can be held up.
-fn stuck(directory: &Path) -> (Daemon, Arc<(Mutex<bool>, Condvar)>) {
+fn stuck(options: DaemonOptions) -> (Daemon, Arc<(Mutex<bool>, Condvar)>) {
     let gate = Arc::new((Mutex::new(false), Condvar::new()));
-    let below = DirectoryVolume::create(directory.join("files")).unwrap();
+    let Some(Storage::Directory(directory)) = &options.storage else { panic!("not a directory") };
+    let below = DirectoryVolume::create(directory).unwrap();
     let disk = Storage::Disk(Arc::new(Stuck { below, gate: Arc::clone(&gate) }));
-    (start(DaemonOptions { storage: Some(disk), ..options(directory) }), gate)
+    (start(DaemonOptions { storage: Some(disk), ..options }), gate)
 }
 
 const LOG: FileName = FileName::Log(1);
@@ -375,7 +376,7 @@ impl Host {
 #[test]
 fn an_owner_without_credit_on_a_stalled_disk_keeps_its_lease() {
     let directory = tempfile::tempdir().unwrap();
-    let (daemon, gate) = stuck(directory.path());
+    let (daemon, gate) = stuck(options(directory.path()));
     let often = PeerOptions { heartbeat: Duration::from_millis(20), ..PeerOptions::default() };
     let owner = Host::with_options(&daemon.places()[0], &introduction("shop", 1), often).unwrap();
     let token = owner.lock();
@@ -407,4 +408,50 @@ fn an_owner_without_credit_on_a_stalled_disk_keeps_its_lease() {
         answers.recv_timeout(MOMENT).unwrap().unwrap();
     }
     owner.ask(&Renew { token }).unwrap();
+}
+
+/// A change that hangs held up the reader thread of its client's next connection, and then the janitor, which joins such threads:
+/// no place was given back any more.
+#[test]
+fn a_client_that_waits_for_its_own_hung_change_takes_nothing_from_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (daemon, gate) = stuck(DaemonOptions { connections_max: 2, ..options(directory.path()) });
+    let owner = Host::enter(&daemon, "shop", 1).unwrap();
+    let token = owner.lock();
+    owner.create_log(token);
+    Stuck::hold(&gate, true);
+    let (done, answers) = std::sync::mpsc::channel();
+    owner.write_later(token, 1, true, move |answer| done.send(answer).unwrap());
+    eventually("the change hangs", || daemon.shared.pool.load().1 == 1);
+    drop(owner);
+    assert!(answers.recv_timeout(MOMENT).unwrap().is_err(), "the connection is lost");
+    let enter = |session| {
+        let stream = connect(&daemon.places()[0], None, MOMENT)?;
+        let connection = begin(Side::Host, stream, &PeerOptions::default(), Arc::new(NoRequests));
+        greet(connection.peer(), &introduction("shop", session), Duration::from_millis(300))
+    };
+    assert!(matches!(enter(1), Err(CallError::TimedOut { .. })), "its former change hangs");
+    assert!(matches!(enter(1), Err(CallError::Busy(_))), "a session is let in by one thread at a time");
+    for session in 2..8 {
+        eventually("others come and go", || enter(session).is_ok());
+    }
+    Stuck::hold(&gate, false);
+    eventually("the client is let in when its change has ended", || enter(1).is_ok());
+}
+
+/// Whoever reached the port took the places of hosts with connections that said nothing.
+#[test]
+fn connections_that_prove_nothing_take_no_place_of_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(DaemonOptions { connections_max: 1, ..options(directory.path()) });
+    let Place::Unix(path) = &daemon.places()[0] else { panic!("not a socket file") };
+    let silent = || std::os::unix::net::UnixStream::connect(path).unwrap();
+    let first = silent();
+    let others: Vec<_> = (1..greetings::MOST).map(|_| silent()).collect();
+    let host = Host::enter(&daemon, "shop", 1).unwrap();
+    assert_eq!(std::io::Read::read(&mut &first, &mut [0]).unwrap(), 0, "the oldest one made room");
+    let full = Host::enter(&daemon, "shop", 2).err().unwrap();
+    assert!(matches!(&full, CallError::Busy(why) if why.contains("1 connections")), "{full}");
+    host.lock();
+    drop(others);
 }

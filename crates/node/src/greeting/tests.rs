@@ -4,6 +4,7 @@ use crate::peer::{Connection, PeerOptions, Stream};
 use crate::testing::{Pipe, SOON, begin, certificates, echo, end, eventually};
 use crate::transport::{Listener, ServerTls, TlsRoots, connect};
 use crate::{Place, Side};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn secret(words: &str) -> Secret {
     Secret::new(words.as_bytes()).unwrap()
@@ -269,4 +270,71 @@ fn a_socket_file_is_replaced_if_nobody_listens_and_kept_if_somebody_does() {
     std::mem::forget(first);
     let second = Listener::bind(&place);
     assert!(second.is_ok(), "{:?}", second.err());
+}
+
+/// A door that lets hosts in when the test says so, and counts those whose connection is lost.
+#[derive(Default)]
+struct Slow {
+    entries: Mutex<Vec<Entry>>,
+    lost: Arc<AtomicUsize>,
+}
+
+struct CountsLost(Arc<AtomicUsize>);
+
+impl Handler for CountsLost {
+    fn request(&self, _: &Peer, _: u16, payload: Vec<u8>, reply: Reply) {
+        reply.answer(payload);
+    }
+
+    fn lost(&self, _: &Peer, _: &CallError) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Door for Slow {
+    fn secret(&self) -> Option<&Secret> {
+        None
+    }
+
+    fn payload_bytes_max(&self) -> u32 {
+        1 << 20
+    }
+
+    fn begin_entry(&self, _: &Hello, entry: Entry) {
+        lock(&self.entries).push(entry);
+    }
+
+    fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
+        let (welcome, _) = Open(None).enter(peer, hello)?;
+        Ok((welcome, Arc::new(CountsLost(Arc::clone(&self.lost)))))
+    }
+}
+
+#[test]
+fn a_host_that_is_let_in_late_is_lost_once_also_if_its_connection_was_lost_before() {
+    for is_lost_before in [true, false] {
+        let door = Arc::new(Slow::default());
+        let keeper = Arc::new(Doorkeeper::new(Arc::clone(&door) as Arc<dyn Door>));
+        let (to_host, to_device) = (Pipe::default(), Pipe::default());
+        let (at_host, at_device) = (end("node test", &to_host, &to_device), end("host test", &to_device, &to_host));
+        let options = PeerOptions::default();
+        let device = begin(Side::Device, at_device, &options, Arc::clone(&keeper) as Arc<dyn Handler>);
+        let host = begin(Side::Host, at_host, &options, Arc::new(NoRequests));
+        std::thread::scope(|scope| {
+            let greeted = scope.spawn(|| greet(host.peer(), &introduction(None), SOON));
+            eventually("the host waits at the door", || lock(&door.entries).len() == 1);
+            let entry = lock(&door.entries).pop().unwrap();
+            assert!(!keeper.has_entered());
+            if is_lost_before {
+                host.peer().hang_up("gone");
+                eventually("the node sees it", || device.peer().lost().is_some());
+                eventually("its threads have ended", || device.has_ended());
+            }
+            entry();
+            assert_eq!(greeted.join().unwrap().is_ok(), !is_lost_before);
+        });
+        assert_eq!(keeper.has_entered(), !is_lost_before);
+        drop((host, device));
+        assert_eq!(door.lost.load(Ordering::SeqCst), 1);
+    }
 }

@@ -12,8 +12,19 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A thread has ended when this is dropped.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// Reads frames until the stream ends or breaks.
-pub(super) fn read(shared: &Arc<Shared>, mut stream: Box<dyn Read + Send>) {
+pub(super) fn read(shared: Arc<Shared>, mut stream: Box<dyn Read + Send>) {
+    let ends = Ends(shared);
+    let shared = &ends.0;
     let _ = shared.reader.set(std::thread::current().id());
     let why = loop {
         match read_frame(shared, &mut *stream) {
@@ -109,7 +120,9 @@ fn asked(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), 
 }
 
 /// Writes frames until the connection is lost.
-pub(super) fn write(shared: &Arc<Shared>) {
+pub(super) fn write(shared: Arc<Shared>) {
+    let ends = Ends(shared);
+    let shared = &ends.0;
     let _ = shared.writer.set(std::thread::current().id());
     loop {
         let seen = shared.work.generation();
