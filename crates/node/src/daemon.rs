@@ -65,8 +65,10 @@ use stores::Stores;
 
 /// How long a client may take to prove itself.
 const GREETING: Duration = Duration::from_secs(10);
-/// So often the janitor looks.
+/// So often the janitor looks, and several times in the term of a lease.
 const JANITOR: Duration = Duration::from_secs(1);
+/// A request that keeps the reader thread of its connection for so long keeps it from hearing the client.
+const HELD_UP: Duration = Duration::from_millis(50);
 /// What comes from the owner of a lease renews the lease, so often at most.
 const HEARD: Duration = Duration::from_millis(30);
 /// A listener that cannot accept tries again after this.
@@ -136,6 +138,7 @@ struct Shared {
     secret: Option<Secret>,
     tls: Option<Arc<ServerTls>>,
     connections_max: usize,
+    lease_term: Duration,
     session_linger: Duration,
     peer: PeerOptions,
     from: String,
@@ -169,6 +172,7 @@ struct Shared {
 /// A connection that was made.
 struct Made {
     connection: Connection,
+    keeper: Arc<Doorkeeper>,
     door: Arc<NodeDoor>,
 }
 
@@ -299,6 +303,7 @@ impl Shared {
             secret: options.secret,
             tls: options.tls.map(Arc::new),
             connections_max: options.connections_max,
+            lease_term: term,
             session_linger: linger,
             peer: options.peer,
             from: options.from,
@@ -356,11 +361,11 @@ impl Shared {
         let door = Arc::new(NodeDoor { shared: Arc::clone(self), greeting: number, seat: Mutex::new(Seat::Free) });
         let keeper = Arc::new(Doorkeeper::new(Arc::clone(&door) as Arc<dyn Door>));
         let begun = accepted.open(self.tls.as_ref(), GREETING).and_then(|stream| {
-            let traffic = Arc::clone(&self.traffic);
-            Connection::begin(&self.env, Side::Device, stream, self.peer.clone(), keeper, traffic)
+            let (handler, traffic) = (Arc::clone(&keeper), Arc::clone(&self.traffic));
+            Connection::begin(&self.env, Side::Device, stream, self.peer.clone(), handler, traffic)
         });
         match begun {
-            Ok(connection) => self.keep(Made { connection, door }),
+            Ok(connection) => self.keep(Made { connection, keeper, door }),
             Err(_) => door.leave(),
         }
     }
@@ -384,8 +389,19 @@ impl Shared {
             let seen = self.work.generation();
             self.greetings.end_before(self.env.clock.now().saturating_sub(GREETING));
             self.drop_ended();
-            self.work.wait(seen, Some(JANITOR));
+            self.renew_held_up();
+            self.work.wait(seen, Some(JANITOR.min(self.lease_term / 4)));
         }
+    }
+
+    /// A change that the disk holds up on the reader thread of its connection is a sign of its client, whose heartbeats nobody reads
+    /// meanwhile. The lease could not be handed over before the change ends anyway.
+    fn renew_held_up(&self) {
+        let held_up = |open: &&Made| open.connection.peer().held_up_for() >= HELD_UP;
+        let is_alive = |open: &&Made| open.connection.peer().lost().is_none();
+        let of = |open: &Made| (Arc::clone(&open.keeper), open.connection.peer().clone());
+        let all: Vec<_> = lock(&self.open).values().filter(held_up).filter(is_alive).map(of).collect();
+        all.iter().for_each(|(keeper, peer)| keeper.heard(peer));
     }
 
     /// Waits for the threads that let clients in. One that a disk holds back is left alone.

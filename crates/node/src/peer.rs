@@ -9,7 +9,7 @@
 //!    the other end lets this end send in requests. Without credit, or with a full queue, the caller waits, until its deadline.
 //! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`). Otherwise the
 //!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while, completes requests whose deadline is over,
-//!    and gives the connection up when nothing has come for too long.
+//!    and gives the connection up when nothing has come for too long. The time in which a handler keeps the reader thread does not count.
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
 //!
@@ -24,8 +24,9 @@
 //! **Bounds.** Requests in flight, by their credit: at least 1 KiB each. Frames to go: [`PeerOptions::queue_bytes_max`], and one frame.
 //! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue.
 //!
-//! **Threads.** Two for each connection, from [`Env::executor`]. The reader thread never waits but for the stream. So handlers and completions, which run
-//! on it, must not wait: a [`Peer::call`] there fails with [`CallError::Busy`].
+//! **Threads.** Two for each connection, from [`Env::executor`]. Handlers and completions run on the reader thread. They must not wait: a
+//! [`Peer::call`] there fails with [`CallError::Busy`]. A node runs a short buffered write there all the same, which a disk may hold up
+//! (`daemon/file_service.rs`). Until the write ends, this end reads nothing, and does not count the other end as silent.
 //!
 //! **Failure.** Whatever is wrong with the stream or with a frame loses the connection: all open requests complete with
 //! [`CallError::Lost`], and so does every later one. Nothing is tried again here. That a frame was written does not say that it arrived.
@@ -142,6 +143,8 @@ struct Shared {
     room: Arc<dyn Event>,
     /// When the last byte came, in nanoseconds of the clock.
     heard_ns: AtomicU64,
+    /// Since when the reader thread is with a handler or a completion, in nanoseconds of the clock; 0 while it reads.
+    held_up_ns: AtomicU64,
     reader: OnceLock<ThreadId>,
     writer: OnceLock<ThreadId>,
     /// Threads that have ended.
@@ -179,6 +182,7 @@ impl Connection {
             work: env.executor.event(),
             room: env.executor.event(),
             heard_ns: AtomicU64::new(nanos(env.clock.now())),
+            held_up_ns: AtomicU64::new(0),
             reader: OnceLock::new(),
             writer: OnceLock::new(),
             ended: AtomicUsize::new(0),
@@ -243,7 +247,15 @@ impl Peer {
         lock(&self.shared.state).lost.clone()
     }
 
-    /// How long ago the last byte came.
+    /// How long a handler or a completion has kept the reader thread by now. Meanwhile nothing is read, whatever the other end sends.
+    pub fn held_up_for(&self) -> Duration {
+        match self.shared.held_up_ns.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            since => self.shared.now().saturating_sub(Duration::from_nanos(since)),
+        }
+    }
+
+    /// How long ago the last byte came. The time in which this end does not read does not count.
     pub fn silent_for(&self) -> Duration {
         self.shared.silent_for()
     }
@@ -378,7 +390,11 @@ impl Shared {
     }
 
     fn silent_for(&self) -> Duration {
-        self.now().saturating_sub(Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed)))
+        let until = match self.held_up_ns.load(Ordering::Acquire) {
+            0 => self.now(),
+            since => Duration::from_nanos(since),
+        };
+        until.saturating_sub(Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed)))
     }
 
     fn lost_error(&self, why: &str) -> CallError {

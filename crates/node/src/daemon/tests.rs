@@ -455,3 +455,32 @@ fn connections_that_prove_nothing_take_no_place_of_clients() {
     host.lock();
     drop(others);
 }
+
+/// A buffered write runs on the thread that reads. One that the disk held up kept the node from reading heartbeats: the lease ran out, and
+/// the node gave the connection up.
+#[test]
+fn an_owner_whose_write_holds_the_reader_thread_up_keeps_its_lease_and_its_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let peer = || PeerOptions {
+        heartbeat: Duration::from_millis(50),
+        silence_max: Duration::from_millis(500),
+        ..PeerOptions::default()
+    };
+    let (daemon, gate) = stuck(DaemonOptions { peer: peer(), ..options(directory.path()) });
+    let owner = Host::with_options(&daemon.places()[0], &introduction("shop", 1), peer()).unwrap();
+    let token = owner.lock();
+    owner.create_log(token);
+    Stuck::hold(&gate, true);
+    let (done, answers) = std::sync::mpsc::channel();
+    owner.write_later(token, 1, false, move |answer| done.send(answer).unwrap());
+    let kept = || lock(&daemon.shared.open).values().map(|open| open.connection.peer().held_up_for()).max();
+    eventually("the write has kept the reader thread for three terms", || {
+        kept().unwrap() > Duration::from_millis(1200)
+    });
+    let other = Host::with_options(&daemon.places()[0], &introduction("shop", 2), peer()).unwrap();
+    let refused = other.ask(&Lock { volume: 0 }).unwrap_err();
+    assert!(refused.to_string().contains("client 1 has had it open since"), "{refused}");
+    Stuck::hold(&gate, false);
+    answers.recv_timeout(MOMENT).unwrap().unwrap();
+    owner.ask(&Renew { token }).unwrap();
+}

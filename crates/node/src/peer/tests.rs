@@ -210,6 +210,29 @@ fn a_silent_connection_is_given_up_and_an_idle_one_is_not() {
     assert!(is_lost(&error, "nothing has come for 0.9 s"), "{error}");
 }
 
+/// A node once gave a connection up because its own disk had kept the thread that reads: it said that nothing had come.
+#[test]
+fn a_handler_that_keeps_the_reader_thread_makes_nobody_silent() {
+    let silence = Duration::from_millis(300);
+    let keeps = Asked(move |_: &Peer, _, payload: Vec<u8>, reply: Reply| {
+        if payload == b"long" {
+            std::thread::sleep(silence * 4);
+        }
+        reply.answer(payload);
+    });
+    let options = PeerOptions { silence_max: silence, ..quick() };
+    let Pair { host, device, to_host } = pair(&options, Arc::new(NoRequests), Arc::new(keeps));
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| call(&host, b"long"));
+        eventually("the reader thread is kept", || device.peer().held_up_for() > silence * 2);
+        assert!(device.peer().silent_for() < silence);
+        assert_eq!(long.join().unwrap().unwrap(), b"long");
+    });
+    assert_eq!(call(&host, b"short").unwrap(), b"short");
+    assert_eq!(device.peer().held_up_for(), Duration::ZERO);
+    drop(to_host);
+}
+
 #[test]
 fn a_thread_that_completes_requests_cannot_wait_for_one() {
     let Pair { host, device: _device, .. } = pair(&quick(), Arc::new(NoRequests), echo());

@@ -29,7 +29,12 @@ pub(super) fn read(shared: Arc<Shared>, mut stream: Box<dyn Read + Send>) {
     let why = loop {
         match read_frame(shared, &mut *stream) {
             Ok((header, payload)) => {
-                if let Err(why) = dispatch(shared, &header, payload) {
+                shared.held_up_ns.store(nanos(shared.now()).max(1), Ordering::Release);
+                let dispatched = dispatch(shared, &header, payload);
+                // What the other end sent meanwhile is still in the stream.
+                shared.heard_ns.store(nanos(shared.now()), Ordering::Relaxed);
+                shared.held_up_ns.store(0, Ordering::Release);
+                if let Err(why) = dispatched {
                     break why;
                 }
             }
