@@ -22,7 +22,8 @@
 //! an error.
 //!
 //! **Bounds.** Requests in flight, by their credit: at least 1 KiB each. Frames to go: [`PeerOptions::queue_bytes_max`], and one frame.
-//! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue.
+//! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue. A thread that has waited for
+//! [`PeerOptions::answer_wait_max`] loses the connection: an end that takes its answers slowly must not keep the other end's threads.
 //!
 //! **Threads.** Two for each connection, from [`Env::executor`]. Handlers and completions run on the reader thread. They must not wait: a
 //! [`Peer::call`] there fails with [`CallError::Busy`]. A node runs a short buffered write there all the same, which a disk may hold up
@@ -72,6 +73,9 @@ pub struct PeerOptions {
     pub payload_bytes_max: u32,
     /// Frames that wait to be written, in bytes. 8 MiB.
     pub queue_bytes_max: usize,
+    /// So long a thread with an answer waits for room among them. Then the other end takes its answers too slowly, and the connection
+    /// is lost. 30 s.
+    pub answer_wait_max: Duration,
 }
 
 impl Default for PeerOptions {
@@ -82,6 +86,7 @@ impl Default for PeerOptions {
             window_bytes: 8 << 20,
             payload_bytes_max: 2 << 20,
             queue_bytes_max: 8 << 20,
+            answer_wait_max: Duration::from_secs(30),
         }
     }
 }
