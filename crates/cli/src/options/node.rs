@@ -70,8 +70,8 @@ pub(crate) struct NodeCommand {
     /// Address that takes connections, or unix:PATH. May be given several times. Port 0 is a free port
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:7170")]
     pub(crate) listen: Vec<String>,
-    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner may read the file [default: everybody
-    /// is served]
+    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner and its group may open the file [default:
+    /// everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// File with the certificate of the node (PEM), and those that signed it [default: nothing is encrypted]
