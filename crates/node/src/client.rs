@@ -356,3 +356,6 @@ impl Shared {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -2,14 +2,17 @@
 //!
 //! ```text
 //!   listener ──> greeting thread ──> Connection ── Doorkeeper ──> Client ── table of services ──> FileService, others
-//!   (one thread)  (TLS, one each)    (two threads)  (secret)                                        │ pool of threads
-//!                                                                                                   v
-//!   janitor: ends greetings that take long, drops lost connections, sweeps sessions             Files ── Volume
+//!   (one thread)  (TLS, one each)    (two threads)  (secret)   │                                    │ pool of threads
+//!                                                   entry thread (one each)                         v
+//!   janitor: ends greetings that take long, drops lost connections                              Files ── Volume
+//!   sweeper: sessions whose clients are gone, stores that nobody uses
 //! ```
-//! 1. A listener's thread accepts. A further connection than [`DaemonOptions::connections_max`] is closed at once.
-//! 2. A thread of the connection's own agrees on TLS. Then its reader thread greets ([`Doorkeeper`]). A client that is not in after
-//!    [`GREETING`] is hung up on.
-//! 3. The client is attached to its session, and its requests go to the services by their operation.
+//! 1. A listener's thread accepts. A connection has a place among the greetings until its client has proven itself
+//!    (`daemon/greetings.rs`). One that has not after [`GREETING`] is hung up on.
+//! 2. A thread of the connection's own agrees on TLS. Then its reader thread greets ([`Doorkeeper`]).
+//! 3. A thread of its own lets a client in that has proven itself: that opens the store, and waits for changes of the client's former
+//!    connection. The client is attached to its session. A further client than [`DaemonOptions::connections_max`] is told to try again.
+//!    Then its requests go to the services by their operation.
 //! 4. [`Daemon::stop`] takes no new connections and requests, lets what is running end, and then hangs up. Clients ask again for what was
 //!    not answered. Leases stay noted: their owners
 //!    go on when the node is back.
@@ -17,10 +20,13 @@
 //! **Bounds.** Connections, stores, sessions, open files, threads, bytes of requests (the peer's credit) and of answers (a thread that
 //! answers waits for room). A connection that is silent is ended by its peer.
 //!
-//! **Failure.** A listener that cannot accept, because too many files are open, tries again after a moment. A service that panics
+//! **Failure.** A disk that does not answer holds up whoever asks for it, the threads that let clients of its stores in, and the sweeper.
+//! Greetings, the janitor and other stores go on. A session has one entry thread at a time, however often its client connects.
+//! A listener that cannot accept, because too many files are open, tries again after a moment. A service that panics
 //! leaves its request unanswered, which answers it with an error.
 
 mod file_service;
+mod greetings;
 mod home;
 mod metrics;
 mod pool;
@@ -37,28 +43,34 @@ use crate::error::CallError;
 use crate::fields::Bytes;
 use crate::files::Limits;
 use crate::frame::Side;
-use crate::greeting::{Door, Doorkeeper};
+use crate::greeting::{Door, Doorkeeper, Entry};
 use crate::lease::Owner;
 use crate::message::{Done, GetHealth, GetMetrics, Health, Hello, Metrics, Operation, Welcome};
 use crate::peer::{Connection, Handler, Peer, PeerOptions, Reply, Traffic};
 use crate::secret::{Secret, random};
 use crate::transport::{Accepted, Listener, ServerTls};
 use file_service::FileService;
+use greetings::Greetings;
 use pool::{Pool, Strands};
 use service::{answer, finish};
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fs;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use stores::Stores;
 
-/// How long a client may take to be let in.
+/// How long a client may take to prove itself.
 const GREETING: Duration = Duration::from_secs(10);
-/// So often the janitor looks.
+/// So often the janitor looks, and several times in the term of a lease.
 const JANITOR: Duration = Duration::from_secs(1);
+/// A request that keeps the reader thread of its connection for so long keeps it from hearing the client.
+const HELD_UP: Duration = Duration::from_millis(50);
+/// What comes from the owner of a lease renews the lease, so often at most.
+const HEARD: Duration = Duration::from_millis(30);
 /// A listener that cannot accept tries again after this.
 const ACCEPT_AGAIN: Duration = Duration::from_millis(100);
 /// What a daemon that is dropped waits for its requests.
@@ -78,7 +90,7 @@ pub struct DaemonOptions {
     pub tls: Option<ServerTls>,
     /// Stores that it keeps. Default: 1024.
     pub stores_max: usize,
-    /// Connections at once. Default: 256.
+    /// Connections at once whose clients were let in. Default: 256.
     pub connections_max: usize,
     /// Threads that wait for the disk. Default: 32.
     pub threads: usize,
@@ -126,6 +138,7 @@ struct Shared {
     secret: Option<Secret>,
     tls: Option<Arc<ServerTls>>,
     connections_max: usize,
+    lease_term: Duration,
     session_linger: Duration,
     peer: PeerOptions,
     from: String,
@@ -141,8 +154,16 @@ struct Shared {
     stopping: AtomicBool,
     /// Requests that came while the node stops. Their clients ask again on another connection, when the node is back.
     parked: Mutex<Vec<Reply>>,
-    /// Connections, with those that are just being made.
+    /// Connections whose clients have not proven themselves.
+    greetings: Greetings,
+    /// Connections whose clients have proven themselves.
     connections: AtomicUsize,
+    /// Connections that were accepted, and whose threads have not ended.
+    accepted: AtomicUsize,
+    /// Clients that are just being let in: store and session.
+    entering: Mutex<HashSet<Entering>>,
+    /// Threads that let clients in.
+    entries: AtomicUsize,
     open: Mutex<HashMap<u64, Made>>,
     /// The janitor has something to do.
     work: Arc<dyn Event>,
@@ -152,8 +173,11 @@ struct Shared {
 struct Made {
     connection: Connection,
     keeper: Arc<Doorkeeper>,
-    since: Duration,
+    door: Arc<NodeDoor>,
 }
+
+/// The store and the session of a client.
+type Entering = (String, [u8; 16]);
 
 impl Daemon {
     /// Starts a node.
@@ -173,6 +197,8 @@ impl Daemon {
         }
         let shared = Arc::clone(&daemon.shared);
         daemon.spawn("node-janitor", Box::new(move || shared.clean()))?;
+        let shared = Arc::clone(&daemon.shared);
+        daemon.spawn("node-sweeper", Box::new(move || shared.sweep()))?;
         Ok(daemon)
     }
 
@@ -213,6 +239,7 @@ impl Daemon {
         shared.pool.end(is_over);
         let open = std::mem::take(&mut *lock(&shared.open));
         drop(open);
+        shared.await_entries(patience);
         // Their connections are gone: nobody is answered.
         let parked = std::mem::take(&mut *lock(&shared.parked));
         drop(parked);
@@ -276,6 +303,7 @@ impl Shared {
             secret: options.secret,
             tls: options.tls.map(Arc::new),
             connections_max: options.connections_max,
+            lease_term: term,
             session_linger: linger,
             peer: options.peer,
             from: options.from,
@@ -288,7 +316,11 @@ impl Shared {
             all_services,
             stopping: AtomicBool::new(false),
             parked: Mutex::default(),
+            greetings: Greetings::default(),
             connections: AtomicUsize::new(0),
+            accepted: AtomicUsize::new(0),
+            entering: Mutex::default(),
+            entries: AtomicUsize::new(0),
             open: Mutex::default(),
             work: env.executor.event(),
         })
@@ -309,29 +341,32 @@ impl Shared {
     }
 
     fn admit(self: &Arc<Shared>, accepted: Accepted) {
-        if self.connections.fetch_add(1, Ordering::SeqCst) >= self.connections_max {
-            self.connections.fetch_sub(1, Ordering::SeqCst);
-            return;
+        let most = self.connections_max + 2 * greetings::MOST;
+        let Ok(hang_up) = accepted.hang_up() else { return };
+        if self.accepted.fetch_add(1, Ordering::SeqCst) >= most {
+            // Connections end faster than the janitor looks: it looks at once.
+            self.accepted.fetch_sub(1, Ordering::SeqCst);
+            return self.work.notify();
         }
+        let number = self.greetings.begin(self.env.clock.now(), hang_up);
         let shared = Arc::clone(self);
-        let begun = self.env.executor.spawn("node-greet", Box::new(move || shared.begin(accepted)));
+        let begun = self.env.executor.spawn("node-greet", Box::new(move || shared.begin(accepted, number)));
         if begun.is_err() {
-            self.connections.fetch_sub(1, Ordering::SeqCst);
+            self.greetings.end(number);
+            self.accepted.fetch_sub(1, Ordering::SeqCst);
         }
     }
 
-    fn begin(self: &Arc<Shared>, accepted: Accepted) {
-        let door = Arc::new(NodeDoor(Arc::clone(self)));
-        let keeper = Arc::new(Doorkeeper::new(door));
+    fn begin(self: &Arc<Shared>, accepted: Accepted, number: u64) {
+        let door = Arc::new(NodeDoor { shared: Arc::clone(self), greeting: number, seat: Mutex::new(Seat::Free) });
+        let keeper = Arc::new(Doorkeeper::new(Arc::clone(&door) as Arc<dyn Door>));
         let begun = accepted.open(self.tls.as_ref(), GREETING).and_then(|stream| {
             let (handler, traffic) = (Arc::clone(&keeper), Arc::clone(&self.traffic));
             Connection::begin(&self.env, Side::Device, stream, self.peer.clone(), handler, traffic)
         });
         match begun {
-            Ok(connection) => self.keep(Made { connection, keeper, since: self.env.clock.now() }),
-            Err(_) => {
-                self.connections.fetch_sub(1, Ordering::SeqCst);
-            }
+            Ok(connection) => self.keep(Made { connection, keeper, door }),
+            Err(_) => door.leave(),
         }
     }
 
@@ -348,12 +383,44 @@ impl Shared {
         self.work.notify();
     }
 
-    /// The janitor's thread.
+    /// The janitor's thread. It waits for no disk.
     fn clean(&self) {
         while !self.is_stopping() {
             let seen = self.work.generation();
-            self.end_greetings();
-            self.drop_lost();
+            self.greetings.end_before(self.env.clock.now().saturating_sub(GREETING));
+            self.drop_ended();
+            self.renew_held_up();
+            self.work.wait(seen, Some(JANITOR.min(self.lease_term / 4)));
+        }
+    }
+
+    /// A change that the disk holds up on the reader thread of its connection is a sign of its client, whose heartbeats nobody reads
+    /// meanwhile. The lease could not be handed over before the change ends anyway.
+    fn renew_held_up(&self) {
+        let held_up = |open: &&Made| open.connection.peer().held_up_for() >= HELD_UP;
+        let is_alive = |open: &&Made| open.connection.peer().lost().is_none();
+        let of = |open: &Made| (Arc::clone(&open.keeper), open.connection.peer().clone());
+        let all: Vec<_> = lock(&self.open).values().filter(held_up).filter(is_alive).map(of).collect();
+        all.iter().for_each(|(keeper, peer)| keeper.heard(peer));
+    }
+
+    /// Waits for the threads that let clients in. One that a disk holds back is left alone.
+    fn await_entries(&self, patience: Duration) {
+        let deadline = self.env.clock.now() + patience;
+        loop {
+            let seen = self.work.generation();
+            let left = deadline.saturating_sub(self.env.clock.now());
+            if self.entries.load(Ordering::SeqCst) == 0 || left.is_zero() {
+                return;
+            }
+            self.work.wait(seen, Some(left));
+        }
+    }
+
+    /// The sweeper's thread. Closing files may wait for a disk.
+    fn sweep(&self) {
+        while !self.is_stopping() {
+            let seen = self.work.generation();
             if let Some(stores) = &self.stores {
                 stores.sweep();
             }
@@ -361,19 +428,10 @@ impl Shared {
         }
     }
 
-    fn end_greetings(&self) {
-        let now = self.env.clock.now();
-        for open in lock(&self.open).values() {
-            if !open.keeper.has_entered() && now.saturating_sub(open.since) > GREETING {
-                open.connection.peer().hang_up("the client took too long to be let in");
-            }
-        }
-    }
-
-    fn drop_lost(&self) {
-        let lost: Vec<(u64, Made)> =
-            lock(&self.open).extract_if(|_, open| open.connection.peer().lost().is_some()).collect();
-        self.connections.fetch_sub(lost.len(), Ordering::SeqCst);
+    /// Drops connections whose threads have ended. One whose thread waits for something keeps its place.
+    fn drop_ended(&self) {
+        let ended: Vec<(u64, Made)> = lock(&self.open).extract_if(|_, open| open.connection.has_ended()).collect();
+        ended.iter().for_each(|(_, open)| open.door.leave());
     }
 
     fn metrics(&self) -> Metrics {
@@ -383,7 +441,7 @@ impl Shared {
         let message = metrics::message(&[
             (metrics::Figure::RequestsWaiting, waiting as u64),
             (metrics::Figure::RequestsRunning, running as u64),
-            (metrics::Figure::Connections, self.connections.load(Ordering::SeqCst) as u64),
+            (metrics::Figure::Connections, (self.connections.load(Ordering::SeqCst) + self.greetings.count()) as u64),
             (metrics::Figure::Stores, stores as u64),
             (metrics::Figure::Clients, clients as u64),
             (metrics::Figure::UptimeMs, u64::try_from(uptime.as_millis()).unwrap_or(u64::MAX)),
@@ -401,20 +459,98 @@ impl Shared {
     }
 }
 
-/// Lets clients in.
-struct NodeDoor(Arc<Shared>);
+/// Lets the client of one connection in.
+struct NodeDoor {
+    shared: Arc<Shared>,
+    /// The connection's number among the greetings.
+    greeting: u64,
+    seat: Mutex<Seat>,
+}
+
+/// What a connection takes of the node's bounds.
+enum Seat {
+    Free,
+    /// It counts as one of the connections.
+    Taken,
+    /// The connection is over.
+    Left,
+}
+
+/// A client is just being let in, until this is dropped.
+struct Entrance<'a>(&'a Shared, Entering);
+
+impl Drop for Entrance<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.entering).remove(&self.1);
+    }
+}
+
+impl NodeDoor {
+    /// The client has proven itself: its connection counts among those that are let in.
+    fn sit_down(&self) -> Result<(), CallError> {
+        let (shared, most) = (&self.shared, self.shared.connections_max);
+        let mut seat = lock(&self.seat);
+        if !shared.greetings.end(self.greeting) || !matches!(*seat, Seat::Free) {
+            return Err(CallError::Busy("the connection is over".to_owned()));
+        }
+        if shared.connections.fetch_add(1, Ordering::SeqCst) >= most {
+            shared.connections.fetch_sub(1, Ordering::SeqCst);
+            return Err(CallError::Busy(format!("the node has {most} connections, and takes no more")));
+        }
+        *seat = Seat::Taken;
+        Ok(())
+    }
+
+    /// The connection is over, and so are its threads.
+    fn leave(&self) {
+        self.shared.greetings.end(self.greeting);
+        self.shared.accepted.fetch_sub(1, Ordering::SeqCst);
+        if matches!(std::mem::replace(&mut *lock(&self.seat), Seat::Left), Seat::Taken) {
+            self.shared.connections.fetch_sub(1, Ordering::SeqCst);
+        }
+    }
+}
 
 impl Door for NodeDoor {
     fn secret(&self) -> Option<&Secret> {
-        self.0.secret.as_ref()
+        self.shared.secret.as_ref()
     }
 
     fn payload_bytes_max(&self) -> u32 {
-        self.0.peer.payload_bytes_max
+        self.shared.peer.payload_bytes_max
+    }
+
+    /// On a thread of its own. A session has one such thread: a client that connects again while its store's disk does not answer
+    /// would leave one for each connection.
+    fn begin_entry(&self, hello: &Hello, entry: Entry) {
+        let shared = Arc::clone(&self.shared);
+        let entering = (hello.store.clone(), hello.session);
+        let begins = {
+            let mut all = lock(&shared.entering);
+            all.len() < shared.connections_max && all.insert(entering.clone())
+        };
+        if !begins {
+            return;
+        }
+        shared.entries.fetch_add(1, Ordering::SeqCst);
+        let counted = Arc::clone(&shared);
+        let job = Box::new(move || {
+            // A panic has dropped the reply, which answers it.
+            let _ = catch_unwind(AssertUnwindSafe(entry));
+            counted.entries.fetch_sub(1, Ordering::SeqCst);
+            counted.work.notify();
+        });
+        if shared.env.executor.spawn("node-enter", job).is_err() {
+            shared.entries.fetch_sub(1, Ordering::SeqCst);
+            lock(&shared.entering).remove(&entering);
+        }
     }
 
     fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
-        let shared = &self.0;
+        let shared = &self.shared;
+        // Ends before the client hears of it: the client may connect again at once.
+        let _entrance = Entrance(shared, (hello.store.clone(), hello.session));
+        self.sit_down()?;
         if shared.is_stopping() {
             peer.hang_up("the node is stopping");
             return Err(CallError::Busy("the node is stopping".to_owned()));
@@ -449,8 +585,10 @@ impl Door for NodeDoor {
             files,
             lane: shared.pool.lane(),
             strands: Arc::new(Strands::default()),
+            token: AtomicU64::new(0),
         });
-        Ok((welcome, Arc::new(Client { shared: Arc::clone(shared), caller: Mutex::new(Some(caller)) })))
+        let caller = Mutex::new(Some(caller));
+        Ok((welcome, Arc::new(Client { shared: Arc::clone(shared), caller, renewed_ns: AtomicU64::new(0) })))
     }
 }
 
@@ -459,6 +597,8 @@ struct Client {
     shared: Arc<Shared>,
     /// Gone when the connection is lost: the caller has the connection, and the connection has this.
     caller: Mutex<Option<Arc<Caller>>>,
+    /// When something that came has renewed the client's lease, in nanoseconds of the clock.
+    renewed_ns: AtomicU64,
 }
 
 impl Handler for Client {
@@ -479,6 +619,18 @@ impl Handler for Client {
                 let name = operation.name();
                 reply.fail(&CallError::Unsupported(format!("{name} is not what this node does")));
             }
+        }
+    }
+
+    /// Whatever comes says that the owner of a lease is alive. A `Renew` has to wait for credit, and heartbeats do not.
+    fn heard(&self, _: &Peer) {
+        let now = self.shared.env.clock.now();
+        if now.saturating_sub(Duration::from_nanos(self.renewed_ns.load(Ordering::Relaxed))) < HEARD {
+            return;
+        }
+        self.renewed_ns.store(u64::try_from(now.as_nanos()).unwrap_or(u64::MAX), Ordering::Relaxed);
+        if let Some(caller) = lock(&self.caller).clone() {
+            caller.renew();
         }
     }
 

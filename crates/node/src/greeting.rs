@@ -9,7 +9,7 @@
 //! ```
 //!
 //! Until the node has checked the proof, it answers nothing else, takes short frames only, and gives little credit. The host sends nothing
-//! else before it has checked the node's proof. Without a secret, the proofs are zeros.
+//! else, and answers nothing, before it has checked the node's proof. Without a secret, the proofs are zeros.
 //!
 //! **Failure.** What does not fit (version, secret, store) is [`CallError::Refused`], with words for people. A refused connection stays
 //! refused: the host has to connect again.
@@ -99,34 +99,57 @@ pub trait Door: Send + Sync {
     /// The longest payload that the node takes.
     fn payload_bytes_max(&self) -> u32;
 
+    /// Runs the entry of a host that has proven what it has to: the entry calls [`enter`](Door::enter), and answers the host. Called
+    /// on the connection's reader thread. A door whose `enter` waits for anything has the entry run elsewhere. An entry that is dropped
+    /// tells the host to try again.
+    fn begin_entry(&self, hello: &Hello, entry: Entry) {
+        let _ = hello;
+        entry();
+    }
+
     /// Lets a host in that has proven what it has to: what it is told, and who takes its requests. The proof is filled in later.
-    /// Called on the connection's reader thread; it may take a moment.
     ///
     /// # Errors
     /// Why not, for people.
     fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError>;
 }
 
+/// What lets a host in, once.
+pub type Entry = Box<dyn FnOnce() + Send>;
+
 enum Greeting {
     Waiting,
     Challenged(Transcript),
+    /// Or it is just being let in.
     Refused,
     Entered(Arc<dyn Handler>),
+    /// The connection is over.
+    Lost,
+}
+
+impl Greeting {
+    /// Nothing follows a greeting that is over.
+    fn becomes(&mut self, next: Greeting) -> Greeting {
+        match self {
+            Greeting::Lost => Greeting::Lost,
+            _ => std::mem::replace(self, next),
+        }
+    }
 }
 
 /// The node's end of a greeting: the handler of a connection, which becomes the handler that the [`Door`] gives.
 pub struct Doorkeeper {
     door: Arc<dyn Door>,
-    greeting: Mutex<Greeting>,
+    greeting: Arc<Mutex<Greeting>>,
 }
 
 impl Doorkeeper {
     /// One for a new connection.
     pub fn new(door: Arc<dyn Door>) -> Doorkeeper {
-        Doorkeeper { door, greeting: Mutex::new(Greeting::Waiting) }
+        Doorkeeper { door, greeting: Arc::new(Mutex::new(Greeting::Waiting)) }
     }
 
-    /// Whether the host is in. Who has it not soon is hung up on by the daemon.
+    /// Whether the host is in.
     pub fn has_entered(&self) -> bool {
         matches!(&*lock(&self.greeting), Greeting::Entered(_))
     }
@@ -140,7 +163,7 @@ impl Doorkeeper {
 
     fn hello(&self, peer: &Peer, payload: Vec<u8>) -> Result<Vec<u8>, CallError> {
         let hello = Hello::decode(&payload)?;
-        if !matches!(std::mem::replace(&mut *lock(&self.greeting), Greeting::Refused), Greeting::Waiting) {
+        if !matches!(lock(&self.greeting).becomes(Greeting::Refused), Greeting::Waiting) {
             return Err(CallError::Refused("there was a greeting already; connect again".to_owned()));
         }
         let version = hello.version_max.min(VERSION_MAX);
@@ -158,13 +181,14 @@ impl Doorkeeper {
         };
         let challenge = challenge.encode();
         let transcript = Transcript { hello: payload, challenge: challenge.clone(), binding: peer.binding().to_vec() };
-        *lock(&self.greeting) = Greeting::Challenged(transcript);
+        lock(&self.greeting).becomes(Greeting::Challenged(transcript));
         Ok(challenge)
     }
 
-    fn prove(&self, peer: &Peer, payload: &[u8]) -> Result<Welcome, CallError> {
+    /// The host's words, and the node's proof for a host that has proven itself.
+    fn proven(&self, payload: &[u8]) -> Result<(Hello, [u8; 32]), CallError> {
         let Prove { proof } = Prove::decode(payload)?;
-        let greeting = std::mem::replace(&mut *lock(&self.greeting), Greeting::Refused);
+        let greeting = lock(&self.greeting).becomes(Greeting::Refused);
         let Greeting::Challenged(transcript) = greeting else {
             return Err(CallError::Refused("there was no greeting before the proof; connect again".to_owned()));
         };
@@ -172,13 +196,39 @@ impl Doorkeeper {
         if secret.is_some_and(|secret| !secret.accepts(Prover::Host, &transcript, &proof)) {
             return Err(CallError::Refused("the host does not know the node's secret".to_owned()));
         }
-        let hello = Hello::decode(&transcript.hello)?;
-        let (mut welcome, handler) = self.door.enter(peer, &hello)?;
-        welcome.proof = secret.map_or([0; 32], |secret| secret.prove(Prover::Device, &transcript));
-        *lock(&self.greeting) = Greeting::Entered(handler);
-        peer.open_up(hello.payload_bytes_max);
-        Ok(welcome)
+        let own = secret.map_or([0; 32], |secret| secret.prove(Prover::Device, &transcript));
+        Ok((Hello::decode(&transcript.hello)?, own))
     }
+
+    fn prove(&self, peer: &Peer, payload: &[u8], reply: Reply) {
+        let (hello, proof) = match self.proven(payload) {
+            Ok(proven) => proven,
+            Err(error) => return reply.fail(&error),
+        };
+        let (door, greeting, peer) = (Arc::clone(&self.door), Arc::clone(&self.greeting), peer.clone());
+        let asked = hello.clone();
+        let entry = Box::new(move || reply.finish(enter(&*door, &greeting, &peer, &asked, proof)));
+        self.door.begin_entry(&hello, entry);
+    }
+}
+
+/// Lets a host in. If its connection is lost meanwhile, the handler is told.
+fn enter(
+    door: &dyn Door,
+    greeting: &Mutex<Greeting>,
+    peer: &Peer,
+    hello: &Hello,
+    proof: [u8; 32],
+) -> Result<Welcome, CallError> {
+    let (welcome, handler) = door.enter(peer, hello)?;
+    let before = lock(greeting).becomes(Greeting::Entered(Arc::clone(&handler)));
+    if matches!(before, Greeting::Lost) {
+        let why = peer.lost().unwrap_or_else(|| CallError::Busy("the connection is over".to_owned()));
+        handler.lost(peer, &why);
+        return Err(why);
+    }
+    peer.open_up(hello.payload_bytes_max);
+    Ok(Welcome { proof, ..welcome })
 }
 
 impl Handler for Doorkeeper {
@@ -191,13 +241,20 @@ impl Handler for Doorkeeper {
                 Ok(challenge) => reply.answer(challenge),
                 Err(error) => reply.fail(&error),
             },
-            Some(Operation::Prove) => reply.finish(self.prove(peer, &payload)),
+            Some(Operation::Prove) => self.prove(peer, &payload, reply),
             _ => reply.fail(&CallError::Refused("the host has to say hello first".to_owned())),
         }
     }
 
-    fn lost(&self, peer: &Peer, why: &CallError) {
+    fn heard(&self, peer: &Peer) {
         if let Some(handler) = self.inner() {
+            handler.heard(peer);
+        }
+    }
+
+    fn lost(&self, peer: &Peer, why: &CallError) {
+        let before = lock(&self.greeting).becomes(Greeting::Lost);
+        if let Greeting::Entered(handler) = before {
             handler.lost(peer, why);
         }
     }

@@ -9,7 +9,7 @@
 //!    the other end lets this end send in requests. Without credit, or with a full queue, the caller waits, until its deadline.
 //! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`). Otherwise the
 //!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while, completes requests whose deadline is over,
-//!    and gives the connection up when nothing has come for too long.
+//!    and gives the connection up when nothing has come for too long. The time in which a handler keeps the reader thread does not count.
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
 //!
@@ -22,10 +22,12 @@
 //! an error.
 //!
 //! **Bounds.** Requests in flight, by their credit: at least 1 KiB each. Frames to go: [`PeerOptions::queue_bytes_max`], and one frame.
-//! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue.
+//! Answers have no credit: their bytes are asked for, and threads that answer wait for room in the queue. A thread that has waited for
+//! [`PeerOptions::answer_wait_max`] loses the connection: an end that takes its answers slowly must not keep the other end's threads.
 //!
-//! **Threads.** Two for each connection, from [`Env::executor`]. The reader thread never waits but for the stream. So handlers and completions, which run
-//! on it, must not wait: a [`Peer::call`] there fails with [`CallError::Busy`].
+//! **Threads.** Two for each connection, from [`Env::executor`]. Handlers and completions run on the reader thread. They must not wait: a
+//! [`Peer::call`] there fails with [`CallError::Busy`]. A node runs a short buffered write there all the same, which a disk may hold up
+//! (`daemon/file_service.rs`). Until the write ends, this end reads nothing, and does not count the other end as silent.
 //!
 //! **Failure.** Whatever is wrong with the stream or with a frame loses the connection: all open requests complete with
 //! [`CallError::Lost`], and so does every later one. Nothing is tried again here. That a frame was written does not say that it arrived.
@@ -53,7 +55,7 @@ use situ_storage::Error;
 use state::{Open, Outgoing, State};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::thread::ThreadId;
 use std::time::Duration;
@@ -71,6 +73,9 @@ pub struct PeerOptions {
     pub payload_bytes_max: u32,
     /// Frames that wait to be written, in bytes. 8 MiB.
     pub queue_bytes_max: usize,
+    /// So long a thread with an answer waits for room among them. Then the other end takes its answers too slowly, and the connection
+    /// is lost. 30 s.
+    pub answer_wait_max: Duration,
 }
 
 impl Default for PeerOptions {
@@ -81,6 +86,7 @@ impl Default for PeerOptions {
             window_bytes: 8 << 20,
             payload_bytes_max: 2 << 20,
             queue_bytes_max: 8 << 20,
+            answer_wait_max: Duration::from_secs(30),
         }
     }
 }
@@ -99,6 +105,11 @@ pub trait Handler: Send + Sync {
     /// Takes a request of the other end. Called on the reader thread: it does not wait. What takes time goes to another thread, with
     /// the reply. Requests about one writer come in the order in which the other end's threads sent them; others may have passed them.
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply);
+
+    /// A whole frame has come, of any kind: a heartbeat, too. Called on the reader thread before the frame is looked at; it takes no time.
+    fn heard(&self, peer: &Peer) {
+        let _ = peer;
+    }
 
     /// The connection is lost. Called once, with no lock held.
     fn lost(&self, peer: &Peer, why: &CallError) {
@@ -137,8 +148,12 @@ struct Shared {
     room: Arc<dyn Event>,
     /// When the last byte came, in nanoseconds of the clock.
     heard_ns: AtomicU64,
+    /// Since when the reader thread is with a handler or a completion, in nanoseconds of the clock; 0 while it reads.
+    held_up_ns: AtomicU64,
     reader: OnceLock<ThreadId>,
     writer: OnceLock<ThreadId>,
+    /// Threads that have ended.
+    ended: AtomicUsize,
 }
 
 type Answer = Result<Vec<u8>, CallError>;
@@ -172,21 +187,28 @@ impl Connection {
             work: env.executor.event(),
             room: env.executor.event(),
             heard_ns: AtomicU64::new(nanos(env.clock.now())),
+            held_up_ns: AtomicU64::new(0),
             reader: OnceLock::new(),
             writer: OnceLock::new(),
+            ended: AtomicUsize::new(0),
         });
         let mut connection = Connection { peer: Peer { shared: Arc::clone(&shared) }, threads: Vec::new() };
         let refused = |e| CallError::Storage(Error::io("start thread", "node-read", e));
         let reading = Arc::clone(&shared);
         let spawn = |name, job| env.executor.spawn(name, job).map_err(refused);
-        connection.threads.push(spawn("node-read", Box::new(move || threads::read(&reading, reader)))?);
-        connection.threads.push(spawn("node-write", Box::new(move || threads::write(&shared)))?);
+        connection.threads.push(spawn("node-read", Box::new(move || threads::read(reading, reader)))?);
+        connection.threads.push(spawn("node-write", Box::new(move || threads::write(shared)))?);
         Ok(connection)
     }
 
     /// This end.
     pub fn peer(&self) -> &Peer {
         &self.peer
+    }
+
+    /// Whether it is lost and its threads have ended: then it is dropped without a wait.
+    pub fn has_ended(&self) -> bool {
+        self.peer.lost().is_some() && self.peer.shared.ended.load(Ordering::Acquire) >= self.threads.len()
     }
 }
 
@@ -230,7 +252,15 @@ impl Peer {
         lock(&self.shared.state).lost.clone()
     }
 
-    /// How long ago the last byte came.
+    /// How long a handler or a completion has kept the reader thread by now. Meanwhile nothing is read, whatever the other end sends.
+    pub fn held_up_for(&self) -> Duration {
+        match self.shared.held_up_ns.load(Ordering::Acquire) {
+            0 => Duration::ZERO,
+            since => self.shared.now().saturating_sub(Duration::from_nanos(since)),
+        }
+    }
+
+    /// How long ago the last byte came. The time in which this end does not read does not count.
     pub fn silent_for(&self) -> Duration {
         self.shared.silent_for()
     }
@@ -365,7 +395,11 @@ impl Shared {
     }
 
     fn silent_for(&self) -> Duration {
-        self.now().saturating_sub(Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed)))
+        let until = match self.held_up_ns.load(Ordering::Acquire) {
+            0 => self.now(),
+            since => Duration::from_nanos(since),
+        };
+        until.saturating_sub(Duration::from_nanos(self.heard_ns.load(Ordering::Relaxed)))
     }
 
     fn lost_error(&self, why: &str) -> CallError {

@@ -1,8 +1,8 @@
 //! Sockets as [`Stream`]s: TCP and Unix sockets, with TLS or without.
 //!
-//! A connection is made, and TLS is agreed on, before a [`Peer`](crate::Peer) begins. Until then each read and write has the
-//! timeout of the caller. Later, reads wait without a bound (the peer counts the silence), and a write that makes no progress
-//! for [`WRITE_STALL_MAX`] fails.
+//! A connection is made, and TLS is agreed on, before a [`Peer`](crate::Peer) begins. The timeout of the caller is for all of that
+//! together, but for the name of a host: nothing bounds how long the system looks for its address. Later, reads wait without a
+//! bound (the peer counts the silence), and a write that makes no progress for [`WRITE_STALL_MAX`] fails.
 
 mod tls;
 
@@ -11,19 +11,22 @@ pub use tls::{ServerTls, TlsRoots};
 use crate::address::Place;
 use crate::error::CallError;
 use crate::peer::{Stream, TryWrite};
-use rustix::net::SendFlags;
+use rustix::net::{AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, sockopt};
 use situ_storage::{Error, Result};
 use std::fs;
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream, ToSocketAddrs};
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::{UnixListener, UnixStream};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// A write that the other end takes nothing of for so long fails.
 pub(crate) const WRITE_STALL_MAX: Duration = Duration::from_secs(10);
+
+/// How long a socket file is asked whether somebody listens there.
+const PROBE: Duration = Duration::from_secs(1);
 
 /// A connected socket.
 enum Socket {
@@ -86,22 +89,32 @@ impl Write for Socket {
     }
 }
 
-/// Connects to a node, in TLS if `roots` are given, within about `timeout`.
+/// Connects to a node, in TLS if `roots` are given, within `timeout`. The time in which the system looks for the address of a host's name
+/// is not bounded.
 ///
 /// # Errors
 /// There is no such host, nobody listens there, or TLS cannot be agreed on.
 pub fn connect(place: &Place, roots: Option<&TlsRoots>, timeout: Duration) -> Result<Stream, CallError> {
     let name = format!("node {place}");
     let lost = |e: io::Error| CallError::Lost { node: name.clone(), why: reason(&e) };
+    let deadline = Instant::now() + timeout;
     let (socket, host) = match place {
         Place::Tcp { host, port } => (Socket::Tcp(connect_tcp(host, *port, timeout).map_err(lost)?), host.as_str()),
-        Place::Unix(path) => (Socket::Unix(UnixStream::connect(path).map_err(lost)?), "localhost"),
+        Place::Unix(path) => (Socket::Unix(connect_unix(path, timeout).map_err(lost)?), "localhost"),
     };
-    socket.set_timeouts(Some(timeout), Some(timeout)).map_err(lost)?;
     match roots {
         None => plain(socket, name.clone()).map_err(lost),
-        Some(roots) => tls::connect(socket, host, roots, &name),
+        Some(roots) => tls::connect(socket, host, roots, &name, deadline),
     }
+}
+
+/// A listener that does not accept, because its process was stopped, makes a plain `connect` wait without a bound once its queue is full.
+fn connect_unix(path: &Path, timeout: Duration) -> io::Result<UnixStream> {
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
+    let at_least = timeout.max(Duration::from_millis(1));
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(at_least))?;
+    rustix::net::connect(&socket, &SocketAddrUnix::new(path)?)?;
+    Ok(UnixStream::from(socket))
 }
 
 /// What the system holds of a connection to be sent. Frames in it cannot be overtaken by one that somebody waits for, so it is short:
@@ -110,13 +123,16 @@ const SEND_BUFFER_BYTES: usize = 256 << 10;
 
 fn tune(socket: &TcpStream) -> io::Result<()> {
     socket.set_nodelay(true)?;
-    Ok(rustix::net::sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
+    Ok(sockopt::set_socket_send_buffer_size(socket, SEND_BUFFER_BYTES)?)
 }
 
 fn connect_tcp(host: &str, port: u16, timeout: Duration) -> io::Result<TcpStream> {
     let mut failed = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
-    for address in (host, port).to_socket_addrs()? {
-        match TcpStream::connect_timeout(&address, timeout) {
+    let addresses = (host, port).to_socket_addrs()?;
+    let deadline = Instant::now() + timeout;
+    for address in addresses {
+        let left = deadline.saturating_duration_since(Instant::now()).max(Duration::from_millis(1));
+        match TcpStream::connect_timeout(&address, left) {
             Ok(socket) => {
                 tune(&socket)?;
                 return Ok(socket);
@@ -201,7 +217,9 @@ impl Listener {
             }
             Place::Unix(path) => {
                 let is_socket = fs::symlink_metadata(path).is_ok_and(|meta| meta.file_type().is_socket());
-                if is_socket && UnixStream::connect(path).is_err() {
+                // One that does not accept in time is there.
+                let is_free = |e: io::Error| !matches!(e.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+                if is_socket && connect_unix(path, PROBE).is_err_and(is_free) {
                     fs::remove_file(path).map_err(fail)?;
                 }
                 let listener = UnixListener::bind(path).map_err(|e| listen_failed(place, e))?;
@@ -274,7 +292,16 @@ impl Accepted {
         &self.name
     }
 
-    /// The connection, in TLS if the node has it, within about `timeout`. Not for the thread that accepts: a slow host would keep
+    /// What ends the connection, from any thread and at any time, also while [`open`](Accepted::open) runs.
+    ///
+    /// # Errors
+    /// The system's: too many files are open.
+    pub fn hang_up(&self) -> io::Result<Box<dyn Fn() + Send + Sync>> {
+        let socket = self.socket.try_clone()?;
+        Ok(Box::new(move || socket.shut_down()))
+    }
+
+    /// The connection, in TLS if the node has it, within `timeout`. Not for the thread that accepts: a slow host would keep
     /// the others waiting.
     ///
     /// # Errors
@@ -282,10 +309,9 @@ impl Accepted {
     pub fn open(self, tls: Option<&Arc<ServerTls>>, timeout: Duration) -> Result<Stream, CallError> {
         let Accepted { socket, name } = self;
         let lost = |e: io::Error| CallError::Lost { node: name.clone(), why: reason(&e) };
-        socket.set_timeouts(Some(timeout), Some(timeout)).map_err(lost)?;
         match tls {
             None => plain(socket, name.clone()).map_err(lost),
-            Some(tls) => tls::accept(socket, tls, &name),
+            Some(tls) => tls::accept(socket, tls, &name, Instant::now() + timeout),
         }
     }
 }

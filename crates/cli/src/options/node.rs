@@ -70,8 +70,8 @@ pub(crate) struct NodeCommand {
     /// Address that takes connections, or unix:PATH. May be given several times. Port 0 is a free port
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:7170")]
     pub(crate) listen: Vec<String>,
-    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner may read the file [default: everybody
-    /// is served]
+    /// File that holds the secret that clients have to know, at least 16 bytes. Only its owner and its group may open the file [default:
+    /// everybody is served]
     #[arg(long, value_name = "FILE")]
     pub(crate) secret_file: Option<PathBuf>,
     /// File with the certificate of the node (PEM), and those that signed it [default: nothing is encrypted]
@@ -83,7 +83,7 @@ pub(crate) struct NodeCommand {
     /// Largest number of stores that the node keeps
     #[arg(long, value_name = "NUMBER", default_value_t = 1024, value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) store_limit: u32,
-    /// Largest number of open connections. The node closes a further one at once
+    /// Largest number of connections of clients. The node tells a further client to try again
     #[arg(short = 'c', long, value_name = "NUMBER", default_value_t = 256, value_parser = clap::value_parser!(u32).range(1..=65536))]
     pub(crate) max_connections: u32,
     /// Threads that wait for the disk, 1 to 1024

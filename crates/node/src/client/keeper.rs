@@ -8,6 +8,7 @@ use crate::peer::{Connection, Handler, Peer, Reply};
 use crate::{Side, transport};
 use situ_device::{Event, lock};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 /// Runs until the client is closed.
@@ -42,10 +43,15 @@ pub(super) fn run(shared: &Arc<Shared>) {
 struct Inbox {
     handler: Arc<dyn Handler>,
     changed: Arc<dyn Event>,
+    /// The node has proven itself: until then it may ask for nothing.
+    is_greeted: AtomicBool,
 }
 
 impl Handler for Inbox {
     fn request(&self, peer: &Peer, operation: u16, payload: Vec<u8>, reply: Reply) {
+        if !self.is_greeted.load(Ordering::Acquire) {
+            return reply.fail(&CallError::Refused("the node has to prove itself first".to_owned()));
+        }
         self.handler.request(peer, operation, payload, reply);
     }
 
@@ -55,9 +61,14 @@ impl Handler for Inbox {
     }
 }
 
+/// Whether the next connection may get on.
+fn may_end(error: &CallError) -> bool {
+    error.is_lost() || matches!(error, CallError::Busy(_))
+}
+
 impl Shared {
-    /// The first connection. What the node refuses is final; an address that does not answer is tried for the patience of a read,
-    /// or left to the keeper if it may be lost.
+    /// The first connection. What the node refuses is final; an address that does not answer, or is busy, is tried for the patience
+    /// of a read, or left to the keeper if it may be lost.
     pub(super) fn connect_first(&self) -> Result<(), CallError> {
         let deadline = self.now() + self.options.read_patience;
         let mut pause = self.options.reconnect_min;
@@ -71,7 +82,7 @@ impl Shared {
                     self.note_lost(Duration::ZERO, &error.words());
                     return Ok(());
                 }
-                Err(error) if !error.is_lost() || self.now() + pause >= deadline => return Err(error),
+                Err(error) if !may_end(&error) || self.now() + pause >= deadline => return Err(error),
                 Err(_) => self.options.env.clock.sleep(pause),
             }
             pause = (pause * 2).min(self.options.reconnect_max);
@@ -102,11 +113,16 @@ impl Shared {
     fn establish(&self) -> Result<(Connection, Welcome), CallError> {
         let options = &self.options;
         let stream = transport::connect(&self.address.place, options.tls.as_ref(), options.connect_timeout)?;
-        let inbox = Inbox { handler: Arc::clone(&self.handler), changed: Arc::clone(&self.changed) };
-        let traffic = Arc::clone(&self.traffic);
+        let inbox = Arc::new(Inbox {
+            handler: Arc::clone(&self.handler),
+            changed: Arc::clone(&self.changed),
+            is_greeted: AtomicBool::new(false),
+        });
+        let (handler, traffic) = (Arc::clone(&inbox), Arc::clone(&self.traffic));
         let (env, peer) = (&options.env, options.peer.clone());
-        let connection = Connection::begin(env, Side::Host, stream, peer, Arc::new(inbox), traffic)?;
+        let connection = Connection::begin(env, Side::Host, stream, peer, handler, traffic)?;
         let welcome = greet(connection.peer(), &self.introduction, options.connect_timeout)?;
+        inbox.is_greeted.store(true, Ordering::Release);
         Ok((connection, welcome))
     }
 

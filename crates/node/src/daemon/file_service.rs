@@ -1,7 +1,9 @@
 //! The operations on files, carried out by the caller's session.
 //!
 //! Requests about one writer run in the order in which they came. All others run at once, on any of the pool's threads. `Renew` is
-//! answered on the reader thread: an owner whose disk is slow does not lose its lease. A short write of pages that need not be durable runs
+//! answered on the reader thread, and every frame of the connection that took the lease renews it. So an owner whose disk is slow
+//! does not lose its lease, also while its requests wait for credit. While a request keeps the reader thread, the janitor renews the lease
+//! in its place, and the connection does not count as silent. A short write of pages that need not be durable runs
 //! there, too, if the connection has no other request under way: handing it over takes longer than the write. One that takes long sends
 //! those after it to the pool.
 
@@ -13,6 +15,7 @@ use crate::message::*;
 use crate::peer::Reply;
 use situ_storage::Space;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// Names of one answer to `List`.
@@ -126,7 +129,7 @@ fn is_quick(caller: &Caller, operation: Operation, payload: &[u8]) -> bool {
 fn run(caller: &Caller, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
     let files = caller.files()?;
     match operation {
-        Operation::Lock | Operation::Renew | Operation::Unlock => lease(files, operation, payload),
+        Operation::Lock | Operation::Renew | Operation::Unlock => lease(caller, files, operation, payload),
         Operation::List
         | Operation::Stat
         | Operation::GetSpace
@@ -159,16 +162,18 @@ fn check_volume(volume: u32) -> Result<(), CallError> {
     }
 }
 
-fn lease(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
+fn lease(caller: &Caller, files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<u8>, CallError> {
     let ttl_ms = u32::try_from(files.term().as_millis()).unwrap_or(u32::MAX);
     match operation {
         Operation::Lock => answer(payload, |asked: Lock| {
             check_volume(asked.volume)?;
             let token = files.lock(files.term() + LOCK_PATIENCE)?;
+            caller.token.store(token, Ordering::Relaxed);
             Ok(Lease { token, ttl_ms })
         }),
         Operation::Renew => answer(payload, |asked: Renew| {
             files.renew(asked.token)?;
+            caller.token.store(asked.token, Ordering::Relaxed);
             Ok(Lease { token: asked.token, ttl_ms })
         }),
         _ => answer(payload, |asked: Unlock| {

@@ -1,8 +1,8 @@
 //! Threads for requests that wait for a disk.
 //!
-//! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes in turn, and
-//! runs at most so many requests of one lane at once. So a client with many requests, or one that takes its answers slowly, leaves
-//! threads for the others.
+//! Each connection has a *lane*: its requests wait there in the order in which they came. The pool takes from the lanes in turn. Three
+//! quarters of the threads are for everybody, and the last quarter is for lanes of which nothing runs. So a client with many requests
+//! on several connections, or one that takes its answers slowly, leaves threads for the others.
 //!
 //! A short job may run on the thread that brings it ([`LaneHandle::run_here`]), if the lane has no other: handing it over takes longer.
 //!
@@ -37,8 +37,8 @@ pub(crate) struct Pool {
 
 struct Shared {
     env: Env,
-    /// Jobs of one lane that run at once.
-    lane_jobs: usize,
+    /// Threads that all lanes may have. The others are for lanes of which no job runs.
+    shared_threads: usize,
     state: Mutex<State>,
     /// For each thread: there is a job to run, or the pool ends.
     wake: Vec<Arc<dyn Event>>,
@@ -54,6 +54,8 @@ struct State {
     next_lane: u64,
     waiting: usize,
     running: usize,
+    /// Threads that have a job. Jobs also run on threads that bring them.
+    busy: usize,
     /// Threads that sleep; the one that was busy last is the last.
     asleep: Vec<usize>,
     has_ended: bool,
@@ -81,7 +83,7 @@ impl Pool {
     pub(crate) fn start(env: &Env, threads: usize) -> io::Result<Pool> {
         let shared = Arc::new(Shared {
             env: env.clone(),
-            lane_jobs: (threads - threads / 4).max(1),
+            shared_threads: (threads - threads / 4).max(1),
             state: Mutex::default(),
             wake: (0..threads.max(1)).map(|_| env.executor.event()).collect(),
             done: env.executor.event(),
@@ -157,7 +159,7 @@ impl LaneHandle {
                 false => {
                     state.lanes.entry(self.number).or_default().jobs.push_back(job);
                     state.waiting += 1;
-                    state.give_turn(self.number, self.shared.lane_jobs);
+                    state.give_turn(self.number);
                     (None, state.asleep.pop())
                 }
             }
@@ -180,7 +182,7 @@ impl LaneHandle {
         let _ = catch_unwind(AssertUnwindSafe(job));
         let thread = {
             let mut state = lock(&self.shared.state);
-            state.end(self.number, self.shared.lane_jobs);
+            state.end(self.number);
             // This thread does not take the job that may begin now.
             if state.turns.is_empty() { None } else { state.asleep.pop() }
         };
@@ -206,34 +208,39 @@ impl State {
         is_alone
     }
 
-    fn give_turn(&mut self, number: u64, lane_jobs: usize) {
+    fn give_turn(&mut self, number: u64) {
         let Some(lane) = self.lanes.get_mut(&number) else { return };
         if lane.jobs.is_empty() && lane.running == 0 {
             self.lanes.remove(&number);
-        } else if !lane.jobs.is_empty() && lane.running < lane_jobs && !lane.has_turn {
+        } else if !lane.jobs.is_empty() && !lane.has_turn {
             lane.has_turn = true;
             self.turns.push_back(number);
         }
     }
 
-    fn begin(&mut self, lane_jobs: usize) -> Option<(u64, Job)> {
-        let number = self.turns.pop_front()?;
+    /// A job for a thread that has none: of the next lane, or of the next one that has nothing running.
+    fn begin(&mut self, shared_threads: usize) -> Option<(u64, Job)> {
+        let may_begin =
+            |number: &u64| self.busy < shared_threads || self.lanes.get(number).is_none_or(|lane| lane.running == 0);
+        let at = self.turns.iter().position(may_begin)?;
+        let number = self.turns.remove(at)?;
         let lane = self.lanes.get_mut(&number)?;
         lane.has_turn = false;
         let job = lane.jobs.pop_front()?;
         lane.running += 1;
         self.waiting -= 1;
         self.running += 1;
-        self.give_turn(number, lane_jobs);
+        self.busy += 1;
+        self.give_turn(number);
         Some((number, job))
     }
 
-    fn end(&mut self, number: u64, lane_jobs: usize) {
+    fn end(&mut self, number: u64) {
         self.running -= 1;
         if let Some(lane) = self.lanes.get_mut(&number) {
             lane.running -= 1;
         }
-        self.give_turn(number, lane_jobs);
+        self.give_turn(number);
     }
 }
 
@@ -247,7 +254,7 @@ impl Shared {
                 if state.has_ended {
                     return;
                 }
-                let begun = state.begin(self.lane_jobs);
+                let begun = state.begin(self.shared_threads);
                 state.asleep.retain(|asleep| *asleep != thread);
                 if begun.is_none() {
                     state.asleep.push(thread);
@@ -259,7 +266,11 @@ impl Shared {
                 continue;
             };
             let _ = catch_unwind(AssertUnwindSafe(job));
-            lock(&self.state).end(number, self.lane_jobs);
+            {
+                let mut state = lock(&self.state);
+                state.busy -= 1;
+                state.end(number);
+            }
             self.done.notify();
         }
     }
@@ -335,6 +346,39 @@ mod tests {
         all.sort_unstable();
         assert_eq!(all, [0, 1, 2, 3, 4]);
         assert!(!pool.drain(Duration::from_millis(5)));
+        drop(release);
+        assert!(pool.drain(Duration::from_secs(60)));
+    }
+
+    /// Two connections of one client once had all threads between them.
+    #[test]
+    fn many_lanes_whose_jobs_hang_leave_threads_for_others_and_use_all_but_those() {
+        let env = Env::system();
+        let pool = Pool::start(&env, 8).unwrap();
+        let (release, held) = std::sync::mpsc::channel::<()>();
+        let held = Arc::new(Mutex::new(held));
+        let slow = [pool.lane(), pool.lane()];
+        for n in 0..40 {
+            let held = Arc::clone(&held);
+            slow[n / 20].submit(Box::new(move || {
+                let _ = held.lock().unwrap().recv();
+            }));
+        }
+        let deadline = env.clock.now() + Duration::from_secs(60);
+        while pool.load().1 < 6 {
+            assert!(env.clock.now() < deadline, "{:?}", pool.load());
+            std::thread::yield_now();
+        }
+        let quick = pool.lane();
+        let (done, seen) = std::sync::mpsc::channel();
+        for n in 0..5 {
+            let done = done.clone();
+            quick.submit(Box::new(move || done.send(n).unwrap()));
+        }
+        for n in 0..5 {
+            assert_eq!(seen.recv_timeout(Duration::from_secs(60)).unwrap(), n);
+        }
+        assert!((6..=7).contains(&pool.load().1), "{:?}", pool.load());
         drop(release);
         assert!(pool.drain(Duration::from_secs(60)));
     }

@@ -12,6 +12,7 @@ use crate::peer::{Peer, Reply};
 use situ_storage::Volume;
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A group of operations.
 pub trait Service: Send + Sync {
@@ -37,6 +38,8 @@ pub struct Caller {
     pub(super) files: Option<Attached>,
     pub(super) lane: LaneHandle,
     pub(super) strands: Arc<Strands>,
+    /// Of the lease that this connection has taken or renewed; 0 if there is none.
+    pub(super) token: AtomicU64,
 }
 
 /// The right to change files on the node, until it is dropped. The next owner of the lease waits for that.
@@ -89,6 +92,15 @@ impl Caller {
     /// As [`later`](Caller::later), after all earlier jobs `about` the same.
     pub(super) fn later_in_turn(&self, about: u64, job: Job) {
         self.strands.submit(&self.lane, about, job);
+    }
+
+    /// Renews the lease that this connection has taken or renewed before, if the client still has it.
+    pub(super) fn renew(&self) {
+        let token = self.token.load(Ordering::Relaxed);
+        if token != 0 && self.files().is_ok_and(|files| files.renew(token).is_err()) {
+            // Another client has the lease, or it was given back. A newer token may have been taken meanwhile.
+            let _ = self.token.compare_exchange(token, 0, Ordering::Relaxed, Ordering::Relaxed);
+        }
     }
 
     pub(super) fn files(&self) -> Result<&Attached, CallError> {

@@ -4,9 +4,12 @@ use super::*;
 use crate::fields::Rest;
 use crate::greeting::{Introduction, NoRequests, greet};
 use crate::message::*;
+use crate::testing::{begin, eventually};
 use crate::transport::connect;
-use situ_storage::FileName;
+use situ_device::Buffer;
+use situ_storage::{DirectoryVolume, FileMeta, FileName, PageFile, Reader, Space, Volume, Writer};
 use std::path::Path;
+use std::sync::Condvar;
 
 const MOMENT: Duration = Duration::from_secs(60);
 const TABLE: FileName = FileName::Table(1);
@@ -32,9 +35,12 @@ struct Host {
 
 impl Host {
     fn introduced(place: &Place, introduction: &Introduction) -> Result<Host, CallError> {
+        Host::with_options(place, introduction, PeerOptions::default())
+    }
+
+    fn with_options(place: &Place, introduction: &Introduction, options: PeerOptions) -> Result<Host, CallError> {
         let stream = connect(place, None, MOMENT)?;
         let (handler, traffic) = (Arc::new(NoRequests), Arc::new(Traffic::default()));
-        let options = PeerOptions::default();
         let connection = Connection::begin(&Env::system(), Side::Host, stream, options, handler, traffic)?;
         let welcome = greet(connection.peer(), introduction, MOMENT)?;
         Ok(Host { connection, welcome })
@@ -238,4 +244,243 @@ fn a_service_is_one_more_row_of_the_table() {
     assert!(matches!(host.ask(&GetLoad {}), Err(CallError::Busy(_))), "a request that is dropped is answered");
     assert!(matches!(host.ask(&PollTasks {}), Err(CallError::Unsupported(_))));
     assert!(matches!(host.ask(&List { volume: 0, after: None }), Err(CallError::Unsupported(_))));
+}
+
+/// A disk whose page writes wait while a test says so, and which has not said so in [`PageFile::writes_wait`].
+struct Stuck {
+    below: DirectoryVolume,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+struct StuckPages {
+    below: Arc<dyn PageFile>,
+    gate: Arc<(Mutex<bool>, Condvar)>,
+}
+
+impl Stuck {
+    fn hold(gate: &(Mutex<bool>, Condvar), is_held: bool) {
+        *lock(&gate.0) = is_held;
+        gate.1.notify_all();
+    }
+
+    fn pages(&self, below: Arc<dyn PageFile>) -> Arc<dyn PageFile> {
+        Arc::new(StuckPages { below, gate: Arc::clone(&self.gate) })
+    }
+}
+
+impl PageFile for StuckPages {
+    fn path(&self) -> &str {
+        self.below.path()
+    }
+
+    fn pages(&self) -> u64 {
+        self.below.pages()
+    }
+
+    fn writes_wait(&self) -> bool {
+        false
+    }
+
+    fn write(&self, first: u64, buffer: &Buffer, count: usize, durable: bool) -> Result<()> {
+        drop(self.gate.1.wait_while(lock(&self.gate.0), |is_held| *is_held).unwrap());
+        self.below.write(first, buffer, count, durable)
+    }
+
+    fn sync(&self) -> Result<()> {
+        self.below.sync()
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
+        self.below.read_at(offset, into)
+    }
+}
+
+impl Volume for Stuck {
+    fn location(&self) -> String {
+        self.below.location()
+    }
+
+    fn create(&self, name: FileName, bound: u64) -> Result<Box<dyn Writer>> {
+        self.below.create(name, bound)
+    }
+
+    fn open(&self, name: FileName) -> Result<Arc<dyn Reader>> {
+        self.below.open(name)
+    }
+
+    fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
+        Ok(self.pages(self.below.create_pages(name, bytes)?))
+    }
+
+    fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
+        Ok(self.pages(self.below.open_pages(name)?))
+    }
+
+    fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
+        self.below.replace(name, contents)
+    }
+
+    fn rename(&self, from: FileName, to: FileName) -> Result<()> {
+        self.below.rename(from, to)
+    }
+
+    fn remove(&self, name: FileName) -> Result<()> {
+        self.below.remove(name)
+    }
+
+    fn sync_names(&self) -> Result<()> {
+        self.below.sync_names()
+    }
+
+    fn list(&self) -> Result<Vec<FileMeta>> {
+        self.below.list()
+    }
+
+    fn space(&self) -> Space {
+        self.below.space()
+    }
+
+    fn lock(&self) -> Result<Box<dyn situ_storage::Lock>> {
+        self.below.lock()
+    }
+}
+
+/// A node over a disk whose page writes can be held up.
+fn stuck(options: DaemonOptions) -> (Daemon, Arc<(Mutex<bool>, Condvar)>) {
+    let gate = Arc::new((Mutex::new(false), Condvar::new()));
+    let Some(Storage::Directory(directory)) = &options.storage else { panic!("not a directory") };
+    let below = DirectoryVolume::create(directory).unwrap();
+    let disk = Storage::Disk(Arc::new(Stuck { below, gate: Arc::clone(&gate) }));
+    (start(DaemonOptions { storage: Some(disk), ..options }), gate)
+}
+
+const LOG: FileName = FileName::Log(1);
+
+type Answered = std::result::Result<Vec<u8>, CallError>;
+
+impl Host {
+    /// Opens a page file for writing, under the number 1.
+    fn create_log(&self, token: u64) {
+        self.ask(&CreatePages { token, volume: 0, handle: 1, name: LOG, bytes: 1 << 20 }).unwrap();
+    }
+
+    /// Begins to write pages, and waits for no answer.
+    fn write_later(&self, token: u64, pages: usize, durable: bool, answer: impl FnOnce(Answered) + Send + 'static) {
+        let data = Rest(vec![1; pages * situ_storage::PAGE_BYTES]);
+        let request = WritePages { token, handle: 1, first: 0, durable, data };
+        self.connection.peer().call_later(WritePages::OPERATION as u16, request.encode(), Some(MOMENT), answer);
+    }
+}
+
+/// An owner whose requests had used up its credit on a stalled disk could not renew its lease, and was fenced.
+#[test]
+fn an_owner_without_credit_on_a_stalled_disk_keeps_its_lease() {
+    let directory = tempfile::tempdir().unwrap();
+    let (daemon, gate) = stuck(options(directory.path()));
+    let often = PeerOptions { heartbeat: Duration::from_millis(20), ..PeerOptions::default() };
+    let owner = Host::with_options(&daemon.places()[0], &introduction("shop", 1), often).unwrap();
+    let token = owner.lock();
+    owner.create_log(token);
+    Stuck::hold(&gate, true);
+    let (done, answers) = std::sync::mpsc::channel();
+    std::thread::scope(|scope| {
+        // All threads that the connection may have wait for the disk. Then the credit is used up, down to the last request.
+        let greedy = scope.spawn(|| {
+            for _ in 0..120 {
+                let done = done.clone();
+                owner.write_later(token, 16, true, move |answer| done.send(answer).unwrap());
+            }
+            let short = GetSpace { volume: 0 }.encode();
+            for _ in 0..600 {
+                owner.connection.peer().call_later(GetSpace::OPERATION as u16, short.clone(), Some(MOMENT), drop);
+            }
+        });
+        let renew = || owner.connection.peer().ask(&Renew { token }, Duration::from_millis(50));
+        eventually("no credit is left", || matches!(renew(), Err(CallError::TimedOut { .. })));
+        std::thread::sleep(Duration::from_millis(1000));
+        let other = Host::enter(&daemon, "shop", 2).unwrap();
+        let refused = other.ask(&Lock { volume: 0 }).unwrap_err();
+        assert!(refused.to_string().contains("client 1 has had it open since"), "{refused}");
+        assert!(!greedy.is_finished(), "there was credit");
+        Stuck::hold(&gate, false);
+    });
+    for _ in 0..120 {
+        answers.recv_timeout(MOMENT).unwrap().unwrap();
+    }
+    owner.ask(&Renew { token }).unwrap();
+}
+
+/// A change that hangs held up the reader thread of its client's next connection, and then the janitor, which joins such threads:
+/// no place was given back any more.
+#[test]
+fn a_client_that_waits_for_its_own_hung_change_takes_nothing_from_others() {
+    let directory = tempfile::tempdir().unwrap();
+    let (daemon, gate) = stuck(DaemonOptions { connections_max: 2, ..options(directory.path()) });
+    let owner = Host::enter(&daemon, "shop", 1).unwrap();
+    let token = owner.lock();
+    owner.create_log(token);
+    Stuck::hold(&gate, true);
+    let (done, answers) = std::sync::mpsc::channel();
+    owner.write_later(token, 1, true, move |answer| done.send(answer).unwrap());
+    eventually("the change hangs", || daemon.shared.pool.load().1 == 1);
+    drop(owner);
+    assert!(answers.recv_timeout(MOMENT).unwrap().is_err(), "the connection is lost");
+    let enter = |session| {
+        let stream = connect(&daemon.places()[0], None, MOMENT)?;
+        let connection = begin(Side::Host, stream, &PeerOptions::default(), Arc::new(NoRequests));
+        greet(connection.peer(), &introduction("shop", session), Duration::from_millis(300))
+    };
+    assert!(matches!(enter(1), Err(CallError::TimedOut { .. })), "its former change hangs");
+    assert!(matches!(enter(1), Err(CallError::Busy(_))), "a session is let in by one thread at a time");
+    for session in 2..8 {
+        eventually("others come and go", || enter(session).is_ok());
+    }
+    Stuck::hold(&gate, false);
+    eventually("the client is let in when its change has ended", || enter(1).is_ok());
+}
+
+/// Whoever reached the port took the places of hosts with connections that said nothing.
+#[test]
+fn connections_that_prove_nothing_take_no_place_of_clients() {
+    let directory = tempfile::tempdir().unwrap();
+    let daemon = start(DaemonOptions { connections_max: 1, ..options(directory.path()) });
+    let Place::Unix(path) = &daemon.places()[0] else { panic!("not a socket file") };
+    let silent = || std::os::unix::net::UnixStream::connect(path).unwrap();
+    let first = silent();
+    let others: Vec<_> = (1..greetings::MOST).map(|_| silent()).collect();
+    let host = Host::enter(&daemon, "shop", 1).unwrap();
+    assert_eq!(std::io::Read::read(&mut &first, &mut [0]).unwrap(), 0, "the oldest one made room");
+    let full = Host::enter(&daemon, "shop", 2).err().unwrap();
+    assert!(matches!(&full, CallError::Busy(why) if why.contains("1 connections")), "{full}");
+    host.lock();
+    drop(others);
+}
+
+/// A buffered write runs on the thread that reads. One that the disk held up kept the node from reading heartbeats: the lease ran out, and
+/// the node gave the connection up.
+#[test]
+fn an_owner_whose_write_holds_the_reader_thread_up_keeps_its_lease_and_its_connection() {
+    let directory = tempfile::tempdir().unwrap();
+    let peer = || PeerOptions {
+        heartbeat: Duration::from_millis(50),
+        silence_max: Duration::from_millis(1000),
+        ..PeerOptions::default()
+    };
+    let (daemon, gate) = stuck(DaemonOptions { peer: peer(), ..options(directory.path()) });
+    let owner = Host::with_options(&daemon.places()[0], &introduction("shop", 1), peer()).unwrap();
+    let token = owner.lock();
+    owner.create_log(token);
+    Stuck::hold(&gate, true);
+    // A write runs on the reader thread while its connection has no other request.
+    eventually("no request is under way", || daemon.shared.pool.load() == (0, 0));
+    let (done, answers) = std::sync::mpsc::channel();
+    owner.write_later(token, 1, false, move |answer| done.send(answer).unwrap());
+    let kept = || lock(&daemon.shared.open).values().map(|open| open.connection.peer().held_up_for()).max();
+    eventually("the write has kept the reader thread for some terms", || kept().unwrap() > Duration::from_millis(2000));
+    let other = Host::with_options(&daemon.places()[0], &introduction("shop", 2), peer()).unwrap();
+    let refused = other.ask(&Lock { volume: 0 }).unwrap_err();
+    assert!(refused.to_string().contains("client 1 has had it open since"), "{refused}");
+    Stuck::hold(&gate, false);
+    answers.recv_timeout(MOMENT).unwrap().unwrap();
+    owner.ask(&Renew { token }).unwrap();
 }

@@ -4,6 +4,7 @@ use crate::peer::{Connection, PeerOptions, Stream};
 use crate::testing::{Pipe, SOON, begin, certificates, echo, end, eventually};
 use crate::transport::{Listener, ServerTls, TlsRoots, connect};
 use crate::{Place, Side};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 fn secret(words: &str) -> Secret {
     Secret::new(words.as_bytes()).unwrap()
@@ -200,7 +201,8 @@ fn over_sockets(place: &Place, tls: Option<(ServerTls, TlsRoots)>) -> Result<End
         let accepted = scope.spawn(|| listener.accept().unwrap().open(server.as_ref(), SOON));
         let to_device = connect(&at, roots.as_ref(), SOON);
         let to_host = accepted.join().unwrap();
-        Ok(ends(Some(secret(RIGHT)), to_host?, to_device?))
+        let to_device = to_device?;
+        Ok(ends(Some(secret(RIGHT)), to_host?, to_device))
     })
 }
 
@@ -269,4 +271,139 @@ fn a_socket_file_is_replaced_if_nobody_listens_and_kept_if_somebody_does() {
     std::mem::forget(first);
     let second = Listener::bind(&place);
     assert!(second.is_ok(), "{:?}", second.err());
+}
+
+/// A door that lets hosts in when the test says so, and counts those whose connection is lost.
+#[derive(Default)]
+struct Slow {
+    entries: Mutex<Vec<Entry>>,
+    lost: Arc<AtomicUsize>,
+}
+
+struct CountsLost(Arc<AtomicUsize>);
+
+impl Handler for CountsLost {
+    fn request(&self, _: &Peer, _: u16, payload: Vec<u8>, reply: Reply) {
+        reply.answer(payload);
+    }
+
+    fn lost(&self, _: &Peer, _: &CallError) {
+        self.0.fetch_add(1, Ordering::SeqCst);
+    }
+}
+
+impl Door for Slow {
+    fn secret(&self) -> Option<&Secret> {
+        None
+    }
+
+    fn payload_bytes_max(&self) -> u32 {
+        1 << 20
+    }
+
+    fn begin_entry(&self, _: &Hello, entry: Entry) {
+        lock(&self.entries).push(entry);
+    }
+
+    fn enter(&self, peer: &Peer, hello: &Hello) -> Result<(Welcome, Arc<dyn Handler>), CallError> {
+        let (welcome, _) = Open(None).enter(peer, hello)?;
+        Ok((welcome, Arc::new(CountsLost(Arc::clone(&self.lost)))))
+    }
+}
+
+#[test]
+fn a_host_that_is_let_in_late_is_lost_once_also_if_its_connection_was_lost_before() {
+    for is_lost_before in [true, false] {
+        let door = Arc::new(Slow::default());
+        let keeper = Arc::new(Doorkeeper::new(Arc::clone(&door) as Arc<dyn Door>));
+        let (to_host, to_device) = (Pipe::default(), Pipe::default());
+        let (at_host, at_device) = (end("node test", &to_host, &to_device), end("host test", &to_device, &to_host));
+        let options = PeerOptions::default();
+        let device = begin(Side::Device, at_device, &options, Arc::clone(&keeper) as Arc<dyn Handler>);
+        let host = begin(Side::Host, at_host, &options, Arc::new(NoRequests));
+        std::thread::scope(|scope| {
+            let greeted = scope.spawn(|| greet(host.peer(), &introduction(None), SOON));
+            eventually("the host waits at the door", || lock(&door.entries).len() == 1);
+            let entry = lock(&door.entries).pop().unwrap();
+            assert!(!keeper.has_entered());
+            if is_lost_before {
+                host.peer().hang_up("gone");
+                eventually("the node sees it", || device.peer().lost().is_some());
+                eventually("its threads have ended", || device.has_ended());
+            }
+            entry();
+            assert_eq!(greeted.join().unwrap().is_ok(), !is_lost_before);
+        });
+        assert_eq!(keeper.has_entered(), !is_lost_before);
+        drop((host, device));
+        assert_eq!(door.lost.load(Ordering::SeqCst), 1);
+    }
+}
+
+/// A node that was just being stopped, or was not ready yet, was once taken for one that refuses TLS for good.
+#[test]
+fn a_node_that_ends_in_the_handshake_is_lost_and_refuses_nothing() {
+    let directory = tempfile::tempdir().unwrap();
+    let (_, roots) = certificates(directory.path());
+    let listener = Listener::bind(&loopback()).unwrap();
+    let place = listener.place().unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| drop(listener.accept().unwrap()));
+        let error = connect(&place, Some(&roots), SOON).err().unwrap();
+        assert!(error.is_lost() && error.to_string().contains("TLS"), "{error:?}");
+    });
+    // Nobody answers at all.
+    let began = std::time::Instant::now();
+    let error = connect(&place, Some(&roots), SOON / 100).err().unwrap();
+    assert!(error.is_lost() && error.to_string().contains("does not answer"), "{error:?}");
+    assert!(began.elapsed() < SOON);
+}
+
+/// Each read had a timeout, and all of them together had none: a byte now and then held a node's thread for ever.
+#[test]
+fn a_handshake_of_a_byte_now_and_then_ends_in_time() {
+    let directory = tempfile::tempdir().unwrap();
+    let (server, _) = certificates(directory.path());
+    let server = Arc::new(server);
+    let listener = Listener::bind(&loopback()).unwrap();
+    let Place::Tcp { port, .. } = listener.place().unwrap() else { panic!("no port") };
+    std::thread::scope(|scope| {
+        let accepted = scope.spawn(|| listener.accept().unwrap().open(Some(&server), Duration::from_millis(400)));
+        let mut socket = std::net::TcpStream::connect(("127.0.0.1", port)).unwrap();
+        let began = std::time::Instant::now();
+        // The beginning of a record of 16 KiB that never ends.
+        let mut bytes = [0x16, 3, 1, 0x40, 0].into_iter().chain(std::iter::repeat(1));
+        while !accepted.is_finished() && began.elapsed() < SOON {
+            // The node may have closed it.
+            let _ = std::io::Write::write_all(&mut socket, &[bytes.next().unwrap()]);
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        assert!(began.elapsed() < SOON, "the handshake goes on");
+        let error = accepted.join().unwrap().err().unwrap();
+        assert!(error.is_lost(), "{error:?}");
+    });
+}
+
+/// A connection to a stopped node with a full queue of connections once held the thread of the host that connects, and closing the store.
+#[test]
+fn a_node_that_accepts_no_connection_does_not_answer() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = Place::Unix(directory.path().join("socket"));
+    let listener = Listener::bind(&place).unwrap();
+    if let Listener::Unix(listener, _) = &listener {
+        rustix::net::listen(listener, 1).unwrap();
+    }
+    let began = std::time::Instant::now();
+    let mut connected = Vec::new();
+    let error = loop {
+        match connect(&place, None, Duration::from_millis(200)) {
+            Ok(stream) => connected.push(stream),
+            Err(error) => break error,
+        }
+        assert!(connected.len() < 10, "the queue is never full");
+    };
+    assert!(error.is_lost() && error.to_string().contains("does not answer"), "{error:?}");
+    assert!(began.elapsed() < SOON);
+    let taken = Listener::bind(&place).err().unwrap().to_string();
+    assert!(taken.contains("another process"), "{taken}");
 }

@@ -217,6 +217,7 @@ impl State {
 impl Shared {
     /// Queues an answer and gives the request's credit back. Waits for room, unless on a thread of the connection.
     pub(super) fn answer(self: &Arc<Self>, charge: u32, answer: Option<Outgoing>) {
+        let deadline = self.now() + self.options.answer_wait_max;
         loop {
             let seen = self.room.generation();
             let mut state = lock(&self.state);
@@ -235,7 +236,13 @@ impl Shared {
                 return;
             }
             drop(state);
-            self.room.wait(seen, None);
+            let left = deadline.saturating_sub(self.now());
+            if left.is_zero() {
+                let waited = self.options.answer_wait_max.as_secs_f64();
+                return self
+                    .lose(&format!("the other end took its answers too slowly: one has waited for {waited:.1} s"));
+            }
+            self.room.wait(seen, Some(left));
         }
     }
 }

@@ -161,6 +161,30 @@ fn an_answer_waits_for_a_slow_reader_and_the_queue_stays_bounded() {
     }
 }
 
+/// A client that asked for much and took it slowly kept the threads of a node for as long as it liked.
+#[test]
+fn an_end_that_takes_its_answers_too_slowly_keeps_no_thread() {
+    let answered = Arc::new(AtomicUsize::new(0));
+    let counter = Arc::clone(&answered);
+    let worker = Asked(move |_: &Peer, _, _, reply: Reply| {
+        let counter = Arc::clone(&counter);
+        std::thread::spawn(move || {
+            reply.answer(vec![1; 512 << 10]);
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+    });
+    let answer_wait_max = Duration::from_millis(300);
+    let options = PeerOptions { queue_bytes_max: 1 << 20, answer_wait_max, ..quick() };
+    let Pair { host, device, to_host } = pair(&options, Arc::new(NoRequests), Arc::new(worker));
+    to_host.hold(true);
+    for _ in 0..16 {
+        host.peer().call_later(READ, Vec::new(), Some(SOON), drop);
+    }
+    eventually("no thread waits", || answered.load(Ordering::Relaxed) == 16);
+    assert!(is_lost(&device.peer().lost().unwrap(), "too slowly"));
+    to_host.hold(false);
+}
+
 #[test]
 fn notices_alone_do_not_use_up_the_credit() {
     let seen = Arc::new(AtomicUsize::new(0));
@@ -208,6 +232,29 @@ fn a_silent_connection_is_given_up_and_an_idle_one_is_not() {
     to_host.hold(true);
     let error = call(&host, b"half open").unwrap_err();
     assert!(is_lost(&error, "nothing has come for 0.9 s"), "{error}");
+}
+
+/// A node once gave a connection up because its own disk had kept the thread that reads: it said that nothing had come.
+#[test]
+fn a_handler_that_keeps_the_reader_thread_makes_nobody_silent() {
+    let silence = Duration::from_millis(900);
+    let keeps = Asked(move |_: &Peer, _, payload: Vec<u8>, reply: Reply| {
+        if payload == b"long" {
+            std::thread::sleep(silence * 3);
+        }
+        reply.answer(payload);
+    });
+    let options = PeerOptions { silence_max: silence, ..quick() };
+    let Pair { host, device, to_host } = pair(&options, Arc::new(NoRequests), Arc::new(keeps));
+    std::thread::scope(|scope| {
+        let long = scope.spawn(|| call(&host, b"long"));
+        eventually("the reader thread is kept", || device.peer().held_up_for() > silence + silence / 2);
+        assert!(device.peer().silent_for() < silence);
+        assert_eq!(long.join().unwrap().unwrap(), b"long");
+    });
+    assert_eq!(call(&host, b"short").unwrap(), b"short");
+    assert_eq!(device.peer().held_up_for(), Duration::ZERO);
+    drop(to_host);
 }
 
 #[test]

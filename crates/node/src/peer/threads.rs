@@ -12,13 +12,29 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+/// A thread has ended when this is dropped.
+struct Ends(Arc<Shared>);
+
+impl Drop for Ends {
+    fn drop(&mut self) {
+        self.0.ended.fetch_add(1, Ordering::Release);
+    }
+}
+
 /// Reads frames until the stream ends or breaks.
-pub(super) fn read(shared: &Arc<Shared>, mut stream: Box<dyn Read + Send>) {
+pub(super) fn read(shared: Arc<Shared>, mut stream: Box<dyn Read + Send>) {
+    let ends = Ends(shared);
+    let shared = &ends.0;
     let _ = shared.reader.set(std::thread::current().id());
     let why = loop {
         match read_frame(shared, &mut *stream) {
             Ok((header, payload)) => {
-                if let Err(why) = dispatch(shared, &header, payload) {
+                shared.held_up_ns.store(nanos(shared.now()).max(1), Ordering::Release);
+                let dispatched = dispatch(shared, &header, payload);
+                // What the other end sent meanwhile is still in the stream.
+                shared.heard_ns.store(nanos(shared.now()), Ordering::Relaxed);
+                shared.held_up_ns.store(0, Ordering::Release);
+                if let Err(why) = dispatched {
                     break why;
                 }
             }
@@ -62,6 +78,8 @@ fn fill(shared: &Shared, stream: &mut dyn Read, mut into: &mut [u8]) -> Result<(
 
 fn dispatch(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), String> {
     shared.traffic.add_received(header.operation, payload.len());
+    let peer = Peer { shared: Arc::clone(shared) };
+    let _ = catch_unwind(AssertUnwindSafe(|| shared.handler.heard(&peer)));
     if header.grant > 0 {
         let mut state = lock(&shared.state);
         state.credit = state.credit.saturating_add(header.grant.into());
@@ -107,7 +125,9 @@ fn asked(shared: &Arc<Shared>, header: &Header, payload: Vec<u8>) -> Result<(), 
 }
 
 /// Writes frames until the connection is lost.
-pub(super) fn write(shared: &Arc<Shared>) {
+pub(super) fn write(shared: Arc<Shared>) {
+    let ends = Ends(shared);
+    let shared = &ends.0;
     let _ = shared.writer.set(std::thread::current().id());
     loop {
         let seen = shared.work.generation();

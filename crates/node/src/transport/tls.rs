@@ -17,6 +17,7 @@ use std::fmt;
 use std::io::{self, Read, Write};
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
 
 /// Bytes of the socket that are read at once.
 const RAW_BYTES: usize = 64 << 10;
@@ -94,20 +95,71 @@ fn unusable(path: &Path, why: impl fmt::Display) -> Error {
     Error::Invalid(format!("{} cannot be used for TLS: {why}", path.display()))
 }
 
-pub(super) fn connect(socket: Socket, host: &str, roots: &TlsRoots, name: &str) -> Result<Stream, CallError> {
+pub(super) fn connect(
+    socket: Socket,
+    host: &str,
+    roots: &TlsRoots,
+    name: &str,
+    deadline: Instant,
+) -> Result<Stream, CallError> {
     let server = ServerName::try_from(host.to_owned()).map_err(|e| refused(name, e))?;
     let connection = ClientConnection::new(Arc::clone(&roots.config), server).map_err(|e| refused(name, e))?;
-    open(socket, connection.into(), name)
+    open(socket, connection.into(), name, deadline)
 }
 
-pub(super) fn accept(socket: Socket, tls: &ServerTls, name: &str) -> Result<Stream, CallError> {
+pub(super) fn accept(socket: Socket, tls: &ServerTls, name: &str, deadline: Instant) -> Result<Stream, CallError> {
     let connection = ServerConnection::new(Arc::clone(&tls.config)).map_err(|e| refused(name, e))?;
-    open(socket, connection.into(), name)
+    open(socket, connection.into(), name, deadline)
 }
 
-fn open(mut socket: Socket, mut connection: Connection, name: &str) -> Result<Stream, CallError> {
+/// A socket until a deadline, however few bytes the other end sends at once.
+struct Hurried<'a> {
+    socket: &'a mut Socket,
+    deadline: Instant,
+}
+
+impl Hurried<'_> {
+    fn hurry(&mut self) -> io::Result<&mut Socket> {
+        let left = self.deadline.saturating_duration_since(Instant::now());
+        if left < Duration::from_millis(1) {
+            return Err(io::ErrorKind::TimedOut.into());
+        }
+        self.socket.set_timeouts(Some(left), Some(left))?;
+        Ok(self.socket)
+    }
+}
+
+impl Read for Hurried<'_> {
+    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
+        self.hurry()?.read(into)
+    }
+}
+
+impl Write for Hurried<'_> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.hurry()?.write(bytes)
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+/// What TLS itself finds wrong is final. Everything else may be another one with the next connection: the other end may just have been stopped.
+fn failed(name: &str, e: &io::Error) -> CallError {
+    match e.kind() {
+        io::ErrorKind::InvalidData => refused(name, e),
+        _ => {
+            let why = format!("it did not agree on TLS: {}", super::reason(e));
+            CallError::Lost { node: name.to_owned(), why }
+        }
+    }
+}
+
+fn open(mut socket: Socket, mut connection: Connection, name: &str, deadline: Instant) -> Result<Stream, CallError> {
     while connection.is_handshaking() {
-        connection.complete_io(&mut socket).map_err(|e| refused(name, super::reason(&e)))?;
+        let mut hurried = Hurried { socket: &mut socket, deadline };
+        connection.complete_io(&mut hurried).map_err(|e| failed(name, &e))?;
     }
     let exported = match &connection {
         Connection::Client(client) => client.export_keying_material([0; 32], BINDING_LABEL, None),
