@@ -1,6 +1,7 @@
 //! Connections that are lost, nodes that die, hosts that close.
 
 use super::*;
+use crate::message::{Open, Read};
 
 /// A store whose files the node has, and a host that is connected to it.
 struct World {
@@ -180,6 +181,50 @@ fn a_host_that_vanishes_has_no_tasks_after_a_while() {
     until("the session is swept", || node.executor().sweep() > 0 || node.executor().load().tasks == 0);
     store.holds.store(false, Ordering::SeqCst);
     store.is_cancelled.store(true, Ordering::SeqCst);
+}
+
+/// The node's `Close` of an input was lost with the connection. The host had the table open until the unit was closed, and refused
+/// all further inputs after 4096 of them.
+#[test]
+fn inputs_of_a_lost_connection_are_closed_when_their_attempt_has_ended() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let node = Node::new(None);
+    let host = Host::new(&store, VolumePlace::Host, Link::new(1, 0), Patience::default()).connected(&node);
+    store.holds.store(true, Ordering::SeqCst);
+    host.submit(1, store.task(1, 12 << 20));
+    until("output", || store.paced.load(Ordering::SeqCst) > 0);
+    assert!(host.unit.shared.callbacks.inputs_open() > 0);
+    host.link.cut();
+    store.holds.store(false, Ordering::SeqCst);
+    host.finish().result.unwrap();
+    assert_eq!(host.report().succeeded, 0);
+    assert_eq!(host.unit.shared.callbacks.inputs_open(), 0);
+}
+
+#[test]
+fn a_node_reads_inputs_of_tasks_only_that_the_host_waits_for() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let node = Node::new(None);
+    let host = Host::new(&store, VolumePlace::Host, Link::new(1, 0), Patience::default()).connected(&node);
+    let peer = lock(&host.link.connections).as_ref().unwrap().1.peer().clone();
+    let handle = 1 << 40;
+    let open = |number: u64| peer.ask(&Open { volume: 0, handle, name: FileName::Table(number) }, SOON);
+    let read = || peer.ask(&Read { handle, ranges: vec![(0, 8)] }, SOON);
+    let task = store.task(1, 12 << 20);
+    let input = task.tables().next().unwrap().number;
+    let other = store.write(0..10, 1, 10).number;
+    assert!(matches!(open(input), Err(CallError::Unknown(_))), "nobody has a task");
+    store.holds.store(true, Ordering::SeqCst);
+    host.submit(1, task);
+    until("output", || store.paced.load(Ordering::SeqCst) > 0);
+    assert!(matches!(open(other), Err(CallError::Unknown(_))), "no input");
+    open(input).unwrap();
+    assert_eq!(read().unwrap().data.0.len(), 8);
+    store.holds.store(false, Ordering::SeqCst);
+    host.finish().result.unwrap();
+    assert!(matches!(read(), Err(CallError::Unknown(_))), "the task has ended");
 }
 
 /// The owner of the lease is cut off with a task under way on the node. The successor's files are its own.
