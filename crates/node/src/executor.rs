@@ -20,7 +20,7 @@
 //! **Threads.** A running task has one of the environment's executor, which ends when no task waits. Requests come on the reader threads
 //! of connections, and do not wait there. Locks: a session's before the queue's, and none while a reply is sent.
 //!
-//! **Failure.** A task that fails or panics is an answer. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
+//! **Failure.** A task that fails or panics is an answer. An attempt whose request panics before it is queued is refused. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
 //! are cancelled. A task whose token is overtaken fails at its next write.
 //!
 //! Rejected: a thread for each session. Ten hosts would then share a machine with one core as if it had ten.
@@ -110,8 +110,8 @@ struct State {
     sessions: HashMap<u128, Arc<Session>>,
     waiting: VecDeque<Waiting>,
     running: usize,
-    /// Input bytes of what runs and waits.
-    input_bytes: u64,
+    /// Input bytes of what runs and waits. Each task has as many as a u64 holds, at most.
+    input_bytes: u128,
     /// Input bytes of tasks that succeeded, and how long these took, of late.
     measured_bytes: u64,
     measured: Duration,
@@ -249,6 +249,7 @@ impl HostTasks {
             Found::Gone(reply) => return reply.fail(&gone()),
             Found::Entered(host) => host,
         };
+        let _entered = Entered { session: &self.session, attempt };
         let surroundings = Around { shared: &self.shared, session: &self.session };
         let queued = match decode_task(&request.task.0, &surroundings) {
             Ok(task) => {
@@ -331,6 +332,21 @@ impl Drop for HostTasks {
     }
 }
 
+/// An attempt that was entered and may not be queued yet. If that panics, the attempt is refused: it would wait for ever.
+struct Entered<'a> {
+    session: &'a Session,
+    attempt: u64,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = Error::Invalid("the node's reading of the task panicked".to_owned());
+            self.session.refuse(self.attempt, &why.into());
+        }
+    }
+}
+
 fn gone() -> CallError {
     CallError::Refused("the session has ended on the node; connect again".to_owned())
 }
@@ -345,7 +361,7 @@ impl Shared {
         if held >= self.tasks_max() {
             return Err(CallError::Busy(format!("the node has {held} tasks, and takes no more")));
         }
-        state.input_bytes += waiting.task.input_bytes();
+        state.input_bytes += u128::from(waiting.task.input_bytes());
         state.waiting.push_back(waiting);
         if running >= self.options.threads.max(1) {
             return Ok(());
@@ -377,7 +393,7 @@ impl Shared {
                 match alone {
                     None => Ok(()),
                     Some(waiting) => {
-                        state.input_bytes -= waiting.task.input_bytes();
+                        state.input_bytes -= u128::from(waiting.task.input_bytes());
                         Err(CallError::Busy(format!("the node cannot start a thread: {error}")))
                     }
                 }
@@ -408,7 +424,7 @@ impl Shared {
     /// Runs tasks until none waits.
     fn work(&self, number: u64) {
         while let Some(waiting) = self.next(number) {
-            let bytes = waiting.task.input_bytes();
+            let bytes = u128::from(waiting.task.input_bytes());
             self.run_one(waiting);
             lock(&self.state).input_bytes -= bytes;
         }
@@ -475,7 +491,7 @@ impl Shared {
 
     fn note_speed(&self, output: &TaskOutput, elapsed: Duration) {
         let mut state = lock(&self.state);
-        state.measured_bytes += output.stats.bytes_read;
+        state.measured_bytes = state.measured_bytes.saturating_add(output.stats.bytes_read);
         state.measured += elapsed;
         if state.measured_bytes > MEASURED_BYTES {
             state.measured_bytes /= 2;
@@ -497,7 +513,7 @@ impl Shared {
         LoadAnswer {
             tasks: count(state.running + state.waiting.len()),
             tasks_max: if state.is_closed { 0 } else { count(self.tasks_max()) },
-            input_bytes: state.input_bytes,
+            input_bytes: u64::try_from(state.input_bytes).unwrap_or(u64::MAX),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
             resources,
             filters,
@@ -514,7 +530,7 @@ impl Shared {
         let is_it = |waiting: &Waiting| waiting.attempt == attempt && Arc::ptr_eq(&waiting.session, session);
         if let Some(at) = state.waiting.iter().position(is_it) {
             let waiting = state.waiting.remove(at);
-            state.input_bytes -= waiting.map_or(0, |waiting| waiting.task.input_bytes());
+            state.input_bytes -= waiting.map_or(0, |waiting| u128::from(waiting.task.input_bytes()));
         }
     }
 

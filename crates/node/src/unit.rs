@@ -530,7 +530,8 @@ impl State {
             // No room: what it holds is all that it takes.
             return Load { tasks: self.tasks(), tasks_max: 0, ..Load::default() };
         };
-        let own_bytes = self.held.values().map(|held| held.assignment.task.input_bytes()).sum();
+        let bytes_of = self.held.values().map(|held| held.assignment.task.input_bytes());
+        let own_bytes = bytes_of.fold(0, u64::saturating_add);
         Load {
             tasks: self.tasks() + others,
             tasks_max: answer.tasks_max as usize,
