@@ -36,7 +36,7 @@ use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
 use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
-use crate::task_files::{OtherNode, SharedDirectory, TaskFiles};
+use crate::task_files::{GivenUp, OtherNode, SharedDirectory, TaskFiles};
 use host::RemoteHost;
 use session::{Begun, Found, Session};
 use situ_compaction::{
@@ -250,7 +250,7 @@ impl HostTasks {
             Found::Entered(host) => host,
         };
         let _entered = Entered { session: &self.session, attempt };
-        let surroundings = Around { shared: &self.shared, session: &self.session };
+        let surroundings = Around { shared: &self.shared, session: &self.session, given_up: host.given_up() };
         let queued = match decode_task(&request.task.0, &surroundings) {
             Ok(task) => {
                 host.expect(&task);
@@ -554,12 +554,14 @@ fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> T
 struct Around<'a> {
     shared: &'a Shared,
     session: &'a Session,
+    given_up: &'a GivenUp,
 }
 
 impl Surroundings for Around<'_> {
     fn table(&self, place: TablePlace) -> Arc<dyn InputTable> {
         let files = self.session.files(place.volume);
-        Arc::new(Input { files, place, cache: Arc::clone(&self.shared.cache), open: Mutex::default() })
+        let (cache, given_up) = (Arc::clone(&self.shared.cache), self.given_up.clone());
+        Arc::new(Input { files, place, cache, given_up, open: Mutex::default() })
     }
 
     fn filter(&self, name: &str) -> Option<Arc<dyn CompactionFilter>> {
@@ -572,6 +574,7 @@ struct Input {
     files: Result<Arc<dyn TaskFiles>>,
     place: TablePlace,
     cache: Arc<BlockCache>,
+    given_up: GivenUp,
     /// While a run uses it: a run opens each table more than once.
     open: Mutex<Weak<Table>>,
 }
@@ -582,7 +585,8 @@ impl InputTable for Input {
             return Ok(table);
         }
         let files = self.files.as_ref().map_err(Clone::clone)?;
-        let table = Table::open(files.open(self.place.number)?, self.place.number, Arc::clone(&self.cache))?;
+        let reader = files.open(self.place.number, &self.given_up)?;
+        let table = Table::open(reader, self.place.number, Arc::clone(&self.cache))?;
         *lock(&self.open) = Arc::downgrade(&table);
         Ok(table)
     }

@@ -253,3 +253,32 @@ fn a_task_of_a_former_owner_writes_nothing_after_the_successors_lease_has_begun(
         world.host.scheduler.take_finished().is_some()
     });
 }
+
+/// Takes requests and answers none.
+#[derive(Default)]
+struct Mute(Mutex<Vec<Reply>>);
+
+impl Handler for Mute {
+    fn request(&self, _: &Peer, _: u16, _: Vec<u8>, reply: Reply) {
+        lock(&self.0).push(reply);
+    }
+}
+
+/// The host is connected and answers nothing. The task asked again for ever, and kept its thread after it was cancelled.
+#[test]
+fn a_task_that_waits_for_a_silent_host_ends_soon_after_it_is_cancelled() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let (node, link, host) = (Node::new(None), Link::new(1, 0), Arc::new(Mute::default()));
+    link.connect_to(&node, Arc::clone(&host) as Arc<dyn Handler>);
+    let peer = link.peer().unwrap();
+    peer.ask(&PlaceVolumes { volumes: vec![(0, VolumePlace::Host)] }, SOON).unwrap();
+    let (mode, task) = (situ_compaction::ModeRule::default(), Bytes(encode_task(&store.task(1, 10_000))));
+    let run = RunTask { attempt: 7, token: 0, mode, task };
+    peer.call_later(RunTask::OPERATION as u16, run.encode(), None, drop);
+    until("the task asks for an input", || !lock(&host.0).is_empty());
+    let began = Instant::now();
+    peer.ask(&CancelTask { attempt: 7 }, SOON).unwrap();
+    until("the task has ended", || node.executor().load().tasks == 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
+}
