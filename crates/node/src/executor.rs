@@ -18,7 +18,8 @@
 //! ones by [`ExecutorOptions::ended_max`] for each session.
 //!
 //! **Threads.** A running task has one of the environment's executor, which ends when no task waits. Requests come on the reader threads
-//! of connections, and do not wait there. Locks: a session's before the queue's, and none while a reply is sent.
+//! of connections, and do not wait there. Tables that nobody wants are removed by one more thread, as the disk
+//! or another node may take its time. Sessions end when somebody calls [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is sent.
 //!
 //! **Failure.** A task that fails or panics is an answer. An attempt whose request panics before it is queued is refused. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
 //! are cancelled. A task whose token is overtaken fails at its next write.
@@ -36,8 +37,9 @@ use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
 use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
+use crate::pool::{Job, Pool};
 use crate::task_files::{GivenUp, OtherNode, SharedDirectory, TaskFiles};
-use host::RemoteHost;
+use host::{RemoteHost, Tables};
 use session::{Begun, Found, Session};
 use situ_compaction::{
     CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
@@ -102,6 +104,8 @@ pub(crate) struct Shared {
     cache: Arc<BlockCache>,
     /// For all hosts: the node has one processor and one disk.
     decider: Decider,
+    /// For what takes its time and nobody waits for.
+    later: Pool,
     state: Mutex<State>,
 }
 
@@ -122,6 +126,8 @@ struct State {
     is_closed: bool,
 }
 
+/// So much may wait to be removed. Each is what a whole task has made.
+const LATER_MAX: usize = 4096;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
@@ -146,12 +152,12 @@ impl Executor {
     pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
-        Executor { shared: Arc::new(Shared { env, options, cache, decider, state: Mutex::default() }) }
+        let later = Pool::new(&env, "node-remove", 1, LATER_MAX);
+        Executor { shared: Arc::new(Shared { env, options, cache, decider, later, state: Mutex::default() }) }
     }
 
     /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
     pub fn attach(&self, session: u128, own: Option<Arc<dyn TaskFiles>>, peer: &Peer) -> HostTasks {
-        self.sweep();
         let session = {
             let mut state = lock(&self.shared.state);
             let new = || Arc::new(Session::new(&self.shared.env, self.shared.options.linger));
@@ -161,7 +167,8 @@ impl Executor {
         HostTasks { shared: Arc::clone(&self.shared), session, peer: peer.clone() }
     }
 
-    /// Ends the sessions of hosts that have been away for too long; how many. [`attach`](Executor::attach) does it, too.
+    /// Ends the sessions of hosts that have been away for too long; how many. Does not wait for their tables to be removed. Whoever has
+    /// an executor calls it every now and then.
     pub fn sweep(&self) -> usize {
         let mut over = Vec::new();
         lock(&self.shared.state).sessions.retain(|_, session| {
@@ -171,8 +178,13 @@ impl Executor {
             }
             !is_over
         });
-        over.iter().for_each(|session| self.shared.end(session));
-        over.len()
+        let count = over.len();
+        for session in over {
+            self.shared.end(&session);
+            // A session may have a connection to another node, which takes a moment to end.
+            self.shared.later(Box::new(move || drop(session)));
+        }
+        count
     }
 
     /// What its decisions came to.
@@ -185,7 +197,12 @@ impl Executor {
         self.shared.load()
     }
 
-    /// Cancels all tasks, and returns when none runs any more.
+    #[cfg(test)]
+    pub(crate) fn sessions(&self) -> usize {
+        lock(&self.shared.state).sessions.len()
+    }
+
+    /// Cancels all tasks, and returns when none runs any more, and their tables are removed.
     pub fn close(&self) {
         let (sessions, workers) = {
             let mut state = lock(&self.shared.state);
@@ -198,6 +215,7 @@ impl Executor {
             // A panic of a task is in its answer already.
             let _ = worker.join();
         }
+        self.shared.later.close();
     }
 }
 
@@ -521,10 +539,20 @@ impl Shared {
         }
     }
 
+    /// Removes tables that nobody can install. The caller does not wait.
+    fn remove(&self, unwanted: Tables) {
+        self.later(Box::new(move || unwanted.remove()));
+    }
+
+    fn later(&self, job: Job) {
+        // With so many before it, it is left undone: the host clears places that are in no output when it opens its store.
+        drop(self.later.submit(job));
+    }
+
     /// Nobody waits for an attempt any more.
     fn cancel(&self, session: &Arc<Session>, attempt: u64) {
         if let Some(unwanted) = session.cancel(attempt) {
-            unwanted.remove();
+            self.remove(unwanted);
         }
         let mut state = lock(&self.state);
         let is_it = |waiting: &Waiting| waiting.attempt == attempt && Arc::ptr_eq(&waiting.session, session);
