@@ -212,9 +212,9 @@ impl Task {
         self.inputs.iter().flatten()
     }
 
-    /// Bytes of input that lie in the task's range, about.
+    /// Bytes of input that lie in the task's range, about. A sum that is too large for the type is the largest number.
     pub fn input_bytes(&self) -> u64 {
-        self.tables().map(|table| table.bytes_in_range).sum()
+        self.tables().map(|table| table.bytes_in_range).fold(0, u64::saturating_add)
     }
 
     /// The same task without what lies outside its range: input tables, runs that have none left, spans of what lies below,

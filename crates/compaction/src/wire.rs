@@ -4,7 +4,7 @@
 //! table, by its place, and a compaction filter, by its name.
 //!
 //! **Invariants.** What was encoded is decoded to the same values. What is decoded keeps the rules that a run relies on: snapshots
-//! ascend, spans and ranges are not empty, options are in bounds. **Failure.** Bytes that break a rule are an error that names the
+//! ascend, spans and ranges are not empty, options are in bounds, sizes and counts have sums. **Failure.** Bytes that break a rule are an error that names the
 //! field; nothing is allocated for a length that the bytes do not have.
 
 mod mode;
@@ -59,7 +59,21 @@ pub fn decode_task(bytes: &[u8], surroundings: &dyn Surroundings) -> Result<Task
     let inputs = fields.list("runs", 4, |fields| fields.run(surroundings))?;
     let rules = fields.rules(surroundings)?;
     fields.end()?;
-    Ok(Task { id, keyspace, level, inputs, rules })
+    let task = Task { id, keyspace, level, inputs, rules };
+    fields.require(has_sums(&task), "sizes and counts whose sums fit into 64 bits", "larger ones")?;
+    Ok(task)
+}
+
+/// Whether the numbers of a task can be added up, as units and runs do.
+fn has_sums(task: &Task) -> bool {
+    let of_tables: [fn(&TableInput) -> u64; 4] =
+        [|input| input.bytes, |input| input.bytes_in_range, |input| input.entries, |input| input.range_deletions];
+    of_tables.into_iter().all(|number| has_sum(task.tables().map(number)))
+        && has_sum(task.rules.grandparents.iter().map(|grandparent| grandparent.bytes))
+}
+
+fn has_sum(mut numbers: impl Iterator<Item = u64>) -> bool {
+    numbers.try_fold(0, u64::checked_add).is_some()
 }
 
 /// What a task gave, as bytes.

@@ -424,6 +424,7 @@ impl Shared {
             if let Some(stores) = &self.stores {
                 stores.sweep();
             }
+            self.all_services.iter().for_each(|service| service.tick());
             self.work.wait(seen, Some(JANITOR));
         }
     }

@@ -18,9 +18,10 @@
 //! ones by [`ExecutorOptions::ended_max`] for each session.
 //!
 //! **Threads.** A running task has one of the environment's executor, which ends when no task waits. Requests come on the reader threads
-//! of connections, and do not wait there. Locks: a session's before the queue's, and none while a reply is sent.
+//! of connections, and do not wait there. Tables that nobody wants are removed by one more thread, as the disk
+//! or another node may take its time. Sessions end when somebody calls [`Executor::sweep`], as the daemon's janitor does. Locks: a session's before the queue's, and none while a reply is sent.
 //!
-//! **Failure.** A task that fails or panics is an answer. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
+//! **Failure.** A task that fails or panics is an answer. An attempt whose request panics before it is queued is refused. A host that stays away for [`ExecutorOptions::linger`] has no tasks any more: they
 //! are cancelled. A task whose token is overtaken fails at its next write.
 //!
 //! Rejected: a thread for each session. Ten hosts would then share a machine with one core as if it had ten.
@@ -36,8 +37,9 @@ use crate::host_files::HostFiles;
 use crate::message::{CancelTask, Done, GetLoad, LoadAnswer, Message, Operation, PlaceVolumes, PollTasks, RunTask};
 use crate::message::{TaskDone, TaskOutcome, TellMeasures, VolumePlace};
 use crate::peer::{Peer, Reply};
-use crate::task_files::{OtherNode, SharedDirectory, TaskFiles};
-use host::RemoteHost;
+use crate::pool::{Job, Pool};
+use crate::task_files::{GivenUp, OtherNode, SharedDirectory, TaskFiles};
+use host::{RemoteHost, Tables};
 use session::{Begun, Found, Session};
 use situ_compaction::{
     CompactionFilter, Decider, DecisionReport, Encoder, InputTable, MachineSampler, ModeRule, Ran, Sampler,
@@ -102,6 +104,8 @@ pub(crate) struct Shared {
     cache: Arc<BlockCache>,
     /// For all hosts: the node has one processor and one disk.
     decider: Decider,
+    /// For what takes its time and nobody waits for.
+    later: Pool,
     state: Mutex<State>,
 }
 
@@ -110,8 +114,8 @@ struct State {
     sessions: HashMap<u128, Arc<Session>>,
     waiting: VecDeque<Waiting>,
     running: usize,
-    /// Input bytes of what runs and waits.
-    input_bytes: u64,
+    /// Input bytes of what runs and waits. Each task has as many as a u64 holds, at most.
+    input_bytes: u128,
     /// Input bytes of tasks that succeeded, and how long these took, of late.
     measured_bytes: u64,
     measured: Duration,
@@ -122,6 +126,8 @@ struct State {
     is_closed: bool,
 }
 
+/// So much may wait to be removed. Each is what a whole task has made.
+const LATER_MAX: usize = 4096;
 /// Speed is measured over about this many bytes; what is older fades.
 const MEASURED_BYTES: u64 = 1 << 30;
 
@@ -146,12 +152,12 @@ impl Executor {
     pub fn new(env: &Env, options: ExecutorOptions) -> Executor {
         let sampler = env.executor.is_machine().then(|| Box::new(MachineSampler::default()) as Box<dyn Sampler>);
         let (env, cache, decider) = (env.clone(), BlockCache::new(0), Decider::new(sampler));
-        Executor { shared: Arc::new(Shared { env, options, cache, decider, state: Mutex::default() }) }
+        let later = Pool::new(&env, "node-remove", 1, LATER_MAX);
+        Executor { shared: Arc::new(Shared { env, options, cache, decider, later, state: Mutex::default() }) }
     }
 
     /// Attaches a connection to the session of a host. `own` are the files of the host's store on this node, if there are any.
     pub fn attach(&self, session: u128, own: Option<Arc<dyn TaskFiles>>, peer: &Peer) -> HostTasks {
-        self.sweep();
         let session = {
             let mut state = lock(&self.shared.state);
             let new = || Arc::new(Session::new(&self.shared.env, self.shared.options.linger));
@@ -161,7 +167,8 @@ impl Executor {
         HostTasks { shared: Arc::clone(&self.shared), session, peer: peer.clone() }
     }
 
-    /// Ends the sessions of hosts that have been away for too long; how many. [`attach`](Executor::attach) does it, too.
+    /// Ends the sessions of hosts that have been away for too long; how many. Does not wait for their tables to be removed. Whoever has
+    /// an executor calls it every now and then.
     pub fn sweep(&self) -> usize {
         let mut over = Vec::new();
         lock(&self.shared.state).sessions.retain(|_, session| {
@@ -171,8 +178,13 @@ impl Executor {
             }
             !is_over
         });
-        over.iter().for_each(|session| self.shared.end(session));
-        over.len()
+        let count = over.len();
+        for session in over {
+            self.shared.end(&session);
+            // A session may have a connection to another node, which takes a moment to end.
+            self.shared.later(Box::new(move || drop(session)));
+        }
+        count
     }
 
     /// What its decisions came to.
@@ -185,7 +197,12 @@ impl Executor {
         self.shared.load()
     }
 
-    /// Cancels all tasks, and returns when none runs any more.
+    #[cfg(test)]
+    pub(crate) fn sessions(&self) -> usize {
+        lock(&self.shared.state).sessions.len()
+    }
+
+    /// Cancels all tasks, and returns when none runs any more, and their tables are removed.
     pub fn close(&self) {
         let (sessions, workers) = {
             let mut state = lock(&self.shared.state);
@@ -198,6 +215,7 @@ impl Executor {
             // A panic of a task is in its answer already.
             let _ = worker.join();
         }
+        self.shared.later.close();
     }
 }
 
@@ -249,7 +267,8 @@ impl HostTasks {
             Found::Gone(reply) => return reply.fail(&gone()),
             Found::Entered(host) => host,
         };
-        let surroundings = Around { shared: &self.shared, session: &self.session };
+        let _entered = Entered { session: &self.session, attempt };
+        let surroundings = Around { shared: &self.shared, session: &self.session, given_up: host.given_up() };
         let queued = match decode_task(&request.task.0, &surroundings) {
             Ok(task) => {
                 host.expect(&task);
@@ -331,6 +350,21 @@ impl Drop for HostTasks {
     }
 }
 
+/// An attempt that was entered and may not be queued yet. If that panics, the attempt is refused: it would wait for ever.
+struct Entered<'a> {
+    session: &'a Session,
+    attempt: u64,
+}
+
+impl Drop for Entered<'_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            let why = Error::Invalid("the node's reading of the task panicked".to_owned());
+            self.session.refuse(self.attempt, &why.into());
+        }
+    }
+}
+
 fn gone() -> CallError {
     CallError::Refused("the session has ended on the node; connect again".to_owned())
 }
@@ -345,7 +379,7 @@ impl Shared {
         if held >= self.tasks_max() {
             return Err(CallError::Busy(format!("the node has {held} tasks, and takes no more")));
         }
-        state.input_bytes += waiting.task.input_bytes();
+        state.input_bytes += u128::from(waiting.task.input_bytes());
         state.waiting.push_back(waiting);
         if running >= self.options.threads.max(1) {
             return Ok(());
@@ -377,7 +411,7 @@ impl Shared {
                 match alone {
                     None => Ok(()),
                     Some(waiting) => {
-                        state.input_bytes -= waiting.task.input_bytes();
+                        state.input_bytes -= u128::from(waiting.task.input_bytes());
                         Err(CallError::Busy(format!("the node cannot start a thread: {error}")))
                     }
                 }
@@ -408,7 +442,7 @@ impl Shared {
     /// Runs tasks until none waits.
     fn work(&self, number: u64) {
         while let Some(waiting) = self.next(number) {
-            let bytes = waiting.task.input_bytes();
+            let bytes = u128::from(waiting.task.input_bytes());
             self.run_one(waiting);
             lock(&self.state).input_bytes -= bytes;
         }
@@ -475,7 +509,7 @@ impl Shared {
 
     fn note_speed(&self, output: &TaskOutput, elapsed: Duration) {
         let mut state = lock(&self.state);
-        state.measured_bytes += output.stats.bytes_read;
+        state.measured_bytes = state.measured_bytes.saturating_add(output.stats.bytes_read);
         state.measured += elapsed;
         if state.measured_bytes > MEASURED_BYTES {
             state.measured_bytes /= 2;
@@ -497,7 +531,7 @@ impl Shared {
         LoadAnswer {
             tasks: count(state.running + state.waiting.len()),
             tasks_max: if state.is_closed { 0 } else { count(self.tasks_max()) },
-            input_bytes: state.input_bytes,
+            input_bytes: u64::try_from(state.input_bytes).unwrap_or(u64::MAX),
             bytes_per_s: u64::try_from(bytes_per_s).unwrap_or(u64::MAX),
             resources,
             filters,
@@ -505,16 +539,26 @@ impl Shared {
         }
     }
 
+    /// Removes tables that nobody can install. The caller does not wait.
+    fn remove(&self, unwanted: Tables) {
+        self.later(Box::new(move || unwanted.remove()));
+    }
+
+    fn later(&self, job: Job) {
+        // With so many before it, it is left undone: the host clears places that are in no output when it opens its store.
+        drop(self.later.submit(job));
+    }
+
     /// Nobody waits for an attempt any more.
     fn cancel(&self, session: &Arc<Session>, attempt: u64) {
         if let Some(unwanted) = session.cancel(attempt) {
-            unwanted.remove();
+            self.remove(unwanted);
         }
         let mut state = lock(&self.state);
         let is_it = |waiting: &Waiting| waiting.attempt == attempt && Arc::ptr_eq(&waiting.session, session);
         if let Some(at) = state.waiting.iter().position(is_it) {
             let waiting = state.waiting.remove(at);
-            state.input_bytes -= waiting.map_or(0, |waiting| waiting.task.input_bytes());
+            state.input_bytes -= waiting.map_or(0, |waiting| u128::from(waiting.task.input_bytes()));
         }
     }
 
@@ -538,12 +582,14 @@ fn done(result: Result<TaskOutput, TaskError>, elapsed: Duration, ran: Ran) -> T
 struct Around<'a> {
     shared: &'a Shared,
     session: &'a Session,
+    given_up: &'a GivenUp,
 }
 
 impl Surroundings for Around<'_> {
     fn table(&self, place: TablePlace) -> Arc<dyn InputTable> {
         let files = self.session.files(place.volume);
-        Arc::new(Input { files, place, cache: Arc::clone(&self.shared.cache), open: Mutex::default() })
+        let (cache, given_up) = (Arc::clone(&self.shared.cache), self.given_up.clone());
+        Arc::new(Input { files, place, cache, given_up, open: Mutex::default() })
     }
 
     fn filter(&self, name: &str) -> Option<Arc<dyn CompactionFilter>> {
@@ -556,6 +602,7 @@ struct Input {
     files: Result<Arc<dyn TaskFiles>>,
     place: TablePlace,
     cache: Arc<BlockCache>,
+    given_up: GivenUp,
     /// While a run uses it: a run opens each table more than once.
     open: Mutex<Weak<Table>>,
 }
@@ -566,7 +613,8 @@ impl InputTable for Input {
             return Ok(table);
         }
         let files = self.files.as_ref().map_err(Clone::clone)?;
-        let table = Table::open(files.open(self.place.number)?, self.place.number, Arc::clone(&self.cache))?;
+        let reader = files.open(self.place.number, &self.given_up)?;
+        let table = Table::open(reader, self.place.number, Arc::clone(&self.cache))?;
         *lock(&self.open) = Arc::downgrade(&table);
         Ok(table)
     }

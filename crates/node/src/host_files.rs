@@ -2,6 +2,7 @@
 //!
 //! Reads are asked for again over the next connection, for the session's time at most. Appends are not: a table that the host was
 //! sent a part of is lost with the connection, and the task with it. The host then has another unit do the task.
+//! A host may be connected and answer nothing. So each wait for an answer ends when the attempt is given up; a wait for credit, after 30 s.
 //!
 //! **Threads.** A task's own. Answers to appends come on the connection's. **Bounds.** 4 MiB of appends are under way for a table.
 
@@ -12,7 +13,7 @@ use crate::message::{
     Append, Call, Close, Create, Message, Open, Operation, Read, WriterDrop, WriterFinish, WriterSync,
 };
 use crate::peer::Peer;
-use crate::task_files::TaskFiles;
+use crate::task_files::{GivenUp, TaskFiles};
 use situ_device::lock;
 use situ_storage::{Error, FileName, Reader, Result, Writer};
 use std::sync::{Arc, Mutex};
@@ -25,6 +26,9 @@ const PIECE_BYTES: usize = 512 << 10;
 /// So many bytes of a table may be under way.
 const AHEAD_BYTES: usize = 4 << 20;
 
+/// What the host has said to a request.
+type Answer = std::result::Result<Vec<u8>, CallError>;
+
 /// A volume that the host serves.
 pub(crate) struct HostFiles {
     connection: Arc<HostConnection>,
@@ -35,19 +39,60 @@ impl HostFiles {
     pub(crate) fn new(connection: Arc<HostConnection>, volume: u32) -> HostFiles {
         HostFiles { connection, volume }
     }
+
+    fn asked(&self, given_up: &GivenUp) -> Asked {
+        Asked { connection: Arc::clone(&self.connection), given_up: given_up.clone() }
+    }
 }
 
-/// Asks the host, again over each new connection.
-fn ask<C: Call>(connection: &HostConnection, request: &C) -> Result<C::Answer> {
-    loop {
-        let seen = connection.changed.generation();
-        if connection.is_over() {
-            return Err(away());
+/// The host, as an attempt asks it for files.
+#[derive(Clone)]
+struct Asked {
+    connection: Arc<HostConnection>,
+    given_up: GivenUp,
+}
+
+impl Asked {
+    fn check(&self) -> Result<()> {
+        match self.given_up.is_set() {
+            true => Err(Error::Invalid("the host has given the task up".to_owned())),
+            false if self.connection.is_over() => Err(away()),
+            false => Ok(()),
         }
-        match connection.peer().map(|peer| peer.ask(request, ANSWERS_WITHIN)) {
-            Some(Err(error)) if error.is_lost() => {}
-            Some(answer) => return answer.map_err(Error::from),
-            None => connection.wait(seen),
+    }
+
+    /// Asks the host, again over each new connection.
+    fn ask<C: Call>(&self, request: &C) -> Result<C::Answer> {
+        let payload = request.encode();
+        loop {
+            let seen = self.connection.changed.generation();
+            self.check()?;
+            let Some(peer) = self.connection.peer() else {
+                self.connection.wait(seen);
+                continue;
+            };
+            match self.answer(&peer, C::OPERATION, payload.clone())? {
+                Err(error) if error.is_lost() => {}
+                answer => return C::Answer::decode(&answer?),
+            }
+        }
+    }
+
+    /// Waits for the answer over one connection.
+    fn answer(&self, peer: &Peer, asked: Operation, payload: Vec<u8>) -> Result<Answer> {
+        let landed = Arc::new(Mutex::new(None));
+        let (slot, connection) = (Arc::clone(&landed), Arc::clone(&self.connection));
+        peer.call_later(asked as u16, payload, Some(ANSWERS_WITHIN), move |answer| {
+            *lock(&slot) = Some(answer);
+            connection.changed.notify();
+        });
+        loop {
+            let seen = self.connection.changed.generation();
+            if let Some(answer) = lock(&landed).take() {
+                return Ok(answer);
+            }
+            self.check()?;
+            self.connection.wait(seen);
         }
     }
 }
@@ -65,19 +110,19 @@ fn tell(connection: &HostConnection, operation: Operation, payload: Vec<u8>) {
 }
 
 impl TaskFiles for HostFiles {
-    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
-        let (connection, handle) = (Arc::clone(&self.connection), self.connection.new_handle());
-        let opened = ask(&connection, &Open { volume: self.volume, handle, name: FileName::Table(number) })?;
-        Ok(Arc::new(HostReader { connection, handle, bytes: opened.bytes, path: opened.path }))
+    fn open(&self, number: u64, given_up: &GivenUp) -> Result<Arc<dyn Reader>> {
+        let (host, handle) = (self.asked(given_up), self.connection.new_handle());
+        let opened = host.ask(&Open { volume: self.volume, handle, name: FileName::Table(number) })?;
+        Ok(Arc::new(HostReader { host, handle, bytes: opened.bytes, path: opened.path }))
     }
 
-    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
-        let (connection, handle) = (Arc::clone(&self.connection), self.connection.new_handle());
+    fn create(&self, token: u64, number: u64, bound: u64, given_up: &GivenUp) -> Result<Box<dyn Writer>> {
+        let (host, handle) = (self.asked(given_up), self.connection.new_handle());
         let name = FileName::Table(number);
-        ask(&connection, &Create { token, volume: self.volume, handle, name, bound })?;
-        let Some(peer) = connection.peer() else { return Err(away()) };
-        let way = Arc::new(Way { connection: Arc::clone(&connection), state: Mutex::default() });
-        let writer = HostWriter { connection, peer, token, handle, gathered: Vec::new(), sent: 0, way, is_over: false };
+        host.ask(&Create { token, volume: self.volume, handle, name, bound })?;
+        let Some(peer) = self.connection.peer() else { return Err(away()) };
+        let way = Arc::new(Way { host: host.clone(), state: Mutex::default() });
+        let writer = HostWriter { host, peer, token, handle, gathered: Vec::new(), sent: 0, way, is_over: false };
         Ok(Box::new(writer))
     }
 
@@ -88,7 +133,7 @@ impl TaskFiles for HostFiles {
 }
 
 struct HostReader {
-    connection: Arc<HostConnection>,
+    host: Asked,
     handle: u64,
     bytes: u64,
     path: String,
@@ -113,7 +158,7 @@ impl Reader for HostReader {
         for piece in into.chunks_mut(PIECE_BYTES) {
             // A piece is shorter than the bound.
             let ranges = vec![(at, u32::try_from(piece.len()).unwrap_or(0))];
-            let Rest(data) = ask(&self.connection, &Read { handle: self.handle, ranges })?.data;
+            let Rest(data) = self.host.ask(&Read { handle: self.handle, ranges })?.data;
             if data.len() != piece.len() {
                 return Err(Error::corruption(&self.path, at, "answer of the host", piece.len(), data.len()));
             }
@@ -126,13 +171,13 @@ impl Reader for HostReader {
 
 impl Drop for HostReader {
     fn drop(&mut self) {
-        tell(&self.connection, Operation::Close, Close { handle: self.handle }.encode());
+        tell(&self.host.connection, Operation::Close, Close { handle: self.handle }.encode());
     }
 }
 
 /// Appends that are under way.
 struct Way {
-    connection: Arc<HostConnection>,
+    host: Asked,
     state: Mutex<UnderWay>,
 }
 
@@ -143,33 +188,34 @@ struct UnderWay {
 }
 
 impl Way {
-    fn arrived(&self, bytes: usize, answer: std::result::Result<Vec<u8>, CallError>) {
+    fn arrived(&self, bytes: usize, answer: Answer) {
         let mut state = lock(&self.state);
         state.bytes -= bytes;
         if let Err(error) = answer {
             state.failed.get_or_insert(error.into());
         }
         drop(state);
-        self.connection.changed.notify();
+        self.host.connection.changed.notify();
     }
 
     /// Waits until at most so many bytes are under way.
     fn wait(&self, bytes_max: usize) -> Result<()> {
         loop {
-            let seen = self.connection.changed.generation();
+            let seen = self.host.connection.changed.generation();
             let state = lock(&self.state);
             match &state.failed {
                 Some(error) => return Err(error.clone()),
                 None if state.bytes <= bytes_max => return Ok(()),
                 None => drop(state),
             }
-            self.connection.wait(seen);
+            self.host.check()?;
+            self.host.connection.wait(seen);
         }
     }
 }
 
 struct HostWriter {
-    connection: Arc<HostConnection>,
+    host: Asked,
     /// The connection that all of it goes over.
     peer: Peer,
     token: u64,
@@ -216,7 +262,7 @@ impl Writer for HostWriter {
 
     fn sync(&mut self) -> Result<()> {
         self.flush()?;
-        ask(&self.connection, &WriterSync { token: self.token, handle: self.handle, written: self.sent }).map(drop)
+        self.host.ask(&WriterSync { token: self.token, handle: self.handle, written: self.sent }).map(drop)
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -228,7 +274,7 @@ impl Writer for HostWriter {
         self.flush()?;
         self.is_over = true;
         let request = WriterFinish { token: self.token, handle: self.handle, written: self.sent };
-        ask(&self.connection, &request).map(drop)
+        self.host.ask(&request).map(drop)
     }
 }
 
@@ -236,7 +282,7 @@ impl Drop for HostWriter {
     fn drop(&mut self) {
         if !self.is_over {
             let drop = WriterDrop { token: self.token, handle: self.handle };
-            tell(&self.connection, Operation::WriterDrop, drop.encode());
+            tell(&self.host.connection, Operation::WriterDrop, drop.encode());
         }
     }
 }

@@ -49,7 +49,7 @@ pub use frame::Side;
 pub use message::{Call, Class, Message, Operation};
 pub use peer::{Connection, Handler, Peer, PeerOptions, Reply, Stream, Traffic};
 pub use secret::{Prover, SECRET_BYTES_MIN, Secret, Transcript, random};
-pub use task_files::{SharedDirectory, TaskFiles};
+pub use task_files::{GivenUp, SharedDirectory, TaskFiles};
 pub use text::utc;
 pub use transport::{Accepted, Listener, ServerTls, TlsRoots, connect};
 pub use unit::{NodeLink, NodeUnit, NodeUnitOptions};

@@ -21,20 +21,37 @@ use crate::volume::NodeVolume;
 use situ_storage::{DirectoryVolume, FileName, Reader, Result, Volume, Writer};
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
-/// A volume, as a task uses it.
+/// Says whether the host has given an attempt up. What the attempt waits for then ends. Clones say the same.
+#[derive(Debug, Clone, Default)]
+pub struct GivenUp(Arc<AtomicBool>);
+
+impl GivenUp {
+    /// Nobody waits for the attempt any more.
+    pub(crate) fn set(&self) {
+        self.0.store(true, Ordering::Release);
+    }
+
+    /// Whether nobody waits for the attempt any more.
+    pub fn is_set(&self) -> bool {
+        self.0.load(Ordering::Acquire)
+    }
+}
+
+/// A volume, as a task uses it. A wait for another machine ends when the attempt is given up, or soon by itself.
 pub trait TaskFiles: Send + Sync {
-    /// Opens an input table.
+    /// Opens an input table for an attempt.
     ///
     /// # Errors
-    /// As [`Volume::open`].
-    fn open(&self, number: u64) -> Result<Arc<dyn Reader>>;
+    /// As [`Volume::open`]; the attempt is given up.
+    fn open(&self, number: u64, given_up: &GivenUp) -> Result<Arc<dyn Reader>>;
 
-    /// Makes an output table, under the token of its owner's lease.
+    /// Makes an output table of an attempt, under the token of its owner's lease.
     ///
     /// # Errors
-    /// As [`Volume::create`]; the lease is another owner's.
-    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>>;
+    /// As [`Volume::create`]; the lease is another owner's; the attempt is given up.
+    fn create(&self, token: u64, number: u64, bound: u64, given_up: &GivenUp) -> Result<Box<dyn Writer>>;
 
     /// Removes a table that no answer has named. Where another owner may have a table of this number, it stays.
     ///
@@ -53,11 +70,11 @@ impl LeasedFiles {
 }
 
 impl TaskFiles for LeasedFiles {
-    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
+    fn open(&self, number: u64, _: &GivenUp) -> Result<Arc<dyn Reader>> {
         self.0.volume.open(FileName::Table(number))
     }
 
-    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+    fn create(&self, token: u64, number: u64, bound: u64, _: &GivenUp) -> Result<Box<dyn Writer>> {
         let _pass = self.0.lease().pass(token)?;
         let inner = self.0.volume.create(FileName::Table(number), bound)?;
         Ok(Box::new(LeasedWriter { inner, files: Arc::clone(&self.0), token }))
@@ -115,11 +132,11 @@ impl OtherNode {
 }
 
 impl TaskFiles for OtherNode {
-    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
+    fn open(&self, number: u64, _: &GivenUp) -> Result<Arc<dyn Reader>> {
         self.0.open(FileName::Table(number))
     }
 
-    fn create(&self, token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+    fn create(&self, token: u64, number: u64, bound: u64, _: &GivenUp) -> Result<Box<dyn Writer>> {
         self.0.create_under(token, FileName::Table(number), bound)
     }
 
@@ -142,11 +159,11 @@ impl SharedDirectory {
 }
 
 impl TaskFiles for SharedDirectory {
-    fn open(&self, number: u64) -> Result<Arc<dyn Reader>> {
+    fn open(&self, number: u64, _: &GivenUp) -> Result<Arc<dyn Reader>> {
         self.0.open(FileName::Table(number))
     }
 
-    fn create(&self, _token: u64, number: u64, bound: u64) -> Result<Box<dyn Writer>> {
+    fn create(&self, _token: u64, number: u64, bound: u64, _: &GivenUp) -> Result<Box<dyn Writer>> {
         self.0.create(FileName::Table(number), bound)
     }
 

@@ -40,11 +40,11 @@ use crate::volume::NodeVolume;
 use callbacks::Callbacks;
 use situ_compaction::{
     Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused,
-    Task, TaskError, TaskOutput, Unit, decode_output, encode_task,
+    TablePlace, Task, TaskError, TaskOutput, Unit, decode_output, encode_task,
 };
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result as StorageResult, Volume};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -133,6 +133,12 @@ struct Held {
     task: Vec<u8>,
     stage: Stage,
     began: Duration,
+}
+
+impl Held {
+    fn inputs(&self) -> impl Iterator<Item = TablePlace> {
+        self.assignment.task.tables().map(|input| TablePlace { volume: input.volume, number: input.number })
+    }
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -411,7 +417,7 @@ impl Shared {
             held
         };
         if let Some(held) = held {
-            self.callbacks.forget(attempt);
+            self.forget(attempt);
             held.assignment.done.notify();
         }
         self.work.notify();
@@ -504,6 +510,16 @@ impl State {
         report.last = Some(Arc::clone(record));
     }
 
+    /// The inputs of all tasks that are held.
+    fn inputs(&self) -> HashSet<TablePlace> {
+        self.held.values().flat_map(Held::inputs).collect()
+    }
+
+    /// Whether a task that is held reads the table.
+    fn is_input(&self, place: TablePlace) -> bool {
+        self.held.values().flat_map(Held::inputs).any(|input| input == place)
+    }
+
     fn tasks(&self) -> usize {
         self.held.len() + self.finished.len()
     }
@@ -514,7 +530,8 @@ impl State {
             // No room: what it holds is all that it takes.
             return Load { tasks: self.tasks(), tasks_max: 0, ..Load::default() };
         };
-        let own_bytes = self.held.values().map(|held| held.assignment.task.input_bytes()).sum();
+        let bytes_of = self.held.values().map(|held| held.assignment.task.input_bytes());
+        let own_bytes = bytes_of.fold(0, u64::saturating_add);
         Load {
             tasks: self.tasks() + others,
             tasks_max: answer.tasks_max as usize,
@@ -603,7 +620,7 @@ impl Unit for NodeUnit {
             cancelled
         };
         if cancelled.is_some() {
-            self.shared.callbacks.forget(attempt);
+            self.shared.forget(attempt);
             self.shared.work.notify();
         }
     }
@@ -628,7 +645,7 @@ impl Unit for NodeUnit {
             state.forgets.extend(held.keys());
             held
         };
-        held.keys().for_each(|attempt| self.shared.callbacks.forget(*attempt));
+        held.keys().for_each(|attempt| self.shared.forget(*attempt));
         drop(held);
         self.shared.work.notify();
         let courier = lock(&self.courier).take();

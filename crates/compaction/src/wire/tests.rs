@@ -151,6 +151,35 @@ fn damaged_bytes_are_refused_or_are_a_task_that_runs_can_rely_on() {
     assert!(refused > 1000 && taken > 200, "{refused} refused, {taken} taken");
 }
 
+/// The receiver adds these numbers up. Their sum panicked on the node, and the attempt waited for ever.
+#[test]
+fn numbers_without_a_sum_are_no_task() {
+    let host = MemoryHost::new();
+    let mut rng = Rng::new(1);
+    let mut sent = loop {
+        let task = random_task(&host, &mut rng);
+        if task.tables().count() > 1 && task.rules.filter.is_none() && !task.rules.grandparents.is_empty() {
+            break task;
+        }
+    };
+    assert!(decode_task(&encode_task(&sent), &Nowhere).is_ok());
+    let grandparents = sent.rules.grandparents.clone();
+    sent.rules.grandparents.iter_mut().for_each(|grandparent| grandparent.bytes = u64::MAX / 2 + 1);
+    sent.rules
+        .grandparents
+        .push(Grandparent { span: KeySpan { begin: b"~1".into(), end: b"~2".into() }, bytes: 1 << 63 });
+    let refused = |task: &Task| decode_task(&encode_task(task), &Nowhere).unwrap_err().to_string();
+    assert!(refused(&sent).contains("sums"), "{}", refused(&sent));
+    sent.rules.grandparents = grandparents;
+    let numbers: [fn(&mut TableInput) -> &mut u64; 4] =
+        [|input| &mut input.bytes, |input| &mut input.bytes_in_range, |i| &mut i.entries, |i| &mut i.range_deletions];
+    for number in numbers {
+        let mut task = sent.clone();
+        task.inputs.iter_mut().flatten().for_each(|input| *number(input) = u64::MAX - 1);
+        assert!(refused(&task).contains("sums"), "{}", refused(&task));
+    }
+}
+
 /// The page's example: what is written today must be readable for ever.
 #[test]
 fn the_bytes_are_those_of_the_page() {

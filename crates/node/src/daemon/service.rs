@@ -27,6 +27,9 @@ pub trait Service: Send + Sync {
     fn gone(&self, caller: &Arc<Caller>) {
         let _ = caller;
     }
+
+    /// Called every second or so, by a thread that has more to do: it does not wait. Sees to what ends with time.
+    fn tick(&self) {}
 }
 
 /// A client, as one connection knows it.

@@ -1,6 +1,7 @@
 //! Tasks of clients: the [`Executor`], as a service of the daemon.
 
 use super::service::{Caller, Service};
+use crate::error::CallError;
 use crate::executor::{Executor, HostTasks};
 use crate::message::Operation;
 use crate::peer::Reply;
@@ -21,16 +22,26 @@ impl TaskService {
         TaskService { executor, callers: Mutex::default() }
     }
 
-    fn tasks(&self, caller: &Arc<Caller>) -> Arc<HostTasks> {
+    /// The tasks of a caller, which is attached if it is new.
+    ///
+    /// # Errors
+    /// Its connection is lost.
+    fn tasks(&self, caller: &Arc<Caller>) -> Result<Arc<HostTasks>, CallError> {
         let is_it = |known: &Weak<Caller>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(caller));
-        if let Some((_, tasks)) = lock(&self.callers).iter().find(|(known, _)| is_it(known)) {
-            return Arc::clone(tasks);
+        let mut callers = lock(&self.callers);
+        if let Some((_, tasks)) = callers.iter().find(|(known, _)| is_it(known)) {
+            return Ok(Arc::clone(tasks));
+        }
+        // A connection is lost first, and then `gone` is called, which needs the lock. So a caller that is entered here is taken out there.
+        // One that `gone` did not find is not entered any more: nobody would detach it, and its session would never end.
+        if let Some(lost) = caller.peer().lost() {
+            return Err(lost);
         }
         let own =
             caller.files().ok().map(|attached| Arc::new(LeasedFiles::new(attached.files())) as Arc<dyn TaskFiles>);
         let tasks = Arc::new(self.executor.attach(caller.session(), own, caller.peer()));
-        lock(&self.callers).push((Arc::downgrade(caller), Arc::clone(&tasks)));
-        tasks
+        callers.push((Arc::downgrade(caller), Arc::clone(&tasks)));
+        Ok(tasks)
     }
 }
 
@@ -41,7 +52,10 @@ impl Service for TaskService {
     }
 
     fn request(&self, caller: &Arc<Caller>, operation: Operation, payload: Vec<u8>, reply: Reply) {
-        let tasks = self.tasks(caller);
+        let tasks = match self.tasks(caller) {
+            Ok(tasks) => tasks,
+            Err(lost) => return reply.fail(&lost),
+        };
         match operation {
             // A shared directory may be slow. The client waits for the answer before it sends tasks.
             Operation::PlaceVolumes => caller.later(move || tasks.request(operation, &payload, reply)),
@@ -53,6 +67,12 @@ impl Service for TaskService {
         let is_it = |known: &Weak<Caller>| std::ptr::eq(known.as_ptr(), Arc::as_ptr(caller));
         let gone: Vec<_> = lock(&self.callers).extract_if(.., |(known, _)| is_it(known)).collect();
         drop(gone);
+    }
+
+    fn tick(&self) {
         self.executor.sweep();
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -11,12 +11,12 @@ use super::session::Session;
 use crate::error::CallError;
 use crate::host_connection::HostConnection;
 use crate::message::{Call, Message, Pace, PaceAnswer, Reserve, ReservedPlace};
-use crate::task_files::TaskFiles;
+use crate::task_files::{GivenUp, TaskFiles};
 use situ_compaction::{TablePlace, Task, TaskHost};
 use situ_device::lock;
 use situ_storage::{Error, Result, Writer};
 use std::collections::VecDeque;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -65,7 +65,7 @@ impl Tables {
 struct Calls {
     connection: Arc<HostConnection>,
     attempt: u64,
-    is_given_up: AtomicBool,
+    given_up: GivenUp,
     state: Mutex<State>,
 }
 
@@ -84,8 +84,8 @@ struct State {
 
 impl RemoteHost {
     pub(super) fn new(session: &Arc<Session>, attempt: u64, token: u64) -> RemoteHost {
-        let (is_given_up, state) = (AtomicBool::new(false), Mutex::default());
-        let calls = Arc::new(Calls { connection: session.connection(), attempt, is_given_up, state });
+        let (given_up, state) = (GivenUp::default(), Mutex::default());
+        let calls = Arc::new(Calls { connection: session.connection(), attempt, given_up, state });
         let session = Arc::downgrade(session);
         RemoteHost {
             session,
@@ -106,11 +106,16 @@ impl RemoteHost {
 
     /// Nobody waits for the attempt any more.
     pub(super) fn give_up(&self) {
-        self.calls.is_given_up.store(true, Ordering::Release);
+        self.calls.given_up.set();
     }
 
     pub(super) fn is_given_up(&self) -> bool {
-        self.calls.is_given_up.load(Ordering::Acquire) || self.calls.connection.is_over()
+        self.calls.given_up.is_set() || self.calls.connection.is_over()
+    }
+
+    /// For what the attempt waits for.
+    pub(super) fn given_up(&self) -> &GivenUp {
+        &self.calls.given_up
     }
 
     /// Tells the rest of the output. Does not wait for the answer.
@@ -173,7 +178,7 @@ impl Calls {
             let answer = answer.and_then(|answer| Ok(PaceAnswer::decode(&answer)?));
             lock(&calls.state).told_bytes -= bytes;
             if answer.is_ok_and(|answer| answer.cancelled) {
-                calls.is_given_up.store(true, Ordering::Release);
+                calls.given_up.set();
             }
             calls.connection.changed.notify();
         });
@@ -211,7 +216,8 @@ impl TaskHost for RemoteHost {
         self.check()?;
         let session = self.session.upgrade().ok_or_else(given_up)?;
         let files = session.files(place.volume)?;
-        let inner = files.create(self.token, place.number, self.table_bytes.load(Ordering::Relaxed))?;
+        let bound = self.table_bytes.load(Ordering::Relaxed);
+        let inner = files.create(self.token, place.number, bound, &self.calls.given_up)?;
         lock(&self.made).push(Table { files, number: place.number });
         Ok((place, Box::new(TaskWriter { inner, calls: Arc::clone(&self.calls) })))
     }
@@ -249,7 +255,7 @@ struct TaskWriter {
 
 impl TaskWriter {
     fn check(&self) -> Result<()> {
-        if self.calls.is_given_up.load(Ordering::Acquire) { Err(given_up()) } else { Ok(()) }
+        if self.calls.given_up.is_set() { Err(given_up()) } else { Ok(()) }
     }
 }
 

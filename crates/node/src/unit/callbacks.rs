@@ -4,7 +4,8 @@
 //! * [`Pace`] is done by a thread of its own, which the host may hold back for as long as it likes.
 //!
 //! **Invariants.** An attempt that is not held gets no place, makes no file and appends nothing. A table is made in a place that was given to its
-//! attempt only, and by the host itself. What an attempt has open is closed when the attempt ends.
+//! attempt only, and by the host itself. The node reads inputs of held attempts only: an input is closed when the last attempt that has it ends. So
+//! a node whose `Close` was lost with a connection keeps no table of the host open. Locks: the files' before the unit's.
 
 use super::Shared;
 use crate::error::CallError;
@@ -18,7 +19,7 @@ use crate::pool::{Job, Pool};
 use situ_compaction::TablePlace;
 use situ_device::{Env, lock};
 use situ_storage::{Error, FileName, Reader, Writer};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// Requests of a node that wait for a thread here.
@@ -38,8 +39,14 @@ pub(super) struct Callbacks {
 struct Files {
     /// Places that were given out: which attempt has each, for which level.
     places: BTreeMap<(u32, u64), (u64, u32)>,
-    readers: BTreeMap<u64, Arc<dyn Reader>>,
+    inputs: BTreeMap<u64, OpenInput>,
     writers: BTreeMap<u64, Arc<Strand>>,
+}
+
+/// An input that the node reads.
+struct OpenInput {
+    place: TablePlace,
+    reader: Arc<dyn Reader>,
 }
 
 /// A table that the node writes here, and what it has asked about it.
@@ -64,23 +71,30 @@ impl Callbacks {
         Callbacks { work, pace, files: Mutex::default() }
     }
 
-    /// An attempt has ended: what it has open is closed.
-    pub(super) fn forget(&self, attempt: u64) {
-        let mut files = lock(&self.files);
-        files.places.retain(|_, (of, _)| *of != attempt);
-        let all = std::mem::take(&mut files.writers).into_iter();
-        let (ended, others): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(_, strand)| strand.attempt == attempt);
-        files.writers = others;
-        drop(files);
-        // A writer may wait for the disk when it is dropped.
-        drop(ended);
-    }
-
     pub(super) fn close(&self) {
         self.work.close();
         self.pace.close();
         let files = std::mem::take(&mut *lock(&self.files));
         drop(files);
+    }
+
+    #[cfg(test)]
+    pub(super) fn inputs_open(&self) -> usize {
+        lock(&self.files).inputs.len()
+    }
+}
+
+impl Files {
+    /// Takes out what is of no use without an attempt: its writers, and the inputs that no attempt has any more.
+    fn take_ended(&mut self, attempt: u64, inputs: &HashSet<TablePlace>) -> (Vec<Arc<Strand>>, Vec<OpenInput>) {
+        self.places.retain(|_, (of, _)| *of != attempt);
+        let writers = std::mem::take(&mut self.writers).into_iter();
+        let (ended, others): (BTreeMap<_, _>, _) = writers.partition(|(_, strand)| strand.attempt == attempt);
+        self.writers = others;
+        let open = std::mem::take(&mut self.inputs).into_iter();
+        let (needed, unread): (_, BTreeMap<_, _>) = open.partition(|(_, input)| inputs.contains(&input.place));
+        self.inputs = needed;
+        (ended.into_values().collect(), unread.into_values().collect())
     }
 }
 
@@ -111,6 +125,16 @@ fn unknown(attempt: u64) -> CallError {
 }
 
 impl Shared {
+    /// An attempt is held no more: what it has open is closed.
+    pub(super) fn forget(&self, attempt: u64) {
+        let mut files = lock(&self.callbacks.files);
+        let inputs = lock(&self.state).inputs();
+        let ended = files.take_ended(attempt, &inputs);
+        drop(files);
+        // A writer may wait for the disk when it is dropped.
+        drop(ended);
+    }
+
     fn answer(&self, operation: Operation, payload: &[u8], reply: Reply) {
         match operation {
             Operation::Reserve => reply.finish(self.reserve(payload)),
@@ -134,7 +158,12 @@ impl Shared {
             );
         };
         if *place == VolumePlace::Host {
-            lock(&self.callbacks.files).places.insert((volume, number), (attempt, level));
+            let mut files = lock(&self.callbacks.files);
+            // It may have ended meanwhile. Then nobody would take the place out again.
+            if self.assignment(attempt).is_none() {
+                return Err(unknown(attempt));
+            }
+            files.places.insert((volume, number), (attempt, level));
         }
         Ok(ReservedPlace { volume, number })
     }
@@ -149,22 +178,36 @@ impl Shared {
     fn open(&self, payload: &[u8]) -> Answer<Opened> {
         let Open { volume, handle, name } = Open::decode(payload)?;
         let served = lock(&self.state).served.iter().find(|(number, _)| *number == volume).cloned();
-        let (FileName::Table(_), Some((_, served))) = (name, served) else {
+        let (FileName::Table(number), Some((_, served))) = (name, served) else {
             return Err(Error::Invalid(format!("{name} of volume {volume} is no file that this host serves")).into());
         };
+        let place = TablePlace { volume, number };
+        self.check_input(place)?;
         let reader = served.open(name)?;
         let opened = Opened { bytes: reader.bytes(), writes_wait: false, path: reader.path().to_owned() };
         let mut files = lock(&self.callbacks.files);
-        if files.readers.len() >= OPEN_MAX {
+        if files.inputs.len() >= OPEN_MAX {
             return Err(CallError::Busy(format!("the node has {OPEN_MAX} files of the host open")));
         }
-        files.readers.insert(handle, reader);
+        // The attempt may have ended meanwhile. Then nobody would close the file again.
+        self.check_input(place)?;
+        let before = files.inputs.insert(handle, OpenInput { place, reader });
+        drop(files);
+        drop(before);
         Ok(opened)
+    }
+
+    /// That an attempt is held which reads the table.
+    fn check_input(&self, place: TablePlace) -> Answer<()> {
+        match lock(&self.state).is_input(place) {
+            true => Ok(()),
+            false => Err(CallError::Unknown(format!("nobody waits for a task that reads table {}", place.number))),
+        }
     }
 
     fn read(&self, payload: &[u8]) -> Answer<ReadBytes> {
         let Read { handle, ranges } = Read::decode(payload)?;
-        let reader = lock(&self.callbacks.files).readers.get(&handle).cloned();
+        let reader = lock(&self.callbacks.files).inputs.get(&handle).map(|input| Arc::clone(&input.reader));
         let reader = reader.ok_or_else(|| CallError::Unknown(format!("no file is open under the number {handle}")))?;
         let bytes: u64 = ranges.iter().map(|(_, bytes)| u64::from(*bytes)).sum();
         let most = lock(&self.state).peer.as_ref().map_or(0, |peer| peer.payload_bytes_max() as u64);
@@ -183,7 +226,7 @@ impl Shared {
 
     fn close_file(&self, payload: &[u8]) -> Answer<Done> {
         let Close { handle } = Close::decode(payload)?;
-        let closed = lock(&self.callbacks.files).readers.remove(&handle);
+        let closed = lock(&self.callbacks.files).inputs.remove(&handle);
         drop(closed);
         Ok(Done {})
     }
@@ -212,7 +255,7 @@ impl Shared {
         lock(&self.callbacks.files).writers.insert(handle, Arc::new(strand));
         // It may have ended meanwhile.
         if self.assignment(attempt).is_none() {
-            self.callbacks.forget(attempt);
+            self.forget(attempt);
         }
         Ok(begun)
     }

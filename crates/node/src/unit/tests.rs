@@ -259,6 +259,11 @@ impl Link {
     }
 
     fn connect(&self, node: &Node, unit: &NodeUnit) {
+        self.connect_to(node, unit.handler());
+    }
+
+    /// With anything that takes the node's requests.
+    fn connect_to(&self, node: &Node, handler: Arc<dyn Handler>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         let env = Env::system();
         let (own, twist) = (node.own.clone(), node.twist.clone());
@@ -266,7 +271,7 @@ impl Link {
         let end = Arc::new(NodeEnd { executor, session, own, tasks, twist });
         let (options, traffic) = (PeerOptions::default(), Arc::clone(&self.traffic));
         let ours = stream(ours, "the node");
-        let host = Connection::begin(&env, Side::Host, ours, options.clone(), unit.handler(), traffic).unwrap();
+        let host = Connection::begin(&env, Side::Host, ours, options.clone(), handler, traffic).unwrap();
         let node =
             Connection::begin(&env, Side::Device, stream(theirs, "the host"), options, end, Arc::default()).unwrap();
         for peer in [host.peer(), node.peer()] {

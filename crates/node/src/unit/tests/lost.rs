@@ -1,6 +1,7 @@
 //! Connections that are lost, nodes that die, hosts that close.
 
 use super::*;
+use crate::message::{Open, Read};
 
 /// A store whose files the node has, and a host that is connected to it.
 struct World {
@@ -177,9 +178,53 @@ fn a_host_that_vanishes_has_no_tasks_after_a_while() {
     host.link.cut();
     until("the node has let go", || node.executor().load().tasks == 0);
     until("all tables are gone", || store.numbers().len() == 3);
-    until("the session is swept", || node.executor().sweep() > 0 || node.executor().load().tasks == 0);
+    assert_eq!((node.executor().sessions(), node.executor().sweep(), node.executor().sessions()), (1, 1, 0));
     store.holds.store(false, Ordering::SeqCst);
     store.is_cancelled.store(true, Ordering::SeqCst);
+}
+
+/// The node's `Close` of an input was lost with the connection. The host had the table open until the unit was closed, and refused
+/// all further inputs after 4096 of them.
+#[test]
+fn inputs_of_a_lost_connection_are_closed_when_their_attempt_has_ended() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let node = Node::new(None);
+    let host = Host::new(&store, VolumePlace::Host, Link::new(1, 0), Patience::default()).connected(&node);
+    store.holds.store(true, Ordering::SeqCst);
+    host.submit(1, store.task(1, 12 << 20));
+    until("output", || store.paced.load(Ordering::SeqCst) > 0);
+    assert!(host.unit.shared.callbacks.inputs_open() > 0);
+    host.link.cut();
+    store.holds.store(false, Ordering::SeqCst);
+    host.finish().result.unwrap();
+    assert_eq!(host.report().succeeded, 0);
+    assert_eq!(host.unit.shared.callbacks.inputs_open(), 0);
+}
+
+#[test]
+fn a_node_reads_inputs_of_tasks_only_that_the_host_waits_for() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let node = Node::new(None);
+    let host = Host::new(&store, VolumePlace::Host, Link::new(1, 0), Patience::default()).connected(&node);
+    let peer = lock(&host.link.connections).as_ref().unwrap().1.peer().clone();
+    let handle = 1 << 40;
+    let open = |number: u64| peer.ask(&Open { volume: 0, handle, name: FileName::Table(number) }, SOON);
+    let read = || peer.ask(&Read { handle, ranges: vec![(0, 8)] }, SOON);
+    let task = store.task(1, 12 << 20);
+    let input = task.tables().next().unwrap().number;
+    let other = store.write(0..10, 1, 10).number;
+    assert!(matches!(open(input), Err(CallError::Unknown(_))), "nobody has a task");
+    store.holds.store(true, Ordering::SeqCst);
+    host.submit(1, task);
+    until("output", || store.paced.load(Ordering::SeqCst) > 0);
+    assert!(matches!(open(other), Err(CallError::Unknown(_))), "no input");
+    open(input).unwrap();
+    assert_eq!(read().unwrap().data.0.len(), 8);
+    store.holds.store(false, Ordering::SeqCst);
+    host.finish().result.unwrap();
+    assert!(matches!(read(), Err(CallError::Unknown(_))), "the task has ended");
 }
 
 /// The owner of the lease is cut off with a task under way on the node. The successor's files are its own.
@@ -207,4 +252,33 @@ fn a_task_of_a_former_owner_writes_nothing_after_the_successors_lease_has_begun(
         world.host.scheduler.turn();
         world.host.scheduler.take_finished().is_some()
     });
+}
+
+/// Takes requests and answers none.
+#[derive(Default)]
+struct Mute(Mutex<Vec<Reply>>);
+
+impl Handler for Mute {
+    fn request(&self, _: &Peer, _: u16, _: Vec<u8>, reply: Reply) {
+        lock(&self.0).push(reply);
+    }
+}
+
+/// The host is connected and answers nothing. The task asked again for ever, and kept its thread after it was cancelled.
+#[test]
+fn a_task_that_waits_for_a_silent_host_ends_soon_after_it_is_cancelled() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let (node, link, host) = (Node::new(None), Link::new(1, 0), Arc::new(Mute::default()));
+    link.connect_to(&node, Arc::clone(&host) as Arc<dyn Handler>);
+    let peer = link.peer().unwrap();
+    peer.ask(&PlaceVolumes { volumes: vec![(0, VolumePlace::Host)] }, SOON).unwrap();
+    let (mode, task) = (situ_compaction::ModeRule::default(), Bytes(encode_task(&store.task(1, 10_000))));
+    let run = RunTask { attempt: 7, token: 0, mode, task };
+    peer.call_later(RunTask::OPERATION as u16, run.encode(), None, drop);
+    until("the task asks for an input", || !lock(&host.0).is_empty());
+    let began = Instant::now();
+    peer.ask(&CancelTask { attempt: 7 }, SOON).unwrap();
+    until("the task has ended", || node.executor().load().tasks == 0);
+    assert!(began.elapsed() < Duration::from_secs(10), "{:?}", began.elapsed());
 }

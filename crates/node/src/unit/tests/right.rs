@@ -1,7 +1,7 @@
 //! What comes back is right, wherever the tables lie; and what is not right does no harm.
 
 use super::*;
-use situ_compaction::{DecisionRules, ModeRule, RunMode, run};
+use situ_compaction::{CompactionFilter, Decision, DecisionRules, FilterContext, FrozenFilter, ModeRule, RunMode, run};
 
 /// The bytes that the processor gives for the task.
 fn expected(store: &Arc<Store>, task: &Task) -> Vec<Vec<u8>> {
@@ -183,4 +183,50 @@ fn two_hosts_share_a_node_and_do_not_meet() {
         }
     });
     until("the node has no task", || node.executor().load().tasks == 0);
+}
+
+/// A filter whose name cannot be told: the node panics in the middle of a request.
+struct Panics;
+
+impl CompactionFilter for Panics {
+    fn name(&self) -> &str {
+        panic!("a filter without a name")
+    }
+
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
+        Decision::Keep
+    }
+}
+
+struct Named;
+
+impl CompactionFilter for Named {
+    fn name(&self) -> &str {
+        "named"
+    }
+
+    fn decide(&self, _: &FilterContext<'_>, _: &[u8], _: &[u8]) -> Decision {
+        Decision::Keep
+    }
+}
+
+/// Its attempt waited for ever, and a second request for it got no answer.
+#[test]
+fn an_attempt_whose_request_panics_is_refused_and_forgotten() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let options = ExecutorOptions { filters: vec![Arc::new(Panics)], ..Node::new(None).options.clone() };
+    let node = Node::with(options, None);
+    let link = Link::new(1, 0);
+    let unit = NodeUnit::new(&Env::system(), NodeUnitOptions::new("node", Vec::new()));
+    link.connect(&node, &unit);
+    let peer = link.peer().unwrap();
+    let mut task = store.task(1, 10_000);
+    task.rules.filter = Some(FrozenFilter { code: Arc::new(Named), parameters: Vec::new().into() });
+    let run = RunTask { attempt: 7, token: 0, mode: ModeRule::default(), task: Bytes(encode_task(&task)) };
+    for _ in 0..2 {
+        let refused = peer.ask(&run, SOON).unwrap_err();
+        assert!(matches!(&refused, CallError::Storage(Error::Invalid(why)) if why.contains("panicked")), "{refused}");
+        assert_eq!(peer.ask(&PollTasks {}, SOON).unwrap().tasks, []);
+    }
 }

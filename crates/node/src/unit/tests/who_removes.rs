@@ -1,7 +1,9 @@
 //! Who removes the tables of a task: see [`crate::task_files`].
 
 use super::*;
+use crate::task_files::GivenUp;
 use situ_compaction::ModeRule;
+use situ_storage::Reader;
 
 /// A unit by itself, so that a test sees each answer.
 struct World {
@@ -13,10 +15,15 @@ struct World {
 }
 
 fn world() -> World {
+    world_of(|own| own)
+}
+
+/// A world whose node has the files as `wrap` makes them.
+fn world_of(wrap: impl FnOnce(Arc<dyn TaskFiles>) -> Arc<dyn TaskFiles>) -> World {
     let at = tempfile::tempdir().unwrap();
     let store = Store::new(at.path());
     let (_files, own, token) = owned(&store);
-    let node = Node::new(Some(own));
+    let node = Node::new(Some(wrap(own)));
     let unit = NodeUnit::new(&Env::system(), NodeUnitOptions::new("node", vec![(0, VolumePlace::Here)]));
     let link = Link::new(1, token);
     link.connect(&node, &unit);
@@ -114,4 +121,59 @@ fn tables_of_a_task_that_fails_are_removed_before_the_host_hears_of_it() {
     assert!(matches!(&error, TaskError::Storage(error) if error.is_corruption()), "{error}");
     assert!(lock(&world.store.given).len() > 2, "some were made before");
     assert_eq!(world.store.numbers().len(), 3);
+}
+
+/// A disk that holds removals up.
+struct Slow {
+    inner: Arc<dyn TaskFiles>,
+    is_held: AtomicBool,
+    removals: AtomicU64,
+}
+
+impl TaskFiles for Slow {
+    fn open(&self, number: u64, given_up: &GivenUp) -> StorageResult<Arc<dyn Reader>> {
+        self.inner.open(number, given_up)
+    }
+
+    fn create(&self, token: u64, number: u64, bound: u64, given_up: &GivenUp) -> StorageResult<Box<dyn Writer>> {
+        self.inner.create(token, number, bound, given_up)
+    }
+
+    fn remove(&self, token: u64, number: u64) -> StorageResult<()> {
+        self.removals.fetch_add(1, Ordering::SeqCst);
+        let end = Instant::now() + SOON;
+        while self.is_held.load(Ordering::SeqCst) && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        self.inner.remove(token, number)
+    }
+}
+
+/// The host gives up an attempt that has ended unheard. The thread that reads its connection removed the tables, and nothing else of
+/// the host was heard meanwhile.
+#[test]
+fn a_slow_disk_under_removals_holds_no_connection_up() {
+    let mut slow = None;
+    let world = world_of(|inner| {
+        let made = Arc::new(Slow { inner, is_held: AtomicBool::new(true), removals: AtomicU64::new(0) });
+        slow = Some(Arc::clone(&made));
+        made
+    });
+    let slow = slow.unwrap();
+    world.store.holds.store(true, Ordering::SeqCst);
+    world.submit(1, 1_200_000);
+    until("the task has its place", || world.store.numbers().len() > 3);
+    world.link.cut();
+    world.store.holds.store(false, Ordering::SeqCst);
+    until("the task has ended on the node", || world.node.executor().load().tasks == 0);
+    world.unit.cancel(1);
+    world.link.connect(&world.node, &world.unit);
+    // The node still has the attempt, and is told to forget it.
+    let peer = world.link.peer().unwrap();
+    peer.call_later(CancelTask::OPERATION as u16, CancelTask { attempt: 1 }.encode(), None, drop);
+    until("the removal has begun", || slow.removals.load(Ordering::SeqCst) > 0);
+    let answered = peer.ask(&GetLoad {}, Duration::from_secs(10));
+    slow.is_held.store(false, Ordering::SeqCst);
+    answered.unwrap();
+    until("the tables are removed", || world.store.numbers().len() == 3);
 }
