@@ -15,7 +15,7 @@
 //!
 //! **Failure.** The node is slow: a request waits for its patience, if heartbeats come. The node is gone: requests wait for a new
 //! connection, for their patience. The daemon was restarted: open files are opened again by name, writers are lost. The machine was
-//! restarted: in addition, syncs fail that would have to cover what was written before ([`PageFile::sync`](situ_storage::PageFile::sync)).
+//! restarted: in addition, the host writes the pages again that were not synced (`volume/buffered.rs`).
 //! An error names the node, and says since when it does not answer.
 
 mod keeper;

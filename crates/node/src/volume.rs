@@ -5,12 +5,12 @@
 //! * **Open files** have a number that the client chose. After the daemon was restarted, the number is unknown there, and the client
 //!   opens the file again by the name that it has by then (`volume/open.rs`). A file that was removed while it was open is lost then.
 //! * **Writers** send bytes ahead, several pieces at once, and keep them until they are answered (`volume/writer.rs`).
-//! * **Pages that were not synced** may be lost with the machine. A sync that would have to cover pages from before the machine's restart
-//!   fails.
+//! * **Pages that were not synced** may be lost with the machine. The client keeps them and writes them again (`volume/buffered.rs`).
 //! * **Names that were not synced** may be lost with the daemon. A sync removes again what was removed, and fails after a rename.
 //!
 //! Nothing is cached here but what callers cannot wait for: room and geometry.
 
+mod buffered;
 mod names;
 mod open;
 mod pages;
@@ -25,6 +25,7 @@ use crate::message::{
     Rename, Replace, Stat, SyncNames, Tidy,
 };
 use crate::message::{GeometryAnswer, LogRoom, Open, Opened, Room};
+use buffered::Buffered;
 use names::Names;
 use open::OpenFile;
 use pages::NodePageFile;
@@ -32,7 +33,6 @@ use reader::NodeReader;
 use situ_device::{Geometry, Space, lock};
 use situ_storage::{Error, FileMeta, FileName, Lock, PageFile, Reader, Result, Volume, Writer};
 use std::collections::BTreeMap;
-use std::io;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use writer::NodeWriter;
@@ -48,6 +48,7 @@ const REMOVED_MAX: usize = 4096;
 pub struct NodeVolume {
     client: Arc<NodeClient>,
     names: Arc<Names>,
+    buffered: Arc<Buffered>,
     known: Mutex<Known>,
     unsynced: Mutex<Unsynced>,
 }
@@ -80,7 +81,8 @@ impl NodeVolume {
             let address = client.address();
             return Err(Error::Invalid(format!("{address} only computes; a store's files need a node that stores")));
         }
-        let volume = NodeVolume { client, names: Arc::default(), known: Mutex::default(), unsynced: Mutex::default() };
+        let (names, buffered) = (Arc::default(), Buffered::new(client.shared()));
+        let volume = NodeVolume { client, names, buffered, known: Mutex::default(), unsynced: Mutex::default() };
         let geometry = volume.read("open", &GetGeometry { volume: VOLUME })?;
         let log_room = volume.read("open", &GetLogRoom { volume: VOLUME })?;
         let room = volume.read("open", &GetSpace { volume: VOLUME })?;
@@ -198,16 +200,6 @@ impl NodeVolume {
     }
 }
 
-/// What was changed before the machine's restart, and was not synced, may be lost.
-fn check_machine(unsynced: Option<[u8; 16]>, attempt: &Attempt, path: &str) -> Result<(), CallError> {
-    if unsynced.is_none_or(|machine| machine == attempt.machine) {
-        return Ok(());
-    }
-    let why =
-        io::Error::other("the node's machine was restarted before this sync; what was written before may be lost");
-    Err(CallError::Storage(Error::io("sync", path, why)))
-}
-
 impl Volume for NodeVolume {
     fn location(&self) -> String {
         self.client.address().to_string()
@@ -231,7 +223,7 @@ impl Volume for NodeVolume {
         let opened = self.open_as(handle, "create", &path, self.shared().options.write_patience, &create)?;
         self.taken(name);
         let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
-        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file)))
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, &self.buffered)))
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
@@ -239,11 +231,12 @@ impl Volume for NodeVolume {
         let patience = self.shared().options.read_patience;
         let opened = self.open_as(handle, "open", &path, patience, &OpenPages { volume: VOLUME, handle, name })?;
         let file = OpenFile::new(self.shared(), &self.names, (handle, name), opened.bytes, true);
-        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file)))
+        Ok(Arc::new(NodePageFile::new(Arc::clone(&self.client), file, &self.buffered)))
     }
 
     fn replace(&self, name: FileName, contents: &[u8]) -> Result<()> {
         let contents = Rest(contents.to_vec());
+        self.buffered.forget_name(name);
         let replace = Replace { token: self.client.token(), volume: VOLUME, name, contents };
         self.change("replace", &self.path(name), |attempt| attempt.ask(&replace))?;
         self.taken(name);
@@ -252,6 +245,7 @@ impl Volume for NodeVolume {
 
     fn rename(&self, from: FileName, to: FileName) -> Result<()> {
         let rename = Rename { token: self.client.token(), volume: VOLUME, from, to };
+        [from, to].into_iter().for_each(|name| self.buffered.forget_name(name));
         let daemon = self.change("rename", &self.path(from), |attempt| {
             let answer = attempt.ask(&rename).map(|_| attempt.daemon);
             let is_missing = matches!(&answer, Err(CallError::Storage(Error::NotFound { .. })));
@@ -275,6 +269,7 @@ impl Volume for NodeVolume {
 
     fn remove(&self, name: FileName) -> Result<()> {
         let remove = Remove { token: self.client.token(), volume: VOLUME, name };
+        self.buffered.forget_name(name);
         let daemon = self.change("remove", &self.path(name), |attempt| {
             match attempt.ask(&remove) {
                 // It was there when this was asked first, as far as anybody knows.

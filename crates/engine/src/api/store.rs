@@ -421,7 +421,9 @@ impl Store {
     /// answer [`Error::KeyspaceDropped`] from then on; iterators that are open go on.
     ///
     /// # Errors
-    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes.
+    /// [`Error::Invalid`] for the keyspace `default`; [`Error::NoSuchKeyspace`]; the store takes no writes. If the disk is full or does
+    /// not answer, nobody knows whether a crash would find the keyspace. It takes no writes until the store has made sure that it is
+    /// there, which the store does by itself as soon as the disk lets it.
     pub fn drop_keyspace(&self, name: &str) -> Result<()> {
         let core = self.core();
         core.memory.writable()?;
@@ -435,7 +437,7 @@ impl Store {
         // What was copied out of the keyspace before must not be lost with the log's tail when the keyspace is gone.
         self.sync()?;
         let edit = Edit { dropped: vec![keyspace.id], ..Edit::default() };
-        editor.apply(edit, || {
+        let dropped = editor.apply(edit, || {
             keyspace.dropped.store(true, Ordering::Release);
             lock(&core.memory.commit).places.remove_keyspace(keyspace.id);
             lock(&core.versions.registry).by_id.remove(&keyspace.id);
@@ -447,11 +449,14 @@ impl Store {
                 version: Arc::new(Version::empty()),
             };
             keyspace.view.store(Arc::new(empty));
-        })?;
-        core.memory.release_logs();
+        });
+        drop(editor);
+        if dropped.is_ok() {
+            core.memory.release_logs();
+        }
         core.memory.work.notify();
         core.memory.progress.notify();
-        Ok(())
+        dropped
     }
 
     /// Applies a batch with the store's default durability: all of it or nothing.

@@ -74,7 +74,7 @@ impl Environment for Memory {
         self.health.fail(cause);
     }
 
-    /// Full memtables are sealed here.
+    /// Full memtables are sealed here. A keyspace that a crash might find dropped takes no writes.
     fn find_room(&self, commit: &mut Commit, batch: &WriteBatch) -> Result<(), Obstacle> {
         if commit.next_sequence() + batch.len() as u64 > MAX_SEQUENCE {
             return Err(Obstacle::refused(Error::Invalid("the sequence numbers are used up".to_owned())));
@@ -83,6 +83,9 @@ impl Environment for Memory {
             let keyspace = commit.places.keyspace(id).cloned();
             let keyspace =
                 keyspace.ok_or_else(|| Obstacle::refused(Error::KeyspaceDropped { name: format!("number {id}") }))?;
+            if let Some(why) = keyspace.doubtful_drop.load_full() {
+                return Err(Obstacle::refused(Error::Storage((*why).clone())));
+            }
             let slot = Arc::clone(&keyspace.view.load().active);
             if slot.bytes() >= keyspace.options.memtable_bytes && !slot.is_empty() {
                 self.seal_locked(commit, &keyspace, Level0::Heeded)?;

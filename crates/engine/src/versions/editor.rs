@@ -1,7 +1,8 @@
 //! The right to change versions.
 //!
 //! An edit is written to the manifest, and then it is true. If the disk has no room for it, or does not answer, nobody knows whether a
-//! crash would find it. Its tables are *doubtful* until a new manifest settles the matter.
+//! crash would find it. Its tables are *doubtful* until a new manifest settles the matter. A keyspace that such an edit drops takes no
+//! writes until then: a crash could take them away with it. The flusher settles that, if no other edit comes before.
 
 use crate::base::sync::lock;
 use crate::versions::edit::Edit;
@@ -29,12 +30,7 @@ impl VersionEditor<'_> {
         if let Some(error) = versions.health.failure() {
             return Err(error);
         }
-        if !lock(&versions.doubtful).is_empty() {
-            // A new manifest without the doubtful edit settles the matter: its tables were never there.
-            self.replace()?;
-            let settled = std::mem::take(&mut *lock(&versions.doubtful));
-            settled.into_iter().for_each(|number| versions.source.obsolete.add(number));
-        }
+        self.settle()?;
         let next_file = versions.next_file.load(Ordering::Relaxed);
         let numbered = edit.added.iter().all(|(_, added)| added.meta.number < next_file);
         assert!(numbered, "an edit names a table whose number may be given again: {edit:?}");
@@ -42,14 +38,9 @@ impl VersionEditor<'_> {
         edit.last_sequence = Some(versions.snapshots.visible());
         let manifest = self.manifest.as_mut().expect("held until drop");
         if let Err(error) = manifest.append(&edit) {
-            if error.is_no_space() || error.is_unreachable() {
-                // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it
-                // marks the doubt even if the edit adds none.
-                let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
-                let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
-                lock(&versions.doubtful).extend(added.chain([0]));
-            } else {
-                versions.health.fail(error.clone());
+            match error.is_no_space() || error.is_unreachable() {
+                true => versions.note_doubt(&edit, &error),
+                false => versions.health.fail(error.clone()),
             }
             return Err(error.into());
         }
@@ -70,6 +61,19 @@ impl VersionEditor<'_> {
         {
             versions.health.note_job_failure("rewrite manifest", error);
         }
+        Ok(())
+    }
+
+    /// If an edit is doubtful, puts a new manifest without it in force: its tables were never there, and its keyspaces are not dropped.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let versions = self.versions;
+        if lock(&versions.doubtful).is_empty() {
+            return Ok(());
+        }
+        self.replace()?;
+        let settled = std::mem::take(&mut *lock(&versions.doubtful));
+        settled.into_iter().for_each(|number| versions.source.obsolete.add(number));
+        versions.keyspaces().iter().for_each(|keyspace| keyspace.doubtful_drop.store(None));
         Ok(())
     }
 

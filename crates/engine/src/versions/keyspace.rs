@@ -4,7 +4,8 @@ use crate::base::options::KeyspaceOptions;
 use crate::versions::running::{Postponed, Span};
 use crate::versions::version::Version;
 use crate::versions::view::{MemtableSlot, View};
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
+use situ_storage::Error as StorageError;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -17,6 +18,8 @@ pub(crate) struct KeyspaceCore {
     /// Log files below this number hold nothing that is not in tables, as the manifest has it.
     pub(crate) log_number: AtomicU64,
     pub(crate) dropped: AtomicBool,
+    /// Why nobody knows whether a crash would find the keyspace dropped. It takes no writes until a new manifest says that it is there.
+    pub(crate) doubtful_drop: ArcSwapOption<StorageError>,
     /// Writers wait for room, and the listener was told.
     pub(crate) stopped: AtomicBool,
     /// What running compactions write.
@@ -41,6 +44,7 @@ impl KeyspaceCore {
             view: ArcSwap::from_pointee(view),
             log_number: AtomicU64::new(log),
             dropped: AtomicBool::new(false),
+            doubtful_drop: ArcSwapOption::empty(),
             stopped: AtomicBool::new(false),
             running: Mutex::new(Vec::new()),
             postponed: Mutex::new(Vec::new()),

@@ -64,8 +64,8 @@ pub(crate) struct Versions {
     pub(crate) had_fast_disk: bool,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
-    /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless an
-    /// edit could not be written for want of room.
+    /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless the disk had no
+    /// room for an edit, or did not answer.
     pub(crate) doubtful: Mutex<Vec<u64>>,
 }
 
@@ -92,6 +92,28 @@ impl Versions {
             }
             self.editor_returned.wait(seen, None);
         }
+    }
+
+    /// Nobody knows whether a crash would find this edit.
+    pub(crate) fn note_doubt(&self, edit: &Edit, why: &StorageError) {
+        // Tables that only change their level are in force with or without the edit. Number 0 is no table's: it marks the doubt even if
+        // the edit adds none.
+        let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
+        let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
+        lock(&self.doubtful).extend(added.chain([0]));
+        let registry = lock(&self.registry);
+        for keyspace in edit.dropped.iter().filter_map(|id| registry.by_id.get(id)) {
+            keyspace.doubtful_drop.store(Some(Arc::new(why.clone())));
+        }
+    }
+
+    /// Settles whether keyspaces are dropped of which nobody knows that. False if there is none.
+    pub(crate) fn settle_drops(&self) -> Result<bool> {
+        let in_doubt = self.keyspaces().iter().any(|keyspace| keyspace.doubtful_drop.load().is_some());
+        if in_doubt {
+            self.edit()?.settle()?;
+        }
+        Ok(in_doubt)
     }
 
     /// The oldest log file that something in memory still needs, by keyspace. `current` is the log file that takes

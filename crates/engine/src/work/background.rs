@@ -243,7 +243,7 @@ fn flush_turn(work: &Arc<Work>) -> Result<bool> {
         false => Ok(()),
     };
     let flushed = work.flush_one().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)?;
-    if flushed {
+    if flushed || work.versions.settle_drops().inspect_err(|_| lock(&work.memory.troubles).only_log_fails = false)? {
         return Ok(true);
     }
     if let Err(error) = prepared {

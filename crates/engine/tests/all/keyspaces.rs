@@ -4,9 +4,12 @@
 use crate::common::*;
 use situ_device::Env;
 use situ_engine::{Durability, Error, Result, Store, StoreBuilder};
-use situ_sim::{CrashPoints, Fault, FaultPlan, FileKind, Rng, Rule, SimVolume, crash_everywhere, for_each_seed};
+use situ_sim::{
+    CrashPoints, Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimVolume, crash_everywhere, for_each_seed,
+};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
@@ -123,6 +126,49 @@ fn promise_7_keyspaces_on_a_full_disk() {
                 }
                 assert_eq!(found(&store), state, "round {round}");
             }
+            store.close().unwrap();
+        });
+    });
+}
+
+/// The edit that drops a keyspace may be on disk although the caller got an error. The keyspace went on taking writes then, and a crash
+/// took them away with it.
+#[test]
+fn promise_1_a_keyspace_whose_drop_is_in_doubt_loses_no_acknowledged_write() {
+    for_each_seed(200, 8, |seed| {
+        let executor = situ_sim::SimExecutor::new(seed);
+        executor.run(|| {
+            let env = executor.env();
+            let volume = SimVolume::new(&env, FaultPlan::none(), seed);
+            let store = open(&env, &volume, &mut Rng::new(seed)).unwrap();
+            let keyspace = store.create_keyspace("a", small_options(&mut Rng::new(seed)).keyspace).unwrap();
+            let put = |key: &[u8]| keyspace.put_with(key, b"value", Durability::Synced);
+            put(b"before").unwrap();
+            // The edit is appended; neither it nor a manifest without it becomes durable.
+            let no_sync = Rule::new(Fault::NoSpace).on(&[Operation::Sync]).files(&[FileKind::Manifest]);
+            volume.set_faults(FaultPlan::none().with(no_sync));
+            assert!(store.drop_keyspace("a").is_err_and(|error| error.is_no_space()));
+            let check = |expected: &[&[u8]], what: &str| {
+                for after in [volume.crash(seed), volume.crash_keep_all()] {
+                    let store = open(&env, &after, &mut Rng::new(seed)).unwrap();
+                    let keyspace = store.existing_keyspace("a").unwrap_or_else(|error| panic!("{what}: {error}"));
+                    expected.iter().for_each(|key| assert!(keyspace.get(key).unwrap().is_some(), "{what}: {key:?}"));
+                    store.close().unwrap();
+                }
+            };
+            match put(b"in doubt") {
+                Ok(()) => check(&[b"before", b"in doubt"], "a write that was acknowledged while the drop was in doubt"),
+                Err(error) => assert!(error.is_no_space(), "{error}"),
+            }
+            store.put_with(b"another keyspace", b"value", Durability::Synced).unwrap();
+            assert!(keyspace.get(b"before").unwrap().is_some());
+            // The store settles it by itself.
+            volume.set_faults(FaultPlan::none());
+            env.clock.sleep(Duration::from_secs(10));
+            put(b"after").unwrap();
+            check(&[b"before", b"after"], "a write that was acknowledged when the matter was settled");
+            store.drop_keyspace("a").unwrap();
+            assert!(put(b"dropped").is_err_and(|error| matches!(error, Error::KeyspaceDropped { .. })));
             store.close().unwrap();
         });
     });

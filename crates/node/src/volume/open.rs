@@ -44,6 +44,11 @@ impl OpenFile {
         file
     }
 
+    /// The name that it has by now.
+    pub(super) fn name(&self) -> Option<FileName> {
+        *lock(&self.name)
+    }
+
     pub(super) fn set_name(&self, name: Option<FileName>) {
         *lock(&self.name) = name;
     }
@@ -76,7 +81,7 @@ impl OpenFile {
     }
 
     fn open_again(&self, attempt: &Attempt) -> Result<(), CallError> {
-        let Some(name) = *lock(&self.name) else {
+        let Some(name) = self.name() else {
             return Err(CallError::Storage(Error::NotFound { path: self.path.clone() }));
         };
         let handle = self.handle;
@@ -96,7 +101,7 @@ impl OpenFile {
 impl Drop for OpenFile {
     fn drop(&mut self) {
         self.shared.let_go(self.handle);
-        let name = *lock(&self.name);
+        let name = self.name();
         name.iter().for_each(|name| self.names.closed(*name));
         if let Some(attempt) = self.shared.alive() {
             let close = Close { handle: self.handle }.encode();

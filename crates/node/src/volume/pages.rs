@@ -4,78 +4,75 @@
 //! other pages, since zeros. The client keeps the images of the pages that it wrote last. It tries a patch again as any other request.
 //! A node that does not have the image answers so, as after a restart, and gets the whole page.
 //!
+//! What is not synced is kept besides, for a machine that is restarted (`buffered.rs`).
+//!
 //! **Invariants.** An image is kept only of a write that was answered. While the page is written, it is not kept. **Threads.** Any; no
 //! page is written by two at once.
 
-use super::check_machine;
+use super::buffered::{Buffered, FIELDS_BYTES};
 use super::open::OpenFile;
 use crate::changes;
-use crate::client::{Attempt, NodeClient};
+use crate::client::NodeClient;
 use crate::error::CallError;
 use crate::fields::Rest;
-use crate::message::{PatchPages, ReadPages, SyncPages, WritePages};
+use crate::message::{PatchPages, ReadPages, WritePages};
 use situ_device::{Buffer, PAGE_BYTES, lock};
 use situ_storage::{Error, PageFile, Result};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-/// Bytes of a write that are not pages: the fields before them, and then some.
-const FIELDS_BYTES: usize = 64;
 /// Images that are kept of a page file: one page is written again, and others may be in flight.
 const IMAGES_MAX: usize = 4;
 
 pub(super) struct NodePageFile {
     client: Arc<NodeClient>,
     file: Arc<OpenFile>,
-    /// The machine's start when pages were written that are not synced yet: the earliest.
-    unsynced: Mutex<Option<[u8; 16]>>,
+    buffered: Arc<Buffered>,
     /// Pages that were written last, each with its number.
     images: Mutex<VecDeque<(u64, Vec<u8>)>>,
 }
 
 impl NodePageFile {
-    pub(super) fn new(client: Arc<NodeClient>, file: Arc<OpenFile>) -> NodePageFile {
-        NodePageFile { client, file, unsynced: Mutex::default(), images: Mutex::default() }
-    }
-
-    fn change<T>(&self, op: &'static str, request: impl FnMut(&Attempt) -> Result<T, CallError>) -> Result<T> {
-        let shared = &self.file.shared;
-        let done = shared.retry(shared.options.write_patience, request);
-        done.map_err(|error| error.about(op, &self.file.path))
+    pub(super) fn new(client: Arc<NodeClient>, file: Arc<OpenFile>, buffered: &Arc<Buffered>) -> NodePageFile {
+        NodePageFile { client, file, buffered: Arc::clone(buffered), images: Mutex::default() }
     }
 
     /// Writes pages that fit into one request.
     fn write_some(&self, first: u64, pages: &[u8], durable: bool) -> Result<()> {
+        let count = pages.len() / PAGE_BYTES;
+        let mut image = self.take_image(first, count);
+        let kept = self.buffered.keep(&self.file, first, pages, durable);
+        let done = kept.and_then(|()| self.send(first, pages, image.as_deref(), durable));
+        done.map_err(|error| error.about("write", &self.file.path))?;
+        self.buffered.answered(self.file.handle, first, count, durable);
+        let last = &pages[pages.len() - PAGE_BYTES..];
+        let mut kept = image.take().unwrap_or_default();
+        kept.clear();
+        kept.extend_from_slice(last);
+        self.put_image(first + count as u64 - 1, kept);
+        Ok(())
+    }
+
+    /// Sends pages until they are answered, as what changed if that is less.
+    fn send(&self, first: u64, pages: &[u8], image: Option<&[u8]>, durable: bool) -> Result<(), CallError> {
         let (token, handle) = (self.client.token(), self.file.handle);
-        let mut image = self.take_image(first, pages.len() / PAGE_BYTES);
-        let mut patch = patch_of((token, handle), first, (image.as_deref(), pages), durable);
+        let mut patch = patch_of((token, handle), first, (image, pages), durable);
         let mut whole = None;
-        let machine = self.change("write", |attempt| {
-            // Should it be lost on its way, it is not known on which machine it was done: on the earlier one.
-            if !durable {
-                lock(&self.unsynced).get_or_insert(attempt.machine);
-            }
+        let shared = &self.file.shared;
+        shared.retry(shared.options.write_patience, |attempt| {
+            self.buffered.ready(attempt, token)?;
             if let Some(asked) = &patch {
                 match attempt.ask(asked) {
                     Err(CallError::Unknown(_)) => patch = None,
-                    answer => return answer.map(|_| attempt.machine),
+                    answer => return answer.map(drop),
                 }
             }
             let write = whole.get_or_insert_with(|| {
                 let data = Rest(pages.to_vec());
                 WritePages { token, handle, first, durable, data }
             });
-            self.file.ask(attempt, write).map(|_| attempt.machine)
-        })?;
-        if !durable {
-            lock(&self.unsynced).get_or_insert(machine);
-        }
-        let last = &pages[pages.len() - PAGE_BYTES..];
-        let mut kept = image.take().unwrap_or_default();
-        kept.clear();
-        kept.extend_from_slice(last);
-        self.put_image(first + (pages.len() / PAGE_BYTES) as u64 - 1, kept);
-        Ok(())
+            self.file.ask(attempt, write).map(drop)
+        })
     }
 
     /// The image of the first page; of none of these is one kept any more.
@@ -136,24 +133,15 @@ impl PageFile for NodePageFile {
         let most = self.file.shared.payload_bytes_max() - FIELDS_BYTES;
         let pages_max = (most / PAGE_BYTES).max(1);
         for (index, pages) in bytes.chunks(pages_max * PAGE_BYTES).enumerate() {
+            self.buffered.wait_for_room(self.client.token())?;
             self.write_some(first + (index * pages_max) as u64, pages, durable)?;
+            self.buffered.begin_sync(self.client.token());
         }
         Ok(())
     }
 
     fn sync(&self) -> Result<()> {
-        let (token, handle) = (self.client.token(), self.file.handle);
-        let unsynced = lock(&self.unsynced).take();
-        let done = self.change("sync", |attempt| {
-            check_machine(unsynced, attempt, &self.file.path)?;
-            self.file.ask(attempt, &SyncPages { token, handle })
-        });
-        if done.is_err() {
-            // The earliest machine counts, also against writes that came meanwhile.
-            let mut now = lock(&self.unsynced);
-            *now = unsynced.or(*now);
-        }
-        done.map(drop)
+        self.buffered.sync(&self.file, self.client.token())
     }
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
@@ -176,5 +164,11 @@ impl PageFile for NodePageFile {
             done += read.len();
         }
         Ok(())
+    }
+}
+
+impl Drop for NodePageFile {
+    fn drop(&mut self) {
+        self.buffered.closed(self.file.handle);
     }
 }

@@ -1,3 +1,4 @@
+mod restarts;
 mod server;
 
 use super::*;
@@ -324,24 +325,6 @@ fn a_writer_goes_on_after_a_restart_if_little_was_not_synced() {
     let error = long.sync().unwrap_err().to_string();
     assert!(error.contains("000008.table"), "{error}");
     assert!(long.append(&[0; 1 << 20]).is_err() && long.finish().is_err(), "an error stays");
-}
-
-#[test]
-fn a_sync_fails_that_would_have_to_cover_what_a_restart_may_have_lost() {
-    let world = World::new();
-    let volume = &world.volume;
-    let pages = volume.create_pages(LOG, 64 << 10).unwrap();
-    let page = Buffer::copy_of(&pattern(PAGE_BYTES));
-    pages.write(0, &page, 1, true).unwrap();
-    world.node.restart_machine();
-    pages.sync().unwrap();
-    pages.write(0, &page, 1, false).unwrap();
-    world.node.restart_machine();
-    pages.write(1, &page, 1, false).unwrap();
-    for _ in 0..2 {
-        let error = pages.sync().unwrap_err().to_string();
-        assert!(error.contains("restarted") && error.contains("000002.log"), "{error}");
-    }
 }
 
 /// The sync used to fail for good, and the store with it.

@@ -9,7 +9,7 @@ use crate::secret::{Secret, random};
 use crate::transport::{Listener, ServerTls};
 use crate::{NodeAddress, Place, Side};
 use situ_device::{Buffer, Env, PAGE_BYTES, lock};
-use situ_storage::{DirectoryVolume, Error, PageFile, Reader, Volume, Writer};
+use situ_storage::{DirectoryVolume, Error, FileName, PageFile, Reader, Volume, Writer};
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::path::Path;
@@ -45,8 +45,13 @@ impl Session {
     }
 }
 
+/// What a page file had in a page before it was written.
+type Before = (Arc<dyn PageFile>, Vec<u8>);
+
 pub(super) struct Node {
     volume: DirectoryVolume,
+    /// Pages that the machine's memory has and its disk does not, by the file's path and their number.
+    buffered: Mutex<HashMap<(String, u64), Before>>,
     pub(super) secret: Option<Secret>,
     tls: Option<Arc<ServerTls>>,
     sessions: Mutex<HashMap<[u8; 16], Session>>,
@@ -84,6 +89,7 @@ impl TestNode {
     ) -> TestNode {
         let node = Arc::new(Node {
             volume: DirectoryVolume::create(directory.join("files")).unwrap(),
+            buffered: Mutex::default(),
             secret,
             tls: tls.map(Arc::new),
             sessions: Mutex::default(),
@@ -148,9 +154,14 @@ impl TestNode {
         self.cut();
     }
 
-    /// The machine is restarted.
+    /// The machine is restarted: pages that were not synced are lost.
     pub(super) fn restart_machine(&self) {
+        let sessions = lock(&self.node.sessions);
         *lock(&self.node.machine) = random().unwrap();
+        for ((_, page), (pages, before)) in lock(&self.node.buffered).drain() {
+            pages.write(page, &Buffer::copy_of(&before), 1, true).unwrap();
+        }
+        drop(sessions);
         self.restart();
     }
 
@@ -200,10 +211,14 @@ impl Door for TestDoor {
             from: "a test".to_owned(),
         };
         let (sender, requests) = mpsc::channel::<Request>();
-        let session = hello.session;
+        let (session, machine) = (hello.session, welcome.machine);
         std::thread::spawn(move || {
             while let Ok((operation, payload, reply)) = requests.recv() {
-                node.serve(session, operation, &payload, reply);
+                // No connection outlives the machine.
+                match *lock(&node.machine) == machine {
+                    true => node.serve(session, operation, &payload, reply),
+                    false => reply.peer().hang_up("the machine was restarted"),
+                }
             }
         });
         Ok((welcome, Arc::new(Queue(Mutex::new(sender)))))
@@ -229,6 +244,26 @@ impl Node {
     fn forget(&self) {
         lock(&self.sessions).clear();
         *lock(&self.daemon) = random().unwrap();
+    }
+
+    fn write_pages(&self, pages: &Arc<dyn PageFile>, first: u64, data: &[u8], durable: bool) -> Result<(), CallError> {
+        let mut buffered = lock(&self.buffered);
+        for page in first..first + (data.len() / PAGE_BYTES) as u64 {
+            let key = (pages.path().to_owned(), page);
+            if durable {
+                buffered.remove(&key);
+            } else if let Entry::Vacant(vacant) = buffered.entry(key) {
+                let mut before = vec![0; PAGE_BYTES];
+                pages.read_at(page * PAGE_BYTES as u64, &mut before)?;
+                vacant.insert((Arc::clone(pages), before));
+            }
+        }
+        Ok(pages.write(first, &Buffer::copy_of(data), data.len() / PAGE_BYTES, durable)?)
+    }
+
+    /// A name is another file's from now on.
+    fn renamed(&self, name: FileName) {
+        lock(&self.buffered).retain(|(path, _), _| !path.ends_with(&name.to_string()));
     }
 
     fn serve(&self, session: [u8; 16], number: u16, payload: &[u8], reply: Reply) {
@@ -450,7 +485,7 @@ impl Node {
                 let WritePages { token, handle, first, durable, data: Rest(data) } = WritePages::decode(payload)?;
                 self.check(token)?;
                 let Some(pages) = open.pages.get(&handle) else { return unknown() };
-                pages.write(first, &Buffer::copy_of(&data), data.len() / PAGE_BYTES, durable)?;
+                self.write_pages(pages, first, &data, durable)?;
                 open.keep_image(handle, first, &data);
                 done
             }
@@ -465,7 +500,7 @@ impl Node {
                 crate::changes::apply(&patch.pieces.0, &mut data).unwrap();
                 assert_eq!(crc32c::crc32c(&data), patch.check, "the client knows the image that the node has");
                 let Some(pages) = open.pages.get(&patch.handle) else { return unknown() };
-                pages.write(patch.first.into(), &Buffer::copy_of(&data), patch.pages.into(), patch.durable)?;
+                self.write_pages(pages, patch.first.into(), &data, patch.durable)?;
                 open.keep_image(patch.handle, patch.first.into(), &data);
                 done
             }
@@ -474,6 +509,7 @@ impl Node {
                 self.check(token)?;
                 let Some(pages) = open.pages.get(&handle) else { return unknown() };
                 pages.sync()?;
+                lock(&self.buffered).retain(|(path, _), _| path != pages.path());
                 done
             }
             Operation::ReadPages => {
@@ -497,11 +533,13 @@ impl Node {
             Operation::Rename => {
                 let Rename { token, from, to, .. } = Rename::decode(payload)?;
                 self.check(token)?;
+                [from, to].into_iter().for_each(|name| self.renamed(name));
                 self.volume.rename(from, to)?;
             }
             Operation::Remove => {
                 let Remove { token, name, .. } = Remove::decode(payload)?;
                 self.check(token)?;
+                self.renamed(name);
                 self.volume.remove(name)?;
             }
             _ => {
