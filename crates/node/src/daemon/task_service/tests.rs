@@ -74,6 +74,7 @@ fn a_request_behind_the_loss_of_its_connection_attaches_nobody() {
         files: None,
         lane: pool.lane(),
         strands: Arc::new(Strands::default()),
+        token: std::sync::atomic::AtomicU64::new(0),
     });
     let service = TaskService::new(Arc::clone(&executor));
     service.tasks(&caller).ok().expect("it is connected");
