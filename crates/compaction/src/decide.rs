@@ -16,6 +16,10 @@
 //!
 //! Other rules than those of the decision before begin anew: pipelined, without a dwell time. The measures stay.
 //!
+//! A node decides for several hosts. Each has a decider [beside](Decider::beside) the others: the machine's measures and the counts are
+//! shared; rules, standing and what the host has told are its own. Rejected: one decider for all. Hosts with different rules would begin
+//! anew at each turn, and one host's reads would decide for another's tasks.
+//!
 //! **Invariants**: the same rules, measures, tasks and times give the same modes. A measure is used for [`MEASURE_AGE_MAX`] at most, one
 //! of reads for [`READ_AGE_MAX`]; so a source that has died does not decide.
 //! **Threads**: any may collect and decide. The lock is held for moving values and for sums; the tables of a task are opened before.
@@ -41,7 +45,7 @@ use crate::mode::{DecisionRules, Resources, RunMode};
 use crate::task::Task;
 use judge::Standing;
 use situ_device::lock;
-use situ_storage::Result;
+use situ_storage::{Error, Result};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -56,9 +60,17 @@ const NAMED_MAX: usize = 64;
 
 /// Decides for each task how it runs. See the [module](self).
 pub struct Decider {
+    machine: Arc<Machine>,
+    state: Mutex<State>,
+}
+
+/// What all deciders of a machine share. Its locks are taken after a decider's own.
+#[derive(Default)]
+struct Machine {
     sampler: Option<Box<dyn Sampler>>,
     pipelines: Pipelines,
-    state: Mutex<State>,
+    measured: Mutex<Measured>,
+    report: Mutex<DecisionReport>,
 }
 
 #[derive(Default)]
@@ -67,19 +79,23 @@ struct State {
     /// Whose standing it is.
     rules: Option<DecisionRules>,
     standing: Standing,
-    report: DecisionReport,
 }
 
-/// The last value of each measure, and when it came.
-#[derive(Default)]
-struct Collected {
+/// The last value of each measure of the machine, and when it came.
+#[derive(Clone, Copy, Default)]
+struct Measured {
     processors: Option<(f64, Duration)>,
     memory: Option<(f64, Duration)>,
-    /// For tasks whose tables tell nothing.
-    large_values: Option<(f64, Duration)>,
     processors_free: Option<(u32, Duration)>,
     memory_free: Option<(u64, Duration)>,
     bandwidth_free: Option<(u64, Duration)>,
+}
+
+/// The last value of each other measure, and when it came.
+#[derive(Default)]
+struct Collected {
+    /// For tasks whose tables tell nothing.
+    large_values: Option<(f64, Duration)>,
     with_pipelines: Option<(ReadTail, Duration)>,
     without_pipelines: Option<(ReadTail, Duration)>,
     named: BTreeMap<String, (f64, Duration)>,
@@ -120,7 +136,13 @@ impl Drop for PipelineRun {
 impl Decider {
     /// A decider that asks `sampler` for news of the machine. Without one, these measures are missing unless messages have them.
     pub fn new(sampler: Option<Box<dyn Sampler>>) -> Decider {
-        Decider { sampler, pipelines: Pipelines::default(), state: Mutex::default() }
+        Decider { machine: Arc::new(Machine { sampler, ..Machine::default() }), state: Mutex::default() }
+    }
+
+    /// One for another host on the same machine: it shares the machine's measures, the count of pipelined runs, and the report. It knows
+    /// nothing yet of this one's rules, standing and other measures.
+    pub fn beside(&self) -> Decider {
+        Decider { machine: Arc::clone(&self.machine), state: Mutex::default() }
     }
 
     /// Takes the measures of a metric message, which came at `now`.
@@ -130,13 +152,26 @@ impl Decider {
     pub fn collect(&self, message: &[u8], now: Duration) -> Result<()> {
         let measures = decode_measures(message)?;
         let mut state = lock(&self.state);
-        measures.into_iter().for_each(|measure| state.collected.take(measure, now));
+        let mut measured = lock(&self.machine.measured);
+        let others = measures.into_iter().filter_map(|measure| measured.take(measure, now));
+        others.for_each(|measure| state.collected.take(measure, now));
         Ok(())
+    }
+
+    /// As [`collect`](Decider::collect), of a message from another machine, which cannot measure this one.
+    ///
+    /// # Errors
+    /// Also: the message has a measure of a machine.
+    pub fn collect_of_host(&self, message: &[u8], now: Duration) -> Result<()> {
+        match decode_measures(message)?.iter().find(|measure| measure.is_of_machine()) {
+            Some(measure) => Err(Error::Invalid(format!("{measure:?} is of another machine"))),
+            None => self.collect(message, now),
+        }
     }
 
     /// Asks the sampler for news of the machine. Does not block.
     pub fn sample(&self, now: Duration) {
-        let measures = self.sampler.as_ref().map_or(Vec::new(), |sampler| sampler.sample(now));
+        let measures = self.machine.sampler.as_ref().map_or(Vec::new(), |sampler| sampler.sample(now));
         if !measures.is_empty() {
             let taken = self.collect(&encode_measures(&measures), now);
             assert!(taken.is_ok(), "what was encoded is a message");
@@ -162,13 +197,15 @@ impl Decider {
         if state.rules.as_ref() != Some(rules) {
             (state.rules, state.standing) = (Some(rules.clone()), Standing::default());
         }
-        let terms = state.collected.terms(rules, large_values, now);
+        let measured = *lock(&self.machine.measured);
+        let terms = state.collected.terms(&measured, rules, large_values, now);
         let f = terms.iter().map(Term::addend).sum();
         let reads = rules.read_p99_factor_max.map(|factor_max| state.collected.reads(factor_max, now));
         let judged = state.standing.judge(rules, f, reads.as_ref(), now);
         let merge_threads = rules.merge_threads.max(1);
+        let mut report = lock(&self.machine.report);
         let record = Arc::new(DecisionRecord {
-            number: state.report.made + 1,
+            number: report.made + 1,
             at: now,
             task,
             terms,
@@ -182,49 +219,45 @@ impl Decider {
             held: judged.held,
             why: judged.why,
         });
-        state.count(&record, judged.begins_backoff);
+        count(&mut report, &record, judged.begins_backoff);
         record
     }
 
-    /// What all decisions came to.
+    /// What all decisions of the machine came to.
     pub fn report(&self) -> DecisionReport {
-        DecisionReport { pipelines_running: self.pipelines.running(), ..lock(&self.state).report.clone() }
+        DecisionReport { pipelines_running: self.pipelines().running(), ..lock(&self.machine.report).clone() }
     }
 
     /// Counts the pipelined runs of the decider's side, also those by a fixed mode.
     pub fn pipelines(&self) -> &Pipelines {
-        &self.pipelines
+        &self.machine.pipelines
     }
 
     /// What is free of the machine, as far as it was measured of late; `None` if nothing was.
     pub fn resources(&self, now: Duration) -> Option<Resources> {
-        let state = lock(&self.state);
-        let collected = &state.collected;
-        let (processors, memory) = (recent(&collected.processors_free, now), recent(&collected.memory_free, now));
+        let measured = *lock(&self.machine.measured);
+        let (processors, memory) = (recent(&measured.processors_free, now), recent(&measured.memory_free, now));
         if processors.is_none() && memory.is_none() {
             return None;
         }
         Some(Resources {
             processors_free_milli: processors.unwrap_or(0),
             memory_free_bytes: memory.unwrap_or(0),
-            bandwidth_free_bytes_per_s: recent(&collected.bandwidth_free, now).unwrap_or(0),
+            bandwidth_free_bytes_per_s: recent(&measured.bandwidth_free, now).unwrap_or(0),
         })
     }
 }
 
-impl State {
-    fn count(&mut self, record: &Arc<DecisionRecord>, begins_backoff: bool) {
-        let report = &mut self.report;
-        report.made += 1;
-        match record.mode {
-            RunMode::Linear => report.linear += 1,
-            RunMode::Pipelined { .. } => report.pipelined += 1,
-        }
-        report.changed += u64::from(record.is_changed);
-        report.held_back += u64::from(record.held.is_some());
-        report.off_for_reads += u64::from(begins_backoff);
-        report.last = Some(Arc::clone(record));
+fn count(report: &mut DecisionReport, record: &Arc<DecisionRecord>, begins_backoff: bool) {
+    report.made += 1;
+    match record.mode {
+        RunMode::Linear => report.linear += 1,
+        RunMode::Pipelined { .. } => report.pipelined += 1,
     }
+    report.changed += u64::from(record.is_changed);
+    report.held_back += u64::from(record.held.is_some());
+    report.off_for_reads += u64::from(begins_backoff);
+    report.last = Some(Arc::clone(record));
 }
 
 /// A value that came not too long ago.
@@ -233,30 +266,47 @@ fn recent<T: Copy>(value: &Option<(T, Duration)>, now: Duration) -> Option<T> {
     (now.saturating_sub(at) <= MEASURE_AGE_MAX).then_some(value)
 }
 
-impl Collected {
-    fn take(&mut self, measure: Measure, now: Duration) {
+impl Measured {
+    /// Takes a measure of the machine; any other comes back.
+    fn take(&mut self, measure: Measure, now: Duration) -> Option<Measure> {
         match measure {
             Measure::Processors(share) => self.processors = Some((share, now)),
             Measure::Memory(share) => self.memory = Some((share, now)),
-            Measure::LargeValues(share) => self.large_values = Some((share, now)),
             Measure::ProcessorsFree(milli) => self.processors_free = Some((milli, now)),
             Measure::MemoryFree(bytes) => self.memory_free = Some((bytes, now)),
             Measure::BandwidthFree(bytes_per_s) => self.bandwidth_free = Some((bytes_per_s, now)),
+            other => return Some(other),
+        }
+        None
+    }
+}
+
+impl Collected {
+    fn take(&mut self, measure: Measure, now: Duration) {
+        assert!(!measure.is_of_machine(), "{measure:?} is the machine's");
+        match measure {
+            Measure::LargeValues(share) => self.large_values = Some((share, now)),
             Measure::ReadsWithPipelines(tail) => self.with_pipelines = Some((tail, now)),
             Measure::ReadsWithoutPipelines(tail) => self.without_pipelines = Some((tail, now)),
-            Measure::Named(name, value) => {
-                if self.named.len() < NAMED_MAX || self.named.contains_key(&name) {
-                    self.named.insert(name, (value, now));
-                }
+            Measure::Named(name, value) if self.named.len() < NAMED_MAX || self.named.contains_key(&name) => {
+                self.named.insert(name, (value, now));
             }
+            // A name too many.
+            _ => {}
         }
     }
 
     /// The addends of f: the three of the paper, then further ones in the rules' order.
-    fn terms(&self, rules: &DecisionRules, large_values: &LargeValues, now: Duration) -> Vec<Term> {
+    fn terms(
+        &self,
+        measured: &Measured,
+        rules: &DecisionRules,
+        large_values: &LargeValues,
+        now: Duration,
+    ) -> Vec<Term> {
         let mut terms = vec![
-            term("processors", rules.cpu_weight, self.processors, now),
-            term("memory", rules.memory_weight, self.memory, now),
+            term("processors", rules.cpu_weight, measured.processors, now),
+            term("memory", rules.memory_weight, measured.memory, now),
             match large_values.share {
                 Some(share) => Term {
                     name: "large-values".to_owned(),

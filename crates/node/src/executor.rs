@@ -102,7 +102,7 @@ pub(crate) struct Shared {
     options: ExecutorOptions,
     /// Inputs are read once: the cache holds no block.
     cache: Arc<BlockCache>,
-    /// For all hosts: the node has one processor and one disk.
+    /// The node has one processor and one disk. Each session has a decider beside this one.
     decider: Decider,
     /// For what takes its time and nobody waits for.
     later: Pool,
@@ -160,7 +160,8 @@ impl Executor {
     pub fn attach(&self, session: u128, own: Option<Arc<dyn TaskFiles>>, peer: &Peer) -> HostTasks {
         let session = {
             let mut state = lock(&self.shared.state);
-            let new = || Arc::new(Session::new(&self.shared.env, self.shared.options.linger));
+            let Shared { env, options, decider, .. } = &*self.shared;
+            let new = || Arc::new(Session::new(env, options.linger, decider.beside()));
             Arc::clone(state.sessions.entry(session).or_insert_with(new))
         };
         session.attach(peer, own);
@@ -293,7 +294,7 @@ impl HostTasks {
 
     fn measure(&self, payload: &[u8]) -> Result<Done, CallError> {
         let TellMeasures { message } = TellMeasures::decode(payload)?;
-        self.shared.decider.collect(&message.0, self.shared.env.clock.now())?;
+        self.session.decider.collect_of_host(&message.0, self.shared.env.clock.now())?;
         Ok(Done {})
     }
 
@@ -464,7 +465,7 @@ impl Shared {
             return;
         }
         let began = self.env.clock.now();
-        let (result, ran) = self.run_task(&task, &host, &mode);
+        let (result, ran) = self.run_task(&session.decider, &task, &host, &mode);
         let result = if host.is_given_up() { Err(TaskError::Cancelled) } else { result };
         host.finish();
         if result.is_err() {
@@ -483,6 +484,7 @@ impl Shared {
     /// Runs a task in the mode that its rule gives, or that is decided by the rule.
     fn run_task(
         &self,
+        decider: &Decider,
         task: &Arc<Task>,
         host: &Arc<RemoteHost>,
         rule: &ModeRule,
@@ -492,7 +494,7 @@ impl Shared {
             let mode = match rule {
                 ModeRule::Fixed(mode) => *mode,
                 ModeRule::Decided(rules) => {
-                    let record = self.decider.decide(rules, task, self.env.clock.now());
+                    let record = decider.decide(rules, task, self.env.clock.now());
                     decision.insert(record).mode
                 }
             };

@@ -69,6 +69,17 @@ pub enum Measure {
     Named(String, f64),
 }
 
+impl Measure {
+    /// Whether it says something of the machine that it was measured on, whichever store runs there.
+    pub fn is_of_machine(&self) -> bool {
+        use Measure as M;
+        match self {
+            M::Processors(_) | M::Memory(_) | M::ProcessorsFree(_) | M::MemoryFree(_) | M::BandwidthFree(_) => true,
+            M::LargeValues(_) | M::ReadsWithPipelines(_) | M::ReadsWithoutPipelines(_) | M::Named(..) => false,
+        }
+    }
+}
+
 /// Measures as one message.
 ///
 /// # Panics

@@ -222,5 +222,55 @@ fn what_is_collected_is_whole_and_bounded() {
         decider.collect(&encode_measures(&[measure]), Duration::ZERO).unwrap();
     }
     let state = lock(&decider.state);
-    assert_eq!((state.collected.processors, state.collected.named.len()), (None, NAMED_MAX));
+    assert_eq!((lock(&decider.machine.measured).processors, state.collected.named.len()), (None, NAMED_MAX));
+}
+
+/// One decider served all hosts of a node. Two stores with different rules then began anew at each turn, without hysteresis or dwell.
+#[test]
+fn hosts_of_one_machine_keep_their_own_standing() {
+    let steady = DecisionRules { dwell_min: Duration::from_secs(60), ..rules("copro-plus") };
+    let other = DecisionRules { threshold: steady.threshold / 2.0, ..steady.clone() };
+    let (low, high) = (share(0.0), share(10.0));
+    let first = Decider::new(None);
+    let second = first.beside();
+    let alone = Decider::new(None);
+    for step in 0..100 {
+        let (now, large) = (Duration::from_secs(step), if step % 2 == 0 { &low } else { &high });
+        let record = first.decide_by(&steady, step, large, now);
+        second.decide_by(&other, step, large, now);
+        let expected = alone.decide_by(&steady, step, large, now);
+        assert_eq!((record.mode, record.is_changed, record.held), (expected.mode, expected.is_changed, expected.held));
+    }
+    assert!(alone.report().held_back > 0);
+    // Both count for the machine.
+    assert_eq!((first.report().made, second.report().made), (200, 200));
+}
+
+/// A host's reads are about its own store, and its processors are not the node's.
+#[test]
+fn what_one_host_measures_decides_for_no_other_host() {
+    let rules = DecisionRules {
+        read_p99_factor_max: Some(1.5),
+        further_weights: vec![("queue".to_owned(), 1.0)],
+        ..rules("copro-plus")
+    };
+    let (first, now) = (Decider::new(None), Duration::from_secs(1));
+    let second = first.beside();
+    let reads = Measure::ReadsWithPipelines(tail(&["300", "1000"]));
+    let of_host = [reads, Measure::Named("queue".to_owned(), 2.0), Measure::LargeValues(0.5)];
+    first.collect_of_host(&encode_measures(&of_host), now).unwrap();
+    for of_machine in [Measure::Processors(0.9), Measure::MemoryFree(1), Measure::BandwidthFree(1)] {
+        let refused = first.collect_of_host(&encode_measures(&[of_machine]), now).unwrap_err();
+        assert!(refused.to_string().contains("another machine"), "{refused}");
+    }
+    let decided = |decider: &Decider| decider.decide_by(&rules, 1, &LargeValues::default(), now);
+    let value = |record: &DecisionRecord, name: &str| record.terms.iter().find(|term| term.name == name).unwrap().value;
+    let (of_first, of_second) = (decided(&first), decided(&second));
+    assert_eq!((value(&of_first, "queue"), value(&of_first, "large-values")), (Some(2.0), Some(0.5)));
+    assert_eq!((value(&of_second, "queue"), value(&of_second, "large-values")), (None, None));
+    assert!(of_first.reads.as_ref().unwrap().with_pipelines.is_some());
+    assert!(of_second.reads.as_ref().unwrap().with_pipelines.is_none());
+    // What the machine's own side measures counts for both.
+    second.collect(&encode_measures(&[Measure::Processors(0.25)]), now).unwrap();
+    assert_eq!(value(&decided(&first), "processors"), Some(0.25));
 }

@@ -6,6 +6,7 @@ use crate::host_connection::HostConnection;
 use crate::message::{Message, TaskDone, TaskOutcome, TaskState, Tasks};
 use crate::peer::{Peer, Reply};
 use crate::task_files::TaskFiles;
+use situ_compaction::Decider;
 use situ_device::{Env, lock};
 use situ_storage::{Error, Result};
 use std::collections::BTreeMap;
@@ -14,6 +15,8 @@ use std::time::Duration;
 
 pub(super) struct Session {
     connection: Arc<HostConnection>,
+    /// Knows the rules and the reads of this host only.
+    pub(super) decider: Decider,
     state: Mutex<State>,
 }
 
@@ -59,8 +62,8 @@ pub(super) enum Begun {
 }
 
 impl Session {
-    pub(super) fn new(env: &Env, linger: Duration) -> Session {
-        Session { connection: Arc::new(HostConnection::new(env, linger)), state: Mutex::default() }
+    pub(super) fn new(env: &Env, linger: Duration, decider: Decider) -> Session {
+        Session { connection: Arc::new(HostConnection::new(env, linger)), decider, state: Mutex::default() }
     }
 
     pub(super) fn connection(&self) -> Arc<HostConnection> {

@@ -2,7 +2,7 @@
 
 use super::Message;
 use crate::fields::{Bytes, Field, Fields};
-use situ_compaction::{DecisionRules, ModeRule, Ran, Resources, RunMode, Stage, Stages, TaskError};
+use situ_compaction::{ModeRule, Ran, Resources, RunMode, Stage, Stages, TaskError};
 use situ_storage::Result;
 use std::time::Duration;
 
@@ -308,68 +308,30 @@ impl Field for RunMode {
     }
 }
 
-/// 0 and a mode, or 1 and the rules of decisions.
+/// As `docs/formats/metrics.md` has it: the reader there bounds threads, names and numbers.
 impl Field for ModeRule {
-    const BYTES_MIN: usize = 5;
+    const BYTES_MIN: usize = Bytes::BYTES_MIN;
 
     fn kind() -> String {
         "mode rule".to_owned()
     }
 
     fn put(&self, out: &mut Vec<u8>) {
-        match self {
-            ModeRule::Fixed(mode) => {
-                out.push(0);
-                mode.put(out);
-            }
-            ModeRule::Decided(rules) => {
-                out.push(1);
-                put_rules(rules, out);
-            }
-        }
+        Bytes(self.to_bytes()).put(out);
     }
 
     fn take(fields: &mut Fields<'_>, name: &str) -> Result<ModeRule> {
-        match bool::take(fields, name)? {
-            false => RunMode::take(fields, name).map(ModeRule::Fixed),
-            true => take_rules(fields).map(ModeRule::Decided),
-        }
+        ModeRule::from_bytes(&Bytes::take(fields, name)?.0)
     }
 
     #[cfg(test)]
     fn sample(number: &mut u8) -> ModeRule {
-        ModeRule::Decided(DecisionRules {
+        ModeRule::Decided(situ_compaction::DecisionRules {
             further_weights: Field::sample(number),
             read_p99_factor_max: Field::sample(number),
-            ..DecisionRules::copro_plus(u64::sample(number))
+            ..situ_compaction::DecisionRules::copro_plus(u64::sample(number))
         })
     }
-}
-
-fn put_rules(rules: &DecisionRules, out: &mut Vec<u8>) {
-    [rules.cpu_weight, rules.memory_weight, rules.large_value_weight].iter().for_each(|weight| weight.put(out));
-    rules.large_value_bytes.put(out);
-    rules.further_weights.put(out);
-    rules.threshold.put(out);
-    rules.hysteresis.put(out);
-    rules.dwell_min.put(out);
-    rules.read_p99_factor_max.put(out);
-    rules.merge_threads.put(out);
-}
-
-fn take_rules(fields: &mut Fields<'_>) -> Result<DecisionRules> {
-    Ok(DecisionRules {
-        cpu_weight: Field::take(fields, "CPU weight")?,
-        memory_weight: Field::take(fields, "memory weight")?,
-        large_value_weight: Field::take(fields, "large-value weight")?,
-        large_value_bytes: Field::take(fields, "large value")?,
-        further_weights: Field::take(fields, "further weights")?,
-        threshold: Field::take(fields, "threshold")?,
-        hysteresis: Field::take(fields, "hysteresis")?,
-        dwell_min: Field::take(fields, "dwell time")?,
-        read_p99_factor_max: Field::take(fields, "factor of reads' p99")?,
-        merge_threads: Field::take(fields, "merging threads")?,
-    })
 }
 
 /// Busy, starved and blocked in nanoseconds, then bytes.

@@ -75,6 +75,23 @@ fn messages_survive_their_bytes_and_are_not_cut_short() {
     survives(&Tasks { tasks: vec![(1, TaskState::Waiting), (2, TaskState::Running), (3, TaskState::Ended)] });
 }
 
+/// Rules had a second encoding here, without bounds: a host could have a node begin as many threads as it liked.
+#[test]
+fn a_rule_that_no_node_can_follow_is_refused() {
+    let rules = || DecisionRules::copro_plus(16 << 10);
+    let many = (0..65).map(|number| (format!("measure {number}"), 1.0)).collect();
+    let refused = [
+        ModeRule::Fixed(RunMode::Pipelined { merge_threads: 257 }),
+        ModeRule::Decided(DecisionRules { merge_threads: 257, ..rules() }),
+        ModeRule::Decided(DecisionRules { threshold: f64::NAN, ..rules() }),
+        ModeRule::Decided(DecisionRules { further_weights: many, ..rules() }),
+    ];
+    for mode in refused {
+        let request = RunTask { attempt: 1, token: 2, mode, task: Bytes(b"task".to_vec()) };
+        assert!(RunTask::decode(&request.encode()).unwrap_err().is_corruption(), "{request:?}");
+    }
+}
+
 #[test]
 fn a_tasks_failure_arrives_as_what_it_was() {
     let rot = Error::corruption("000007.table", 4096, "data block", "one", "another");

@@ -77,7 +77,7 @@ fn a_request_behind_the_loss_of_its_connection_attaches_nobody() {
         token: std::sync::atomic::AtomicU64::new(0),
     });
     let service = TaskService::new(Arc::clone(&executor));
-    service.tasks(&caller).ok().expect("it is connected");
+    service.tasks(&caller).expect("it is connected");
     host.peer().hang_up("the end");
     service.gone(&caller);
     assert!(service.tasks(&caller).is_err());

@@ -1,7 +1,10 @@
 //! What comes back is right, wherever the tables lie; and what is not right does no harm.
 
 use super::*;
-use situ_compaction::{CompactionFilter, Decision, DecisionRules, FilterContext, FrozenFilter, ModeRule, RunMode, run};
+use situ_compaction::{
+    CompactionFilter, Decision, DecisionRules, FilterContext, FrozenFilter, Measure, ModeRule, ReadTail, RunMode,
+    encode_measures, run,
+};
 
 /// The bytes that the processor gives for the task.
 fn expected(store: &Arc<Store>, task: &Task) -> Vec<Vec<u8>> {
@@ -91,6 +94,47 @@ fn a_directory_that_the_node_does_not_share_suits_no_task_and_the_processor_does
     assert_eq!(host.report().attempts, 0);
 }
 
+/// How an attempt ran whose mode this rule gives.
+fn ran_in(host: &Host, attempt: u64, mode: ModeRule) -> Ran {
+    let assignment = Assignment {
+        attempt,
+        task: Arc::new(host.store.task(1, 2 << 20)),
+        host: Arc::clone(&host.store) as Arc<dyn TaskHost>,
+        mode,
+        done: Arc::clone(&host.event),
+    };
+    host.unit.submit(assignment).unwrap();
+    let (mut finished, end) = (Vec::new(), Instant::now() + SOON);
+    while finished.is_empty() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(1));
+        host.unit.poll(&mut finished);
+    }
+    finished.remove(0).ran
+}
+
+/// One collector served all hosts: the reads of one store decided for the tasks of another.
+#[test]
+fn the_reads_of_one_host_do_not_decide_for_another() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let (_files, own, token) = owned(&store);
+    let node = Node::new(Some(own));
+    let host = Host::new(&store, VolumePlace::Here, Link::new(1, token), Patience::default()).connected(&node);
+    let other = Link::new(2, 0);
+    other.connect(&node, &NodeUnit::new(&Env::system(), NodeUnitOptions::new("other", Vec::new())));
+    let tail = ReadTail { samples: 300, ..ReadTail::default() };
+    let rules = DecisionRules { read_p99_factor_max: Some(1.5), ..DecisionRules::copro_plus(500) };
+    for (link, is_told) in [(&other, false), (&host.link, true)] {
+        let message = Bytes(encode_measures(&[Measure::ReadsWithPipelines(tail)]));
+        let peer = link.peer().unwrap();
+        peer.notify(Operation::TellMeasures, TellMeasures { message }.encode(), SOON).unwrap();
+        // It comes behind the message.
+        peer.ask(&PollTasks {}, SOON).unwrap();
+        let decision = ran_in(&host, u64::from(is_told), ModeRule::Decided(rules.clone())).decision.unwrap();
+        assert_eq!(decision.reads.as_ref().unwrap().with_pipelines.is_some(), is_told, "{decision:?}");
+    }
+}
+
 #[test]
 fn the_node_runs_in_the_mode_that_it_is_told_and_decides_by_itself_where_it_is_to() {
     let at = tempfile::tempdir().unwrap();
@@ -100,21 +144,7 @@ fn the_node_runs_in_the_mode_that_it_is_told_and_decides_by_itself_where_it_is_t
     let host = Host::new(&store, VolumePlace::Here, Link::new(1, token), Patience::default()).connected(&node);
     let rules = DecisionRules::copro_plus(500);
     for (attempt, mode) in [ModeRule::Fixed(RunMode::PIPELINED), ModeRule::Decided(rules)].into_iter().enumerate() {
-        let assignment = Assignment {
-            attempt: attempt as u64,
-            task: Arc::new(store.task(1, 2 << 20)),
-            host: Arc::clone(&store) as Arc<dyn TaskHost>,
-            mode,
-            done: Arc::clone(&host.event),
-        };
-        host.unit.submit(assignment).unwrap();
-        let mut finished = Vec::new();
-        let end = Instant::now() + SOON;
-        while finished.is_empty() && Instant::now() < end {
-            std::thread::sleep(Duration::from_millis(1));
-            host.unit.poll(&mut finished);
-        }
-        let ran = &finished[0].ran;
+        let ran = ran_in(&host, attempt as u64, mode);
         // The values are large by these rules, and so the second run is linear.
         assert_eq!((ran.mode.is_pipelined(), ran.decision.is_none()), (attempt == 0, attempt == 0), "{ran:?}");
         assert!(ran.stages.merge.bytes > 0, "{ran:?}");
