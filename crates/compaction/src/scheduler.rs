@@ -38,11 +38,13 @@ use service::{Standing, UnitState};
 use situ_device::lock;
 use situ_device::{Env, Event, Turns};
 use std::cmp::Reverse;
+use std::sync::atomic::AtomicUsize;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 mod assign;
 mod compare;
+mod find;
 mod host;
 mod loads;
 mod measures;
@@ -82,6 +84,8 @@ pub struct Scheduler {
     queue: Mutex<Queue>,
     records: Mutex<Records>,
     splitter: Mutex<Splitter>,
+    /// Answers whose files are being looked for.
+    searches: Arc<AtomicUsize>,
 }
 
 impl Scheduler {
@@ -111,6 +115,7 @@ impl Scheduler {
             queue: Mutex::new(Queue { units: states, ..Queue::default() }),
             records: Mutex::default(),
             splitter: Mutex::default(),
+            searches: Arc::default(),
         }
     }
 

@@ -267,7 +267,7 @@ impl Scheduler {
         }
         lock(&self.queue).units[unit].report.attempts += 1;
         let late_at = (unit != REFERENCE).then(|| of.now.saturating_add(self.patience.for_task(&task.task)));
-        Ok(Attempt { number, unit, began: of.now, late_at, host })
+        Ok(Attempt { number, unit, began: of.now, late_at, host, answer: None })
     }
 
     /// How a unit is to choose the mode of a run.

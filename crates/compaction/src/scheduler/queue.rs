@@ -5,6 +5,7 @@ use crate::error::{Result, TaskError};
 use crate::ran::Ran;
 use crate::record::Priority;
 use crate::scheduler::compare::Comparison;
+use crate::scheduler::find::Answer;
 use crate::scheduler::host::AttemptHost;
 use crate::scheduler::service::UnitState;
 use crate::scheduler::{Scheduler, UnitEvent};
@@ -75,6 +76,19 @@ pub(crate) struct Attempt {
     pub(crate) began: Duration,
     pub(crate) late_at: Option<Duration>,
     pub(crate) host: Arc<AttemptHost>,
+    /// What it gave, of an attempt elsewhere, until its files are found.
+    pub(crate) answer: Option<Box<Answer>>,
+}
+
+impl Attempt {
+    /// Whether a thread looks for its files.
+    pub(crate) fn is_looked_at(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer.search.is_some())
+    }
+
+    fn lacks_a_thread(&self) -> bool {
+        self.answer.as_ref().is_some_and(|answer| answer.search.is_none())
+    }
 }
 
 /// An attempt whose output was right, as far as can be said without reading it.
@@ -94,7 +108,7 @@ pub(crate) enum Side {
 }
 
 impl Side {
-    fn attempt(&self) -> Option<&Attempt> {
+    pub(crate) fn attempt(&self) -> Option<&Attempt> {
         match self {
             Side::Waiting => None,
             Side::Running(attempt) => Some(attempt),
@@ -240,15 +254,16 @@ impl Job {
         self.tasks_running() == 0 && self.tasks_waiting() == 0
     }
 
-    /// Whether files wait to be compared for want of a thread.
+    /// Whether files wait to be looked for, or to be compared, for want of a thread.
     pub(crate) fn lacks_a_thread(&self) -> bool {
-        self.tasks.iter().any(|task| match &task.state {
+        let compares = |task: &QueuedTask| match &task.state {
             TaskState::Checked(check) => {
                 matches!((&check.reference, &check.other), (Side::Landed(_), Side::Landed(_)))
                     && check.comparison.is_none()
             }
             _ => false,
-        })
+        };
+        self.tasks.iter().any(|task| compares(task) || task.attempts().any(Attempt::lacks_a_thread))
     }
 
     /// When the first of its attempts elsewhere is late.

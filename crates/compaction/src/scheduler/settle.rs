@@ -1,19 +1,23 @@
 //! What has become of attempts: the half of a turn that collects.
 //!
 //! 1. An attempt that has finished is checked without reading its files: [`check_output`].
-//! 2. A task that runs on one unit is done then. Of a task that runs on two, the files are compared once both have landed.
-//! 3. An attempt that failed, or is late, is given up, and the task waits again.
+//! 2. Of an attempt elsewhere, the host looks whether the files are there, on a thread of its own (`find.rs`).
+//! 3. A task that runs on one unit is done then. Of a task that runs on two, the files are compared once both have landed.
+//! 4. An attempt that failed, or is late, is given up, and the task waits again. One that has answered is not late any more.
 //!
-//! **Invariants**: the output of the reference unit is the one of a task that was checked, whatever the comparison finds.
+//! **Invariants**: the output of the reference unit is the one of a task that was checked, whatever the comparison finds. A job ends
+//! after the threads that look at its files.
 
 use crate::check::check_output;
 use crate::error::{Result, TaskError};
+use crate::ran::Ran;
 use crate::record::TaskOutcome;
 use crate::scheduler::compare::{Comparison, Files, Verdict};
+use crate::scheduler::find::{Answer, Found, Search};
 use crate::scheduler::queue::{Attempt, Check, DoneBy, Job, Landed, QueuedTask, Side, TaskState};
 use crate::scheduler::service::outcome_of;
 use crate::scheduler::{REFERENCE, Scheduler};
-use crate::task::{OutputTable, Task, TaskHost, TaskOutput};
+use crate::task::{Task, TaskHost, TaskOutput};
 use crate::unit::Finished;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,6 +25,21 @@ use std::time::Duration;
 
 /// What all units have finished, by attempt.
 pub(crate) type Ended = BTreeMap<u64, Finished>;
+
+/// How far an attempt is.
+enum Step {
+    Runs(Attempt),
+    /// It has ended.
+    Judged(Result<Box<Landed>>),
+}
+
+/// The end of an attempt, as its unit told it and the scheduler found it.
+struct End {
+    checked: Result<TaskOutput>,
+    elapsed: Duration,
+    ran: Ran,
+    ended: Duration,
+}
 
 impl Scheduler {
     pub(crate) fn collect(&self) -> Ended {
@@ -58,27 +77,69 @@ impl Scheduler {
     }
 
     fn settle_attempt(&self, task: &mut QueuedTask, attempt: Attempt, ended: &mut Ended, now: Duration) -> Result<()> {
-        let Some(finished) = ended.remove(&attempt.number) else {
-            match attempt.late_at.is_some_and(|late_at| now >= late_at) {
-                true => self.give_up_late(task, &attempt, now),
-                false => task.state = TaskState::Running(attempt),
-            }
-            return Ok(());
-        };
         let unit = attempt.unit;
-        match self.judge(&task.task, attempt, finished, now) {
-            Ok(landed) => {
+        match self.step(&task.task, attempt, ended, now) {
+            Step::Runs(attempt) => {
+                match attempt.late_at.is_some_and(|late_at| now >= late_at) {
+                    true => self.give_up_late(task, &attempt, now),
+                    false => task.state = TaskState::Running(attempt),
+                }
+                Ok(())
+            }
+            Step::Judged(Ok(landed)) => {
                 self.count_done(&landed);
                 task.done_by = Some(DoneBy { unit, began: landed.attempt.began, ended: landed.ended });
                 task.state = TaskState::Done(landed.output);
                 Ok(())
             }
-            Err(error) => {
+            Step::Judged(Err(error)) => {
                 self.wait_again(task, unit, now);
                 // Being stopped is nobody's fault, and stops the job.
                 if unit == REFERENCE || matches!(error, TaskError::Cancelled) { Err(error) } else { Ok(()) }
             }
         }
+    }
+
+    /// Moves an attempt on: its answer is checked, and its files are looked for.
+    fn step(&self, task: &Task, mut attempt: Attempt, ended: &mut Ended, now: Duration) -> Step {
+        if attempt.answer.is_none() {
+            let Some(Finished { result, elapsed, ran, .. }) = ended.remove(&attempt.number) else {
+                return Step::Runs(attempt);
+            };
+            let checked = self.check(task, &attempt, result);
+            // Files of a failed attempt must not grow behind our back.
+            attempt.host.give_up();
+            match checked {
+                Ok(output) if attempt.unit != REFERENCE && !output.tables.is_empty() => {
+                    attempt.late_at = None;
+                    attempt.answer = Some(Box::new(Answer { output, elapsed, ran, ended: now, search: None }));
+                }
+                checked => return Step::Judged(self.judge(attempt, End { checked, elapsed, ran, ended: now }, now)),
+            }
+        }
+        let Some((answer, found)) = self.look(&mut attempt) else { return Step::Runs(attempt) };
+        let Answer { output, elapsed, ran, ended, .. } = answer;
+        let checked = match found {
+            Ok(()) => Ok(output),
+            // Not looked for to the end.
+            Err(_) if attempt.host.inner.cancelled() => Err(TaskError::Cancelled),
+            Err(reason) => self.fault(attempt.unit, reason),
+        };
+        Step::Judged(self.judge(attempt, End { checked, elapsed, ran, ended }, now))
+    }
+
+    /// Has the files of an answer looked for; what was found, once that is known. Where there is no thread for it now, the next turn
+    /// tries again.
+    fn look(&self, attempt: &mut Attempt) -> Option<(Answer, Found)> {
+        let answer = attempt.answer.as_mut()?;
+        if answer.search.is_none() {
+            let host = Arc::clone(&attempt.host.inner);
+            answer.search = Search::begin(&self.searches, (&self.env, &self.event), host, &answer.output);
+        }
+        let found = answer.search.as_ref()?.outcome()?;
+        // Another answer may wait for the thread.
+        self.event.notify();
+        Some((*attempt.answer.take()?, found))
     }
 
     fn wait_again(&self, task: &mut QueuedTask, unit: usize, now: Duration) {
@@ -87,17 +148,14 @@ impl Scheduler {
     }
 
     /// Takes the end of an attempt; a failure is counted.
-    fn judge(&self, task: &Task, attempt: Attempt, finished: Finished, now: Duration) -> Result<Landed> {
-        let Finished { result, elapsed, ran, .. } = finished;
-        let checked = self.check(task, &attempt, result);
-        // Files of a failed attempt must not grow behind our back.
-        attempt.host.give_up();
+    fn judge(&self, attempt: Attempt, end: End, now: Duration) -> Result<Box<Landed>> {
+        let End { checked, elapsed, ran, ended } = end;
         match checked {
-            Ok(output) => Ok(Landed { attempt, output, elapsed, ran, ended: now }),
+            Ok(output) => Ok(Box::new(Landed { attempt, output, elapsed, ran, ended })),
             Err(error) => {
                 self.note_failure(attempt.unit, &error, now);
                 self.end_record(attempt.number, |record| {
-                    (record.ended, record.elapsed, record.ran) = (Some(now), elapsed, ran);
+                    (record.ended, record.elapsed, record.ran) = (Some(ended), elapsed, ran);
                     record.outcome = outcome_of(&error);
                 });
                 Err(error)
@@ -105,24 +163,22 @@ impl Scheduler {
         }
     }
 
+    fn fault<T>(&self, unit: usize, reason: String) -> Result<T> {
+        Err(TaskError::Unit { unit: self.units[unit].name().to_owned(), reason })
+    }
+
     /// Whether the answer of an attempt is one to what was asked.
     fn check(&self, task: &Task, attempt: &Attempt, result: Result<TaskOutput>) -> Result<TaskOutput> {
-        let fault = |reason| Err(TaskError::Unit { unit: self.units[attempt.unit].name().to_owned(), reason });
         let output = match result {
             Ok(output) => output,
             Err(TaskError::Cancelled) if !attempt.host.cancelled() => {
-                return fault("it calls the task cancelled, and nobody has cancelled it".to_owned());
+                let reason = "it calls the task cancelled, and nobody has cancelled it".to_owned();
+                return self.fault(attempt.unit, reason);
             }
             Err(error) => return Err(error),
         };
-        let places = attempt.host.places();
-        let found = |table: &OutputTable| attempt.host.inner.find(table);
-        let is_from_elsewhere = attempt.unit != REFERENCE;
-        let checked = check_output(task, &places, &output).and_then(|()| match is_from_elsewhere {
-            true => output.tables.iter().try_for_each(found),
-            false => Ok(()),
-        });
-        checked.map_or_else(fault, |()| Ok(output))
+        let checked = check_output(task, &attempt.host.places(), &output);
+        checked.map_or_else(|reason| self.fault(attempt.unit, reason), |()| Ok(output))
     }
 
     /// Counts an attempt that has given what was asked for, and ends its record.
@@ -181,16 +237,28 @@ impl Scheduler {
         ended: &mut Ended,
         now: Duration,
     ) -> Result<()> {
-        let Side::Running(attempt) = &check.reference else { return Ok(()) };
-        let Some(finished) = ended.remove(&attempt.number) else { return Ok(()) };
-        let Side::Running(attempt) = std::mem::replace(&mut check.reference, Side::Waiting) else { return Ok(()) };
-        let landed = self.judge(&task.task, attempt, finished, now)?;
+        let attempt = match std::mem::replace(&mut check.reference, Side::Waiting) {
+            Side::Running(attempt) => attempt,
+            side => {
+                check.reference = side;
+                return Ok(());
+            }
+        };
+        let landed = match self.step(&task.task, attempt, ended, now) {
+            Step::Runs(attempt) => {
+                check.reference = Side::Running(attempt);
+                return Ok(());
+            }
+            Step::Judged(judged) => judged?,
+        };
         self.count_done(&landed);
         let took = landed.ended.saturating_sub(landed.attempt.began);
         task.done_by = Some(DoneBy { unit: REFERENCE, began: landed.attempt.began, ended: landed.ended });
-        check.reference = Side::Landed(Box::new(landed));
+        check.reference = Side::Landed(landed);
         // A unit that keeps failing does not hold the job up for long.
-        if let (true, Side::Running(other)) = (check.is_proof, &mut check.other) {
+        if let (true, Side::Running(other)) = (check.is_proof, &mut check.other)
+            && other.answer.is_none()
+        {
             let soon = now.saturating_add(self.patience.for_proof(took));
             other.late_at = Some(other.late_at.map_or(soon, |late_at| late_at.min(soon)));
         }
@@ -200,16 +268,19 @@ impl Scheduler {
     /// The attempt on the other unit; `None` if the task goes on without it.
     fn settle_other(&self, task: &mut QueuedTask, attempt: Attempt, ended: &mut Ended, now: Duration) -> Option<Side> {
         let unit = attempt.unit;
-        let Some(finished) = ended.remove(&attempt.number) else {
-            if attempt.late_at.is_none_or(|late_at| now < late_at) {
-                return Some(Side::Running(attempt));
+        match self.step(&task.task, attempt, ended, now) {
+            Step::Runs(attempt) if attempt.late_at.is_none_or(|late_at| now < late_at) => Some(Side::Running(attempt)),
+            Step::Runs(attempt) => {
+                self.give_up_late(task, &attempt, now);
+                None
             }
-            self.give_up_late(task, &attempt, now);
-            return None;
-        };
-        let landed = self.judge(&task.task, attempt, finished, now);
-        // A failure is the unit's. That the job was called off, its host tells.
-        landed.inspect_err(|_| self.wait_again(task, unit, now)).ok().map(|landed| Side::Landed(Box::new(landed)))
+            Step::Judged(Ok(landed)) => Some(Side::Landed(landed)),
+            // A failure is the unit's. That the job was called off, its host tells.
+            Step::Judged(Err(_)) => {
+                self.wait_again(task, unit, now);
+                None
+            }
+        }
     }
 
     /// Begins to compare, once both have landed. Where there is no thread for that now, the next turn tries again.
@@ -260,14 +331,18 @@ impl Scheduler {
         unit.filter(|_| check.is_proof).into_iter().for_each(|unit| self.set_proves_itself(unit, false));
     }
 
-    /// Gives up a task of a job that has failed. What runs on the reference unit ends soon by itself, and so does a comparison: they
-    /// are waited for.
+    /// Gives up a task of a job that has failed. What runs on the reference unit ends soon by itself, and so does a thread that looks at
+    /// files: they are waited for.
     pub(crate) fn give_up(&self, task: &mut QueuedTask, now: Duration) {
         match std::mem::replace(&mut task.state, TaskState::Waiting) {
             TaskState::Running(attempt) => {
                 task.state = self.give_up_attempt(attempt, now).map_or(TaskState::Waiting, TaskState::Running);
             }
             TaskState::Checked(check) if check.comparison.is_some() => task.state = TaskState::Checked(check),
+            TaskState::Checked(check) if check.other.attempt().is_some_and(Attempt::is_looked_at) => {
+                check.reference.attempt().into_iter().for_each(|attempt| attempt.host.give_up());
+                task.state = TaskState::Checked(check);
+            }
             TaskState::Checked(mut check) => {
                 self.end_proof(&check, task);
                 match std::mem::replace(&mut check.other, Side::Waiting) {
@@ -291,7 +366,7 @@ impl Scheduler {
     /// The attempt comes back if it is waited for.
     fn give_up_attempt(&self, attempt: Attempt, now: Duration) -> Option<Attempt> {
         attempt.host.give_up();
-        if attempt.unit == REFERENCE {
+        if attempt.unit == REFERENCE || attempt.is_looked_at() {
             return Some(attempt);
         }
         self.units[attempt.unit].cancel(attempt.number);

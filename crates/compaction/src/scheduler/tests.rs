@@ -14,6 +14,7 @@ use situ_table::{Compression, TableOptions};
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
+mod find;
 mod policy;
 
 /// What a bad unit does with the tasks it is given.

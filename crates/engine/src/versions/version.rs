@@ -23,7 +23,8 @@ use situ_device::{Env, Event};
 use situ_disks::{CAPACITY, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table};
+use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary};
+use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -142,6 +143,8 @@ pub(crate) struct TableSource {
     open_max: usize,
     pub(crate) descriptors: Arc<Descriptors>,
     shelf: Shelf<Table>,
+    /// Tables that a unit elsewhere has made, by number: open since they were looked at, until they are installed.
+    looked_at: Mutex<HashMap<u64, LookedAt>>,
     /// How many [`TableFile`]s there are, and how many of them stay open.
     files: AtomicUsize,
     residents: AtomicUsize,
@@ -159,6 +162,7 @@ impl TableSource {
             open_max,
             descriptors: Descriptors::new(open_max, env.executor.event()),
             shelf: Shelf::new(),
+            looked_at: Mutex::default(),
             files: AtomicUsize::new(0),
             residents: AtomicUsize::new(0),
         }
@@ -173,10 +177,42 @@ impl TableSource {
         self.disks.as_ref().map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(number)))
     }
 
+    /// The file of a table; reads of it are counted in `heat` if there are two disks.
+    fn reader_of(&self, number: u64, heat: &Arc<Heat>) -> Result<Arc<dyn Reader>, StorageError> {
+        let reader = TableReader::open(&self.volume, FileName::Table(number), &self.descriptors)?;
+        let reader = reader as Arc<dyn Reader>;
+        Ok(if self.disks.is_some() { Heated::over(reader, heat) } else { reader })
+    }
+
+    /// Opens a table that a unit elsewhere has made, and says what it says of itself. It stays open until it is installed, or
+    /// [given up](TableSource::give_up_looked_at).
+    pub(crate) fn look_at(&self, number: u64) -> Result<TableSummary, StorageError> {
+        let heat = Arc::default();
+        let reader = self.reader_of(number, &heat)?;
+        let bytes = reader.bytes();
+        let table = Table::open(reader, number, Arc::clone(&self.cache))?;
+        let summary = TableSummary { bytes, properties: table.properties().clone() };
+        lock(&self.looked_at).insert(number, LookedAt { table, heat });
+        Ok(summary)
+    }
+
+    /// Closes a table that was looked at and is not installed.
+    pub(crate) fn give_up_looked_at(&self, number: u64) {
+        let given_up = lock(&self.looked_at).remove(&number);
+        given_up.into_iter().for_each(|LookedAt { table, .. }| table.forget());
+    }
+
     /// Tables that are kept open, and descriptors that tables have.
     pub(crate) fn open(&self) -> (usize, usize) {
         (self.residents.load(Ordering::Relaxed) + self.shelf.len(), self.descriptors.open())
     }
+}
+
+/// A table that was looked at before it is installed.
+struct LookedAt {
+    table: Arc<Table>,
+    /// Of its reads.
+    heat: Arc<Heat>,
 }
 
 /// A table of the store: its description, and the opened file while somebody reads from it and until it has to make room
@@ -198,15 +234,19 @@ pub(crate) struct TableFile {
 impl TableFile {
     pub(crate) fn new(meta: TableMeta, source: &Arc<TableSource>) -> Arc<TableFile> {
         source.files.fetch_add(1, Ordering::Relaxed);
-        Arc::new(TableFile {
+        let looked_at = lock(&source.looked_at).remove(&meta.number);
+        let (table, heat) = looked_at.map(|LookedAt { table, heat }| (table, heat)).unzip();
+        let file = TableFile {
             meta,
             source: Arc::clone(source),
             resident: OnceLock::new(),
             slot: Arc::default(),
-            heat: Arc::default(),
+            heat: heat.unwrap_or_default(),
             obsolete: AtomicBool::new(false),
             busy: AtomicBool::new(false),
-        })
+        };
+        table.into_iter().for_each(|table| drop(file.keep(table)));
+        Arc::new(file)
     }
 
     /// The table, open as long as what is returned is kept. Reads footer, index and filter if it is not open; otherwise it
@@ -242,9 +282,7 @@ impl TableFile {
     #[cold]
     fn open(&self) -> Result<TableRef<'_>, StorageError> {
         let source = &self.source;
-        let reader = TableReader::open(&source.volume, FileName::Table(self.meta.number), &source.descriptors)?;
-        let reader = reader as Arc<dyn Reader>;
-        let reader = if source.disks.is_some() { Heated::over(reader, &self.heat) } else { reader };
+        let reader = source.reader_of(self.meta.number, &self.heat)?;
         if reader.bytes() != self.meta.bytes {
             let expected = format!("{} bytes, as the manifest says", self.meta.bytes);
             return Err(StorageError::corruption(reader.path(), 0, "file length", expected, reader.bytes()));
@@ -257,6 +295,12 @@ impl TableFile {
             let expected = format!("{expected}, as the manifest says");
             return Err(StorageError::corruption(table.path(), 0, what, expected, found));
         }
+        Ok(self.keep(table))
+    }
+
+    /// Keeps a table that was opened.
+    fn keep(&self, table: Arc<Table>) -> TableRef<'_> {
+        let source = &self.source;
         // Two threads may open the same file; the second one's table is dropped. If one of them finds few tables and the
         // other one many, both are kept, until the one on the shelf has to make room.
         if source.files.load(Ordering::Relaxed) <= source.open_max / 2 {
@@ -264,10 +308,10 @@ impl TableFile {
                 source.residents.fetch_add(1, Ordering::Relaxed);
                 table
             });
-            return Ok(TableRef::Resident(resident));
+            return TableRef::Resident(resident);
         }
         let room = source.open_max.saturating_sub(source.residents.load(Ordering::Relaxed));
-        Ok(TableRef::Opened(source.shelf.keep(&self.slot, table, room)))
+        TableRef::Opened(source.shelf.keep(&self.slot, table, room))
     }
 
     /// About how many bytes of it hold the keys in `begin..end`, by its index.

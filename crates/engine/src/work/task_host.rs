@@ -3,6 +3,8 @@
 //! A table goes to the disk that placement says. If the fast disk refuses it in the middle, the work is done once more, all on the
 //! capacity disk. If that disk is full, the work is done once more wherever there is room.
 //!
+//! A table that a unit elsewhere has made is opened when the host looks at it, and stays open until it is installed.
+//!
 //! **Failure.** The files of a merge that was given up are removed.
 
 use crate::base::listener::StoreEvent;
@@ -14,7 +16,7 @@ use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
 use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
-use situ_table::{BlockCache, Table, TableSummary, Warming};
+use situ_table::Warming;
 use std::collections::{BTreeMap, HashSet};
 use std::sync::{Arc, Mutex};
 
@@ -92,15 +94,6 @@ impl Host {
         lock(&self.fast_failure).clone()
     }
 
-    /// What the file of a table says of itself.
-    fn summary_of(&self, number: u64) -> StorageResult<TableSummary> {
-        let reader = self.work.versions.volume.open(FileName::Table(number))?;
-        let bytes = reader.bytes();
-        // The cache is for what the store has.
-        let table = Table::open(reader, number, BlockCache::new(0))?;
-        Ok(TableSummary { bytes, properties: table.properties().clone() })
-    }
-
     fn number(&self) -> u64 {
         let number = self.work.versions.new_number();
         lock(&self.begun).push(number);
@@ -152,6 +145,8 @@ impl Host {
         drop(std::mem::take(&mut *lock(&self.reserved)));
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
+            // Those that are kept were installed, and are not there any more.
+            self.work.versions.source.give_up_looked_at(number);
             if !kept.contains(&number) {
                 self.work.versions.source.obsolete.add(number);
                 self.work.versions.never_name(number);
@@ -198,7 +193,8 @@ impl TaskHost for Host {
         if let Some(disks) = &self.work.versions.source.disks {
             disks.adopt(table.volume, table.number);
         }
-        let found = self.summary_of(table.number).map_err(|error| format!("table {}: {error}", table.number))?;
+        let found = self.work.versions.source.look_at(table.number);
+        let found = found.map_err(|error| format!("table {}: {error}", table.number))?;
         if found != table.summary {
             return Err(format!("table {}: its file is not the one that the unit tells of", table.number));
         }

@@ -30,6 +30,7 @@ mod keyspaces; // promise 4: creating and dropping keyspaces
 mod kill; // promise 1 on a real disk: a process that is killed
 mod log_area; // the log on a fast disk without a file system
 mod loggers; // one to three loggers carry asynchronous writes
+mod looked_at; // tables of units elsewhere are read once
 mod lost_disks; // a home that has lost DISKS
 mod manifest_copy; // promise 6: the copy of the manifest
 mod metamorphic; // one stream of operations over many configurations

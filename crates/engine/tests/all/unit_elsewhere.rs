@@ -382,8 +382,8 @@ fn a_hundred_jobs_are_under_way_and_none_holds_a_thread() {
     println!("{KEYSPACES} jobs in flight on {idle} threads; landed in {took:?}; {report:?}");
     assert_eq!(unit.most_held.load(Ordering::Relaxed), KEYSPACES);
     assert!(report.succeeded >= KEYSPACES as u64, "{report:?}");
-    // One more may be there: a task that the processor got.
-    assert!(most.load(Ordering::SeqCst) <= idle + 1, "{} threads, {idle} before", most.load(Ordering::SeqCst));
+    // Three more may be there: a task that the processor got, and two that look at the files of answers.
+    assert!(most.load(Ordering::SeqCst) <= idle + 3, "{} threads, {idle} before", most.load(Ordering::SeqCst));
     for keyspace in &keyspaces {
         assert_eq!(keyspace.get(7u32.to_le_bytes()).unwrap().as_deref(), Some(&[2u8; 20][..]));
     }
