@@ -29,6 +29,7 @@
 //! after that finds a former connection without changes.
 
 mod images;
+mod listing;
 mod pages;
 mod session;
 mod writer;

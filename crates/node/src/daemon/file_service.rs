@@ -188,16 +188,12 @@ fn volume(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<
     match operation {
         Operation::List => answer(payload, |asked: List| {
             check_volume(asked.volume)?;
-            let mut names = files.list()?;
-            names.retain(|file| asked.after.is_none_or(|after| file.name > after));
-            let more = names.len() > NAMES_MAX;
-            names.truncate(NAMES_MAX);
-            Ok(Listing { files: names.into_iter().map(|file| (file.name, file.bytes)).collect(), more })
+            let (found, more) = files.list(asked.after, NAMES_MAX)?;
+            Ok(Listing { files: found.into_iter().map(|file| (file.name, file.bytes)).collect(), more })
         }),
         Operation::Stat => answer(payload, |asked: Stat| {
             check_volume(asked.volume)?;
-            let found = files.list()?.into_iter().find(|file| file.name == asked.name);
-            Ok(Found { bytes: found.map(|file| file.bytes) })
+            Ok(Found { bytes: files.stat(asked.name)? })
         }),
         Operation::GetSpace => answer(payload, |asked: GetSpace| {
             check_volume(asked.volume)?;

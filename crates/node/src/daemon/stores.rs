@@ -204,9 +204,9 @@ mod tests {
         let [shop, stock] = ["shop", "stock"].map(|name| stores.find(name).unwrap().attach(&client(1)).unwrap().0);
         let [of_shop, of_stock] = [&shop, &stock].map(|store| store.lock(Duration::ZERO).unwrap());
         shop.replace(of_shop, FileName::Current, b"shop").unwrap();
-        assert!(stock.list().unwrap().is_empty());
+        assert!(stock.list(None, 9).unwrap().0.is_empty());
         stock.replace(of_stock, FileName::Identity, b"stock").unwrap();
-        assert_eq!(shop.list().unwrap().len(), 1);
+        assert_eq!(shop.list(None, 9).unwrap().0.len(), 1);
         for name in ["..", "", "a/b", ".hidden", "shop/../stock"] {
             assert!(stores.find(name).is_err(), "{name:?}");
         }
@@ -277,6 +277,6 @@ mod tests {
         let second = open();
         assert!(second.find("stock").is_err());
         let (shop, _) = second.find("shop").unwrap().attach(&client(2)).unwrap();
-        assert_eq!(shop.list().unwrap().len(), 1, "the node's note is no file of the store");
+        assert_eq!(shop.list(None, 9).unwrap().0.len(), 1, "the node's note is no file of the store");
     }
 }

@@ -2,6 +2,7 @@
 
 use super::Files;
 use super::images::Images;
+use super::listing::Listing;
 use super::pages::Pages;
 use super::writer::Unfinished;
 use crate::changes;
@@ -22,6 +23,7 @@ pub(super) struct Session {
     env: Env,
     state: Mutex<State>,
     images: Images,
+    listing: Listing,
 }
 
 #[derive(Default)]
@@ -44,7 +46,7 @@ enum Handle {
 
 impl Session {
     pub(super) fn new(env: &Env) -> Session {
-        Session { env: env.clone(), state: Mutex::default(), images: Images::default() }
+        Session { env: env.clone(), state: Mutex::default(), images: Images::default(), listing: Listing::default() }
     }
 
     /// The gate of a new connection is the newest one. All others are closed; those with a change inside are returned.
@@ -179,12 +181,33 @@ impl Attached {
 
 // Names.
 impl Attached {
+    /// The files behind `after` in the order of names, `most` at most, and whether there are more.
+    ///
     /// # Errors
     /// The system refuses.
-    pub(crate) fn list(&self) -> Result<Vec<FileMeta>> {
-        let mut files = self.files.volume.list()?;
-        files.retain(|file| file.name != FileName::Lock);
-        Ok(files)
+    pub(crate) fn list(&self, after: Option<FileName>, most: usize) -> Result<(Vec<FileMeta>, bool)> {
+        let list = || {
+            let mut files = self.files.volume.list()?;
+            files.retain(|file| file.name != FileName::Lock);
+            Ok(files)
+        };
+        let now = self.files.env.clock.now();
+        Ok(self.session.listing.part(after, most, now, list)?)
+    }
+
+    /// The length of a file; `None` if there is none of this name. No list is made for that.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub(crate) fn stat(&self, name: FileName) -> Result<Option<u64>> {
+        if name == FileName::Lock {
+            return Ok(None);
+        }
+        match self.files.volume.open(name) {
+            Ok(file) => Ok(Some(file.bytes())),
+            Err(Error::NotFound { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     /// # Errors

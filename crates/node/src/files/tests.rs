@@ -7,7 +7,7 @@ use crate::message::PatchPages;
 use situ_sim::{
     CrashPoints, Fault, FaultPlan, Operation, Rule, SimDevice, SimExecutor, SimVolume, crash_everywhere, for_each_seed,
 };
-use situ_storage::{DirectoryVolume, FormatOptions, PAGE_BYTES, RawOptions, RawVolume};
+use situ_storage::{DirectoryVolume, FileMeta, FormatOptions, PAGE_BYTES, RawOptions, RawVolume};
 
 const LOG: FileName = FileName::Log(1);
 const TABLE: FileName = FileName::Table(2);
@@ -58,6 +58,19 @@ fn contents(attached: &Attached, name: FileName) -> Vec<u8> {
     let bytes = read(attached, number, 0, file.bytes as usize).unwrap();
     attached.close(number);
     bytes
+}
+
+/// All files, in answers of two.
+fn list(attached: &Attached) -> Vec<FileMeta> {
+    let mut files: Vec<FileMeta> = Vec::new();
+    loop {
+        let (found, has_more) = attached.list(files.last().map(|file| file.name), 2).unwrap();
+        assert!(found.len() == 2 || !has_more, "{found:?}");
+        files.extend(found);
+        if !has_more {
+            return files;
+        }
+    }
 }
 
 fn is_not_found(error: &CallError) -> bool {
@@ -135,6 +148,60 @@ fn a_client_that_connects_anew_finds_its_files_and_its_former_connection_changes
 }
 
 #[test]
+fn the_parts_of_a_list_are_all_files_once_and_a_file_is_found_by_its_name() {
+    each(|files| {
+        let attached = files.attach(&client(1)).unwrap().0;
+        let token = attached.lock(NOW).unwrap();
+        assert_eq!(list(&attached), []);
+        attached.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+        for number in 2..7 {
+            attached.create(token, number, FileName::Table(number), 0).unwrap();
+            attached.append(token, number, 0, &vec![1; number as usize]).unwrap();
+            attached.finish(token, number, number).unwrap();
+        }
+        let found = list(&attached);
+        assert_eq!(found, attached.list(None, 100).unwrap().0);
+        let tables: Vec<_> = (2..7).map(|number| FileMeta { name: FileName::Table(number), bytes: number }).collect();
+        assert!(found.len() == 6 && tables.iter().all(|table| found.contains(table)), "{found:?}");
+        for file in found {
+            assert_eq!(attached.stat(file.name).unwrap(), Some(file.bytes));
+        }
+        assert_eq!(attached.stat(FileName::Table(7)).unwrap(), None);
+        assert_eq!(attached.stat(FileName::Lock).unwrap(), None);
+    });
+}
+
+/// Once, each part of a list was a list of all files, and so was the look at one file: a store of 100,000 tables opened slowly.
+#[test]
+fn all_parts_of_a_list_are_of_one_look_at_the_disk_unless_it_is_old() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    sim.run(move || {
+        let notes = tempfile::tempdir().unwrap();
+        let volume = SimVolume::new(&env, FaultPlan::none(), 1);
+        let tables = [1, 2, 3, 4, 5].map(FileName::Table);
+        tables.iter().for_each(|name| volume.set_contents(*name, b"x"));
+        let files = files(&env, Arc::new(volume.clone()), notes.path(), Limits::default());
+        let attached = files.attach(&client(1)).unwrap().0;
+        let looks = |work: &dyn Fn()| {
+            let before = volume.operations();
+            work();
+            volume.operations() - before
+        };
+        let go_on = || assert_eq!(attached.list(Some(tables[1]), 2).unwrap().0.len(), 2);
+        assert_eq!(looks(&|| assert_eq!(list(&attached).len(), 5)), 1);
+        assert_eq!(looks(&go_on), 1, "the list was dropped with its last part");
+        assert_eq!(looks(&go_on), 0);
+        env.clock.sleep(listing::KEPT_FOR * 2);
+        assert_eq!(looks(&go_on), 1, "an old list is none");
+        volume.set_contents(FileName::Table(6), b"new");
+        assert_eq!(list(&attached).len(), 6, "the first part is of a new list");
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::Io).on(&[Operation::List])));
+        assert_eq!(attached.stat(FileName::Table(6)).unwrap(), Some(3));
+    });
+}
+
+#[test]
 fn what_makes_no_sense_is_an_error() {
     each(|files| {
         let attached = files.attach(&client(1)).unwrap().0;
@@ -159,7 +226,7 @@ fn what_makes_no_sense_is_an_error() {
         assert!(attached.create(token, 4, MANIFEST, 1).is_err(), "the number means another file");
         assert!(attached.open_pages(2, TABLE).is_err());
         assert!(attached.open(2, LOG).is_err());
-        assert!(attached.list().unwrap().iter().all(|file| file.name != FileName::Lock));
+        assert!(list(&attached).iter().all(|file| file.name != FileName::Lock));
     });
 }
 
@@ -206,7 +273,7 @@ fn after_a_restart_a_file_goes_on_behind_what_was_synced() {
         after.append(token, 1, synced.len() as u64, b"surely").unwrap();
         after.finish(token, 1, synced.len() as u64 + 6).unwrap();
         assert!(contents(&after, MANIFEST) == [&synced[..], b"surely"].concat());
-        assert!(after.list().unwrap().iter().all(|file| file.name != FileName::REPLACEMENT));
+        assert!(list(&after).iter().all(|file| file.name != FileName::REPLACEMENT));
     });
 }
 
