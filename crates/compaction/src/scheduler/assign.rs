@@ -4,7 +4,8 @@
 //! 2. Units are asked what they offer for a task. Not asked are units that rest, that have failed at this task, and that the task does
 //!    not suit. So a task beyond a unit's limits is told once, and goes elsewhere untried.
 //! 3. [`narrow`] says which of the offers count. A unit that has to prove itself goes first, and then the unit that the task is
-//!    meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a while.
+//!    meant for. A task waits for such a unit while the unit has no room; with the automatic split, for a while. A task of level 0
+//!    waits for a while with every split: writers wait for it, and the unit may be busy with the tasks of other stores.
 //! 4. Of the offers that count, the one that would be done first wins.
 
 use crate::class::TaskClass;
@@ -196,7 +197,8 @@ impl Scheduler {
         let mut answers = self.ask(task, of);
         let has_waited = of.now.saturating_sub(task.waits_since) >= self.patience.busy_max;
         // A split that is fixed stays so: what its unit cannot do at all, others do, and what it will do later waits.
-        let is_impatient = has_waited && self.policy.split == Split::Automatic;
+        let holds_writers = of.priority.is_level0 && task.meant_for != Some(REFERENCE);
+        let is_impatient = has_waited && (self.policy.split == Split::Automatic || holds_writers);
         let wishes = Wishes { meant_for: task.meant_for, to_check: task.to_check, is_impatient };
         loop {
             let Narrowed { offers, is_checked } = narrow(&answers, wishes);

@@ -14,8 +14,8 @@ pub struct Patience {
     pub rest_min: Duration,
     /// How long a unit rests at most. Default 60 s.
     pub rest_max: Duration,
-    /// With the automatic split: how long a task that is meant for a unit waits while the unit has no room. Then any unit takes the
-    /// task. Default 10 s.
+    /// How long a task that is meant for a unit waits while the unit has no room, with the automatic split, and from level 0 with every
+    /// split. Then any unit takes the task. Default 10 s.
     pub busy_max: Duration,
     /// A unit is out of service after so many failures in a row. Default 5.
     pub failures_max: u32,

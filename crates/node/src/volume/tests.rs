@@ -327,6 +327,28 @@ fn a_writer_goes_on_after_a_restart_if_little_was_not_synced() {
     assert!(long.append(&[0; 1 << 20]).is_err() && long.finish().is_err(), "an error stays");
 }
 
+/// The daemon goes on with the file, and the connection is lost before the rest is appended again. The next append began behind the end
+/// of the file then, and the writer failed for good: of a manifest, that made the store read-only.
+#[test]
+fn a_writer_goes_on_if_the_connection_is_lost_while_it_resumes() {
+    let world = World::new();
+    for (number, cut) in (1..).zip([Cut::Before, Cut::After, Cut::Restart]) {
+        let name = FileName::Table(number);
+        let mut writer = world.volume.create(name, 0).unwrap();
+        writer.append(b"synced, ").unwrap();
+        writer.sync().unwrap();
+        writer.append(b"flushed, ").unwrap();
+        writer.flush().unwrap();
+        world.node.restart();
+        world.node.cut_at(Operation::Resume, cut);
+        writer.append(b"and appended").unwrap();
+        writer.sync().unwrap_or_else(|error| panic!("{cut:?}: {error}"));
+        assert!(lock(&world.node.node.plan).is_none(), "the cut came");
+        writer.finish().unwrap();
+        assert_eq!(world.contents(name), b"synced, flushed, and appended", "{cut:?}");
+    }
+}
+
 /// The sync used to fail for good, and the store with it.
 #[test]
 fn renames_that_a_restart_may_have_lost_are_done_again() {

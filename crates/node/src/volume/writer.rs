@@ -7,6 +7,7 @@
 //!
 //! 4. What was appended since the last sync is kept, too, up to [`RESUME_BYTES_MAX`]. A daemon that was restarted does not know the writer.
 //!    Then the file goes on behind what was synced ([`Resume`]), and what is kept is appended again. So a manifest outlives the daemon.
+//!    Should the connection be lost in between, the next one begins with that again.
 //!
 //! **Failure.** After an error, all later calls get that error. A file of which more was not synced is lost with the daemon.
 
@@ -36,6 +37,8 @@ pub(super) struct NodeWriter {
     sent: u64,
     /// The connection on which all pieces that are kept were sent.
     epoch: u64,
+    /// The file may lack bytes behind what was synced: a daemon goes on with it, and has not got all of them again.
+    is_resuming: bool,
     pieces: Arc<Pieces>,
 }
 
@@ -111,7 +114,8 @@ impl NodeWriter {
         let unsynced = Unsynced { from: 0, bytes: Some(Vec::new()) };
         let answered = client.shared().options.env.executor.event();
         let pieces = Arc::new(Pieces { kept: Mutex::default(), answered });
-        NodeWriter { client, handle, token, name, path, unsynced, buffer: Vec::new(), sent: 0, epoch, pieces }
+        let (buffer, sent, is_resuming) = (Vec::new(), 0, false);
+        NodeWriter { client, handle, token, name, path, unsynced, buffer, sent, epoch, is_resuming, pieces }
     }
 
     fn piece_bytes(&self) -> usize {
@@ -202,7 +206,10 @@ impl NodeWriter {
     }
 
     /// Puts the writer in order on a new connection: sends all pieces that are kept, in their order.
-    fn resend(&self, attempt: &Attempt) -> Result<(), CallError> {
+    fn resend(&mut self, attempt: &Attempt) -> Result<(), CallError> {
+        if self.is_resuming {
+            return self.resume(attempt, "the file was not resumed to its end".to_owned());
+        }
         let kept: Vec<(u64, Arc<Vec<u8>>)> = lock(&self.pieces.kept).pieces.iter().cloned().collect();
         // Without pieces, an append of nothing asks whether the daemon knows the writer.
         let nothing = || (self.sent, Arc::new(Vec::new()));
@@ -217,8 +224,9 @@ impl NodeWriter {
     }
 
     /// Goes on behind what was synced, on a daemon that does not know the writer.
-    fn resume(&self, attempt: &Attempt, why: String) -> Result<(), CallError> {
+    fn resume(&mut self, attempt: &Attempt, why: String) -> Result<(), CallError> {
         let Unsynced { from, bytes: Some(bytes) } = &self.unsynced else { return Err(CallError::Unknown(why)) };
+        self.is_resuming = true;
         let (token, handle, name) = (self.token, self.handle, self.name);
         attempt.ask(&Resume { token, volume: 0, handle, name, written: *from })?;
         // What is in the buffer was not sent, and is sent later.
@@ -227,6 +235,7 @@ impl NodeWriter {
             let offset = from + (index * self.piece_bytes()) as u64;
             attempt.ask(&self.append_of(offset, piece))?;
         }
+        self.is_resuming = false;
         let mut kept = lock(&self.pieces.kept);
         kept.pieces.clear();
         kept.bytes = 0;

@@ -216,6 +216,28 @@ fn a_fixed_split_waits_for_its_units() {
     assert_eq!(world.holds(), [1, 0, 0]);
 }
 
+/// A node may be busy with the tasks of other stores for as long as it likes. Level 0 waited as long, and with it the writers.
+#[test]
+fn level_0_does_not_wait_for_ever_for_a_busy_unit_whatever_the_split() {
+    let half = Split::Static { elsewhere_percent: 50 };
+    let world = World::new(1, |scheduler| scheduler.policy(Policy { split: half, ..Policy::default() }));
+    world.submit(1, 3, Some(1));
+    world.submit(2, 0, Some(1));
+    world.submit(3, 3, Some(1));
+    world.clock.pass(Patience::default().busy_max - Duration::from_millis(1));
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [0, 1, 0], "it waits a while for its unit");
+    world.clock.pass(Duration::from_millis(1));
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [1, 1, 0]);
+    assert_eq!(world.reference.order.lock().unwrap()[..], [2], "the task of the deeper level waits on");
+    // What is meant for the processor does not go to a unit elsewhere: the processor is busy with this store alone.
+    world.submit(4, 0, Some(0));
+    world.clock.pass(Patience::default().busy_max);
+    world.scheduler.turn();
+    assert_eq!(world.holds(), [1, 1, 0]);
+}
+
 #[test]
 fn host_only_leaves_other_units_alone() {
     let world = World::new(1, |scheduler| scheduler.policy(Policy::named("host-only").unwrap()));

@@ -402,11 +402,15 @@ impl Node {
         if operation == Operation::Resume {
             let Resume { token, handle, name, written, .. } = Resume::decode(payload)?;
             self.check(token)?;
+            if open.writers.contains_key(&handle) {
+                return Ok(Opened { bytes: written, writes_wait: false, path: name.to_string() }.encode());
+            }
             let mut front = vec![0; written as usize];
             self.volume.open(name)?.read_at(0, &mut front)?;
             self.volume.remove(name)?;
             let mut writer = self.volume.create(name, 0)?;
             writer.append(&front)?;
+            writer.sync()?;
             open.writers.insert(handle, Some(writer));
             return Ok(Opened { bytes: written, writes_wait: false, path: name.to_string() }.encode());
         }
@@ -416,11 +420,10 @@ impl Node {
             let Some(slot) = open.writers.get_mut(&handle) else { return unknown() };
             // All that a finished file may be asked to append is there.
             let Some(writer) = slot else { return done };
-            match (offset == writer.written(), offset + data.len() as u64 <= writer.written()) {
-                (true, _) => writer.append(&data)?,
-                (false, true) => {}
-                _ => return Err(Error::Invalid(format!("a gap at {offset}")).into()),
-            }
+            let Some(known) = writer.written().checked_sub(offset) else {
+                return Err(Error::Invalid(format!("a gap at {offset}")).into());
+            };
+            writer.append(data.get(known as usize..).unwrap_or_default())?;
             return done;
         }
         // The three that settle have the same fields; giving up has no length.
