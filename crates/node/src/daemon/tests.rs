@@ -168,6 +168,8 @@ fn a_client_that_comes_back_goes_on_and_a_client_that_is_gone_is_succeeded() {
     let refused = other.ask(&Lock { volume: 0 }).unwrap_err();
     assert!(refused.to_string().contains("client 1 has had it open since"), "{refused}");
     drop(after);
+    let others = || lock(&daemon.shared.open).values().filter(|open| !open.connection.has_ended()).count();
+    eventually("the node sees that the owner has gone", || others() == 1);
     // Waits for the rest of the term.
     assert!(other.lock() > token);
     let back = Host::enter(&daemon, "shop", 1).unwrap();
