@@ -103,12 +103,16 @@ impl Home {
         Ok(Some(Arc::new(NodeVolume::open(Arc::new(client))?)))
     }
 
-    /// The nodes that help to compact, and a unit on each.
-    fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<(NodeAddress, Arc<NodeUnit>)>> {
+    /// The nodes that help to compact: connected before the store is opened, so that one that refuses leaves the store alone.
+    fn helpers(&self, place: &VolumePlace) -> situ::Result<Vec<Helper>> {
         let helper = |node: &String| {
             let address: NodeAddress = node.parse()?;
             let unit = Arc::new(NodeUnit::elsewhere(&Env::system(), &address, place.clone()));
-            Ok((address, unit))
+            // The processor does the compactions of a helper that is not there.
+            let options = NodeOptions { may_be_lost: true, ..self.node_options()? };
+            let client = unit.connect(address, options)?;
+            self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(&client), false));
+            Ok(Helper { unit, client })
         };
         self.compute.iter().map(helper).collect()
     }
@@ -118,13 +122,9 @@ impl Home {
         let shared = |path: &PathBuf| VolumePlace::SharedDirectory(path.display().to_string());
         let helpers = self.helpers(&self.compute_shared.as_ref().map_or(VolumePlace::Host, shared))?;
         let store = with_units(builder, &helpers).open(&self.path)?;
-        for (address, unit) in helpers {
+        for Helper { unit, client } in helpers {
             // The directory is there by now.
-            let served = Arc::new(DirectoryVolume::open(&self.path)?);
-            // The processor does the compactions of a helper that is not there.
-            let options = NodeOptions { may_be_lost: true, ..self.node_options()? };
-            let client = unit.connect(address, options, served)?;
-            self.watch.iter().for_each(|watch| watch.add(client.clone(), false));
+            unit.help(client, Arc::new(DirectoryVolume::open(&self.path)?))?;
         }
         Ok(store)
     }
@@ -135,10 +135,8 @@ impl Home {
         let helpers = self.helpers(&VolumePlace::OtherNode(address.to_owned()))?;
         let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
         let store = with_units(builder.unit(unit as Arc<dyn Unit>), &helpers).open_home(&home)?;
-        for (address, unit) in helpers {
-            // The processor does the compactions of a helper that is not there.
-            let options = NodeOptions { may_be_lost: true, ..self.node_options()? };
-            unit.connect_for(address, options, Arc::clone(volume.client()))?;
+        for Helper { unit, client } in helpers {
+            unit.help_for(client, Arc::clone(volume.client()))?;
         }
         Ok(store)
     }
@@ -228,8 +226,14 @@ pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions
     })
 }
 
-fn with_units(builder: StoreBuilder, helpers: &[(NodeAddress, Arc<NodeUnit>)]) -> StoreBuilder {
-    helpers.iter().fold(builder, |builder, (_, unit)| builder.unit(Arc::clone(unit) as Arc<dyn Unit>))
+/// A node that helps to compact a store, and the unit on it.
+struct Helper {
+    unit: Arc<NodeUnit>,
+    client: Arc<NodeClient>,
+}
+
+fn with_units(builder: StoreBuilder, helpers: &[Helper]) -> StoreBuilder {
+    helpers.iter().fold(builder, |builder, helper| builder.unit(Arc::clone(&helper.unit) as Arc<dyn Unit>))
 }
 
 /// Opens the store to read.

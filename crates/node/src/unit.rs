@@ -39,8 +39,9 @@ use crate::peer::{Handler, Peer};
 use crate::volume::NodeVolume;
 use callbacks::Callbacks;
 use situ_compaction::{
-    Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, Offer, Ran, Refused,
-    TablePlace, Task, TaskError, TaskOutput, Unit, decode_output, encode_task,
+    Assignment, DecisionRecord, DecisionReport, Encoder, Finished, KnownFilters, Limits, Load, ModeRule, Offer,
+    PipelineRun, Pipelines, Ran, Refused, RunMode, TablePlace, Task, TaskError, TaskOutput, Unit, decode_output,
+    encode_task,
 };
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result as StorageResult, Volume};
@@ -88,6 +89,8 @@ pub(crate) struct Shared {
     /// There is something for the courier.
     work: Arc<dyn Event>,
     callbacks: Callbacks,
+    /// Held attempts that may run pipelined.
+    pipelines: Pipelines,
 }
 
 #[derive(Default)]
@@ -133,6 +136,8 @@ struct Held {
     task: Vec<u8>,
     stage: Stage,
     began: Duration,
+    /// Counts it while it is held, if it may run pipelined.
+    _pipeline: Option<PipelineRun>,
 }
 
 impl Held {
@@ -170,7 +175,8 @@ impl NodeUnit {
     /// A unit without a connection: it takes no task before [`link`](NodeUnit::link).
     pub fn new(env: &Env, options: NodeUnitOptions) -> NodeUnit {
         let (work, callbacks) = (env.executor.event(), Callbacks::new(env));
-        let shared = Shared { env: env.clone(), options, state: Mutex::default(), work, callbacks };
+        let (state, pipelines) = (Mutex::default(), Pipelines::default());
+        let shared = Shared { env: env.clone(), options, state, work, callbacks, pipelines };
         NodeUnit { shared: Arc::new(shared), courier: Mutex::default() }
     }
 
@@ -543,6 +549,14 @@ impl State {
     }
 }
 
+/// The mode that an attempt may run in which takes the most.
+fn most_of(rule: &ModeRule) -> RunMode {
+    match rule {
+        ModeRule::Fixed(mode) => *mode,
+        ModeRule::Decided(rules) => RunMode::Pipelined { merge_threads: rules.merge_threads },
+    }
+}
+
 impl Unit for NodeUnit {
     fn name(&self) -> &str {
         &self.shared.options.name
@@ -604,7 +618,9 @@ impl Unit for NodeUnit {
             }
             let stage = Stage::New { not_before: Duration::ZERO };
             let began = self.shared.env.clock.now();
-            state.held.insert(assignment.attempt, Held { assignment, task, stage, began });
+            let attempt = assignment.attempt;
+            let _pipeline = self.shared.pipelines.begin(most_of(&assignment.mode));
+            state.held.insert(attempt, Held { assignment, task, stage, began, _pipeline });
         }
         self.shared.work.notify();
         Ok(())
@@ -635,6 +651,11 @@ impl Unit for NodeUnit {
 
     fn decisions(&self) -> Option<DecisionReport> {
         Some(lock(&self.shared.state).decisions.clone())
+    }
+
+    /// The node says how an attempt ran when it has ended. Until then, one that may run pipelined counts as one that does.
+    fn pipelines(&self) -> Option<Pipelines> {
+        Some(self.shared.pipelines.clone())
     }
 
     fn close(&self) {
@@ -687,36 +708,35 @@ impl NodeUnit {
         Ok((volume, unit))
     }
 
-    /// A unit on a node that has no files of the store. It takes tasks after [`connect`](NodeUnit::connect).
+    /// A unit on a node that has no files of the store. It takes tasks after [`connect`](NodeUnit::connect), and then
+    /// [`help`](NodeUnit::help) or [`help_for`](NodeUnit::help_for).
     pub fn elsewhere(env: &Env, address: &NodeAddress, home: VolumePlace) -> NodeUnit {
         NodeUnit::new(env, NodeUnitOptions::new(address.place.to_string(), vec![(HOME, home)]))
     }
 
-    /// Connects to such a node. `home` is what the node reads and writes over the connection, if that is where the home lies. The
-    /// client lives until the unit is closed.
+    /// Connects to such a node. That needs no store: whoever opens one finds out before whether the node refuses.
     ///
     /// # Errors
     /// As [`NodeClient::connect`].
-    pub fn connect(
-        &self,
-        address: NodeAddress,
-        options: NodeOptions,
-        home: Arc<dyn Volume>,
-    ) -> StorageResult<Weak<NodeClient>> {
+    pub fn connect(&self, address: NodeAddress, options: NodeOptions) -> StorageResult<Arc<NodeClient>> {
         let address = NodeAddress { store: String::new(), ..address };
-        let client = Arc::new(NodeClient::connect_with(address, options, self.handler())?);
-        let watched = Arc::downgrade(&client);
-        self.reach(client, vec![(HOME, home)])?;
-        Ok(watched)
+        Ok(Arc::new(NodeClient::connect_with(address, options, self.handler())?))
     }
 
-    /// Connects to such a node for a store whose home lies on another node: `owner` has the lease there.
+    /// Takes tasks of a store whose home is `home`. That is what the node reads and writes over the connection, if the home lies there.
+    /// The client lives until the unit is closed.
     ///
     /// # Errors
-    /// As [`NodeClient::connect`].
-    pub fn connect_for(&self, address: NodeAddress, options: NodeOptions, owner: Arc<NodeClient>) -> StorageResult<()> {
-        let address = NodeAddress { store: String::new(), ..address };
-        let client = NodeClient::connect_with(address, options, self.handler())?;
+    /// The system refuses a thread.
+    pub fn help(&self, client: Arc<NodeClient>, home: Arc<dyn Volume>) -> StorageResult<()> {
+        self.reach(client, vec![(HOME, home)])
+    }
+
+    /// Takes tasks of a store whose home lies on another node: `owner` has the lease there.
+    ///
+    /// # Errors
+    /// The system refuses a thread.
+    pub fn help_for(&self, client: Arc<NodeClient>, owner: Arc<NodeClient>) -> StorageResult<()> {
         let link = Arc::new(ForOwner { client, owner });
         self.link(link, Vec::new()).map_err(|error| Error::io("start thread", "node-unit", error))
     }
@@ -728,7 +748,7 @@ impl NodeUnit {
 
 /// A node that computes for the owner of a lease on another node.
 struct ForOwner {
-    client: NodeClient,
+    client: Arc<NodeClient>,
     owner: Arc<NodeClient>,
 }
 

@@ -4,9 +4,10 @@ use crate::common::{Serving, program, situ, situ_fed};
 use crate::node::{Noding, address, eventually, get, set, write_on};
 use rustix::process::{Pid, Signal, kill_process};
 use std::fmt::Write as _;
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -278,4 +279,36 @@ fn a_helper_that_is_not_there_keeps_no_store_from_opening_and_helps_when_it_is_t
     let log = fs::read_to_string(at.join("log")).unwrap();
     println!("{log}");
     assert_eq!((log.matches("is lost: ").count(), log.matches("is back after ").count()), (2, 1), "{log}");
+}
+
+/// The helpers of a store on a node were in no metric.
+#[test]
+fn helpers_of_a_store_on_a_node_are_watched_too() {
+    let (storing, computing) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let at = storing.path();
+    let _home = Noding::start(at, &["files"]);
+    let mut helper = Noding::start(computing.path(), &["--compute-only"]);
+    let node = format!("node://unix:{}/node.sock:/", computing.path().display());
+    let serving = Serving::start(at, &["--capacity", &address("shop"), "--compute", &node]);
+    let connected = format!("situ_node_connected{{node=\"{node}");
+    eventually("the helper is not found", || metric(&serving, &connected) == 1.0);
+    helper.kill();
+    eventually("the loss is not seen", || metric(&serving, &connected) == 0.0);
+    assert!(fetch(&serving, "/healthz").starts_with("HTTP/1.1 200 "), "the store is whole without a helper");
+}
+
+/// The opening failed after the store was made, with its files left behind.
+#[test]
+fn a_helper_that_refuses_leaves_the_store_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let at = directory.path();
+    for (name, secret) in [("right", "0123456789abcdef"), ("wrong", "0123456789abcdeF")] {
+        fs::write(at.join(name), secret).unwrap();
+        fs::set_permissions(at.join(name), Permissions::from_mode(0o600)).unwrap();
+    }
+    let _node = Noding::start(at, &["--compute-only", "--secret-file", "right"]);
+    let helped = ["serve", "--data", "store", "--compute", "node://unix:node.sock:/", "--node-secret-file", "wrong"];
+    let refused = situ(at, &helped);
+    assert!(refused.code == 1 && refused.stderr.contains("secret"), "{refused:?}");
+    assert!(!at.join("store").exists(), "{:?}", fs::read_dir(at.join("store")).map(|files| files.count()));
 }

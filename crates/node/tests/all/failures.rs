@@ -169,6 +169,26 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
     check_sound(directory.path());
 }
 
+/// Waits until no more writes are taken; how many were. What they take of memory is bounded.
+fn writes_when_the_buffers_are_full(store: &Store, taken: &AtomicU64) -> u64 {
+    let seen = || (taken.load(Ordering::Relaxed), store.default_keyspace().properties().memtable_bytes);
+    let deadline = Instant::now() + Duration::from_secs(30);
+    let mut before = (0, 0);
+    // No write for two seconds. While there is room, a write takes microseconds.
+    while before.0 == 0 || before != seen() {
+        assert!(Instant::now() < deadline, "writers do not stop: {before:?}");
+        before = seen();
+        std::thread::sleep(Duration::from_secs(2));
+    }
+    let full = store.default_keyspace().properties();
+    println!("{before:?} when {} of {} memtables are full", full.memtables, full.memtables_max);
+    assert_eq!(full.memtables, full.memtables_max);
+    // A memtable takes its memory in pieces: its last piece goes beyond the bound.
+    let most = full.memtables_max as u64 * 2 * options().keyspace.memtable_bytes;
+    assert!(full.memtable_bytes <= most, "{} bytes, at most {most}", full.memtable_bytes);
+    before.0
+}
+
 #[test]
 fn with_the_log_on_a_fast_disk_writes_go_on_without_the_node_until_the_buffers_are_full() {
     let (directory, fast) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
@@ -185,10 +205,7 @@ fn with_the_log_on_a_fast_disk_writes_go_on_without_the_node_until_the_buffers_a
                 taken.fetch_add(10, Ordering::Relaxed);
             }
         });
-        std::thread::sleep(Duration::from_secs(4));
-        let without = taken.load(Ordering::Relaxed);
-        std::thread::sleep(Duration::from_secs(1));
-        println!("{without} writes in 4 s without the node, {} a second later", taken.load(Ordering::Relaxed));
+        let without = writes_when_the_buffers_are_full(store, taken);
         assert!(without >= 200, "{without} writes without the node");
         assert!(store.properties().failure.is_none());
         node = Some(Node::start(directory.path()));

@@ -150,7 +150,8 @@ fn is_compacted_on_a_node_without_files(place: impl Fn(&Path) -> VolumePlace) {
     let builder = StoreBuilder::new(options()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
     let store = builder.open(&home).unwrap();
     let served: Arc<dyn Volume> = Arc::new(DirectoryVolume::open(&home).unwrap());
-    unit.connect(address(at.path()), node_options(), served).unwrap();
+    let client = unit.connect(address(at.path()), node_options()).unwrap();
+    unit.help(client, served).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(2));
     write(&store, &mut model, &mut rng, 20_000);
     store.wait_idle().unwrap();
@@ -188,7 +189,8 @@ fn a_store_on_one_node_is_compacted_on_another_under_the_token_of_its_owner() {
     let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
     let builder = StoreBuilder::new(options()).unit(Arc::clone(&unit) as Arc<dyn Unit>);
     let store = builder.open_home(&home).unwrap();
-    unit.connect_for(address(computing.path()), node_options(), Arc::clone(volume.client())).unwrap();
+    let client = unit.connect(address(computing.path()), node_options()).unwrap();
+    unit.help_for(client, Arc::clone(volume.client())).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(3));
     write(&store, &mut model, &mut rng, 20_000);
     store.wait_idle().unwrap();

@@ -260,3 +260,36 @@ fn an_attempt_whose_request_panics_is_refused_and_forgotten() {
         assert_eq!(peer.ask(&PollTasks {}, SOON).unwrap().tasks, []);
     }
 }
+
+/// The node told nothing of its pipelined runs. Reads meanwhile counted as reads without pipelines.
+#[test]
+fn attempts_that_may_run_pipelined_on_the_node_are_counted_while_they_are_held() {
+    let at = tempfile::tempdir().unwrap();
+    let store = Store::new(at.path());
+    let (_files, own, token) = owned(&store);
+    let options = ExecutorOptions { waiting_max: 4, ..Node::new(None).options.clone() };
+    let node = Node::with(options, Some(own));
+    let host = Host::new(&store, VolumePlace::Here, Link::new(1, token), Patience::default()).connected(&node);
+    let pipelines = host.unit.pipelines().unwrap();
+    store.holds.store(true, Ordering::SeqCst);
+    let decided = ModeRule::Decided(DecisionRules::copro_plus(500));
+    for (attempt, (mode, running)) in
+        [(ModeRule::Fixed(RunMode::Linear), 0), (ModeRule::Fixed(RunMode::PIPELINED), 1), (decided, 2)]
+            .into_iter()
+            .enumerate()
+    {
+        let assignment = Assignment {
+            attempt: attempt as u64,
+            task: Arc::new(store.task(1, 2 << 20)),
+            host: Arc::clone(&store) as Arc<dyn TaskHost>,
+            mode,
+            done: Arc::clone(&host.event),
+        };
+        host.unit.submit(assignment).unwrap();
+        assert_eq!(pipelines.running(), running);
+    }
+    host.unit.cancel(2);
+    assert_eq!(pipelines.running(), 1);
+    store.holds.store(false, Ordering::SeqCst);
+    until("the pipelined attempt has ended", || pipelines.running() == 0);
+}
