@@ -2,7 +2,7 @@
 //!
 //! There is a *lane* for each run of each sub-range. It holds pieces in key order, and belongs to one merge thread.
 //!
-//! 1. The index of a table says which blocks a lane needs. Blocks that follow each other make a piece.
+//! 1. The index of a table says which blocks a lane needs. Blocks that follow each other make a piece. The first piece of a lane is short.
 //! 2. The index also says when a piece will be needed: when the merge has passed the last key of the piece before. So
 //!    the reader reads, of all lanes, the piece first that will be needed first.
 //! 3. Several reads are in flight, through a [`ReadQueue`]. They may be answered in any order; a lane hands out its
@@ -33,6 +33,8 @@ use std::sync::{Arc, Mutex};
 const READS_IN_FLIGHT: usize = 16;
 /// So many pieces may be read ahead, beside one for each lane.
 const PIECES_AHEAD: u64 = 8;
+/// The first piece of a lane has so many bytes at most, and each one behind it twice as many: the merge begins when all lanes have one.
+const FIRST_PIECE_BYTES: u64 = 64 << 10;
 /// With many lanes, pieces are smaller: down to one in this many.
 const SMALLEST_PIECE_PART: u64 = 8;
 
@@ -307,6 +309,8 @@ struct LaneReader<'a> {
     /// The table before it, until all of its blocks are planned.
     open: Option<OpenTable>,
     next: Option<(Piece, Part)>,
+    /// The next piece has so many bytes at most.
+    grown_bytes: u64,
     /// The merge needs `next` when it has passed this key, or before.
     needed_at: Vec<u8>,
     /// Where the last block of `next` ends.
@@ -316,7 +320,8 @@ struct LaneReader<'a> {
 impl<'a> LaneReader<'a> {
     fn new(lane: usize, tables: &'a Run, range: &'a KeyRange) -> LaneReader<'a> {
         let (needed_at, ends_at) = (Vec::new(), Vec::new());
-        LaneReader { lane, tables, range, next_table: 0, open: None, next: None, needed_at, ends_at }
+        let grown_bytes = FIRST_PIECE_BYTES;
+        LaneReader { lane, tables, range, next_table: 0, open: None, next: None, grown_bytes, needed_at, ends_at }
     }
 
     /// Plans the next piece; false if there is none.
@@ -326,8 +331,9 @@ impl<'a> LaneReader<'a> {
                 return Ok(false);
             }
             std::mem::swap(&mut self.needed_at, &mut self.ends_at);
-            if let Some(next) = self.gather(piece_bytes)? {
+            if let Some(next) = self.gather(piece_bytes.min(self.grown_bytes))? {
                 self.next = Some(next);
+                self.grown_bytes = self.grown_bytes.saturating_mul(2);
                 return Ok(true);
             }
             self.open = None;

@@ -226,7 +226,8 @@ impl WriteQueue {
             shared.check()?;
             {
                 let mut state = lock(&self.state);
-                if let Some(chunk) = state.chunks.pop_front_if(|chunk| chunk.progress == Progress::Encoded) {
+                let is_encoded = state.chunks.front().is_some_and(|chunk| chunk.progress == Progress::Encoded);
+                if is_encoded && let Some(chunk) = state.chunks.pop_front() {
                     state.taken += 1;
                     return Ok(chunk);
                 }
