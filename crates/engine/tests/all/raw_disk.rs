@@ -313,8 +313,9 @@ fn closing_tells_the_device_of_the_room_that_is_free() {
     for_each_seed(1, 10, |seed| {
         let sim = SimExecutor::new(seed);
         let env = sim.env();
-        // So large that no room is given away before the device was told of it.
-        let pages = 6000;
+        // So large that no room is given away before the device was told of it: several tables reserve their room at a time, and what
+        // they leave lies between them.
+        let pages = 24_000;
         let geometry = SimDevice::new(&env, pages * PAGE, FaultPlan::none(), seed).geometry();
         let geometry = Geometry { discard_zeroes: true, ..geometry };
         let device = SimDevice::with_geometry(&env, pages * PAGE, geometry, FaultPlan::none(), seed);

@@ -583,7 +583,7 @@ fn a_static_split_divides_jobs() {
     options.keyspace = options.keyspace.table_bytes(4 << 10);
     let store = StoreBuilder::new(options).unit(unit).open(directory.path()).unwrap();
     let (mut model, mut rng) = (Model::new(), Rng::new(10));
-    for _ in 0..20 {
+    for _ in 0..40 {
         change(&store, &mut model, &mut rng);
     }
     store.keyspace("default").unwrap().compact(None, None).unwrap();
@@ -591,7 +591,7 @@ fn a_static_split_divides_jobs() {
     let bytes = |unit: usize| tasks.iter().filter(|task| task.unit == unit).map(|task| task.input_bytes).sum::<u64>();
     let share = bytes(1) as f64 / (bytes(0) + bytes(1)) as f64;
     // The index and the filter of a table count with its last keys; in tables as small as these, they are most of it.
-    assert!((0.35..0.65).contains(&share), "{share} of the bytes went elsewhere");
+    assert!((0.3..0.7).contains(&share), "{share} of the bytes went elsewhere");
     let divided = |job: u64| (0..2).all(|unit| tasks.iter().any(|task| task.job == job && task.unit == unit));
     assert!(tasks.iter().any(|task| divided(task.job)), "no job was divided: {tasks:?}");
     assert_holds(&store, &model);

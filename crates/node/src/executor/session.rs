@@ -172,8 +172,10 @@ impl Session {
             // It was cancelled when it had all but ended.
             return is_output.then_some(tables);
         };
-        let reply = ended.reply.take().filter(|reply| reply.peer().lost().is_none());
-        let tables = (is_output && reply.is_none()).then_some(tables);
+        // The reply may be the last owner of its connection, and so of this session: it is dropped without the lock.
+        let reply = ended.reply.take();
+        let is_heard = reply.as_ref().is_some_and(|reply| reply.peer().lost().is_none());
+        let tables = (is_output && !is_heard).then_some(tables);
         ended.stage = Stage::Ended { answer: answer.clone(), tables };
         let forgotten = state.forget_old(ended_max);
         drop(state);
