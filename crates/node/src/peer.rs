@@ -8,8 +8,8 @@
 //! 1. A caller takes credit for its request, enters it into the table of open requests, and queues the frame. The credit is what
 //!    the other end lets this end send in requests. Without credit, or with a full queue, the caller waits, until its deadline.
 //! 2. The caller writes the frame if nobody else writes and the stream takes the bytes without a wait (`peer/sink.rs`). Otherwise the
-//!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while, completes requests whose deadline is over,
-//!    and gives the connection up when nothing has come for too long. The time in which a handler keeps the reader thread does not count.
+//!    writer thread does. The writer thread also sends a heartbeat when it has sent nothing for a while. It completes requests whose deadline
+//!    is over. It gives the connection up when nothing has come for too long. The time in which a handler keeps the reader thread does not count.
 //! 3. The reader thread reads frames. An answer completes its request. A request goes to the [`Handler`], with a [`Reply`].
 //! 4. A [`Reply`] queues the answer, and gives the request's credit back in its header.
 //!
