@@ -141,11 +141,26 @@ def done_percent(phase, at_s):
     return 100 * done / max(phase["operations"], 1)
 
 
+def unit_samples(phase, began):
+    """What the host's unit and the node's units had compacted, as samples of counters."""
+    found = []
+    for sample in phase["samples"]:
+        units = sample["units"]
+        point = {}
+        for side, of_side in (("host", units[:1]), ("node", units[1:])):
+            point[f"{side}_input_bytes"] = sum(unit["input_bytes"] for unit in of_side)
+            point[f"{side}_busy_s"] = sum(unit["busy_seconds"] for unit in of_side)
+        found.append((began + sample["at_ms"] / 1000, point))
+    return found
+
+
 def series(phase, samples):
-    """Use of both cores, and the link, over time and by how far the requests were: for pictures."""
+    """Use of both cores, the link, and compaction, over time and by how far the requests were: for pictures and for parts of a run.
+    `host_compacted` and `node_compacted` are (MB of input, seconds at work) in a step."""
     ended = phase["requests_ended_unix_ms"] / 1000
     began = ended - phase["seconds"]
     step = max((ended - began) / POINTS_MAX, 2 * SAMPLE_S)
+    compacted = unit_samples(phase, began)
     points = []
     at = began
     while at + step <= ended + step / 2:
@@ -155,6 +170,9 @@ def series(phase, samples):
         for name, key in (("host_cpu_percent", "host_core_s"), ("node_cpu_percent", "node_core_s")):
             value = percent(samples, key, at, at + step)
             point[name] = None if value is None else round(value, 1)
+        for side in ("host", "node"):
+            moved = [growth(compacted, f"{side}_{name}", at, at + step) for name in ("input_bytes", "busy_s")]
+            point[f"{side}_compacted"] = None if None in moved else [round(moved[0] / 1e6, 3), round(moved[1], 4)]
         sent = growth(samples, "host_to_node_bytes", at, at + step)
         point["host_to_node_mb_s"] = None if sent is None else round(sent / step / 1e6, 2)
         points.append(point)

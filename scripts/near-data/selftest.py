@@ -44,7 +44,7 @@ FAKE = '''
         "work_before_settling": {{"units": []}},
         "latencies": [{{"kind": "write", "count": 9, "p50_ns": 1000, "p99_ns": 2000, "p999_ns": 3000}}],
         "stats": {{"detail": {{"wire_compute_bytes": 500_000.0}}}},
-        "series": {{"interval_ms": 100, "operations": [int(rate) // 10] * 10}},
+        "series": {{"interval_ms": 100, "operations": [int(rate) // 10] * 10}}, "samples": [],
     }}
     result = {{"date": "2026-01-01T00:00:00Z", "machine": {{}}, "store": "fake", "store_settings": {{}},
               "phases": [phase(name) for name in option("--workloads").split(",")]}}
@@ -96,7 +96,7 @@ FAKE_PAIR = '''
         "workload": option("--workloads"), "operations_per_second": 1.0, "operations": 1, "seconds": ended - began, "settle_seconds": 0.0,
         "user_bytes_written": 10_000_000, "requests_ended_unix_ms": int(ended * 1000), "settled_unix_ms": int(ended * 1000) + 300,
         "longest_stall_ms": 1, "p99_ns": 2000, "p999_ns": 3000, "table_write_amplification": 1.0, "disk_bytes": 1000, "work": None, "work_before_settling": None,
-        "latencies": [], "stats": {{"detail": {{}}}}, "series": {{"interval_ms": 100, "operations": [1]}},
+        "latencies": [], "stats": {{"detail": {{}}}}, "series": {{"interval_ms": 100, "operations": [1]}}, "samples": [],
     }}
     time.sleep(0.5)
     result = {{"date": "2026-01-01T00:00:00Z", "machine": {{}}, "store": "fake", "store_settings": {{}}, "phases": [phase]}}
@@ -246,6 +246,15 @@ class Figures(unittest.TestCase):
     def test_the_share_of_requests_that_were_done_follows_the_series(self):
         phase = {"series": {"interval_ms": 100, "operations": [10, 30, 60]}, "operations": 100}
         self.assertEqual([measure.done_percent(phase, at) for at in (0, 0.1, 0.15, 0.3, 9)], [0, 10, 25, 100, 100])
+
+    def test_bandwidth_outside_of_large_values_is_that_of_the_other_steps(self):
+        units = [{"input_bytes": 1e6, "busy_seconds": 0.5}, {"input_bytes": 2e6, "busy_seconds": 0.25}]
+        phase = {"samples": [{"at_ms": 0, "units": []}, {"at_ms": 1000, "units": units}]}
+        samples = measure.unit_samples(phase, 10.0)
+        self.assertEqual([measure.growth(samples, name, 10, 10.5) for name in ("host_input_bytes", "node_busy_s")], [5e5, 0.125])
+        steps = [{"done_percent": done, "host_compacted": [mb, 0.5]} for done, mb in ((10, 99), (40, 10), (80, 20))]
+        self.assertEqual(report.bandwidth_outside({"series": steps}, "host", report.large_parts("W1")), 30)
+        self.assertIsNone(report.bandwidth_outside({"series": steps[:1]}, "host", report.large_parts("W1")))
 
     def test_large_parts_are_those_above_70_percent(self):
         self.assertEqual(report.large_parts("W1"), [(0, 30)])

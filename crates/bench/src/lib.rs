@@ -65,5 +65,5 @@ pub use stop::Stop;
 pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
-pub use work::{StageWork, StagesWork, UnitWork, Work};
+pub use work::{StageWork, StagesWork, UnitSample, UnitWork, Work};
 pub use workload::Workload;

@@ -13,7 +13,7 @@ use crate::measure::Latency;
 use crate::options::BenchOptions;
 use crate::process::Machine;
 use crate::store::{Setting, Settings, StoreStats};
-use crate::work::Work;
+use crate::work::{UnitSample, Work};
 use crate::workload::Workload;
 
 /// Names the layout of a result file.
@@ -163,8 +163,8 @@ pub struct Series {
     pub latency_ns_max: Vec<u64>,
 }
 
-/// The process at one moment.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+/// The process and the store's units at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Sample {
     /// Since the workload began.
@@ -177,6 +177,8 @@ pub struct Sample {
     pub cpu_seconds: Option<f64>,
     /// Bytes written to the disk since the workload began.
     pub disk_bytes_written: Option<u64>,
+    /// What each unit has compacted since the store was opened, in the order of [`Work::units`].
+    pub units: Vec<UnitSample>,
 }
 
 impl BenchResult {

@@ -305,8 +305,9 @@ impl<'a> Session<'a> {
         let name = workload.to_string();
         let done = AtomicBool::new(false);
         let mut samples = Vec::new();
+        let store = self.store()?;
         let outcome = thread::scope(|scope| {
-            let sampler = scope.spawn(|| sample(&name, before, &done, &|| control.operations()));
+            let sampler = scope.spawn(|| sample(&name, before, &done, &|| control.operations(), &|| store.units()));
             let outcome = self.drive_and_settle(index, workload, &control);
             done.store(true, Ordering::Release);
             sampler.thread().unpark();

@@ -11,20 +11,27 @@ use std::time::{Duration, Instant};
 use crate::process::Usage;
 use crate::result::Sample;
 use crate::table::{count, rate};
+use crate::work::UnitSample;
 
 /// Samples kept of a phase.
 const SAMPLES_MAX: usize = 600;
 
 /// Samples until `done`, then returns what was seen. `operations` is asked for the line of progress, which appears on
-/// stderr when that is a terminal.
-pub(crate) fn sample(name: &str, before: &Usage, done: &AtomicBool, operations: &dyn Fn() -> u64) -> Vec<Sample> {
+/// stderr when that is a terminal; `units`, for what the store's units have compacted.
+pub(crate) fn sample(
+    name: &str,
+    before: &Usage,
+    done: &AtomicBool,
+    operations: &dyn Fn() -> u64,
+    units: &dyn Fn() -> Vec<UnitSample>,
+) -> Vec<Sample> {
     let start = Instant::now();
     let mut interval = Duration::from_millis(100);
     let mut samples = Vec::with_capacity(SAMPLES_MAX);
     let mut progress = Progress::new(name);
     loop {
         let finished = done.load(Ordering::Acquire);
-        samples.push(sample_now(before, start));
+        samples.push(sample_now(before, start, units()));
         if finished {
             progress.clear();
             return samples;
@@ -43,7 +50,7 @@ pub(crate) fn sample(name: &str, before: &Usage, done: &AtomicBool, operations: 
     }
 }
 
-fn sample_now(before: &Usage, start: Instant) -> Sample {
+fn sample_now(before: &Usage, start: Instant, units: Vec<UnitSample>) -> Sample {
     let now = Usage::now();
     Sample {
         at_ms: u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX),
@@ -51,6 +58,7 @@ fn sample_now(before: &Usage, start: Instant) -> Sample {
         anonymous_bytes: now.anonymous_bytes,
         cpu_seconds: cpu_since(before, &now),
         disk_bytes_written: since(before.disk_bytes_written, now.disk_bytes_written),
+        units,
     }
 }
 

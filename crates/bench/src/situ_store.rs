@@ -28,7 +28,7 @@ use crate::options::{parse_bytes, parse_bytes_within};
 use crate::store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
 };
-use crate::work::{StageWork, StagesWork, UnitWork, Work};
+use crate::work::{StageWork, StagesWork, UnitSample, UnitWork, Work};
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -451,6 +451,11 @@ impl Store for SituStore {
 
     fn wait_idle(&self) -> Result<(), StoreFailure> {
         Ok(self.store.wait_idle()?)
+    }
+
+    fn units(&self) -> Vec<UnitSample> {
+        let sample = |unit: UnitWork| UnitSample { input_bytes: unit.input_bytes, busy_seconds: unit.busy_seconds };
+        self.store.compaction_units().into_iter().map(|report| sample(report.into())).collect()
     }
 
     fn stats(&self) -> Result<StoreStats, StoreFailure> {

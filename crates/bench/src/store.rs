@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use crate::work::Work;
+use crate::work::{UnitSample, Work};
 
 /// An error of the store under test, in its own words.
 pub type StoreFailure = Box<dyn std::error::Error + Send + Sync>;
@@ -71,6 +71,11 @@ pub trait Store: Send + Sync {
 
     /// What the store knows about itself. Cheap enough to be called once per workload.
     fn stats(&self) -> Result<StoreStats, StoreFailure>;
+
+    /// What each unit has compacted since the store was opened; nothing where the store has no units. It is called ten times a second.
+    fn units(&self) -> Vec<UnitSample> {
+        Vec::new()
+    }
 
     /// Makes calls that wait in the store return soon, with an error: the run has been told to end. The store need not
     /// answer any more. Without this, the run ends when they return by themselves.

@@ -62,6 +62,16 @@ pub struct UnitWork {
     pub last_trouble: Option<String>,
 }
 
+/// What a unit has compacted up to a moment. Between two moments, the growth of the first over that of the second is its bandwidth.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct UnitSample {
+    /// Input bytes of the attempts that succeeded.
+    pub input_bytes: u64,
+    /// How long these attempts took together.
+    pub busy_seconds: f64,
+}
+
 /// The stages of runs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]

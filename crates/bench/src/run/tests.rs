@@ -92,6 +92,10 @@ fn work_behind_the_requests_is_told_before_and_after_the_store_has_settled() {
     assert_eq!(fill.table_write_amplification, Some(written as f64 / fill.user_bytes_written as f64));
     assert!(fill.began_unix_ms > 1_700_000_000_000 && fill.began_unix_ms <= fill.requests_ended_unix_ms);
     assert!(fill.requests_ended_unix_ms <= fill.settled_unix_ms);
+    let (first, last) = (fill.samples.first().expect("sample"), fill.samples.last().expect("sample"));
+    assert_eq!((first.units.len(), last.units.len()), (all.units.len(), all.units.len()));
+    // The last look is taken when the store has settled.
+    assert_eq!((last.units[0].input_bytes, last.units[0].busy_seconds), (cpu.input_bytes, cpu.busy_seconds));
     let read = result.phase("readrandom").expect("phase").work.as_ref().expect("work");
     assert_eq!((read.flush_bytes_written, read.compaction_bytes_written), (0, 0), "the store had settled");
 }
