@@ -77,13 +77,19 @@ def disk_bytes(device):
     return (int(fields[2]) * 512, int(fields[6]) * 512) if len(fields) > 6 else (None, None)
 
 
+# Where files lie, and what the other machine does: the node owns the files; or it keeps none, and compacts those in a directory of the
+# host, over the connection.
+ARRANGEMENTS = ("node-owns", "node-computes")
+
+
 class Testbed:
     """The host and the node of `scripts/testbed-node.sh`, which is up."""
 
     dry = False
 
-    def __init__(self, situ):
+    def __init__(self, situ, arrangement=ARRANGEMENTS[0]):
         self.situ = os.path.abspath(situ)
+        self.arrangement = arrangement
         status = subprocess.run([TESTBED, "status"], capture_output=True, text=True)
         if status.returncode != 0:
             raise Failure(status.stderr.strip())
@@ -95,7 +101,7 @@ class Testbed:
     def describe(self):
         kept = ("LINK", "DISK", "HOST_CORE", "NODE_CORE", "HOST_MEMORY_MIB", "NODE_MEMORY_MIB", "HOST_CPU", "NODE_CPU",
                 "CGROUPS")
-        return {name.lower(): self.settings[name] for name in kept}
+        return {**{name.lower(): self.settings[name] for name in kept}, "arrangement": self.arrangement}
 
     def on(self, side, command):
         return [TESTBED, "exec", side, *command]
@@ -105,12 +111,14 @@ class Testbed:
 
     def node_command(self):
         """The one place that knows how a node is started."""
-        return [self.situ, "node", self.node_data(), "--listen", self.address(), "--secret-file", self.secret]
+        kept = [self.node_data()] if self.arrangement == "node-owns" else ["--compute-only"]
+        return [self.situ, "node", *kept, "--listen", self.address(), "--secret-file", self.secret]
 
     def bench_options(self):
-        """The one place that knows how the bench is told of the node: all files of the store lie there."""
-        return ["--directory", os.path.join(self.settings["HOST_DIRECTORY"], "bench"),
-                "--capacity", f"node://{self.address()}/bench", "--node-secret-file", self.secret]
+        """The one place that knows how the bench is told of the node."""
+        node = f"node://{self.address()}"
+        told = ["--capacity", f"{node}/bench"] if self.arrangement == "node-owns" else ["--compute", node]
+        return ["--directory", os.path.join(self.settings["HOST_DIRECTORY"], "bench"), *told, "--node-secret-file", self.secret]
 
     def needs(self):
         """Options of `situ bench` without which nothing is measured."""

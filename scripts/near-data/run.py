@@ -21,7 +21,7 @@ import sys
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import matrix
-from bed import Dry, Failure, Testbed
+from bed import ARRANGEMENTS, Dry, Failure, Testbed
 from measure import measure
 from results import Results, key
 
@@ -35,6 +35,8 @@ def arguments():
     parser.add_argument("--repeat", type=int, default=5, help="runs of each configuration on each workload (default: %(default)s)")
     parser.add_argument("--sets", default="", help="sets or workloads, with commas (default: all; --list shows them)")
     parser.add_argument("--policies", default=",".join(matrix.POLICIES), help="configurations, with commas (default: all)")
+    parser.add_argument("--arrangement", choices=ARRANGEMENTS, default=ARRANGEMENTS[0],
+                        help="the node owns the files, or only computes: they lie on the host (default: %(default)s)")
     parser.add_argument("--timeout", type=float, default=7200, help="seconds that a run may take (default: %(default)s)")
     parser.add_argument("--dry", metavar="DIRECTORY",
                         help="no testbed: the store lies in this directory. To try the driver; compares nothing")
@@ -114,7 +116,7 @@ def run():
             print(f"{workload.set:12} {workload.name:24} {' '.join(workload.arguments)}")
         print(f"{len(todo)} runs")
         return 0
-    bed = Dry(options.situ, options.dry) if options.dry else Testbed(options.situ)
+    bed = Dry(options.situ, options.dry) if options.dry else Testbed(options.situ, options.arrangement)
     for option in bed.needs():
         if not has_option(bed.situ, option):
             raise Failure(f"{bed.situ} bench has no {option}: this program cannot be measured on the testbed; --dry tries the driver alone")
