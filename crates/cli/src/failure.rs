@@ -103,6 +103,10 @@ impl Failure {
                 Failure::new(what, "another process has the store open for writing")
                     .cure("stop that process (perhaps a `situ serve`), then try again. get, scan, dump and inspect work while it runs")
             }
+            error if error.is_permission_denied() && directory.starts_with("node://") => Failure::new(what, error).cure(
+                "name the secret of the node with --node-secret-file, and who signs its certificate with --node-ca; give neither if \
+                 the node was started without",
+            ),
             error if error.is_permission_denied() => {
                 Failure::new(what, error).cure("run the command as the user who owns the store, or give your user permission to read and write its files")
             }

@@ -16,7 +16,7 @@ use serde::Serialize;
 use situ::device::{self, Env};
 use situ::storage::{self, RawOptions, RawVolume, Volume};
 use situ_node::{Daemon, DaemonOptions, Executor, ExecutorOptions, Place, Secret, ServerTls, Storage, TaskService};
-use situ_server::{CaughtSignals, StopSignal, item_filter};
+use situ_server::{CaughtSignals, StopSignal, item_filter, raise_limit};
 use std::io;
 use std::io::Write;
 use std::path::Path;
@@ -30,6 +30,8 @@ pub(crate) fn node(options: &NodeCommand, out: &mut Output) -> Outcome {
     let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
     let failed = |error: storage::Error| cannot_start(&error, options);
     let env = Env::system();
+    // Before the daemon begins: it divides the limit of open files among its clients.
+    raise_limit();
     let executor = Arc::new(Executor::new(&env, executor_options(&env, options).map_err(failed)?));
     let daemon = Daemon::start(&env, daemon_options(options, &executor).map_err(failed)?).map_err(failed)?;
     let place = options.place.as_ref().map(|place| std::path::absolute(place).unwrap_or_else(|_| place.clone()));

@@ -41,7 +41,7 @@ pub use task_service::TaskService;
 use crate::address::Place;
 use crate::error::CallError;
 use crate::fields::Bytes;
-use crate::files::Limits;
+use crate::files::{Limits, OpenFiles};
 use crate::frame::Side;
 use crate::greeting::{Door, Doorkeeper, Entry};
 use crate::lease::Owner;
@@ -52,6 +52,7 @@ use crate::transport::{Accepted, Listener, ServerTls};
 use file_service::FileService;
 use greetings::Greetings;
 use pool::{Pool, Strands};
+use rustix::process::{Resource, getrlimit};
 use service::{answer, finish};
 use situ_device::{Env, Event, JobHandle, lock};
 use situ_storage::{Error, Result};
@@ -281,9 +282,16 @@ fn machine() -> Result<[u8; 16]> {
     }
 }
 
+/// Files that clients may have open: three quarters of what the system lets the process have. The rest is for connections, locks, notes
+/// and tasks.
+fn files_max() -> usize {
+    let limit = getrlimit(Resource::Nofile).current;
+    limit.map_or(usize::MAX, |limit| usize::try_from(limit / 4 * 3).unwrap_or(usize::MAX))
+}
+
 impl Shared {
     fn new(env: &Env, options: DaemonOptions) -> Result<Shared> {
-        let limits = Limits { linger: options.session_linger, ..Limits::default() };
+        let limits = Limits { open: OpenFiles::new(files_max()), linger: options.session_linger, ..Limits::default() };
         let (term, linger) = (options.lease_term, options.session_linger);
         let stores_max = options.stores_max;
         let stores = options.storage.map(|storage| Stores::new(env, storage, stores_max, term, limits)).transpose()?;

@@ -23,13 +23,15 @@
 //! While a change of any former connection is under way, no newer connection of the session is attached, and the session stays.
 //! **Threads.** Any. No lock is held while the volume works.
 //! **Failure.** The volume's errors are passed on as they are. A session that no connection is attached to for
-//! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove.
+//! [`Limits::linger`] is swept: its handles are closed, and its unfinished files stay for the owner of the store to remove. A session
+//! that has nothing open is swept at once. The owner of the lease finds the lease again in either case.
 //!
 //! Rejected: to wait for the last connection's changes only. A change that hangs outlasts the wait of the next connection, and the one
 //! after that finds a former connection without changes.
 
 mod images;
 mod listing;
+mod open_files;
 mod pages;
 mod session;
 mod writer;
@@ -44,6 +46,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+pub(crate) use open_files::OpenFiles;
 pub(crate) use session::{Attached, OpenedFile, OpenedPages};
 
 /// How long the changes of connections that were lost may take to end.
@@ -58,13 +61,16 @@ pub(crate) struct Limits {
     pub(crate) handles: usize,
     /// Unfinished files of one session, and finished ones that the client has not forgotten.
     pub(crate) writers: usize,
+    /// Open and unfinished files of all sessions of all stores: one count for the node.
+    pub(crate) open: Arc<OpenFiles>,
     /// How long a session without a connection is kept.
     pub(crate) linger: Duration,
 }
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { sessions: 256, handles: 1 << 16, writers: 1024, linger: Duration::from_secs(300) }
+        let open = OpenFiles::new(usize::MAX);
+        Limits { sessions: 256, handles: 1 << 16, writers: 1024, open, linger: Duration::from_secs(300) }
     }
 }
 
@@ -139,14 +145,16 @@ impl Files {
         Ok((session, former, false))
     }
 
-    /// Ends sessions whose client has been away for too long, has no lease, and has no change under way; how many.
+    /// Ends sessions whose client has no connection, no change under way, and either nothing open or been away for too long; how many.
+    /// The owner of the lease is waited for as long as the lease awaits it.
     pub(crate) fn sweep(&self) -> usize {
         let now = self.env.clock.now();
-        let holder = self.lease.holder_id();
+        let awaited = self.lease.awaits(self.limits.linger);
         let mut swept = Vec::new();
         lock(&self.sessions).retain(|id, session| {
-            let is_here = session.away_for(now).is_none_or(|away| away < self.limits.linger);
-            let stays = is_here || holder == Some(*id) || session.is_changing();
+            let may_come_back = |away| away < self.limits.linger && !session.has_nothing();
+            let is_here = session.away_for(now).is_none_or(may_come_back);
+            let stays = is_here || awaited == Some(*id) || session.is_changing();
             if !stays {
                 swept.push(Arc::clone(session));
             }
@@ -161,9 +169,9 @@ impl Files {
         lock(&self.sessions).len()
     }
 
-    /// Whether it has no client, and nobody has its lease.
+    /// Whether it has no client, and its lease awaits nobody. Opened again, it knows the owner of the lease from the note.
     pub(crate) fn is_unused(&self) -> bool {
-        self.clients() == 0 && !self.lease.is_held()
+        self.clients() == 0 && self.lease.awaits(self.limits.linger).is_none()
     }
 
     fn use_replacement(&self) -> Replacing<'_> {

@@ -58,7 +58,8 @@ pub fn greet(peer: &Peer, introduction: &Introduction, timeout: Duration) -> Res
     };
     let mut transcript =
         Transcript { hello: hello.encode(), binding: peer.binding().to_vec(), ..Transcript::default() };
-    transcript.challenge = peer.call(Hello::OPERATION as u16, transcript.hello.clone(), timeout)?;
+    let answer = peer.call(Hello::OPERATION as u16, transcript.hello.clone(), timeout);
+    transcript.challenge = answer.map_err(|error| no_answer(error, peer.binding().is_empty()))?;
     let challenge = Challenge::decode(&transcript.challenge)?;
     check_challenge(peer, introduction, &challenge)?;
     let prove = |secret: &Secret| secret.prove(Prover::Host, &transcript);
@@ -72,6 +73,16 @@ pub fn greet(peer: &Peer, introduction: &Introduction, timeout: Duration) -> Res
             Err(CallError::Refused(why))
         }
         _ => Ok(welcome),
+    }
+}
+
+/// A node that expects TLS takes a greeting without TLS for nonsense, and cannot say so.
+fn no_answer(error: CallError, is_plain: bool) -> CallError {
+    match error {
+        CallError::Lost { node, why } if is_plain => {
+            CallError::Lost { node, why: format!("{why}, before it answered; a node that expects TLS does so") }
+        }
+        other => other,
     }
 }
 

@@ -194,9 +194,15 @@ impl Lease {
         self.term
     }
 
-    /// Whether anybody has it.
-    pub(crate) fn is_held(&self) -> bool {
-        lock(&self.state).holder.is_some()
+    /// The id of the client that has it, unless that one has been silent for `linger` and for a term. Of a lease that changes hands, too.
+    pub(crate) fn awaits(&self, linger: Duration) -> Option<u128> {
+        let now = self.env.clock.now();
+        let state = lock(&self.state);
+        match (&state.change, &state.holder) {
+            (Some(Change::GivenTo(owner)), _) => Some(owner.id),
+            (_, Some(holder)) if now.saturating_sub(holder.renewed) < linger.max(self.term) => Some(holder.owner.id),
+            _ => None,
+        }
     }
 
     /// The id of the client that has it.

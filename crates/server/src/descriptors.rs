@@ -16,8 +16,12 @@ const RESERVE_MIN: u64 = 96;
 /// The epoll instance and the eventfd of an event loop.
 const EACH_LOOP: u64 = 2;
 
-/// Raises the soft limit of open files as far as it goes; what it is then.
-pub(crate) fn raise_limit() -> u64 {
+/// Raises the process's soft limit of open files as far as it goes; what it is then.
+///
+/// ```
+/// assert!(situ_server::raise_limit() > 0);
+/// ```
+pub fn raise_limit() -> u64 {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current == maximum {
         return current.unwrap_or(u64::MAX);

@@ -92,6 +92,7 @@ mod store;
 mod stripe;
 mod turn;
 
+pub use descriptors::raise_limit;
 pub use engine::{
     Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };

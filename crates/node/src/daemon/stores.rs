@@ -3,7 +3,8 @@
 //! In a directory, each store has a directory of its own. A disk without a file system has one store. Its name is noted with
 //! the first lease (`lease/note.rs`), and other names are refused.
 //!
-//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has had no client for a while, and nobody has its lease.
+//! **Bounds.** At most so many stores are kept as the options say, and no more are open at once. A store is closed when it has no client
+//! that could come back, and its lease awaits nobody. When too many are open, such stores make room at once.
 //! **Threads.** Any; one thread at a time opens a store. **Failure.** A store that could not be opened is opened anew by the next client
 //! that asks, also after a panic.
 
@@ -39,22 +40,23 @@ pub(super) struct Stores {
 }
 
 enum Slot {
-    Opening,
+    /// A thread opens the store, or closes it.
+    Changing,
     Open(Arc<Files>),
 }
 
-/// A thread opens the store of this name until this is dropped. A store that was not opened by then leaves no slot, also after a panic:
-/// the next client tries again.
-struct Opening<'a> {
+/// A thread opens the store of this name, or closes it, until this is dropped. A store that is not open then leaves no slot, also after a
+/// panic: the next client tries again.
+struct Changing<'a> {
     stores: &'a Stores,
-    name: &'a str,
+    name: String,
 }
 
-impl Drop for Opening<'_> {
+impl Drop for Changing<'_> {
     fn drop(&mut self) {
         let mut open = lock(&self.stores.open);
-        if matches!(open.get(self.name), Some(Slot::Opening)) {
-            open.remove(self.name);
+        if matches!(open.get(&self.name), Some(Slot::Changing)) {
+            open.remove(&self.name);
         }
         drop(open);
         self.stores.opened.notify();
@@ -91,6 +93,13 @@ impl Stores {
     /// # Errors
     /// The name is none, the disk has another store, too many stores are open, or the system refuses.
     pub(super) fn find(&self, name: &str) -> Result<Arc<Files>> {
+        let is_full = {
+            let open = lock(&self.open);
+            open.len() >= self.stores_max && !open.contains_key(name)
+        };
+        if is_full {
+            self.sweep();
+        }
         self.find_or(name, || self.make(name))
     }
 
@@ -102,7 +111,7 @@ impl Stores {
                 let mut open = lock(&self.open);
                 match open.get(name) {
                     Some(Slot::Open(files)) => return Ok(Arc::clone(files)),
-                    Some(Slot::Opening) => {}
+                    Some(Slot::Changing) => {}
                     None if matches!(self.storage, Storage::Disk(_)) && !open.is_empty() => {
                         let (at, has) = (self.location(), open.keys().next().cloned().unwrap_or_default());
                         return Err(Error::Invalid(format!(
@@ -114,14 +123,14 @@ impl Stores {
                         return Err(Error::Invalid(format!("the node has {most} stores open, and opens no more")));
                     }
                     None => {
-                        open.insert(name.to_owned(), Slot::Opening);
+                        open.insert(name.to_owned(), Slot::Changing);
                         break;
                     }
                 }
             }
             self.opened.wait(seen, None);
         }
-        let _opening = Opening { stores: self, name };
+        let _opening = Changing { stores: self, name: name.to_owned() };
         let files = make()?;
         lock(&self.open).insert(name.to_owned(), Slot::Open(Arc::clone(&files)));
         Ok(files)
@@ -140,18 +149,27 @@ impl Stores {
 
     /// Ends sessions whose clients have been away for long, and closes stores that nobody uses.
     pub(super) fn sweep(&self) {
-        let mut closed = Vec::new();
         for files in self.all() {
             files.sweep();
         }
-        lock(&self.open).retain(|_, slot| match slot {
-            // The table has one reference; a connection that is just being made has another.
-            Slot::Open(files) if files.is_unused() && Arc::strong_count(files) == 1 => {
-                closed.push(Arc::clone(files));
-                false
-            }
-            _ => true,
+        // The volume's lock goes with the files. The store is opened again after that, and not before.
+        self.take_unused().into_iter().for_each(|(files, closing)| {
+            drop(files);
+            drop(closing);
         });
+    }
+
+    /// Stores that nobody uses. Their slots say that they are being closed.
+    fn take_unused(&self) -> Vec<(Slot, Changing<'_>)> {
+        // The table has one reference; a connection that is just being made has another.
+        let is_unused =
+            |slot: &Slot| matches!(slot, Slot::Open(files) if files.is_unused() && Arc::strong_count(files) == 1);
+        let mut open = lock(&self.open);
+        let unused = open.iter_mut().filter(|(_, slot)| is_unused(slot));
+        let take = |(name, slot): (&String, &mut Slot)| {
+            (std::mem::replace(slot, Slot::Changing), Changing { stores: self, name: name.clone() })
+        };
+        unused.map(take).collect()
     }
 
     /// Closes all stores. Their leases stay noted.
@@ -231,6 +249,43 @@ mod tests {
         stores.sweep();
         assert_eq!(stores.count(), (0, 0));
         stores.find("shop").unwrap();
+    }
+
+    #[test]
+    fn clients_that_come_and_go_with_nothing_open_take_no_place_from_others() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, storage) = (Env::system(), Storage::Directory(directory.path().to_owned()));
+        let stores = Stores::new(&env, storage, 2, Duration::from_secs(10), Limits::default()).unwrap();
+        let (shop, _) = stores.find("shop").unwrap().attach(&client(1)).unwrap();
+        shop.lock(Duration::ZERO).unwrap();
+        drop(shop);
+        for n in 0..5 {
+            stores.find(&format!("visited-{n}")).unwrap().attach(&client(100 + n)).map(drop).unwrap();
+        }
+        let (here, _) = stores.find("stock").unwrap().attach(&client(2)).unwrap();
+        assert!(stores.find("third").is_err(), "the owner of one is awaited, and the other has a client");
+        drop(here);
+        stores.find("third").unwrap();
+    }
+
+    #[test]
+    fn an_owner_that_is_away_for_long_has_no_file_open_and_keeps_the_lease() {
+        let directory = tempfile::tempdir().unwrap();
+        let (env, storage) = (Env::system(), Storage::Directory(directory.path().to_owned()));
+        let limits = Limits { linger: Duration::ZERO, ..Limits::default() };
+        let stores = Stores::new(&env, storage, 2, Duration::from_millis(50), limits).unwrap();
+        let (shop, _) = stores.find("shop").unwrap().attach(&client(1)).unwrap();
+        let token = shop.lock(Duration::ZERO).unwrap();
+        shop.replace(token, FileName::Current, b"shop").unwrap();
+        shop.open(1, FileName::Current).unwrap();
+        drop(shop);
+        std::thread::sleep(Duration::from_millis(60));
+        stores.sweep();
+        assert_eq!(stores.count(), (0, 0));
+        let (shop, is_known) = stores.find("shop").unwrap().attach(&client(1)).unwrap();
+        assert!(!is_known);
+        shop.renew(token).unwrap();
+        shop.replace(token, FileName::Current, b"the same").unwrap();
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use super::Files;
 use super::images::Images;
 use super::listing::Listing;
+use super::open_files::Place;
 use super::pages::Pages;
 use super::writer::Unfinished;
 use crate::changes;
@@ -28,7 +29,7 @@ pub(super) struct Session {
 
 #[derive(Default)]
 struct State {
-    handles: HashMap<u64, Handle>,
+    handles: HashMap<u64, Kept>,
     writers: HashMap<u64, Arc<Unfinished>>,
     /// Of the newest connection.
     gate: Option<Arc<Gate>>,
@@ -36,6 +37,12 @@ struct State {
     former: Vec<Arc<Gate>>,
     /// Since when the client has no connection.
     away_since: Option<Duration>,
+}
+
+/// An open file, and its place among all that are open.
+struct Kept {
+    handle: Handle,
+    _place: Place,
 }
 
 #[derive(Clone)]
@@ -63,6 +70,12 @@ impl Session {
     pub(super) fn is_changing(&self) -> bool {
         let state = lock(&self.state);
         state.gate.iter().chain(&state.former).any(|gate| !gate.is_empty())
+    }
+
+    /// Whether the client would find nothing if it came back.
+    pub(super) fn has_nothing(&self) -> bool {
+        let state = lock(&self.state);
+        state.handles.is_empty() && state.writers.is_empty()
     }
 
     fn leave(&self, gate: &Arc<Gate>) {
@@ -291,8 +304,9 @@ impl Attached {
             Some(Handle::File(_, file)) => file,
             Some(Handle::Pages(..)) => return Err(another_file(number)),
             None => {
+                let place = self.place()?;
                 let file = self.files.volume.open(name)?;
-                self.keep(number, Handle::File(name, Arc::clone(&file)))?;
+                self.keep(number, Handle::File(name, Arc::clone(&file)), place);
                 file
             }
         };
@@ -307,7 +321,10 @@ impl Attached {
         match self.handle_of(number, name)? {
             Some(Handle::Pages(_, pages)) => Ok(opened(&pages)),
             Some(Handle::File(..)) => Err(another_file(number)),
-            None => self.keep_pages(number, name, self.files.volume.open_pages(name)?),
+            None => {
+                let place = self.place()?;
+                Ok(self.keep_pages(number, name, self.files.volume.open_pages(name)?, place))
+            }
         }
     }
 
@@ -315,13 +332,9 @@ impl Attached {
     pub(crate) fn keep_only(&self, numbers: &[u64]) {
         let numbers: HashSet<u64> = numbers.iter().copied().collect();
         let mut closed = Vec::new();
-        lock(&self.session.state).handles.retain(|number, handle| {
-            let stays = numbers.contains(number);
-            if !stays {
-                closed.push(handle.clone());
-            }
-            stays
-        });
+        let mut state = lock(&self.session.state);
+        closed.extend(state.handles.extract_if(|number, _| !numbers.contains(number)));
+        drop(state);
     }
 
     /// Closes a file. A number that means no file is none that is open.
@@ -360,37 +373,39 @@ impl Attached {
     }
 
     fn handle(&self, number: u64) -> Result<Handle> {
-        let found = lock(&self.session.state).handles.get(&number).cloned();
+        let found = lock(&self.session.state).handles.get(&number).map(|kept| kept.handle.clone());
         found.ok_or_else(|| not_open(number))
     }
 
     fn handle_of(&self, number: u64, name: FileName) -> Result<Option<Handle>> {
-        let found = lock(&self.session.state).handles.get(&number).cloned();
+        let found = lock(&self.session.state).handles.get(&number).map(|kept| kept.handle.clone());
         match &found {
             Some(Handle::File(other, _) | Handle::Pages(other, _)) if *other != name => Err(another_file(number)),
             _ => Ok(found),
         }
     }
 
-    fn keep(&self, number: u64, handle: Handle) -> Result<()> {
-        let mut state = lock(&self.session.state);
-        self.check_handles(&state)?;
-        state.handles.insert(number, handle);
-        Ok(())
+    fn keep(&self, number: u64, handle: Handle, place: Place) {
+        // A copy of the same request may have been quicker. Its file is closed without the lock.
+        let former = lock(&self.session.state).handles.insert(number, Kept { handle, _place: place });
+        drop(former);
     }
 
-    fn check_handles(&self, state: &State) -> Result<()> {
+    /// A place for a file that is to be opened. It is taken before the volume opens or makes the file: a file that is refused must not be
+    /// there when the client tries again.
+    fn place(&self) -> Result<Place> {
+        let state = lock(&self.session.state);
         let most = self.files.limits.handles;
-        match state.handles.len() < most {
-            true => Ok(()),
-            false => Err(invalid(format!("the client has {most} files open on the node, and no more are opened"))),
+        if state.handles.len() >= most {
+            return Err(invalid(format!("the client has {most} files open on the node, and no more are opened")));
         }
+        Ok(self.files.limits.open.place(state.handles.len() + state.writers.len())?)
     }
 
-    fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>) -> Result<OpenedPages> {
+    fn keep_pages(&self, number: u64, name: FileName, pages: Arc<dyn PageFile>, place: Place) -> OpenedPages {
         let pages = Arc::new(Pages::new(pages));
-        self.keep(number, Handle::Pages(name, Arc::clone(&pages)))?;
-        Ok(opened(&pages))
+        self.keep(number, Handle::Pages(name, Arc::clone(&pages)), place);
+        opened(&pages)
     }
 }
 
@@ -429,8 +444,8 @@ impl Attached {
         if let Some(Handle::Pages(_, pages)) = self.handle_of(number, name)? {
             return Ok(opened(&pages));
         }
-        self.check_handles(&lock(&self.session.state))?;
-        self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?)
+        let place = self.place()?;
+        Ok(self.keep_pages(number, name, self.files.volume.create_pages(name, bytes)?, place))
     }
 
     /// Writes whole pages.
@@ -538,9 +553,10 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
-        self.check_writers(&mut lock(&self.session.state))?;
+        let place = self.writer_place()?;
         let made = self.files.volume.create(name, bound)?;
-        self.keep_writer(number, Unfinished::new(&self.files.env, name, made))
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, made, place));
+        Ok(())
     }
 
     /// Goes on with an unfinished file of which this node knows no writer any more. Its first `bytes` are copied to a new file that takes
@@ -554,9 +570,10 @@ impl Attached {
         if self.writer_of(number, name)?.is_some() {
             return Ok(());
         }
-        self.check_writers(&mut lock(&self.session.state))?;
+        let place = self.writer_place()?;
         let writer = self.files.copy_front(name, bytes)?;
-        self.keep_writer(number, Unfinished::new(&self.files.env, name, writer))
+        self.keep_writer(number, Unfinished::new(&self.files.env, name, writer, place));
+        Ok(())
     }
 
     /// Appends bytes that begin at `offset`, as far as the file does not have them; its length then.
@@ -607,15 +624,14 @@ impl Attached {
         }
     }
 
-    fn keep_writer(&self, number: u64, writer: Unfinished) -> Result<()> {
-        let mut state = lock(&self.session.state);
-        self.check_writers(&mut state)?;
-        state.writers.insert(number, Arc::new(writer));
-        Ok(())
+    fn keep_writer(&self, number: u64, writer: Unfinished) {
+        let former = lock(&self.session.state).writers.insert(number, Arc::new(writer));
+        drop(former);
     }
 
-    /// Looked at before the volume makes a file, too: a file that is refused must not be there when the client tries again.
-    fn check_writers(&self, state: &mut State) -> Result<()> {
+    /// As [`place`](Attached::place), for a file that is to be made.
+    fn writer_place(&self) -> Result<Place> {
+        let mut state = lock(&self.session.state);
         let most = self.files.limits.writers;
         if state.writers.len() >= most {
             // The client's message that it has the answer was lost with a connection.
@@ -624,6 +640,6 @@ impl Attached {
         if state.writers.len() >= most {
             return Err(invalid(format!("the client writes {most} files on the node, and no more are begun")));
         }
-        Ok(())
+        Ok(self.files.limits.open.place(state.handles.len() + state.writers.len())?)
     }
 }

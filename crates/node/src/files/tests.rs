@@ -588,17 +588,57 @@ fn a_session_is_bounded_and_is_swept_when_its_client_has_been_away_for_long() {
         let guest = files.attach(&client(2)).unwrap().0;
         assert!(files.attach(&client(3)).is_err(), "two sessions are the limit");
         drop((owner, guest));
-        env.clock.sleep(limits.linger);
         let other = files.attach(&client(3)).unwrap().0;
-        assert_eq!(files.clients(), 2, "the guest's session is gone, and the owner of the lease keeps its own");
+        assert_eq!(files.clients(), 2, "the guest had nothing open, and the owner of the lease has");
+        other.open(1, TABLE).unwrap();
         let owner = files.attach(&client(1)).unwrap().0;
         owner.finish(token, 1, 0).unwrap();
-        owner.unlock(token);
         drop((owner, other));
-        env.clock.sleep(limits.linger);
+        env.clock.sleep(limits.linger / 2);
+        assert_eq!(files.sweep(), 0);
+        env.clock.sleep(limits.linger / 2);
         assert_eq!(files.sweep(), 2);
-        assert_eq!(files.clients(), 0);
+        let (owner, is_known) = files.attach(&client(1)).unwrap();
+        assert!(!is_known);
+        owner.renew(token).expect("the session is gone, and the lease is not");
+        owner.unlock(token);
     });
+}
+
+/// One count for all sessions of all stores: a client that opens all it can leaves half to others.
+#[test]
+fn what_one_client_has_open_leaves_room_for_the_others() {
+    let env = Env::system();
+    let notes = tempfile::tempdir().unwrap();
+    let limits = Limits { open: OpenFiles::new(8), ..Limits::default() };
+    let volume: Arc<dyn Volume> = Arc::new(SimVolume::new(&env, FaultPlan::none(), 1));
+    let files = files(&env, volume, notes.path(), limits);
+    let [greedy, other] = [1, 2].map(|id| files.attach(&client(id)).unwrap().0);
+    let token = greedy.lock(NOW).unwrap();
+    greedy.create(token, 1, TABLE, 0).unwrap();
+    greedy.create_pages(token, 1, LOG, PAGE_BYTES as u64).unwrap();
+    greedy.finish(token, 1, 0).unwrap();
+    greedy.open(2, TABLE).unwrap();
+    greedy.open(3, TABLE).unwrap();
+    let refused = [
+        greedy.open(4, TABLE).map(drop),
+        greedy.open_pages(4, LOG).map(drop),
+        greedy.create(token, 4, OTHER, 0),
+        greedy.create_pages(token, 4, FileName::Log(9), PAGE_BYTES as u64).map(drop),
+    ];
+    for error in refused.map(Result::unwrap_err) {
+        assert!(error.to_string().contains("keeps the rest of its 8 for others"), "{error}");
+    }
+    assert_eq!(list(&other).len(), 2, "what was refused was not made");
+    other.open(1, TABLE).unwrap();
+    greedy.open(3, TABLE).expect("it is open already");
+    greedy.forget(1);
+    greedy.open(4, TABLE).unwrap();
+    greedy.keep_only(&[2]);
+    other.open(2, TABLE).unwrap();
+    greedy.end();
+    (3..8).for_each(|number| drop(other.open(number, TABLE)));
+    assert!(other.open(4, TABLE).is_ok() && other.open(5, TABLE).is_err(), "half of what there is");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! An unfinished file of a session, to which any of the node's threads may append in turn.
 
+use super::open_files::Place;
 use situ_device::{Env, Event, lock};
 use situ_storage::{Error, FileName, Result, Writer};
 use std::sync::{Arc, Mutex};
@@ -8,6 +9,7 @@ pub(super) struct Unfinished {
     pub(super) name: FileName,
     state: Mutex<State>,
     put_back: Arc<dyn Event>,
+    _place: Place,
 }
 
 enum State {
@@ -20,8 +22,8 @@ enum State {
 }
 
 impl Unfinished {
-    pub(super) fn new(env: &Env, name: FileName, writer: Box<dyn Writer>) -> Unfinished {
-        Unfinished { name, state: Mutex::new(State::Open(writer)), put_back: env.executor.event() }
+    pub(super) fn new(env: &Env, name: FileName, writer: Box<dyn Writer>, place: Place) -> Unfinished {
+        Unfinished { name, state: Mutex::new(State::Open(writer)), put_back: env.executor.event(), _place: place }
     }
 
     pub(super) fn is_finished(&self) -> bool {

@@ -150,7 +150,7 @@ fn failed(name: &str, e: &io::Error) -> CallError {
     match e.kind() {
         io::ErrorKind::InvalidData => refused(name, e),
         _ => {
-            let why = format!("it did not agree on TLS: {}", super::reason(e));
+            let why = format!("it did not agree on TLS: {}; perhaps the node uses none", super::reason(e));
             CallError::Lost { node: name.to_owned(), why }
         }
     }
