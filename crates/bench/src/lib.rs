@@ -60,7 +60,7 @@ pub use result::{BenchResult, PhaseResult, RESULT_FORMAT, Sample, Series};
 pub use rules::{Rules, RulesFile, SideName};
 pub use run::{run, run_observed, run_until};
 pub use schedule::ValueSchedule;
-pub use situ_store::{BlockCompression, Figures, OpenHome, OpenedHome, SituFactory, SituSettings, SituStore};
+pub use situ_store::{BlockCompression, Figures, OpenedStore, SituFactory, SituSettings, SituStore, StoreHome};
 pub use stop::Stop;
 pub use store::{
     AsyncStore, Change, Completions, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,

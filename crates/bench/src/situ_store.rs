@@ -8,9 +8,7 @@
 //! The asynchronous side polls the store's futures itself: a [`Flight`] is its own waker, so that the thread which
 //! finishes the work also reports it, and no executor stands between.
 
-use situ::compaction::Unit;
 use situ::device::{PAGE_BYTES, lock};
-use situ::storage::Volume;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::{Path, PathBuf};
@@ -205,23 +203,33 @@ fn compression_name(levels: &[situ::Compression]) -> String {
 pub struct SituFactory {
     options: Options,
     fast_disk: Option<PathBuf>,
-    home: Option<OpenHome>,
+    home: Option<Arc<dyn StoreHome>>,
 }
 
-/// Opens the volume that is the store's home: a node's.
-pub type OpenHome = Arc<dyn Fn() -> situ::Result<OpenedHome> + Send + Sync>;
+/// Where stores lie, and who helps to compact them, if other machines take part.
+pub trait StoreHome: Send + Sync {
+    /// Opens the store of this directory, or the one elsewhere that stands for it.
+    ///
+    /// # Errors
+    /// The store cannot be opened, or another machine does not answer.
+    fn open(&self, builder: situ::StoreBuilder, directory: &Path) -> situ::Result<OpenedStore>;
+
+    /// Removes that store, which is not open.
+    ///
+    /// # Errors
+    /// A file cannot be removed, or another machine does not answer.
+    fn remove(&self, directory: &Path) -> situ::Result<()>;
+}
 
 /// Counters of a home by name, such as bytes on the wire. They begin when it is opened, and go with the store's own details.
 pub type Figures = Arc<dyn Fn() -> Vec<(String, u64)> + Send + Sync>;
 
-/// A home that is open.
-pub struct OpenedHome {
-    /// Where the store's files lie.
-    pub volume: Arc<dyn Volume>,
-    /// The unit that compacts there.
-    pub unit: Option<Arc<dyn Unit>>,
-    /// What the home counts beside the store.
-    pub figures: Option<Figures>,
+/// What a [`StoreHome`] has opened.
+pub struct OpenedStore {
+    /// The store.
+    pub store: situ::Store,
+    /// What its home counts beside the store.
+    pub figures: Figures,
 }
 
 impl std::fmt::Debug for SituFactory {
@@ -244,9 +252,9 @@ impl SituFactory {
         self
     }
 
-    /// The store's home is this volume, and not its directory. The directory stays empty.
+    /// Stores lie where this home says, or are compacted by whom it says.
     #[must_use]
-    pub fn with_home(mut self, home: Option<OpenHome>) -> Self {
+    pub fn with_home(mut self, home: Option<Arc<dyn StoreHome>>) -> Self {
         self.home = home;
         self
     }
@@ -289,18 +297,13 @@ impl StoreFactory for SituFactory {
         let Some(home) = &self.home else {
             return Ok(Arc::new(SituStore::new(builder.open(directory)?)));
         };
-        let OpenedHome { volume, unit, figures } = home()?;
-        let builder = unit.into_iter().fold(builder, situ::StoreBuilder::unit);
-        let store = builder.open_home(&volume)?;
-        Ok(Arc::new(SituStore { store, figures }))
+        let OpenedStore { store, figures } = home.open(builder, directory)?;
+        Ok(Arc::new(SituStore { store, figures: Some(figures) }))
     }
 
     fn remove(&self, directory: &Path) -> Result<(), StoreFailure> {
         match &self.home {
-            Some(home) => {
-                situ::Store::destroy_home(&home()?.volume)?;
-                Ok(std::fs::remove_dir(directory)?)
-            }
+            Some(home) => Ok(home.remove(directory)?),
             None => Ok(situ::Store::destroy(directory)?),
         }
     }

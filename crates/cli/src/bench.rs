@@ -3,14 +3,15 @@
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
-use crate::options::{BenchCommand, BenchTask, CalibrateCommand};
+use crate::options::{BenchCommand, BenchTask, CalibrateCommand, NodeAccess};
 use crate::output::Output;
-use crate::store::Home;
-use situ_bench::{BenchResult, Error, Figures, OpenHome, OpenedHome, RulesFile, SituFactory, Stop};
+use crate::store::{Home, OpenedHome};
+use situ::StoreBuilder;
+use situ_bench::{BenchResult, Error, Figures, OpenedStore, RulesFile, SituFactory, Stop, StoreHome};
 use situ_node::{Class, NodeAddress};
 use std::fs::File;
 use std::io::BufWriter;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
@@ -47,10 +48,9 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 /// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
     let options = &command.workload;
-    let home = command.node.capacity.as_ref().map(|_| -> OpenHome {
-        let home = Home::new(PathBuf::new(), &command.node);
-        Arc::new(move || open_home(&home))
-    });
+    let node = &command.node;
+    let has_nodes = node.capacity.is_some() || !node.compute.is_empty();
+    let home = has_nodes.then(|| Arc::new(WithNodes(node.clone())) as Arc<dyn StoreHome>);
     let store_options = command.store.options().map_err(|error| failed("the benchmark cannot run", &error))?;
     let factory = SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
     let (stop, interrupts) = stopped_by_signals()?;
@@ -117,18 +117,31 @@ fn calibrate(command: &CalibrateCommand, out: &mut Output) -> Result<(), Failure
     Ok(())
 }
 
-/// A node's volume comes with what it has moved so far, both ways, by class: `wire_read_bytes` and others.
-fn open_home(home: &Home) -> situ::Result<OpenedHome> {
-    let Some((node, unit)) = home.node()? else {
-        return Ok(OpenedHome { volume: home.volume()?, unit: None, figures: None });
-    };
-    let traffic = Arc::clone(node.client().traffic());
-    let of_class = move |class: Class| {
-        let bytes = traffic.sent(class) + traffic.received(class);
-        (format!("wire_{}_bytes", class.name()), bytes)
-    };
-    let figures: Figures = Arc::new(move || Class::ALL.into_iter().map(&of_class).collect());
-    Ok(OpenedHome { volume: node, unit: Some(unit), figures: Some(figures) })
+/// Stores on a node, or here with nodes that help.
+struct WithNodes(NodeAccess);
+
+impl StoreHome for WithNodes {
+    /// The figures are what all nodes have moved so far, both ways, by class: `wire_read_bytes` and others.
+    fn open(&self, builder: StoreBuilder, directory: &Path) -> situ::Result<OpenedStore> {
+        let OpenedHome { store, clients } = Home::new(directory.to_owned(), &self.0).open_with_nodes(builder)?;
+        let traffics: Vec<_> = clients.iter().map(|client| Arc::clone(client.traffic())).collect();
+        let of_class = move |class: Class| {
+            let bytes = traffics.iter().map(|traffic| traffic.sent(class) + traffic.received(class)).sum();
+            (format!("wire_{}_bytes", class.name()), bytes)
+        };
+        let figures: Figures = Arc::new(move || Class::ALL.into_iter().map(&of_class).collect());
+        Ok(OpenedStore { store, figures })
+    }
+
+    fn remove(&self, directory: &Path) -> situ::Result<()> {
+        let home = Home::new(directory.to_owned(), &self.0);
+        home.destroy()?;
+        if home.is_on_node() {
+            let removed = std::fs::remove_dir(directory);
+            removed.map_err(|error| situ::storage::Error::io("remove", directory.display().to_string(), error))?;
+        }
+        Ok(())
+    }
 }
 
 /// A run can take hours: that its result has no place to go is said before it.

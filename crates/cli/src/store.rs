@@ -82,14 +82,7 @@ impl Home {
         Ok(NodeOptions { write_patience: patience, on_state, ..known })
     }
 
-    /// The files on the node, with the unit beside them; `None` of a directory.
-    ///
-    /// # Errors
-    /// The node does not answer, or does not let us in.
-    pub(crate) fn node(&self) -> situ::Result<Option<(Arc<NodeVolume>, Arc<NodeUnit>)>> {
-        self.address().map(|address| self.beside(address)).transpose()
-    }
-
+    /// The files on the node, and the unit beside them.
     fn beside(&self, address: &str) -> situ::Result<(Arc<NodeVolume>, Arc<NodeUnit>)> {
         let (volume, unit) = NodeUnit::beside(address.parse()?, self.node_options()?)?;
         self.watch.iter().for_each(|watch| watch.add(Arc::downgrade(volume.client()), true));
@@ -118,27 +111,30 @@ impl Home {
     }
 
     /// Opens a store in a directory, with nodes that help to compact it.
-    fn open_helped(&self, builder: StoreBuilder) -> situ::Result<Store> {
+    fn open_helped(&self, builder: StoreBuilder) -> situ::Result<OpenedHome> {
         let shared = |path: &PathBuf| VolumePlace::SharedDirectory(path.display().to_string());
         let helpers = self.helpers(&self.compute_shared.as_ref().map_or(VolumePlace::Host, shared))?;
         let store = with_units(builder, &helpers).open(&self.path)?;
+        let clients = helpers.iter().map(|helper| Arc::clone(&helper.client)).collect();
         for Helper { unit, client } in helpers {
             // The directory is there by now.
             unit.help(client, Arc::new(DirectoryVolume::open(&self.path)?))?;
         }
-        Ok(store)
+        Ok(OpenedHome { store, clients })
     }
 
     /// Opens a store on a node. That node compacts it, and so do nodes that help.
-    fn open_on_node(&self, address: &str, builder: StoreBuilder) -> situ::Result<Store> {
+    fn open_on_node(&self, address: &str, builder: StoreBuilder) -> situ::Result<OpenedHome> {
         let (volume, unit) = self.beside(address)?;
         let helpers = self.helpers(&VolumePlace::OtherNode(address.to_owned()))?;
         let home: Arc<dyn Volume> = Arc::clone(&volume) as Arc<dyn Volume>;
         let store = with_units(builder.unit(unit as Arc<dyn Unit>), &helpers).open_home(&home)?;
+        let mut clients = vec![Arc::clone(volume.client())];
+        clients.extend(helpers.iter().map(|helper| Arc::clone(&helper.client)));
         for Helper { unit, client } in helpers {
             unit.help_for(client, Arc::clone(volume.client()))?;
         }
-        Ok(store)
+        Ok(OpenedHome { store, clients })
     }
 
     /// The volume of the home, without a fast disk.
@@ -157,10 +153,29 @@ impl Home {
     /// # Errors
     /// As [`StoreBuilder::open`].
     pub(crate) fn open(&self, builder: StoreBuilder) -> situ::Result<Store> {
+        Ok(self.open_with_nodes(builder)?.store)
+    }
+
+    /// Opens the store, and says which nodes take part.
+    ///
+    /// # Errors
+    /// As [`StoreBuilder::open`].
+    pub(crate) fn open_with_nodes(&self, builder: StoreBuilder) -> situ::Result<OpenedHome> {
         match self.address() {
             Some(address) => self.open_on_node(address, builder),
-            None if self.compute.is_empty() => builder.open(&self.path),
+            None if self.compute.is_empty() => Ok(OpenedHome { store: builder.open(&self.path)?, clients: Vec::new() }),
             None => self.open_helped(builder),
+        }
+    }
+
+    /// Removes the store, which is not open.
+    ///
+    /// # Errors
+    /// A file cannot be removed, or the node does not answer.
+    pub(crate) fn destroy(&self) -> situ::Result<()> {
+        match self.on_node()? {
+            Some(volume) => Store::destroy_home(&volume),
+            None => Store::destroy(&self.path),
         }
     }
 
@@ -224,6 +239,12 @@ pub(crate) fn node_options(keys: &NodeKeys) -> situ::storage::Result<NodeOptions
         tls: keys.node_ca.as_deref().map(TlsRoots::read).transpose()?,
         ..NodeOptions::default()
     })
+}
+
+/// A store that is open, and the nodes that take part.
+pub(crate) struct OpenedHome {
+    pub(crate) store: Store,
+    pub(crate) clients: Vec<Arc<NodeClient>>,
 }
 
 /// A node that helps to compact a store, and the unit on it.

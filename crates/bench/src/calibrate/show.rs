@@ -46,7 +46,13 @@ impl Calibration {
         let rules = &self.decision_rules;
         let side = if self.side == SideName::Host { "the host" } else { "a node" };
         let large = match (self.large_value_bytes, self.large_share) {
-            (None, _) => format!("Pipelines pay for values of all lengths: their ratio is {} or more.", self.ratio_min),
+            (None, _) if self.values.iter().all(|row| row.growth.ratio >= self.ratio_min) => {
+                format!("Pipelines pay for values of all lengths: their ratio is {} or more.", self.ratio_min)
+            }
+            (None, _) => format!(
+                "No length of values turns pipelines off: the largest ones have a ratio of {} or more.",
+                self.ratio_min
+            ),
             (Some(large), None) => {
                 format!(
                     "Pipelines pay for no values: from {} on, their ratio is below {}.",

@@ -23,7 +23,7 @@ fn all_lengths_are_measured_and_nothing_is_left() {
     // No pipeline pays so much: all lengths are large, and there is no small one to measure shares with.
     options.ratio_min = 100.0;
     options.side = SideName::Elsewhere;
-    let calibration = calibrate(&options, None, &Stop::default()).unwrap();
+    let mut calibration = calibrate(&options, None, &Stop::default()).unwrap();
     assert!(!deeper.exists(), "what was made is removed");
     let lengths: Vec<u64> = calibration.values.iter().map(|row| row.value_bytes).collect();
     assert_eq!(lengths, VALUE_BYTES.map(|bytes| bytes as u64));
@@ -37,6 +37,12 @@ fn all_lengths_are_measured_and_nothing_is_left() {
     assert_eq!(json["side"], "elsewhere");
     assert_eq!(json["values"][0]["value_bytes"], 100);
     assert_eq!(json["rules"]["threshold"], 1.0);
+    // As on a machine where only small values have a low ratio.
+    calibration.large_value_bytes = None;
+    calibration.values.iter_mut().for_each(|row| row.growth.ratio = 0.9);
+    assert!(calibration.render().contains("values of all lengths"));
+    calibration.values[0].growth.ratio = 0.3;
+    assert!(calibration.render().contains("No length of values turns pipelines off"));
 }
 
 #[test]

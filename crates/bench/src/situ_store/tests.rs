@@ -74,23 +74,29 @@ fn situ_answers_as_a_map_in_memory() {
     }
 }
 
+/// Stores lie in this directory.
+struct Elsewhere(std::path::PathBuf);
+
+impl StoreHome for Elsewhere {
+    fn open(&self, builder: situ::StoreBuilder, _directory: &Path) -> situ::Result<OpenedStore> {
+        let counted = AtomicU64::new(0);
+        let read_bytes = move || counted.fetch_add(7, Ordering::Relaxed) + 7;
+        let figures: Figures = Arc::new(move || vec![("wire_read_bytes".to_owned(), read_bytes())]);
+        Ok(OpenedStore { store: builder.open(&self.0)?, figures })
+    }
+
+    fn remove(&self, _directory: &Path) -> situ::Result<()> {
+        situ::Store::destroy(&self.0)
+    }
+}
+
 /// A home of somebody else's counts what the store does not see.
 #[test]
 fn figures_of_the_home_are_among_the_details() {
     let home = tempfile::tempdir().expect("temporary directory");
     let directory = tempfile::tempdir().expect("temporary directory");
-    let path = home.path().to_owned();
-    let open: OpenHome = Arc::new(move || {
-        let counted = AtomicU64::new(0);
-        let figures: Figures =
-            Arc::new(move || vec![("wire_read_bytes".to_owned(), counted.fetch_add(7, Ordering::Relaxed) + 7)]);
-        Ok(OpenedHome {
-            volume: Arc::new(situ::storage::DirectoryVolume::open(&path)?),
-            unit: None,
-            figures: Some(figures),
-        })
-    });
-    let factory = SituFactory::new(settings().options().expect("options")).with_home(Some(open));
+    let elsewhere = Arc::new(Elsewhere(home.path().join("store")));
+    let factory = SituFactory::new(settings().options().expect("options")).with_home(Some(elsewhere.clone()));
     let read_bytes = |store: &Arc<dyn Store>| store.stats().expect("stats").detail["wire_read_bytes"];
     let store = factory.open(directory.path()).expect("open");
     store.put(b"key", b"value", false).expect("put");
@@ -101,6 +107,9 @@ fn figures_of_the_home_are_among_the_details() {
     let mut value = Vec::new();
     assert!(store.get(b"key", &mut value).expect("get") && value == b"value", "the store lies in the home");
     assert_eq!(std::fs::read_dir(directory.path()).expect("list").count(), 0);
+    drop(store);
+    factory.remove(directory.path()).expect("remove");
+    assert!(!elsewhere.0.exists());
 }
 
 #[test]
