@@ -14,7 +14,11 @@
 //! each of them, over whole jobs. The arm that takes the least time is used. So no job is divided if one side alone was measured to be
 //! faster, whatever the two share: a disk, a network, the host's memory.
 //!
+//! * While the host's processors are in use, what the host compacts, clients wait for. So the time of an arm counts as longer, by
+//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there.
 //! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as long.
+//! * An arm may have had bad luck when it was measured, or its units were slower then. If their speed promises much more than the best arm has, the
+//!   arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs, and after twice as many each time that it turns out not to be the best.
 //! * Otherwise, and when it was not used for [`MEASURE_AGAIN_JOBS`] jobs, an arm is measured out of a budget: [`EXPLORE_SHARE`] of the time of all
 //!   jobs. What the arm is expected to take longer than the best one is paid from it, and so is what it took longer than expected. So
 //!   looking elsewhere costs at most that share, and the first look.
@@ -28,15 +32,24 @@
 use crate::class::TaskClass;
 use crate::mode::Resources;
 use crate::policy::Split;
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// The weight of the latest job in a smoothed measure.
 const SMOOTHING: f64 = 0.25;
-/// A measure that is so many times as much as before, or as little, is no matter of chance.
+/// A measure that is so many times as much as before, or as little, is odd. Two odd ones after each other are no matter of chance.
 const CHANGED: f64 = 2.0;
-/// The weight of such a measure.
+/// The weight of the second odd measure, and of a measure of what was not measured for long.
 const CHANGED_SMOOTHING: f64 = 0.7;
+/// What a byte on the host costs beside its time while the host has no processor free, in times of that time.
+const HOST_COST: f64 = 2.5;
+/// An arm whose units promise so many times the speed of the best arm is looked at again.
+const PROMISING: f64 = 1.1;
+/// It is looked at after so many jobs of its class at first.
+const LOOK_AGAIN_JOBS: u64 = 8;
+/// It is looked at after so many jobs at last.
+const LOOK_AGAIN_JOBS_MAX: u64 = 1024;
 /// An arm that was not used for so many jobs of its class may be measured again.
 const MEASURE_AGAIN_JOBS: u64 = 32;
 /// An arm that was chosen and has not told anything is chosen again after so many jobs: its job has failed.
@@ -117,18 +130,32 @@ pub(crate) enum Shares {
 }
 
 /// A smoothed measure. Measures are smoothed by their factors: a unit that is ten times as slow is noticed as soon as one that is ten
-/// times as fast.
+/// times as fast. The second field says whether the last measure was odd, and how.
 #[derive(Debug, Clone, Copy, Default)]
-struct Smoothed(Option<f64>);
+struct Smoothed(Option<f64>, Option<Ordering>);
 
 impl Smoothed {
     /// Takes a measure over so many bytes. A few bytes say little: most of their time is the way to the unit and back.
     fn note(&mut self, measure: f64, bytes: u64) {
+        let odd = self.0.and_then(|before| odd(measure / before));
+        let weight = if odd.is_some() && odd == self.1 { CHANGED_SMOOTHING } else { SMOOTHING };
+        self.smooth(measure, bytes, weight);
+        self.1 = odd;
+    }
+
+    fn smooth(&mut self, measure: f64, bytes: u64, weight: f64) {
         let share = (bytes as f64 / FULL_WEIGHT_BYTES).min(1.0);
-        let weight =
-            |change: f64| if (1.0 / CHANGED..CHANGED).contains(&change) { SMOOTHING } else { CHANGED_SMOOTHING };
-        let smoothed = |before: f64| before * (measure / before).powf(share * weight(measure / before));
+        let smoothed = |before: f64| before * (measure / before).powf(share * weight);
         self.0 = Some(self.0.map_or(measure, smoothed));
+    }
+}
+
+/// How a measure is odd that is so many times the one before.
+fn odd(change: f64) -> Option<Ordering> {
+    match change {
+        change if change >= CHANGED => Some(Ordering::Greater),
+        change if change <= 1.0 / CHANGED => Some(Ordering::Less),
+        _ => None,
     }
 }
 
@@ -150,6 +177,8 @@ struct Arms {
     jobs: u64,
     /// What looking at other arms may still cost, in seconds.
     budget_s: f64,
+    /// How much longer the time of an arm counts, by what the host's processors had to do when an arm was last chosen.
+    extra: [f64; 3],
 }
 
 #[derive(Debug, Clone, Copy, Default)]
@@ -157,6 +186,17 @@ struct ArmState {
     seconds_a_byte: Smoothed,
     /// The job for which it was last chosen.
     chosen_at: Option<u64>,
+    /// How many jobs had been chosen for when it last told something.
+    told_at: u64,
+    /// How many looks in a row it was not the best arm.
+    looks: u32,
+}
+
+impl ArmState {
+    /// After how many jobs it is looked at again, if it promises much.
+    fn look_after(&self) -> u64 {
+        (LOOK_AGAIN_JOBS << self.looks.min(16)).min(LOOK_AGAIN_JOBS_MAX)
+    }
 }
 
 /// What is left of the shares when units with a small part get none; `None` if nothing is left.
@@ -301,6 +341,8 @@ impl Splitter {
             .enumerate()
             .all(|(unit, speed)| *speed == 0.0 || self.speeds.contains_key(&(unit, job.class)));
         let expected = is_measured.then(|| [sum(&speeds), sum(&others), speeds[HOST]].map(|speed| 1.0 / speed));
+        let host_share = [by_time[HOST], 0.0, 1.0];
+        arms.extra = host_share.map(|share| HOST_COST * share * in_use(job.units[HOST].resources));
         let arm = arms.choose(job.bytes, can_split, expected);
         let shares = match arm {
             Arm::ByTime => by_time,
@@ -309,6 +351,11 @@ impl Splitter {
         };
         Shares::ByArm(arm, shares)
     }
+}
+
+/// The part of one processor that is not free: a run on the host takes about one.
+fn in_use(resources: Option<Resources>) -> f64 {
+    resources.map_or(0.0, |free| 1.0 - f64::from(free.processors_free_milli.min(1000)) / 1000.0)
 }
 
 fn of(shares: Option<Vec<f64>>) -> Shares {
@@ -360,9 +407,10 @@ impl Arms {
 
     fn best_for(&mut self, bytes: f64, can_split: bool, expected: Option<[f64; 3]>) -> Arm {
         let arms = || Arm::ALL.into_iter().filter(|arm| can_split || *arm != Arm::ByTime);
-        let measured = |arm: Arm| Some((arm, self.states[arm as usize].seconds_a_byte.0? * bytes));
+        let measured = |arm: Arm| Some((arm, self.counted(arm)? * bytes));
         let best = arms().filter_map(measured).min_by(|a, b| a.1.total_cmp(&b.1));
-        let expects = |arm: Arm| expected.map(|expected| expected[arm as usize] * bytes);
+        let expects =
+            |arm: Arm| expected.map(|expected| expected[arm as usize] * (1.0 + self.extra[arm as usize]) * bytes);
         let is_worth_a_look = |arm: Arm| match (expects(arm), best) {
             (Some(expected), Some((_, least))) => expected <= least * MUCH_SLOWER,
             _ => true,
@@ -375,7 +423,16 @@ impl Arms {
         }
         // All are being measured: the first one of them.
         let Some((best, least)) = best else { return if can_split { Arm::ByTime } else { Arm::Elsewhere } };
-        let old = arms().filter(|arm| *arm != best && !self.was_chosen(*arm, MEASURE_AGAIN_JOBS));
+        let others = || arms().filter(|arm| *arm != best);
+        let promises = |arm: &Arm| expects(*arm).is_some_and(|expected| expected * PROMISING < least);
+        let looked_at = |arm: &Arm| {
+            let state = &self.states[*arm as usize];
+            self.was_chosen(*arm, state.look_after()) || self.jobs - state.told_at < state.look_after()
+        };
+        if let Some(arm) = others().filter(promises).filter(|arm| !looked_at(arm)).min_by(by_cost) {
+            return arm;
+        }
+        let old = others().filter(|arm| !self.was_chosen(*arm, MEASURE_AGAIN_JOBS));
         let cost = |arm: Arm| Some((arm, measured(arm).map(|(_, cost)| cost).or_else(|| expects(arm))? - least));
         match old.filter_map(cost).min_by(|a, b| a.1.total_cmp(&b.1)) {
             Some((arm, more)) if more <= self.budget_s => {
@@ -384,6 +441,11 @@ impl Arms {
             }
             _ => best,
         }
+    }
+
+    /// The seconds that a byte counts as.
+    fn counted(&self, arm: Arm) -> Option<f64> {
+        Some(self.states[arm as usize].seconds_a_byte.0? * (1.0 + self.extra[arm as usize]))
     }
 
     fn is_measured(&self, arm: Arm) -> bool {
@@ -399,11 +461,18 @@ impl Arms {
         let took = elapsed.as_secs_f64().max(1e-6);
         let state = &mut self.states[arm as usize];
         let expected = state.seconds_a_byte.0.map_or(took, |before| before * bytes as f64);
-        state.seconds_a_byte.note(took / bytes as f64, bytes);
+        match self.jobs.saturating_sub(state.told_at) < LOOK_AGAIN_JOBS {
+            true => state.seconds_a_byte.note(took / bytes as f64, bytes),
+            false => state.seconds_a_byte.smooth(took / bytes as f64, bytes, CHANGED_SMOOTHING),
+        }
+        state.told_at = self.jobs;
         self.budget_s += EXPLORE_SHARE * took;
-        let least = self.states.iter().filter_map(|state| state.seconds_a_byte.0).fold(f64::INFINITY, f64::min);
+        let least = Arm::ALL.into_iter().filter_map(|arm| self.counted(arm)).fold(f64::INFINITY, f64::min);
+        let is_best = self.counted(arm).is_none_or(|now| now <= least);
+        let state = &mut self.states[arm as usize];
+        state.looks = if is_best { 0 } else { state.looks.saturating_add(1) };
         // An arm that is not the best one was looked at: what that took longer than expected is paid, too.
-        if self.states[arm as usize].seconds_a_byte.0.is_some_and(|now| now > least) {
+        if !is_best {
             self.budget_s -= (took - expected).max(0.0);
         }
     }
