@@ -15,7 +15,8 @@
 //! faster, whatever the two share: a disk, a network, the host's memory.
 //!
 //! * While the host's processors are in use, what the host compacts, clients wait for. So the time of an arm counts as longer, by
-//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there.
+//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there. An arm that takes more than
+//!   twice the time of the quickest one is not used for that.
 //! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as long.
 //! * An arm may have had bad luck when it was measured, or its units were slower then. If their speed promises much more than the best arm has, the
 //!   arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs, and after twice as many each time that it turns out not to be the best.
@@ -443,9 +444,14 @@ impl Arms {
         }
     }
 
-    /// The seconds that a byte counts as.
+    /// The seconds that a byte counts as. Compactions that take much longer than they have to would hold writers up: an arm that is much slower
+    /// than the quickest one counts as if the host did all of it.
     fn counted(&self, arm: Arm) -> Option<f64> {
-        Some(self.states[arm as usize].seconds_a_byte.0? * (1.0 + self.extra[arm as usize]))
+        let took = |arm: Arm| self.states[arm as usize].seconds_a_byte.0;
+        let quickest = Arm::ALL.into_iter().filter_map(took).fold(f64::INFINITY, f64::min);
+        let own = took(arm)?;
+        let extra = if own > quickest * MUCH_SLOWER { HOST_COST } else { self.extra[arm as usize] };
+        Some(own * (1.0 + extra))
     }
 
     fn is_measured(&self, arm: Arm) -> bool {
