@@ -14,15 +14,15 @@
 //! each of them, over whole jobs. The arm that takes the least time is used. So no job is divided if one side alone was measured to be
 //! faster, whatever the two share: a disk, a network, the host's memory.
 //!
-//! * While the host's processors are in use, what the host compacts, clients wait for. So the time of an arm counts as longer, by
-//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there. An arm that takes more than
-//!   twice the time of the quickest one is not used for that.
+//! * While the host's processors are in use, clients wait for what the host compacts. So the time of an arm counts as longer, by
+//!   [`HOST_COST`] times the host's share in the arm and the part of a processor that is not free there. That favours neither an arm that
+//!   takes more than twice the time of the quickest one, nor a division that is slower than one side alone.
 //! * An arm that was never measured is used once, unless the speed of its units says that it takes more than twice as long.
-//! * An arm may have had bad luck when it was measured, or its units were slower then. If their speed promises much more than the best arm has, the
-//!   arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs, and after twice as many each time that it turns out not to be the best.
+//! * An arm may have had bad luck when it was measured, or its units were slower then. Their speed may promise more than the best arm has.
+//!   Such an arm is looked at again after [`LOOK_AGAIN_JOBS`] jobs. Each time that it is not the best, it rests twice as long.
 //! * Otherwise, and when it was not used for [`MEASURE_AGAIN_JOBS`] jobs, an arm is measured out of a budget: [`EXPLORE_SHARE`] of the time of all
 //!   jobs. What the arm is expected to take longer than the best one is paid from it, and so is what it took longer than expected. So
-//!   looking elsewhere costs at most that share, and the first look.
+//!   looking elsewhere costs at most that share, the first look, and the looks that were promising.
 //!
 //! **Invariants**: shares are in the units' order, none is negative, and they sum up to one. A unit that cannot be used has none.
 //! **Threads**: none; the scheduler has it under a lock.
@@ -444,13 +444,14 @@ impl Arms {
         }
     }
 
-    /// The seconds that a byte counts as. Compactions that take much longer than they have to would hold writers up: an arm that is much slower
-    /// than the quickest one counts as if the host did all of it.
+    /// The seconds that a byte counts as. Slow compactions hold writers up. So an arm that is much slower than the quickest one counts as if the
+    /// host did all of it, and so does a division that is slower than one side alone.
     fn counted(&self, arm: Arm) -> Option<f64> {
         let took = |arm: Arm| self.states[arm as usize].seconds_a_byte.0;
         let quickest = Arm::ALL.into_iter().filter_map(took).fold(f64::INFINITY, f64::min);
         let own = took(arm)?;
-        let extra = if own > quickest * MUCH_SLOWER { HOST_COST } else { self.extra[arm as usize] };
+        let is_slow = own > quickest * if arm == Arm::ByTime { 1.0 } else { MUCH_SLOWER };
+        let extra = self.extra[if is_slow { Arm::Host } else { arm } as usize];
         Some(own * (1.0 + extra))
     }
 
