@@ -127,8 +127,13 @@ fn a_node_that_is_killed_in_its_tasks_keeps_no_file_that_nobody_needs() {
     let mut node = Some(Node::start(directory.path()));
     let (volume, store) = open_at(&direct(directory.path()), None);
     let (mut model, mut rng) = (Model::new(), Rng::new(1));
-    for _ in 0..4 {
-        let pause = Duration::from_millis(rng.below(30));
+    let is_hit = || store.compaction_units().get(1).is_some_and(|unit| unit.failed + unit.suspicious > 0);
+    for round in 0..40 {
+        // Tasks take some milliseconds: a kill may come between them. Later ones come sooner.
+        let pause = Duration::from_millis(rng.below(if round < 4 { 30 } else { 3 }));
+        if round >= 4 && is_hit() {
+            break;
+        }
         let is_over = AtomicU64::new(0);
         std::thread::scope(|scope| {
             let (store, node, at, is_over) = (&store, &mut node, directory.path(), &is_over);
