@@ -218,11 +218,16 @@ impl State {
         }
     }
 
-    /// A job for a thread that has none: of the next lane, or of the next one that has nothing running.
-    fn begin(&mut self, shared_threads: usize) -> Option<(u64, Job)> {
+    /// The place of the first lane in turn whose job may begin.
+    fn next_turn(&self, shared_threads: usize) -> Option<usize> {
         let may_begin =
             |number: &u64| self.busy < shared_threads || self.lanes.get(number).is_none_or(|lane| lane.running == 0);
-        let at = self.turns.iter().position(may_begin)?;
+        self.turns.iter().position(may_begin)
+    }
+
+    /// A job for a thread that has none: of the next lane, or of the next one that has nothing running.
+    fn begin(&mut self, shared_threads: usize) -> Option<(u64, Job)> {
+        let at = self.next_turn(shared_threads)?;
         let number = self.turns.remove(at)?;
         let lane = self.lanes.get_mut(&number)?;
         lane.has_turn = false;
@@ -249,7 +254,7 @@ impl Shared {
         let wake = &self.wake[thread];
         loop {
             let seen = wake.generation();
-            let begun = {
+            let (begun, next) = {
                 let mut state = lock(&self.state);
                 if state.has_ended {
                     return;
@@ -259,8 +264,11 @@ impl Shared {
                 if begun.is_none() {
                     state.asleep.push(thread);
                 }
-                begun
+                // A job of another lane may be left that no thread could begin before: the lane's last one has just ended.
+                let has_next = begun.is_some() && state.next_turn(self.shared_threads).is_some();
+                (begun, if has_next { state.asleep.pop() } else { None })
             };
+            self.wake(next);
             let Some((number, job)) = begun else {
                 wake.wait(seen, None);
                 continue;
