@@ -1,0 +1,3 @@
+//! Situ: advice for databases on drives that compress.
+
+#![forbid(unsafe_code)]

@@ -1,0 +1,3 @@
+//! Situ: the value log for large values.
+
+#![forbid(unsafe_code)]
