@@ -1,0 +1,101 @@
+//! What can go wrong in a hash store.
+
+use crate::StoreId;
+use std::fmt;
+
+/// A result of the hash store.
+pub type Result<T, E = Error> = std::result::Result<T, E>;
+
+/// A failure of the hash store. Cheap to clone, so that one failure can be told to many writers.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub enum Error {
+    /// What failed lies below: a disk, a log, damaged bytes ([`situ_storage::Error::Corruption`]).
+    Storage(situ_storage::Error),
+    /// The device or the file is no bucket space. Nothing was written to it.
+    NotABucketSpace {
+        /// The device or the file.
+        path: String,
+        /// What it holds where a bucket space has its mark.
+        found: String,
+    },
+    /// The bucket space belongs to another store. Nothing was written to it.
+    OtherStore {
+        /// The device or the file.
+        path: String,
+        /// The store that was opened.
+        expected: StoreId,
+        /// The store whose mark the bucket space has.
+        found: StoreId,
+    },
+    /// The bucket space is laid out differently from what its store says. Nothing was written to it.
+    OtherGeometry {
+        /// The device or the file.
+        path: String,
+        /// What the store says.
+        expected: String,
+        /// What the bucket space says.
+        found: String,
+    },
+    /// A newer program has written this. Nothing was changed.
+    Newer {
+        /// The device or the file.
+        path: String,
+        /// The structure, and the version that it has.
+        what: String,
+    },
+    /// The caller asked for something that cannot be done; the text says what can.
+    Invalid(String),
+}
+
+impl Error {
+    /// Whether bytes on disk were found damaged.
+    pub fn is_corruption(&self) -> bool {
+        matches!(self, Error::Storage(error) if error.is_corruption())
+    }
+
+    /// Whether the disk is full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Error::Storage(error) if error.is_no_space())
+    }
+}
+
+impl From<situ_storage::Error> for Error {
+    fn from(error: situ_storage::Error) -> Error {
+        Error::Storage(error)
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Error::Storage(error) => error.fmt(f),
+            Error::NotABucketSpace { path, found } => write!(
+                f,
+                "{path} is not a bucket space: found {found}; nothing was written; check the path of the device"
+            ),
+            Error::OtherStore { path, expected, found } => write!(
+                f,
+                "{path} is another store's device: it belongs to store {found}, and this is store {expected}; nothing was \
+                 written; check the path of the device"
+            ),
+            Error::OtherGeometry { path, expected, found } => write!(
+                f,
+                "{path} has other geometry: the store expects {expected}, and the bucket space has {found}; nothing was written"
+            ),
+            Error::Newer { path, what } => {
+                write!(f, "{path} was written by a newer program: {what}; open it with that program")
+            }
+            Error::Invalid(text) => f.write_str(text),
+        }
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        match self {
+            Error::Storage(error) => Some(error),
+            _ => None,
+        }
+    }
+}
