@@ -7,6 +7,8 @@
 //!
 //! * [`address`]: which bucket a hash belongs to while the count of buckets changes one by one.
 //! * [`bucket`]: the 4096 bytes of a bucket; [`entry`]: what lies in it, and in the overflow.
+//! * [`image`]: compact copies of buckets, to repair torn ones.
+//! * [`record`]: the log record of a batch.
 //! * [`superblock`]: the state of a store; [`space`]: the mark at the beginning of its bucket space.
 
 #![forbid(unsafe_code)]
@@ -16,6 +18,8 @@ pub mod bucket;
 pub mod entry;
 mod error;
 mod fields;
+pub mod image;
+pub mod record;
 pub mod space;
 mod store_id;
 pub mod superblock;
