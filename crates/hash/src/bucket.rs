@@ -189,8 +189,9 @@ impl BucketCodec {
         let open = || {
             let bucket = self.unseal(number, block)?;
             let walk = &mut bucket.walk();
-            walk.try_for_each(|entry| entry.map(drop))?;
+            let expires = walk.try_fold(false, |expires, entry| Ok(expires | entry?.expires_ms.is_some()))?;
             walk.end()?;
+            require_flag(bucket.header.expires, expires)?;
             Ok(bucket)
         };
         open().map_err(|mismatch| self.damaged(number, mismatch))
@@ -214,8 +215,9 @@ impl BucketCodec {
         writer.finish(self, number, stamp)
     }
 
+    /// Bucket `number` is not what was written.
     #[cold]
-    fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
+    pub(crate) fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
         let what = format_args!("bucket {number} of store {}", self.store);
         mismatch.at(&self.path, bucket_offset(number), what)
     }
@@ -268,7 +270,15 @@ fn header_of(bytes: &[u8]) -> Result<Header, Mismatch> {
         expires: flags & FLAG_EXPIRES != 0,
     };
     fields.zeros(BUCKET_HEADER_BYTES - at::RESERVED_END, "reserved bytes at the header's end")?;
+    if header.epoch == 0 {
+        return Err(Mismatch::new("epoch", "at least 1", 0));
+    }
     Ok(header)
+}
+
+fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
+    let text = |expires| if expires { "an entry expires" } else { "no entry expires" };
+    if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
 /// How many bytes of a block the header and the entries take: what an image of the bucket has to keep. 0 if the block is all zeros.
@@ -411,3 +421,6 @@ impl<'b> BucketWriter<'b> {
 pub fn is_blank(block: &[u8]) -> bool {
     is_zero(block)
 }
+
+#[cfg(test)]
+mod tests;

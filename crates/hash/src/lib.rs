@@ -18,6 +18,11 @@ pub mod bucket;
 pub mod entry;
 mod error;
 mod fields;
+#[cfg(test)]
+mod format_page;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 pub mod image;
 pub mod record;
 pub mod space;

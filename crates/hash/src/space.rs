@@ -154,6 +154,9 @@ fn decode_copy(bytes: &[u8]) -> Result<(u32, SpaceMark), Mismatch> {
     let header_bytes = fields.u32("bytes of the header")?;
     let store = StoreId(fields.array("store")?);
     let bucket_bytes = fields.u32("bytes of a bucket")?;
+    if format == SPACE_FORMAT {
+        fields.zeros(fields.0.len(), "zeros behind the fields")?;
+    }
     Ok((format, SpaceMark { store, header_bytes, bucket_bytes }))
 }
 
@@ -165,3 +168,6 @@ fn describe(area: &[u8]) -> String {
     let first: Vec<String> = area.iter().take(SPACE_MAGIC.len()).map(|byte| format!("{byte:02x}")).collect();
     format!("other data, which begins with {}", first.join(" "))
 }
+
+#[cfg(test)]
+mod tests;
