@@ -24,6 +24,7 @@ mod format_page;
 #[doc(hidden)]
 pub mod fuzzing;
 pub mod image;
+pub mod model;
 pub mod record;
 pub mod space;
 mod store_id;
