@@ -1,0 +1,106 @@
+//! What owners tell of values that died.
+//!
+//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming needs.
+//!
+//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)). When they
+//! exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
+
+use crate::Result;
+use crate::dead::Ranges;
+use crate::format::{SECTOR_BYTES, end_of};
+use crate::handle::Handle;
+use crate::log::ValueLog;
+use crate::segment::{Segment, State};
+use situ_device::lock;
+use situ_storage::Error;
+use std::ops::Range;
+use std::sync::Arc;
+
+impl ValueLog {
+    /// These values of one segment are dead: nobody can ask for them any more, now or after a crash. They may be zeroed.
+    ///
+    /// # Errors
+    /// As [`may_trim`](ValueLog::may_trim). Nothing was counted then.
+    pub fn died(&self, segment: u64, handles: &[Handle]) -> Result<()> {
+        self.may_trim(segment, handles)?;
+        self.add_dead(segment, handles.iter().map(Handle::footprint).sum());
+        Ok(())
+    }
+
+    /// So many more bytes of a segment are dead, a sum of footprints. For owners that know sums before they know, or may say, which
+    /// values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored: it was removed.
+    pub fn add_dead(&self, segment: u64, bytes: u64) {
+        if let Some(segment) = self.find(segment) {
+            lock(&segment.state).dead_bytes += bytes;
+        }
+    }
+
+    /// These values were counted as dead before. From now on nobody can ask for them, now or after a crash: they may be zeroed. An
+    /// unknown segment is ignored: it was removed.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid): a handle is not one of this segment. None of them was taken then.
+    pub fn may_trim(&self, segment: u64, handles: &[Handle]) -> Result<()> {
+        let Some(found) = self.find(segment) else { return Ok(()) };
+        let mut state = lock(&found.state);
+        if let Some(wrong) = handles.iter().find(|handle| !state.can_have(&found, handle)) {
+            return Err(Error::Invalid(format!("{wrong:?} is no record of segment {segment}; nothing was trimmed")));
+        }
+        state.died(&found, handles);
+        drop(state);
+        self.forget_ranges();
+        Ok(())
+    }
+
+    /// Keeps the ranges of all segments within their limit.
+    fn forget_ranges(&self) {
+        let segments: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
+        let mut sizes: Vec<_> = segments.iter().map(|segment| (lock(&segment.state).ranges_bytes(), segment)).collect();
+        let mut sum: usize = sizes.iter().map(|(bytes, _)| bytes).sum();
+        if sum <= self.options.dead_ranges_bytes_max {
+            return;
+        }
+        sizes.sort_by_key(|(bytes, _)| *bytes);
+        while sum > self.options.dead_ranges_bytes_max
+            && let Some((bytes, segment)) = sizes.pop()
+        {
+            lock(&segment.state).forget();
+            crate::counters::add(&self.meters.forgotten, 1);
+            sum -= bytes;
+        }
+    }
+}
+
+impl State {
+    fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
+        handle.segment == segment.identity.segment && handle.is_possible() && handle.end() <= self.data_end
+    }
+
+    fn died(&mut self, segment: &Segment, handles: &[Handle]) {
+        let rounded = |handle: &Handle| handle.offset..(u64::from(handle.offset) + handle.footprint()) as u32;
+        let new = Ranges::of(handles.iter().map(rounded)).without(&self.gone);
+        let sector = SECTOR_BYTES as u32;
+        self.fresh.extend(new.iter().flat_map(|range| range.start / sector..range.end.div_ceil(sector)));
+        self.waiting = self.waiting.union(&new);
+        let gap = |handle: &Handle| {
+            let range = rounded(handle);
+            range.end..end_of(segment.layout, u64::from(handle.offset), u64::from(handle.bytes)) as u32
+        };
+        self.gone = self.gone.union(&Ranges::of(handles.iter().map(gap)));
+    }
+
+    /// Bytes that were zeros from the beginning.
+    pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
+        let start = gap.start.next_multiple_of(crate::handle::ALIGN) as u32;
+        self.gone = self.gone.union(&Ranges::of([start..gap.end as u32]));
+    }
+
+    fn ranges_bytes(&self) -> usize {
+        (self.waiting.len() + self.gone.len()) * size_of::<(u32, u32)>() + self.fresh.len() * size_of::<u32>()
+    }
+
+    fn forget(&mut self) {
+        (self.waiting, self.gone) = (Ranges::default(), Ranges::default());
+        self.fresh.clear();
+    }
+}

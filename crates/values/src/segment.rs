@@ -1,0 +1,115 @@
+//! What the log knows of a segment while it is open.
+
+use crate::dead::Ranges;
+use crate::options::Layout;
+use crate::record::Identity;
+use situ_storage::Error;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+/// In which part of its life a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Phase {
+    /// A writer appends to it.
+    Open,
+    /// Its writer has ended without sealing it; [`tidy`](crate::ValueLog::tidy) will.
+    Abandoned,
+    /// Nothing is appended any more. It can be trimmed and collected.
+    Sealed,
+    /// The file is missing, or its header and its trailer are damaged. Its records cannot be read.
+    Lost,
+}
+
+/// A segment, for owners and for people. Sums are sums of [footprints](crate::Handle::footprint).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u64,
+    /// In which part of its life it is.
+    pub phase: Phase,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// How many records it has, as far as that is known: an open segment counts the records that were appended.
+    pub records: u64,
+    /// All records.
+    pub record_bytes: u64,
+    /// Records that are dead, as far as the owner has told.
+    pub dead_bytes: u64,
+    /// The part of the dead bytes that was zeroed or discarded.
+    pub trimmed_bytes: u64,
+}
+
+impl SegmentInfo {
+    /// Records that are alive, as far as the log knows.
+    pub fn live_bytes(&self) -> u64 {
+        self.record_bytes.saturating_sub(self.dead_bytes)
+    }
+
+    /// Dead bytes that still take space.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.dead_bytes.saturating_sub(self.trimmed_bytes)
+    }
+}
+
+pub(crate) struct Segment {
+    pub(crate) identity: Identity,
+    pub(crate) layout: Layout,
+    pub(crate) pages: u64,
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// Why records are missing that should be there.
+    pub(crate) damage: Option<Error>,
+    /// First byte behind the last record.
+    pub(crate) data_end: u64,
+    /// Bytes up to here were handed to the file.
+    pub(crate) readable_end: u64,
+    pub(crate) index_bytes: u32,
+    pub(crate) index_check: u32,
+    pub(crate) records: u64,
+    pub(crate) record_bytes: u64,
+    pub(crate) dead_bytes: u64,
+    pub(crate) trimmed_bytes: u64,
+    /// Bytes that had been appended to the log when the segment was sealed: its age counts from there.
+    pub(crate) sealed_at: u64,
+    pub(crate) waiting: Ranges,
+    pub(crate) gone: Ranges,
+    /// Sectors with deaths since they were last looked at.
+    pub(crate) fresh: BTreeSet<u32>,
+}
+
+impl State {
+    pub(crate) fn new(phase: Phase) -> State {
+        let end = crate::format::FIRST_RECORD;
+        State {
+            phase,
+            damage: None,
+            data_end: end,
+            readable_end: end,
+            index_bytes: 0,
+            index_check: 0,
+            records: 0,
+            record_bytes: 0,
+            dead_bytes: 0,
+            trimmed_bytes: 0,
+            sealed_at: 0,
+            waiting: Ranges::default(),
+            gone: Ranges::default(),
+            fresh: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn info(&self, segment: &Segment) -> SegmentInfo {
+        SegmentInfo {
+            number: segment.identity.segment,
+            phase: self.phase,
+            file_bytes: segment.pages * crate::format::SECTOR_BYTES,
+            records: self.records,
+            record_bytes: self.record_bytes,
+            dead_bytes: self.dead_bytes.min(self.record_bytes),
+            trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
+        }
+    }
+}

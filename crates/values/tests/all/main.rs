@@ -1,0 +1,3 @@
+//! Tests of the value log as owners use it.
+
+mod basics;
