@@ -70,7 +70,7 @@ impl DroppedEntry<'_> {
     }
 }
 
-/// A part of a task lists so many dropped values at most: 24 bytes each.
+/// A part of a task lists so many dropped values at most: 32 bytes each.
 const LISTED_MAX: usize = 1 << 20;
 
 /// Where a value lies in a value log.
@@ -80,6 +80,8 @@ pub struct ValueLocation {
     pub segment: u64,
     /// Where in the segment the value's record begins.
     pub offset: u64,
+    /// How long the record is.
+    pub length: u64,
     /// How many bytes of the segment are dead without the value.
     pub bytes: u64,
 }

@@ -13,7 +13,7 @@ struct NumberedHandles;
 impl ValueHandles for NumberedHandles {
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation> {
         let number: u64 = std::str::from_utf8(handle.strip_prefix(b"handle")?).ok()?.parse().ok()?;
-        Some(ValueLocation { segment: number % 5, offset: 1000 * number, bytes: 100 + number })
+        Some(ValueLocation { segment: number % 5, offset: 1000 * number, length: 90 + number, bytes: 100 + number })
     }
 }
 

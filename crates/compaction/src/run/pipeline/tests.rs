@@ -64,7 +64,7 @@ impl ValueHandles for MemoryHost {
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation> {
         let digits = handle.strip_prefix(b"handle")?;
         let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-        Some(ValueLocation { segment: number % 3, offset: number, bytes: number })
+        Some(ValueLocation { segment: number % 3, offset: number, length: number, bytes: number })
     }
 }
 
