@@ -6,6 +6,7 @@
 //! exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
 
 use crate::Result;
+use crate::counters::add;
 use crate::dead::Ranges;
 use crate::format::{SECTOR_BYTES, end_of};
 use crate::handle::Handle;
@@ -15,6 +16,10 @@ use situ_device::lock;
 use situ_storage::Error;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a sector number takes in a set, about.
+const SET_ENTRY_BYTES: usize = 8;
 
 impl ValueLog {
     /// These values of one segment are dead: nobody can ask for them any more, now or after a crash. They may be zeroed.
@@ -42,31 +47,50 @@ impl ValueLog {
     /// [`Invalid`](Error::Invalid): a handle is not one of this segment. None of them was taken then.
     pub fn may_trim(&self, segment: u64, handles: &[Handle]) -> Result<()> {
         let Some(found) = self.find(segment) else { return Ok(()) };
-        let mut state = lock(&found.state);
-        if let Some(wrong) = handles.iter().find(|handle| !state.can_have(&found, handle)) {
+        let wrong = self.change(&found, |state| match handles.iter().find(|handle| !state.can_have(&found, handle)) {
+            None => {
+                state.died(&found, handles);
+                None
+            }
+            wrong => wrong,
+        });
+        if let Some(wrong) = wrong {
             return Err(Error::Invalid(format!("{wrong:?} is no record of segment {segment}; nothing was trimmed")));
         }
-        state.died(&found, handles);
-        drop(state);
         self.forget_ranges();
         Ok(())
     }
 
+    /// Changes what is known of a segment, and keeps the sum of what is kept in memory.
+    pub(crate) fn change<T>(&self, segment: &Segment, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&segment.state);
+        let before = state.ranges_bytes();
+        let result = change(&mut state);
+        let after = state.ranges_bytes();
+        drop(state);
+        self.ranges_bytes.fetch_add(after, Ordering::Relaxed);
+        self.ranges_bytes.fetch_sub(before, Ordering::Relaxed);
+        result
+    }
+
+    /// Memory that is taken by what is known of dead ranges.
+    pub fn dead_ranges_bytes(&self) -> usize {
+        self.ranges_bytes.load(Ordering::Relaxed)
+    }
+
     /// Keeps the ranges of all segments within their limit.
     fn forget_ranges(&self) {
-        let segments: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
-        let mut sizes: Vec<_> = segments.iter().map(|segment| (lock(&segment.state).ranges_bytes(), segment)).collect();
-        let mut sum: usize = sizes.iter().map(|(bytes, _)| bytes).sum();
-        if sum <= self.options.dead_ranges_bytes_max {
+        if self.dead_ranges_bytes() <= self.options.dead_ranges_bytes_max {
             return;
         }
+        let segments: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
+        let mut sizes: Vec<_> = segments.iter().map(|segment| (lock(&segment.state).ranges_bytes(), segment)).collect();
         sizes.sort_by_key(|(bytes, _)| *bytes);
-        while sum > self.options.dead_ranges_bytes_max
-            && let Some((bytes, segment)) = sizes.pop()
+        while self.dead_ranges_bytes() > self.options.dead_ranges_bytes_max
+            && let Some((_, segment)) = sizes.pop()
         {
-            lock(&segment.state).forget();
-            crate::counters::add(&self.meters.forgotten, 1);
-            sum -= bytes;
+            self.change(segment, State::forget);
+            add(&self.meters.forgotten, 1);
         }
     }
 }
@@ -92,15 +116,17 @@ impl State {
     /// Bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
         let start = gap.start.next_multiple_of(crate::handle::ALIGN) as u32;
-        self.gone = self.gone.union(&Ranges::of([start..gap.end as u32]));
+        self.gone = self.gone.union(&Ranges::of(std::iter::once(start..gap.end as u32)));
     }
 
     fn ranges_bytes(&self) -> usize {
-        (self.waiting.len() + self.gone.len()) * size_of::<(u32, u32)>() + self.fresh.len() * size_of::<u32>()
+        (self.waiting.len() + self.gone.len()) * size_of::<(u32, u32)>()
+            + (self.fresh.len() + self.ripe.len()) * SET_ENTRY_BYTES
     }
 
-    fn forget(&mut self) {
+    pub(crate) fn forget(&mut self) {
         (self.waiting, self.gone) = (Ranges::default(), Ranges::default());
         self.fresh.clear();
+        self.ripe.clear();
     }
 }

@@ -168,11 +168,11 @@ pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
     index_at(data_end) / SECTOR_BYTES + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
-/// Where the next record of `bytes` begins if the one before it ends at `end`.
-pub(crate) fn place(layout: Layout, end: u64, bytes: u64) -> u64 {
+/// Where the next record of `bytes` begins if `free` is the first byte that can be its: [`end_of`] the record before it.
+pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     match layout {
-        Layout::OwnSectors if is_alone(bytes) => end.next_multiple_of(SECTOR_BYTES),
-        _ => end.next_multiple_of(crate::handle::ALIGN),
+        Layout::OwnSectors if is_alone(bytes) => free.next_multiple_of(SECTOR_BYTES),
+        _ => free,
     }
 }
 

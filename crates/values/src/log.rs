@@ -15,7 +15,7 @@ use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Values outside of the structures that point at them. The crate's page has the whole picture.
@@ -31,6 +31,8 @@ pub struct ValueLog {
     pub(crate) tidying: AtomicBool,
     /// The disk has refused to discard: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
+    /// What dead ranges take in memory.
+    pub(crate) ranges_bytes: AtomicUsize,
 }
 
 impl ValueLog {
@@ -127,6 +129,7 @@ impl ValueLog {
             return Err(Error::Invalid(format!("segment {number} cannot be removed: a writer appends to it")));
         }
         lock(&self.segments).remove(&number);
+        self.change(&segment, State::forget);
         self.files.forget(number);
         match self.volume.remove(FileName::Values(number)) {
             Ok(()) | Err(Error::NotFound { .. }) => {}
@@ -196,6 +199,13 @@ impl State {
         if gap.end - gap.start >= crate::handle::ALIGN {
             self.add_gap(gap);
         }
+    }
+
+    /// Its writer has ended. What was not synced is no record any more.
+    pub(crate) fn abandon(&mut self) {
+        self.phase = Phase::Abandoned;
+        self.data_end = self.synced_end;
+        self.readable_end = self.synced_end;
     }
 
     pub(crate) fn seal(&mut self, trailer: &Trailer) {

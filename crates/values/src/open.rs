@@ -23,7 +23,7 @@ use crate::segment::{Phase, Segment, State};
 use situ_device::{Env, lock};
 use situ_storage::{Error, FileName, Reader, Volume};
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 use std::sync::{Arc, Mutex};
 
 /// A segment with less room than this could not hold a record.
@@ -55,6 +55,7 @@ impl ValueLog {
             meters: Meters::default(),
             tidying: AtomicBool::new(false),
             cannot_discard: AtomicBool::new(false),
+            ranges_bytes: AtomicUsize::new(0),
         };
         log.remove_orphans(known)?;
         for known in known {
@@ -114,12 +115,17 @@ impl ValueLog {
         let number = segment.identity.segment;
         let file = self.volume.open(FileName::Values(number))?;
         let mut scan = Scan::new(&*file, segment.identity, segment.layout, segment.pages);
-        while scan.next()?.is_some() {}
+        let synced_end = lock(&segment.state).synced_end;
+        while scan.end() < synced_end && scan.next()?.is_some() {}
         let pages = self.volume.open_pages(FileName::Values(number))?;
         let ends = Ends { data_end: scan.end(), record_bytes: scan.record_bytes() };
-        // What the scan has read is durable before the trailer says that it is there: `seal` syncs before it writes the trailer.
         let (trailer, _) = seal(&*pages, segment, scan.index(), ends)?;
         self.sealed(segment, &trailer);
+        if scan.end() < synced_end {
+            let expected = format!("records up to {synced_end}, which were synced");
+            let damage = Error::corruption(file.path(), scan.end(), "value record", expected, "none");
+            lock(&segment.state).damage = Some(damage);
+        }
         Ok(())
     }
 }
@@ -173,7 +179,7 @@ fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
         records += 1;
     }
     let mut state = State::new(Phase::Abandoned);
-    (state.data_end, state.readable_end) = (scan.end(), scan.end());
+    (state.data_end, state.readable_end, state.synced_end) = (scan.end(), scan.end(), scan.end());
     (state.records, state.record_bytes) = (records, scan.record_bytes());
     Ok(Segment { identity: header.identity, layout: header.layout, pages, state: Mutex::new(state) })
 }

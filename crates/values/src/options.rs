@@ -1,5 +1,6 @@
 //! How a value log works.
 
+use crate::victim::Victims;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -49,6 +50,13 @@ pub struct Options {
     /// Sectors with live bytes are zeroed only while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this.
     /// Default: 105. At 100, every sector that qualifies is zeroed at once.
     pub zero_above_percent: u32,
+    /// Segments are collected while the [adjusted inflation](crate::Inflation::adjusted_percent) is above this. Default: 125.
+    pub collect_above_percent: u32,
+    /// Segments are also collected while the [logical inflation](crate::Inflation::logical_percent) is above this: the addresses of
+    /// a drive end, too. Default: 300.
+    pub logical_above_percent: u32,
+    /// Which segment is collected first. Default: [`Victims::Garbage`].
+    pub victims: Victims,
     /// How records are laid out. Default: [`Layout::Packed`].
     pub layout: Layout,
     /// What is known of dead ranges takes at most so much memory. Default: 64 MiB. Beyond it, the log forgets the ranges of whole
@@ -67,6 +75,9 @@ impl Default for Options {
             trim: Trim::Off,
             zero_at_percent: 150,
             zero_above_percent: 105,
+            collect_above_percent: 125,
+            logical_above_percent: 300,
+            victims: Victims::Garbage,
             layout: Layout::Packed,
             dead_ranges_bytes_max: 64 << 20,
             open_segments_max: 512,

@@ -78,9 +78,10 @@ impl Header {
         HEADER_BYTES as u64 + u64::from(self.key_bytes) + u64::from(self.value_bytes)
     }
 
+    /// Never 0: a record that begins with zeros was trimmed.
     fn check_of(&self, identity: Identity, offset: u64, key: &[u8]) -> u32 {
         let seed = identity.seed(offset);
-        crc32c::crc32c_append(crc32c::crc32c_append(seed, &self.encode()[VALUE_CHECK..]), key)
+        crc32c::crc32c_append(crc32c::crc32c_append(seed, &self.encode()[VALUE_CHECK..]), key).max(1)
     }
 }
 

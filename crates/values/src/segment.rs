@@ -9,6 +9,7 @@ use std::sync::Mutex;
 
 /// In which part of its life a segment is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
 pub enum Phase {
     /// A writer appends to it.
     Open,
@@ -16,6 +17,8 @@ pub enum Phase {
     Abandoned,
     /// Nothing is appended any more. It can be trimmed and collected.
     Sealed,
+    /// What was alive in it has moved to other segments. It goes when its owner removes it.
+    Collected,
     /// The file is missing, or its header and its trailer are damaged. Its records cannot be read.
     Lost,
 }
@@ -66,6 +69,8 @@ pub(crate) struct State {
     pub(crate) data_end: u64,
     /// Bytes up to here were handed to the file.
     pub(crate) readable_end: u64,
+    /// Records up to here are durable. What an abandoned segment has behind it is cut.
+    pub(crate) synced_end: u64,
     pub(crate) index_bytes: u32,
     pub(crate) index_check: u32,
     pub(crate) records: u64,
@@ -78,6 +83,8 @@ pub(crate) struct State {
     pub(crate) gone: Ranges,
     /// Sectors with deaths since they were last looked at.
     pub(crate) fresh: BTreeSet<u32>,
+    /// Sectors that are worth zeroing.
+    pub(crate) ripe: BTreeSet<u32>,
 }
 
 impl State {
@@ -88,6 +95,7 @@ impl State {
             damage: None,
             data_end: end,
             readable_end: end,
+            synced_end: end,
             index_bytes: 0,
             index_check: 0,
             records: 0,
@@ -98,6 +106,7 @@ impl State {
             waiting: Ranges::default(),
             gone: Ranges::default(),
             fresh: BTreeSet::new(),
+            ripe: BTreeSet::new(),
         }
     }
 
@@ -111,5 +120,12 @@ impl State {
             dead_bytes: self.dead_bytes.min(self.record_bytes),
             trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
         }
+    }
+}
+
+impl Segment {
+    /// No record reaches behind this: the trailer's page.
+    pub(crate) fn data_limit(&self) -> u64 {
+        self.pages.saturating_sub(1) * crate::format::SECTOR_BYTES
     }
 }

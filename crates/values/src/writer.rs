@@ -16,8 +16,8 @@
 use crate::Result;
 use crate::counters::add;
 use crate::format::{
-    Extent, FIRST_RECORD, FRAME_BYTES, INDEX_ENTRY_BYTES_MAX, IndexBuilder, SECTOR_BYTES, SegmentHeader, pages_needed,
-    place,
+    Extent, FIRST_RECORD, FRAME_BYTES, INDEX_ENTRY_BYTES_MAX, IndexBuilder, SECTOR_BYTES, SegmentHeader, end_of,
+    pages_needed, place,
 };
 use crate::handle::Handle;
 use crate::log::ValueLog;
@@ -62,6 +62,8 @@ struct OpenSegment {
     first_page: u64,
     /// Behind the last byte that was appended.
     end: u64,
+    /// First byte that can be the next record's.
+    free: u64,
     /// Whether the buffer has bytes that the file has not.
     is_dirty: bool,
     unsynced: u64,
@@ -94,6 +96,14 @@ impl ValueWriter {
                 open.sync(&writer.log)?;
             }
             Ok(std::mem::take(&mut writer.written))
+        })
+    }
+
+    /// Makes what collection has moved durable, and keeps what the owner's next `sync` will be told.
+    pub(crate) fn sync_moved(&mut self) -> Result<()> {
+        self.guarded(|writer| match &mut writer.open {
+            Some(open) => open.sync(&writer.log),
+            None => Ok(()),
         })
     }
 
@@ -160,7 +170,7 @@ impl ValueWriter {
     /// Leaves the segment to [`tidy`](ValueLog::tidy).
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
-            lock(&open.segment.state).phase = Phase::Abandoned;
+            lock(&open.segment.state).abandon();
         }
     }
 }
@@ -191,30 +201,42 @@ impl OpenSegment {
         let mut buffer = Buffer::new(BUFFER_BYTES);
         buffer[..FRAME_BYTES].copy_from_slice(&SegmentHeader { identity, layout, pages }.encode());
         let index = IndexBuilder::default();
-        let (first_page, end) = (0, FIRST_RECORD);
-        Ok(OpenSegment { segment, file, buffer, first_page, end, is_dirty: true, unsynced: 0, record_bytes: 0, index })
+        let (first_page, end, free) = (0, FIRST_RECORD, FIRST_RECORD);
+        Ok(OpenSegment {
+            segment,
+            file,
+            buffer,
+            first_page,
+            end,
+            free,
+            is_dirty: true,
+            unsynced: 0,
+            record_bytes: 0,
+            index,
+        })
     }
 
     fn has_room(&self, bytes: u64) -> bool {
-        let end = place(self.segment.layout, self.end, bytes) + bytes;
+        let end = place(self.segment.layout, self.free, bytes) + bytes;
         let index_bytes = self.index.bytes.len() as u64 + INDEX_ENTRY_BYTES_MAX;
         end <= u64::from(u32::MAX) && pages_needed(end, index_bytes) <= self.segment.pages
     }
 
     fn append(&mut self, log: &ValueLog, bytes: u32, tag: u64, key: &[u8], value: &[u8]) -> Result<Handle> {
         let (identity, layout) = (self.segment.identity, self.segment.layout);
-        let offset = place(layout, self.end, u64::from(bytes));
-        let gap = self.end..offset;
+        let offset = place(layout, self.free, u64::from(bytes));
+        let gap = self.free..offset;
         self.put_zeros(log, offset - self.end)?;
         let header = header(identity, offset, tag, key, value);
         for part in [&header, key, value] {
             self.put(log, part)?;
         }
         assert_eq!(self.end, offset + u64::from(bytes), "a record is as long as it was said to be");
+        self.free = end_of(layout, offset, u64::from(bytes));
         self.index.push(Extent { offset: offset as u32, bytes });
         let handle = Handle { segment: identity.segment, offset: offset as u32, bytes };
         self.record_bytes += handle.footprint();
-        lock(&self.segment.state).appended(&handle, gap);
+        log.change(&self.segment, |state| state.appended(&handle, gap));
         Ok(handle)
     }
 
@@ -223,6 +245,11 @@ impl OpenSegment {
             let at = (self.end - self.first_page * SECTOR_BYTES) as usize;
             if at == self.buffer.len() {
                 self.write(log)?;
+                // A long wait for many bytes now and then keeps the last one short.
+                if self.unsynced >= WRITE_BACK_BYTES {
+                    self.file.sync()?;
+                    self.unsynced = 1;
+                }
                 continue;
             }
             let (now, later) = bytes.split_at(bytes.len().min(self.buffer.len() - at));
@@ -251,20 +278,20 @@ impl OpenSegment {
         self.buffer[used - whole..used].fill(0);
         self.first_page += whole as u64 / SECTOR_BYTES;
         lock(&self.segment.state).readable_end = self.end;
-        if self.unsynced >= WRITE_BACK_BYTES { self.sync_file() } else { Ok(()) }
-    }
-
-    fn sync_file(&mut self) -> Result<()> {
-        self.file.sync()?;
-        self.unsynced = 0;
         Ok(())
     }
 
+    /// All records are durable then.
     fn sync(&mut self, log: &ValueLog) -> Result<()> {
         if self.is_dirty {
             self.write(log)?;
         }
-        if self.unsynced > 0 { self.sync_file() } else { Ok(()) }
+        if self.unsynced > 0 {
+            self.file.sync()?;
+            self.unsynced = 0;
+            lock(&self.segment.state).synced_end = self.end;
+        }
+        Ok(())
     }
 
     fn seal(&mut self, log: &ValueLog) -> Result<()> {
