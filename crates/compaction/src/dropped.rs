@@ -8,9 +8,12 @@
 //! 2. The outputs look at value handles only. [`ValueHandles`], which the host may have, says where a value lies.
 //! 3. The sums by segment are in the task's output as [`DroppedValues`]. They count when the output is installed, and never if
 //!    the attempt is given up.
+//! 4. The output also lists the places of the values, one by one ([`ValueLocation`]). The log may erase them when nobody reads
+//!    the input tables any more. Only a unit in this process lists them; the sums are all that a task needs.
 //!
 //! **Invariants**: each input entry is kept or reported, exactly once. The sums depend on the task and on the handles alone.
-//! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each segment.
+//! **Cost**: nothing without [`ValueHandles`]; a value is read only if it is a handle. Sums take memory for each segment, the
+//! list for each value, up to [`LISTED_MAX`] of a part of a task. Values beyond are in the sums only.
 //! **Failure**: a handle that nobody can read is corruption: its bytes could never be counted again.
 
 use crate::error::Result;
@@ -67,11 +70,18 @@ impl DroppedEntry<'_> {
     }
 }
 
+/// A part of a task lists so many dropped values at most: 32 bytes each.
+const LISTED_MAX: usize = 1 << 20;
+
 /// Where a value lies in a value log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ValueLocation {
     /// The part of the log that is cleaned as one.
     pub segment: u64,
+    /// Where in the segment the value's record begins.
+    pub offset: u64,
+    /// How long the record is.
+    pub length: u64,
     /// How many bytes of the segment are dead without the value.
     pub bytes: u64,
 }
@@ -80,6 +90,13 @@ pub struct ValueLocation {
 pub trait ValueHandles: Send + Sync {
     /// Where the value of this handle lies; `None` if these bytes are no handle. The answer depends on the bytes alone.
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation>;
+
+    /// The first `bytes` bytes of the handle's value, or the whole value if it is shorter; `None` if the handle does not carry so
+    /// many. The answer depends on the bytes of the handle alone. The default carries none.
+    fn prefix<'a>(&self, handle: &'a [u8], bytes: usize) -> Option<&'a [u8]> {
+        let _ = (handle, bytes);
+        None
+    }
 }
 
 /// What a task has dropped of one segment of a value log.
@@ -93,15 +110,16 @@ pub struct DroppedValues {
     pub bytes: u64,
 }
 
-/// Sums dropped value handles by segment.
+/// Sums dropped value handles by segment, and lists them.
 pub(crate) struct DroppedSums {
     handles: Arc<dyn ValueHandles>,
     segments: BTreeMap<u64, DroppedValues>,
+    listed: Vec<ValueLocation>,
 }
 
 impl DroppedSums {
     pub(crate) fn new(handles: Arc<dyn ValueHandles>) -> DroppedSums {
-        DroppedSums { handles, segments: BTreeMap::new() }
+        DroppedSums { handles, segments: BTreeMap::new(), listed: Vec::new() }
     }
 
     pub(crate) fn add(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
@@ -109,14 +127,18 @@ impl DroppedSums {
     }
 
     fn add_handle(&mut self, entry: &DroppedEntry<'_>) -> Result<()> {
-        let Some(ValueLocation { segment, bytes }) = self.handles.locate(entry.value()) else {
+        let Some(location) = self.handles.locate(entry.value()) else {
             let file = entry.source.map_or(String::new(), |source| source.dying_file());
             let found = format!("{} at {:?}", entry.value().escape_ascii(), entry.key);
             return Err(Error::corruption(&file, 0, "value handles", "a value handle", found).into());
         };
+        let ValueLocation { segment, bytes, .. } = location;
         let sum = self.segments.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
         sum.handles += 1;
         sum.bytes += bytes;
+        if self.listed.len() < LISTED_MAX {
+            self.listed.push(location);
+        }
         Ok(())
     }
 
@@ -127,11 +149,13 @@ impl DroppedSums {
             sum.handles += more.handles;
             sum.bytes += more.bytes;
         }
+        self.listed.extend(other.listed);
     }
 
-    /// By segment ascending.
-    pub(crate) fn finish(self) -> Vec<DroppedValues> {
-        self.segments.into_values().collect()
+    /// By segment ascending; the list by segment, then offset.
+    pub(crate) fn finish(mut self) -> (Vec<DroppedValues>, Vec<ValueLocation>) {
+        self.listed.sort_unstable();
+        (self.segments.into_values().collect(), self.listed)
     }
 }
 

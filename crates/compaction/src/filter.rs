@@ -53,9 +53,13 @@ impl<'a> FilterContext<'a> {
 
 /// Looks at entries during compaction and may remove or change them: expiry, schema changes.
 ///
-/// A filter sees an entry only if it is the newest version of its key among the task's inputs, no snapshot protects it,
-/// no tombstone covers it and its value lies in the table (not in a value log). A filter may see the same entry in many
-/// compactions, or in none for long. It is a way to save space, never the only thing that hides data from readers.
+/// A filter sees an entry only if it is the newest version of its key among the task's inputs, no snapshot protects it
+/// and no tombstone covers it. A filter may see the same entry in many compactions, or in none for long. It is a way to save
+/// space, never the only thing that hides data from readers.
+///
+/// A value in a value log is not read for a filter. A filter that needs a few bytes at the beginning of a value says how many
+/// ([`value_prefix_bytes`](CompactionFilter::value_prefix_bytes)): the table then keeps these bytes beside the value's handle. The values
+/// of a keyspace with any other filter stay in tables.
 ///
 /// The same task has to give the same bytes whenever and wherever it runs. So [`decide`](CompactionFilter::decide) must
 /// depend on its arguments alone. A filter that decides by something that changes (a clock, a counter, a setting) gives it as
@@ -77,8 +81,15 @@ pub trait CompactionFilter: Send + Sync {
         Vec::new()
     }
 
+    /// How many bytes at the beginning of a value the filter decides by, if it does not need all of it. Of a value in a value log it
+    /// is given these and no others. The default needs all of every value.
+    fn value_prefix_bytes(&self) -> Option<usize> {
+        None
+    }
+
     /// What becomes of `key`. The answer must depend on the three arguments alone: not on what the filter has been told
-    /// since the task was made, and on no clock.
+    /// since the task was made, and on no clock. `value` is the value, or its [first
+    /// bytes](CompactionFilter::value_prefix_bytes).
     fn decide(&self, context: &FilterContext<'_>, key: &[u8], value: &[u8]) -> Decision;
 }
 

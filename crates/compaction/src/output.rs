@@ -27,7 +27,7 @@ use crate::span::KeySpan;
 use crate::stream::{About, Sink};
 use crate::task::{Grandparent, MergeRules, OutputTable, TablePlace, TaskHost, TaskOutput, TaskStats};
 use situ_table::range_del::FragmentedTombstones;
-use situ_table::{KeyRef, RawBlock, SequenceNumber, TableBuilder, TableSummary, WarmBytes};
+use situ_table::{KeyKind, KeyRef, RawBlock, SequenceNumber, TableBuilder, TableSummary, Trailer, WarmBytes};
 
 mod blocks;
 mod size;
@@ -58,6 +58,10 @@ pub(crate) struct Outputs<'a, B> {
     warm_read: Option<WarmBytes>,
     /// Of what the merge drops, if the store has a value log.
     dropped: Option<DroppedSums>,
+    /// Values of this length and longer ones are given to the host, which may put them elsewhere.
+    separate_from: usize,
+    /// What the host gave for one.
+    handle: Vec<u8>,
     /// Spans of tables whose blocks have all been given out.
     ended: Vec<KeySpan>,
     /// Counts the time for which the host holds the run back, if somebody asks.
@@ -93,6 +97,8 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             blocks,
             warm_read: host.warming().map(|_| WarmBytes::default()),
             dropped: host.value_handles().map(DroppedSums::new),
+            separate_from: host.separates_from(),
+            handle: Vec::new(),
             ended: Vec::new(),
             meters,
         }
@@ -122,8 +128,8 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             stats.bytes_written += table.summary.bytes;
             stats.range_tombstones_out += table.summary.properties.range_deletions;
         }
-        let dropped_values = self.dropped.map_or_else(Vec::new, DroppedSums::finish);
-        Ok(TaskOutput { tables, stats, dropped_values })
+        let (dropped_values, dropped_places) = self.dropped.map_or_else(Default::default, DroppedSums::finish);
+        Ok(TaskOutput { tables, stats, dropped_values, dropped_places })
     }
 
     fn open(&mut self) -> Result<&mut OpenTable> {
@@ -157,6 +163,18 @@ impl<'a, B: BlockOutput> Outputs<'a, B> {
             self.size.count(stored_bytes);
         }
         Ok(())
+    }
+
+    /// Adds an entry whose value the host puts elsewhere.
+    #[cold]
+    fn separated(&mut self, key: KeyRef<'_>, value: &[u8], about: About<'_>) -> Result<()> {
+        let mut handle = std::mem::take(&mut self.handle);
+        handle.clear();
+        self.host.separate(key.user, value, &mut handle)?;
+        let key = KeyRef::new(key.user, Trailer::new(key.trailer.sequence(), KeyKind::ValueHandle));
+        let block = self.open()?.builder.add(key, &handle)?;
+        self.handle = handle;
+        block.map_or(Ok(()), |block| self.give_out(block, about.inputs))
     }
 
     /// The open table is about so long now. The host is told if there is enough to tell, and may block.
@@ -281,6 +299,9 @@ impl<B: BlockOutput> Sink for Outputs<'_, B> {
                 last.clear();
                 last.extend_from_slice(key.user);
             }
+        }
+        if value.len() >= self.separate_from && key.trailer.kind() == Some(KeyKind::Put) {
+            return self.separated(key, value, about);
         }
         match self.open()?.builder.add(key, value)? {
             None => Ok(()),

@@ -18,6 +18,7 @@
 //! **Failure**: an error ends the run; files begun by then are the caller's to remove. Every block's checksum is
 //! verified, whatever the reader's options are. A table whose keys are not those that the version says is corruption.
 
+use crate::dropped::ValueHandles;
 use crate::error::{Result, TaskError, message};
 use crate::filter::FilterContext;
 use crate::merge::{Merge, Source};
@@ -109,7 +110,7 @@ fn run_linear(task: &Task, host: &dyn TaskHost, env: &Env) -> (Result<TaskOutput
 /// Runs a task on the calling thread, and measures if somebody asks.
 fn run_here(task: &Task, host: &dyn TaskHost, meters: Option<(&Meters, &Arc<ReadMeter>)>) -> Result<TaskOutput> {
     let reads = meters.map(|(_, reads)| reads);
-    let prepare = || Prepared::new(task);
+    let prepare = || Prepared::new(task, host);
     let prepared = reads.map_or_else(prepare, |reads| reads.time_of(prepare))?;
     let mut sources = Vec::with_capacity(task.inputs.len());
     for run in &task.inputs {
@@ -136,7 +137,7 @@ pub fn merge_sources<S: Source, T: Borrow<RangeTombstone>>(
     rules: &MergeRules,
     host: &dyn TaskHost,
 ) -> Result<TaskOutput> {
-    let prepared = Prepared::of(tombstones, shared_prefix_bytes, rules);
+    let prepared = Prepared::of(tombstones, shared_prefix_bytes, rules, host);
     merge_into(sources, &prepared, rules, host, None)
 }
 
@@ -163,21 +164,28 @@ struct Prepared {
     retained: FragmentedTombstones,
     range_tombstones_in: u64,
     shared_prefix_bytes: usize,
+    /// Reads value handles for the filter, if there is one.
+    handles: Option<Arc<dyn ValueHandles>>,
 }
 
 impl Prepared {
     /// Opens all inputs that reach into the task's range.
-    fn new(task: &Task) -> Result<Prepared> {
+    fn new(task: &Task, host: &dyn TaskHost) -> Result<Prepared> {
         let mut tombstones = Vec::new();
         for input in task.tables().filter(|input| task.rules.range.overlaps(&input.span)) {
             let table = input.open()?;
             check_span(input, &table)?;
             tombstones.extend_from_slice(table.range_tombstones());
         }
-        Ok(Prepared::of(&tombstones, shared_prefix(task), &task.rules))
+        Ok(Prepared::of(&tombstones, shared_prefix(task), &task.rules, host))
     }
 
-    fn of<T: Borrow<RangeTombstone>>(tombstones: &[T], shared_prefix_bytes: usize, rules: &MergeRules) -> Prepared {
+    fn of<T: Borrow<RangeTombstone>>(
+        tombstones: &[T],
+        shared_prefix_bytes: usize,
+        rules: &MergeRules,
+        host: &dyn TaskHost,
+    ) -> Prepared {
         assert!(rules.snapshots.is_sorted(), "the snapshots of a task ascend");
         let (lower, upper) = (rules.range.lower.as_deref(), rules.range.upper.as_deref());
         let in_range: Vec<&RangeTombstone> = tombstones
@@ -188,7 +196,8 @@ impl Prepared {
             .collect();
         let tombstones = FragmentedTombstones::new(&in_range, &rules.snapshots).clip(lower, upper);
         let retained = Rules::retained(&tombstones, &rules.snapshots, &rules.below);
-        Prepared { tombstones, retained, range_tombstones_in: in_range.len() as u64, shared_prefix_bytes }
+        let handles = rules.filter.as_ref().and_then(|_| host.value_handles());
+        Prepared { tombstones, retained, range_tombstones_in: in_range.len() as u64, shared_prefix_bytes, handles }
     }
 
     /// The sums that a run begins with.
@@ -206,6 +215,7 @@ impl Prepared {
             filter: rules.filter.as_ref().map(|filter| {
                 (&*filter.code, FilterContext::new(rules.now_unix, rules.output_level, &filter.parameters))
             }),
+            handles: self.handles.as_deref(),
         }
     }
 }

@@ -31,7 +31,7 @@
 //!
 //! **Cost**: one key comparison an entry on top of the merge, one key copy a user key, no allocation.
 
-use crate::dropped::{DropReason, DroppedEntry};
+use crate::dropped::{DropReason, DroppedEntry, ValueHandles};
 use crate::error::Result;
 use crate::filter::{CompactionFilter, Decision, FilterContext};
 use crate::merge::{Merge, Source, WarmReader};
@@ -57,9 +57,20 @@ pub(crate) struct Rules<'a> {
     pub(crate) retained: &'a FragmentedTombstones,
     /// The application's word, and what it may decide by.
     pub(crate) filter: Option<(&'a dyn CompactionFilter, FilterContext<'a>)>,
+    /// Reads value handles for the filter.
+    pub(crate) handles: Option<&'a dyn ValueHandles>,
 }
 
 impl Rules<'_> {
+    /// What of an entry's value the filter decides by; `None` if the filter does not see the entry.
+    fn seen_by<'v>(&self, filter: &dyn CompactionFilter, kind: KeyKind, value: &'v [u8]) -> Option<&'v [u8]> {
+        match kind {
+            KeyKind::Put => Some(value),
+            KeyKind::ValueHandle => self.handles?.prefix(value, filter.value_prefix_bytes()?),
+            _ => None,
+        }
+    }
+
     /// Which range tombstones, fragmented for `snapshots`, have work to do after the compaction.
     pub(crate) fn retained(
         tombstones: &FragmentedTombstones,
@@ -242,8 +253,9 @@ impl Stream<'_> {
             _ => return Err(not_an_entry(&source.file(), source.key()).into()),
         };
         let decision = match &rules.filter {
-            Some((filter, context)) if kind == KeyKind::Put && stripe == rules.snapshots.len() => {
-                filter.decide(context, user, source.value())
+            Some((filter, context)) if stripe == rules.snapshots.len() => {
+                let seen = rules.seen_by(*filter, kind, source.value());
+                seen.map_or(Decision::Keep, |value| filter.decide(context, user, value))
             }
             _ => Decision::Keep,
         };
@@ -260,7 +272,7 @@ impl Stream<'_> {
             Decision::Change(value) => {
                 stats.changed_by_filter += 1;
                 sink.dropped(&dying(source), DropReason::ChangedByFilter)?;
-                self.value(trailer, stripe, &value, inputs, sink, stats)
+                self.value(Trailer::new(sequence, KeyKind::Put), stripe, &value, inputs, sink, stats)
             }
             Decision::Remove => {
                 sink.dropped(&dying(source), DropReason::RemovedByFilter)?;

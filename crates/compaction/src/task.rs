@@ -4,7 +4,7 @@
 //! back to the engine. So it can be queued, sent elsewhere, given up and run again, and it always gives the same bytes.
 //! What a run needs from the outside world while it runs, it asks of a [`TaskHost`].
 
-use crate::dropped::{DroppedValues, ValueHandles};
+use crate::dropped::{DroppedValues, ValueHandles, ValueLocation};
 use crate::filter::FrozenFilter;
 use crate::span::{KeyRange, KeySpan};
 use situ_storage::{Error, Reader, Writer};
@@ -308,6 +308,21 @@ pub trait TaskHost: Send + Sync {
         None
     }
 
+    /// Values of this length and longer ones are [separated](TaskHost::separate). Only a flush has such a host: the files of a task
+    /// must not depend on who runs it. The default separates none.
+    fn separates_from(&self) -> usize {
+        usize::MAX
+    }
+
+    /// Puts a value elsewhere and appends the bytes to `handle` that stand for the value in the table.
+    ///
+    /// # Errors
+    /// What the other place says; this host separates nothing.
+    fn separate(&self, key: &[u8], value: &[u8], handle: &mut Vec<u8>) -> situ_storage::Result<()> {
+        let _ = (key, value, handle);
+        Err(Error::Invalid("the host separates no values".to_owned()))
+    }
+
     /// Whether a table of an output lies where a unit says, and says of itself what the unit says of it. The scheduler asks before
     /// it believes a unit elsewhere: the inputs are deleted when the output is installed. The default believes the unit.
     ///
@@ -355,6 +370,9 @@ pub struct TaskOutput {
     /// What nobody can ask for any more of a value log, by segment ascending. Empty without
     /// [`TaskHost::value_handles`].
     pub dropped_values: Vec<DroppedValues>,
+    /// The same values one by one, by segment and offset ascending, as far as the unit lists them: it may list fewer or none. They
+    /// do not go over the wire.
+    pub dropped_places: Vec<ValueLocation>,
 }
 
 /// What a task did, in numbers.

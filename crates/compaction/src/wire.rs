@@ -115,7 +115,7 @@ pub fn decode_output(bytes: &[u8]) -> Result<TaskOutput> {
         Ok(DroppedValues { segment: fields.u64()?, handles: fields.u64()?, bytes: fields.u64()? })
     })?;
     fields.end()?;
-    Ok(TaskOutput { tables, stats: stats_of(numbers), dropped_values })
+    Ok(TaskOutput { tables, stats: stats_of(numbers), dropped_values, dropped_places: Vec::new() })
 }
 
 /// In the order of the page.

@@ -74,6 +74,7 @@ impl Core {
         let health = Health::new(listener, Arc::clone(&volume), Arc::clone(&source.damaged), Arc::clone(&progress));
         let cpu = Arc::new(CpuUnit::new(env.clone(), options.compaction_threads));
         source.obsolete.ring(Arc::clone(&work));
+        source.values.ring(Arc::clone(&work));
         let places = Places::new(log_number, registry.by_id.values());
         let versions = Arc::new(Versions {
             health: Arc::clone(&health),
@@ -91,6 +92,11 @@ impl Core {
             unnamed: names_tables_later.then(Mutex::default),
             doubtful: Mutex::default(),
         });
+        let numbers = Arc::downgrade(&versions);
+        versions.source.values.number_by(Arc::new(move || {
+            // Who writes values has the store.
+            numbers.upgrade().map_or(0, |versions| versions.new_number())
+        }));
         let disks = versions.source.disks.as_ref();
         let has_work = Arc::clone(&work);
         let placement = disks.and_then(|disks| Placement::new(&env, &versions, disks, &options, &work));

@@ -452,7 +452,12 @@ fn sample_tasks(volume: &SimVolume) -> Vec<Vec<u8>> {
     let properties = task.tables().next().and_then(|input| input.open().ok()).map(|table| table.properties().clone());
     let summary = situ_table::TableSummary { bytes: 1, properties: properties.unwrap_or_default() };
     let table = OutputTable { volume: 0, number: 9, summary, span: span() };
-    let output = TaskOutput { tables: vec![table], stats: TaskStats::default(), dropped_values: Vec::new() };
+    let output = TaskOutput {
+        tables: vec![table],
+        stats: TaskStats::default(),
+        dropped_values: Vec::new(),
+        dropped_places: Vec::new(),
+    };
     vec![encode_task(&task), encode_output(&output)]
 }
 

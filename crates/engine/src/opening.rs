@@ -5,3 +5,4 @@ pub(crate) mod closing;
 pub(crate) mod membership;
 pub(crate) mod open;
 pub(crate) mod replay;
+pub(crate) mod values;

@@ -8,6 +8,7 @@ pub(crate) mod manifest;
 pub(crate) mod obsolete;
 pub(crate) mod open_tables;
 pub(crate) mod running;
+pub(crate) mod segments;
 pub(crate) mod snapshot;
 pub(crate) mod store;
 pub(crate) mod version;

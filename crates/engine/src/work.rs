@@ -13,6 +13,7 @@ pub(crate) mod picker;
 pub(crate) mod postpone;
 pub(crate) mod promote;
 pub(crate) mod relocate;
+pub(crate) mod separate;
 pub(crate) mod task_host;
 pub(crate) mod throttle;
 

@@ -13,7 +13,7 @@ struct NumberedHandles;
 impl ValueHandles for NumberedHandles {
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation> {
         let number: u64 = std::str::from_utf8(handle.strip_prefix(b"handle")?).ok()?.parse().ok()?;
-        Some(ValueLocation { segment: number % 5, bytes: 100 + number })
+        Some(ValueLocation { segment: number % 5, offset: 1000 * number, length: 90 + number, bytes: 100 + number })
     }
 }
 
@@ -47,7 +47,7 @@ fn totals(contents: &Contents, range: &KeyRange) -> BTreeMap<u64, (u64, u64)> {
         let inside = range.lower.as_ref().is_none_or(|lower| *lower <= entry.key)
             && range.upper.as_ref().is_none_or(|upper| entry.key < *upper);
         if inside && entry.trailer.kind() == Some(KeyKind::ValueHandle) {
-            let ValueLocation { segment, bytes } = NumberedHandles.locate(&entry.value).unwrap();
+            let ValueLocation { segment, bytes, .. } = NumberedHandles.locate(&entry.value).unwrap();
             let sum: &mut (u64, u64) = segments.entry(segment).or_default();
             *sum = (sum.0 + 1, sum.1 + bytes);
         }
@@ -64,6 +64,16 @@ fn assert_nothing_is_lost(inputs: &Contents, range: &KeyRange, kept: &Contents, 
         *total = (total.0 + values.handles, total.1 + values.bytes);
     }
     assert_eq!(sum, totals(inputs, range));
+}
+
+/// What a list of dropped values adds up to.
+fn sums(listed: &[ValueLocation]) -> Vec<DroppedValues> {
+    let mut sums: BTreeMap<u64, DroppedValues> = BTreeMap::new();
+    for ValueLocation { segment, bytes, .. } in listed.iter().copied() {
+        let sum = sums.entry(segment).or_insert(DroppedValues { segment, handles: 0, bytes: 0 });
+        (sum.handles, sum.bytes) = (sum.handles + 1, sum.bytes + bytes);
+    }
+    sums.into_values().collect()
 }
 
 fn run_through(scheduler: &Scheduler, task: crate::Task, host: Arc<dyn TaskHost>) -> TaskOutput {
@@ -95,6 +105,8 @@ fn dropped_and_kept_value_handles_are_those_that_were_put_in() {
         let range = task.rules.range.clone();
         let output = run_through(&scheduler, task.clone(), Arc::new(WithHandles(Arc::clone(&host))));
         assert_nothing_is_lost(&world.inputs(), &range, &host.contents(&output), &output.dropped_values);
+        assert_eq!(sums(&output.dropped_places), output.dropped_values);
+        assert!(output.dropped_places.is_sorted());
         dropped += output.dropped_values.len();
         // Nobody listens: no sums, and nothing else changes.
         let silent = run_through(&scheduler, task, Arc::clone(&host) as Arc<dyn TaskHost>);

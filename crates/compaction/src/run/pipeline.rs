@@ -282,7 +282,7 @@ pub(super) fn run_pipelined(
 ) -> Option<(Result<TaskOutput>, Ran, Peaks)> {
     let meters = Meters::new(Arc::clone(&env.clock));
     let began = meters.now();
-    let prepared = catch_unwind(AssertUnwindSafe(|| prepare(task, merge_threads, sizes)))
+    let prepared = catch_unwind(AssertUnwindSafe(|| prepare(task, &**host, merge_threads, sizes)))
         .unwrap_or_else(|payload| Err(TaskError::Panicked(message(&*payload))));
     add(&meters.read.busy, meters.now().saturating_sub(began));
     let shared = match prepared {
@@ -313,8 +313,8 @@ pub(super) fn run_pipelined(
 }
 
 /// Opens the inputs, and cuts sub-ranges.
-fn prepare(task: &Task, merge_threads: u32, sizes: &Sizes) -> Result<(Prepared, Vec<KeyRange>)> {
-    let prepared = Prepared::new(task)?;
+fn prepare(task: &Task, host: &dyn TaskHost, merge_threads: u32, sizes: &Sizes) -> Result<(Prepared, Vec<KeyRange>)> {
+    let prepared = Prepared::new(task, host)?;
     if merge_threads > 1 {
         return Ok((prepared, sub_ranges(task, sizes.sub_range_bytes)?));
     }

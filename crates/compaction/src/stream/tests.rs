@@ -46,6 +46,7 @@ fn compact_with(world: &World, filter: Option<&dyn CompactionFilter>) -> Result<
         tombstones: &tombstones,
         retained: &retained,
         filter: filter.map(|filter| (filter, FilterContext::new(Duration::from_secs(1000), 3, b"frozen"))),
+        handles: None,
     };
     let sources = world.runs.iter().map(|run| VecSource::new(run.entries.clone())).collect();
     let mut sink = Collect::default();

@@ -87,6 +87,11 @@ impl Default for ScanOptions {
 }
 
 impl ScanOptions {
+    /// A page has all values.
+    fn for_page(&self) -> ReadOptions {
+        ReadOptions { values_on_demand: false, ..self.read.clone() }
+    }
+
     /// Options for the page behind `page`, which was asked for with these; `None` if it was the last one.
     #[must_use]
     pub fn after(mut self, page: &ScanPage) -> Option<ScanOptions> {
@@ -345,7 +350,7 @@ impl Keyspace {
         let view = Guard::into_inner(view);
         let mut page = Filling::default();
         let filled = self
-            .cursor_over(Arc::clone(&view), sequence, options.read.clone(), at_once(&options.read))
+            .cursor_over(Arc::clone(&view), sequence, options.for_page(), at_once(&options.read))
             .and_then(|mut iterator| page.fill(&mut iterator, options));
         if let Some(outcome) = settled(filled, &options.read) {
             return Ok(ReadFuture::ready(outcome.map(|more| page.finish(more))));
@@ -355,7 +360,7 @@ impl Keyspace {
         self.core.readers.submit(&self.core.env, move || {
             let _under_way = under_way;
             let table_options = table_read_options(&options.read);
-            let mut iterator = keyspace.cursor_over(view, sequence, options.read.clone(), table_options)?;
+            let mut iterator = keyspace.cursor_over(view, sequence, options.for_page(), table_options)?;
             let more = page.fill(&mut iterator, &options)?;
             Ok(page.finish(more))
         })

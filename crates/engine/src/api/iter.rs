@@ -173,6 +173,7 @@ pub(crate) struct Moment {
 impl Moment {
     pub(crate) fn of(keyspace: &Keyspace, options: ReadOptions) -> Result<Moment> {
         let (view, sequence) = keyspace.at(&options)?;
+        let options = ReadOptions { values_on_demand: false, ..options };
         Ok(Moment { keyspace: keyspace.clone(), view: arc_swap::Guard::into_inner(view), sequence, options })
     }
 }

@@ -128,11 +128,26 @@ impl Keyspace {
         self.check()?;
         let view = self.inner.view.load();
         let sequence = match &options.snapshot {
-            None => self.core.versions.snapshots.visible(),
+            None if view.version.segments.is_empty() => self.core.versions.snapshots.visible(),
+            None => return Ok(self.with_its_segments(view)),
             Some(snapshot) if snapshot.belongs_to(&self.core.versions.snapshots) => snapshot.sequence(),
             Some(_) => return Err(Error::Invalid("the snapshot was taken of another store".to_owned())),
         };
         Ok((view, sequence))
+    }
+
+    /// A view and what is visible, of a keyspace with a value log. A collection writes handles into a memtable that this view may
+    /// have, and adds their segments to the next view. So the view has the segments of all that is visible only if it had the
+    /// newest list of segments when the number was taken.
+    fn with_its_segments(&self, mut view: arc_swap::Guard<Arc<View>>) -> (arc_swap::Guard<Arc<View>>, u64) {
+        loop {
+            let sequence = self.core.versions.snapshots.visible();
+            let after = self.inner.view.load();
+            if after.version.segments.is(&view.version.segments) {
+                return (view, sequence);
+            }
+            view = after;
+        }
     }
 
     /// A batch of one put.
@@ -305,7 +320,11 @@ impl Keyspace {
     /// # Errors
     /// As [`get`](Keyspace::get).
     pub fn contains(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        Ok(self.get(key)?.is_some())
+        let (view, sequence) = self.at(&ReadOptions::default())?;
+        let options = table_read_options(&ReadOptions::default());
+        let found = Lookup::new(key.as_ref(), sequence, options).exists(&view)?;
+        self.count_read(found);
+        Ok(found)
     }
 
     /// The newest values of several keys, all of one moment, in the order of the keys.
@@ -352,7 +371,7 @@ impl Keyspace {
         let (sources, tombstones) = iterator_sources(&view, table_options)
             .inspect_err(|error| self.core.versions.source.damaged.note(error))?;
         self.core.health.stats.counters.iterators.add(1);
-        Ok(Cursor::new(view, sources, tombstones, sequence, options))
+        Ok(Cursor::new(view, sources, tombstones, sequence, options, table_options.reach))
     }
 
     /// Writes everything that is in memory to tables, and waits for it; also for compactions, while level 0 has as many

@@ -443,6 +443,7 @@ impl Store {
             lock(&core.versions.registry).by_id.remove(&keyspace.id);
             let view = keyspace.view.load();
             view.version.files().for_each(|(_, file)| file.retire());
+            view.version.segments.files().iter().for_each(|segment| segment.retire());
             let empty = crate::versions::view::View {
                 active: crate::versions::view::MemtableSlot::new(0, 0),
                 sealed: Vec::new(),
@@ -452,6 +453,7 @@ impl Store {
         });
         drop(editor);
         if dropped.is_ok() {
+            keyspace.give_up_value_writers();
             core.memory.release_logs();
         }
         core.memory.work.notify();
@@ -679,7 +681,7 @@ fn remove_files(home: &dyn Volume) -> Result<()> {
     // The lock goes last. The log goes before what names it, so that no half of a store looks like a whole one.
     files.sort_by_key(|file| match file.name {
         FileName::Log(_) => 0,
-        FileName::Table(_) => 1,
+        FileName::Table(_) | FileName::Values(_) => 1,
         FileName::Lock => 3,
         _ => 2,
     });

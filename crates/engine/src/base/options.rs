@@ -4,6 +4,7 @@ use crate::base::listener::Listener;
 use rustix::process::{Resource, getrlimit};
 use situ_compaction::{CompactionFilter, Patience, Policy, Unit};
 use situ_table::{Compression, TableOptions};
+use situ_values::Trim;
 use std::fmt;
 use std::sync::Arc;
 
@@ -135,6 +136,16 @@ pub struct Options {
     pub transaction_locks_max: u64,
     /// Options of the keyspace `default`, and of keyspaces found at open whose options are not given.
     pub keyspace: KeyspaceOptions,
+    /// Length of a segment of the value log, a multiple of 4 KiB. Default: 64 MiB. Shorter segments are collected with less work at
+    /// a time; each takes a file. Counts for keyspaces with a [value log](KeyspaceOptions::value_log_min_bytes) only, as do the next
+    /// two.
+    pub value_segment_bytes: u64,
+    /// What is done about the dead parts of a segment before it is collected. Default: `None`, the program picks by the nature of the
+    /// disk. Discarding takes nothing but a call to the disk; zeroing pays on drives that compress, and costs writes elsewhere.
+    pub value_trim: Option<Trim>,
+    /// Segments are collected while live and dead values together, without what was trimmed, take more than so many hundredths of the
+    /// live ones. Default: 130. Less saves space, more saves writes.
+    pub value_inflation_percent_max: u32,
     /// Told about flushes, compactions, stalls and failures. Default: nobody.
     pub listener: Option<Arc<dyn Listener>>,
     /// Units that run compactions beside the processor; see [`StoreBuilder::unit`](crate::StoreBuilder::unit). Default: none.
@@ -168,6 +179,9 @@ setters!(Options {
     fast_disk_bytes_per_s: (u64, u64) => Some(fast_disk_bytes_per_s),
     transaction_locks_max: u64,
     keyspace: KeyspaceOptions,
+    value_segment_bytes: u64,
+    value_trim: Trim => Some(value_trim),
+    value_inflation_percent_max: u32,
     listener: Arc<dyn Listener> => Some(listener),
     units: Vec<Arc<dyn Unit>>,
     compaction: Policy,
@@ -190,6 +204,9 @@ impl Default for Options {
             fast_disk_bytes_per_s: None,
             transaction_locks_max: 1 << 20,
             keyspace: KeyspaceOptions::default(),
+            value_segment_bytes: 64 << 20,
+            value_trim: None,
+            value_inflation_percent_max: 130,
             listener: None,
             units: Vec::new(),
             compaction: Policy::default(),
@@ -214,6 +231,8 @@ impl Options {
         self.compaction_threads = self.compaction_threads.clamp(1, 64);
         self.requests_outstanding_max = self.requests_outstanding_max.max(1);
         self.open_tables_max = self.open_tables_max.max(1);
+        self.value_segment_bytes = self.value_segment_bytes.clamp(16 << 10, 1 << 30).next_multiple_of(4 << 10);
+        self.value_inflation_percent_max = self.value_inflation_percent_max.max(101);
         self
     }
 }
@@ -234,6 +253,9 @@ impl Options {
                 self.fast_disk_bytes_per_s.map_or("none".to_owned(), |(low, high)| format!("{low} to {high}")),
             ),
             ("transaction_locks_max", self.transaction_locks_max.to_string()),
+            ("value_segment_bytes", self.value_segment_bytes.to_string()),
+            ("value_trim", self.value_trim.map_or("by the disk".to_owned(), |trim| format!("{trim:?}"))),
+            ("value_inflation_percent_max", self.value_inflation_percent_max.to_string()),
             ("compaction", self.compaction.name().to_owned()),
         ];
         if let Some(every) = self.unit_check_every {
@@ -294,6 +316,10 @@ pub struct KeyspaceOptions {
     pub level_multiplier: u64,
     /// Size at which a table is ended. Default: 64 MiB.
     pub table_bytes: u64,
+    /// Values of this length and longer ones go to the value log when a memtable is flushed; tables keep short handles for them. So
+    /// compactions do not copy large values, and a read of one costs one more access. `None`: all values stay in tables. Default:
+    /// `None`. A [filter](KeyspaceOptions::compaction_filter) that needs whole values keeps them in tables, too.
+    pub value_log_min_bytes: Option<u64>,
     /// Decides at compaction what happens to old entries. Default: none.
     pub compaction_filter: Option<Arc<dyn CompactionFilter>>,
 }
@@ -309,6 +335,7 @@ setters!(KeyspaceOptions {
     level_base_bytes: u64,
     level_multiplier: u64,
     table_bytes: u64,
+    value_log_min_bytes: u64 => Some(value_log_min_bytes),
     compaction_filter: Arc<dyn CompactionFilter> => Some(compaction_filter),
 });
 
@@ -325,6 +352,7 @@ impl Default for KeyspaceOptions {
             level_base_bytes: 256 << 20,
             level_multiplier: 10,
             table_bytes: 64 << 20,
+            value_log_min_bytes: None,
             compaction_filter: None,
         }
     }
@@ -356,6 +384,7 @@ impl KeyspaceOptions {
             ("level_base_bytes", self.level_base_bytes.to_string()),
             ("level_multiplier", self.level_multiplier.to_string()),
             ("table_bytes", self.table_bytes.to_string()),
+            ("value_log_min_bytes", self.value_log_min_bytes.map_or("none".to_owned(), |bytes| bytes.to_string())),
             ("compaction_filter", filter),
         ]
     }
@@ -428,6 +457,7 @@ mod tests {
             level_base_bytes,
             level_multiplier,
             table_bytes,
+            value_log_min_bytes,
             compaction_filter: _,
         } = KeyspaceOptions::default()
             .memtable_bytes(1)
@@ -439,10 +469,12 @@ mod tests {
             .level0_tables_max(7)
             .level_base_bytes(8)
             .level_multiplier(9)
-            .table_bytes(10);
+            .table_bytes(10)
+            .value_log_min_bytes(11);
         assert_eq!((memtable_bytes, memtables_max, block_bytes, filter_bits_per_key), (1, 2, 4, 5));
         assert_eq!((level0_tables, level0_tables_max, level_base_bytes), (6, 7, 8));
         assert_eq!((level_multiplier, table_bytes, compression), (9, 10, vec![Compression::None]));
+        assert_eq!(value_log_min_bytes, Some(11));
         let Options {
             create_if_missing,
             error_if_exists,
@@ -456,6 +488,9 @@ mod tests {
             fast_disk_bytes_per_s,
             transaction_locks_max,
             keyspace,
+            value_segment_bytes,
+            value_trim,
+            value_inflation_percent_max,
             listener: _,
             units: _,
             compaction,
@@ -477,12 +512,16 @@ mod tests {
             .compaction(Policy { tables_per_job: 10, ..Policy::default() })
             .unit_patience(Patience { failures_max: 11, ..Patience::default() })
             .unit_check_every(12)
+            .value_segment_bytes(13)
+            .value_trim(Trim::Full)
+            .value_inflation_percent_max(14)
             .keyspace(KeyspaceOptions::default().table_bytes(10));
         assert_eq!((create_if_missing, error_if_exists, durability), (false, true, Durability::Synced));
         assert_eq!((cache_bytes, open_tables_max, log_bytes_max, compaction_threads), (1, 2, 3, 4));
         assert_eq!((compaction_bytes_per_s_max, requests_outstanding_max), (5, 6));
         assert_eq!((fast_disk_bytes_per_s, transaction_locks_max, keyspace.table_bytes), (Some((7, 8)), 9, 10));
         assert_eq!((compaction.tables_per_job, unit_patience.failures_max, unit_check_every), (10, 11, Some(12)));
+        assert_eq!((value_segment_bytes, value_trim, value_inflation_percent_max), (13, Some(Trim::Full), 14));
         let SizeOptions { include_memtables, include_tables } =
             SizeOptions::default().include_memtables(true).include_tables(false);
         assert_eq!((include_memtables, include_tables), (true, false));

@@ -83,6 +83,7 @@ pub struct Value(ValueBytes);
 enum ValueBytes {
     Owned(Arc<[u8]>),
     InBlock(ValueRef),
+    InLog(Arc<situ_values::Value>),
 }
 
 impl Value {
@@ -92,6 +93,10 @@ impl Value {
 
     pub(crate) fn shared(bytes: Arc<[u8]>) -> Value {
         Value(ValueBytes::Owned(bytes))
+    }
+
+    pub(crate) fn in_log(value: situ_values::Value) -> Value {
+        Value(ValueBytes::InLog(Arc::new(value)))
     }
 
     pub(crate) fn in_block(value: ValueRef) -> Value {
@@ -107,6 +112,7 @@ impl Deref for Value {
         match &self.0 {
             ValueBytes::Owned(bytes) => bytes,
             ValueBytes::InBlock(value) => value,
+            ValueBytes::InLog(value) => value,
         }
     }
 }

@@ -16,19 +16,22 @@ use crate::base::options::{KeyspaceOptions, Options};
 use crate::core::{Core, Parts};
 use crate::opening::membership::{Access, Given, join};
 use crate::opening::replay::{Keep, Replay, Replayed};
+use crate::opening::values::open_values;
 use crate::versions::edit::Edit;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::{self, Manifest};
 use crate::versions::store::Registry;
 use crate::versions::store::log_file_bytes;
-use crate::versions::version::{Added, TableSource, Version};
+use crate::versions::version::{TableSource, Version};
 use crate::{Error, Result};
+use situ_compaction::DroppedValues;
 use situ_device::Env;
 use situ_disks::FAST;
 use situ_disks::Locks;
 use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_storage::{Error as StorageError, FileMeta, FileName, Volume};
-use std::collections::{BTreeMap, HashMap, HashSet};
+use situ_values::Written;
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -101,16 +104,47 @@ impl StoreState {
             let keyspace = self.keyspaces.get_mut(&id).ok_or_else(|| format!("there is no keyspace {id}"))?;
             keyspace.version = keyspace.version.apply(&removed, &added, source)?;
         }
+        self.apply_values(&edit.values_written, &edit.values_dead, &edit.segments_removed, source)?;
         for id in edit.dropped {
             self.keyspaces.remove(&id).ok_or_else(|| format!("there is no keyspace {id} to drop"))?;
         }
         Ok(())
     }
 
+    fn apply_values(
+        &mut self,
+        written: &[(u32, Written)],
+        dead: &[(u32, DroppedValues)],
+        removed: &[(u32, u64)],
+        source: &TableSource,
+    ) -> Result<(), String> {
+        let ids = written.iter().map(|(id, _)| id).chain(dead.iter().map(|(id, _)| id));
+        let ids: BTreeSet<u32> = ids.chain(removed.iter().map(|(id, _)| id)).copied().collect();
+        for id in ids {
+            let keyspace = self.keyspaces.get_mut(&id).ok_or_else(|| format!("there is no keyspace {id}"))?;
+            let written = of_keyspace(written, id);
+            let version = keyspace.version.clone().with_segments(&written, &of_keyspace(removed, id), source)?;
+            version.segments.note_written(&written);
+            version.segments.note_dead(&of_keyspace(dead, id))?;
+            keyspace.version = version;
+        }
+        Ok(())
+    }
+
+    /// The numbers of all segments in force.
+    pub(crate) fn segments(&self) -> HashSet<u64> {
+        self.keyspaces.values().flat_map(|k| k.version.segments.files().iter().map(|file| file.number)).collect()
+    }
+
     /// The numbers of all tables in force.
     pub(crate) fn tables(&self) -> HashSet<u64> {
         self.keyspaces.values().flat_map(|k| k.version.files().map(|(_, f)| f.meta.number)).collect()
     }
+}
+
+/// What of these belongs to a keyspace.
+fn of_keyspace<T: Copy>(all: &[(u32, T)], id: u32) -> Vec<T> {
+    all.iter().filter(|(of, _)| *of == id).map(|(_, one)| *one).collect()
 }
 
 /// What opening gives.
@@ -228,7 +262,10 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     }
     state.pass_numbers_of(&files);
     let logs = needed_logs(&state, files.iter().map(|f| f.name));
-    let tables = state.tables();
+    let (tables, segments) = (state.tables(), state.segments());
+    if read_only {
+        open_values(&volume, &env, &options, &state, &source, true)?;
+    }
     let before_manifest = &|| Ok(());
     let ground =
         Ground { volume, env, options, keyspaces, source, state, logs, mode: RecoveryMode::Strict, before_manifest };
@@ -240,11 +277,12 @@ fn open_once(given: &Given, env: Env, options: Options, keyspaces: &KeyspaceChoi
     }
     joined.settle()?;
     let volume = Arc::clone(&ground.volume);
-    let orphans = orphans(&files, &tables, &ground.logs);
+    let orphans = orphans(&files, &tables, &segments, &ground.logs);
     if let (Some(number), false) = (current, orphans.is_empty()) {
         manifest::make_durable(&*volume, number)?;
     }
     orphans.into_iter().try_for_each(|name| remove(&*volume, name))?;
+    open_values(&volume, &ground.env, &ground.options, &ground.state, &ground.source, false)?;
     let Built { core, manifest_number, old_logs, unused_logs } = ground.build()?;
     // Whoever listens hears of it when it is mended: the new manifest and its copy are whole.
     core.versions.note_mended(damages);
@@ -324,6 +362,11 @@ impl StoreState {
             };
             let expected = format!("{bytes} bytes, as the manifest says");
             missing.push(Missing { name, what, expected, found, on_fast_disk: file.meta.volume == FAST });
+        }
+        let segments = self.keyspaces.values().flat_map(|k| k.version.segments.files());
+        for name in segments.map(|file| FileName::Values(file.number)).filter(|name| !lengths.contains_key(name)) {
+            let (expected, found) = ("a segment of values".to_owned(), "no such file".to_owned());
+            missing.push(Missing { name, what: FILE, expected, found, on_fast_disk: false });
         }
         // The first log file still needed exists from before an edit says so until after one says otherwise.
         let first = self.keyspaces.values().map(|k| k.log_number).min();
@@ -470,9 +513,7 @@ impl Ground<'_> {
         for keyspace in registry.by_id.values() {
             snapshot.created.push((keyspace.id, keyspace.name.clone()));
             snapshot.log_numbers.push((keyspace.id, keyspace.log_number.load(Ordering::Relaxed)));
-            for (level, file) in keyspace.view.load().version.files() {
-                snapshot.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
-            }
+            snapshot.add_version(keyspace.id, &keyspace.view.load().version);
         }
         scratch.versions.name_tables()?;
         (self.before_manifest)()?;
@@ -531,7 +572,7 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;
-    let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_)));
+    let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_) | FileName::Values(_)));
     let logs = needed_logs(&StoreState::default(), files.iter().map(|f| f.name));
     let mut records = 0;
     if !logs.is_empty() && !tables {
@@ -573,9 +614,10 @@ pub(crate) fn remove(volume: &dyn Volume, name: FileName) -> Result<()> {
 }
 
 /// Files that nothing needs, of an interrupted job.
-fn orphans(files: &[FileMeta], tables: &HashSet<u64>, logs: &[u64]) -> Vec<FileName> {
+fn orphans(files: &[FileMeta], tables: &HashSet<u64>, segments: &HashSet<u64>, logs: &[u64]) -> Vec<FileName> {
     let is_orphan = |name: &FileName| match name {
         FileName::Table(number) => !tables.contains(number),
+        FileName::Values(number) => !segments.contains(number),
         FileName::Log(number) => !logs.contains(number),
         FileName::Temporary(_) => true,
         _ => false,

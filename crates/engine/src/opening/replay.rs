@@ -20,6 +20,7 @@ use crate::opening::open::StoreState;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, TableFile, TableSource, Version};
 use crate::versions::view::{MemtableSlot, View};
+use crate::work::flush::Flushed;
 use crate::work::task_host::{Host, describe};
 use situ_log::{RecordPosition, RecoveryMode, RecoveryReport, Tail, recover};
 use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, Volume};
@@ -326,10 +327,18 @@ impl<'a> Replay<'a> {
 fn write_table(core: &Arc<Core>, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>) -> Result<()> {
     let source: &Arc<TableSource> = &core.versions.source;
     let write = |host: &Arc<Host>| core.work.write_slot(keyspace, slot, host);
-    let written = core.work.with_spill(Host::new(&core.work, false, slot.bytes()), write, Vec::as_slice)?;
-    let added: Vec<Added> = written.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
+    let host = Host::new(&core.work, false, slot.bytes()).separating(keyspace);
+    let write = |host: &Arc<Host>| {
+        let flushed = write(host)?;
+        host.separator().iter().for_each(|separator| separator.keep());
+        Ok(flushed)
+    };
+    let Flushed { tables, written, dead } = core.work.with_spill(host, write, |flushed| &flushed.tables[..])?;
+    let added: Vec<Added> = tables.iter().map(|t| Added { level: 0, meta: describe(t) }).collect();
     let version = keyspace.view.load().version.apply(&[], &added, source);
+    let version = version.and_then(|version| version.with_segments(&written, &[], source));
     let version = Arc::new(version.map_err(|text| core.work.broken_version(keyspace, text))?);
+    version.segments.note(&written, &version.segments.counted(&dead));
     keyspace.view.rcu(|view| View { version: Arc::clone(&version), ..(**view).clone() });
     Ok(())
 }

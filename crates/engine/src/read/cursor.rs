@@ -10,14 +10,18 @@
 //!
 //! **Positions.** Forward: the merge stands on the returned entry. Backward: the merge stands before all versions of the
 //! returned key, whose key and value were copied.
+//!
+//! **The value log.** An entry may be a handle. The cursor reads the value when it gets there, or when it is asked for the value
+//! ([`ReadOptions::values_on_demand`]).
 
+use crate::base::value::Value;
 use crate::read::get::unexpected_kind;
 use crate::read::merge::{MergeCursor, Source};
 use crate::read::options::ReadOptions;
 use crate::versions::view::View;
 use crate::{Error, Result};
 use situ_table::range_del::TombstoneIndex;
-use situ_table::{Cursor as _, KeyKind, KeyRef, Trailer};
+use situ_table::{Cursor as _, KeyKind, KeyRef, Reach, Trailer};
 use std::fmt;
 use std::sync::Arc;
 
@@ -31,6 +35,18 @@ pub(crate) struct RankedTombstones {
 enum Direction {
     Forward,
     Backward,
+}
+
+/// Where the present value is.
+enum Place {
+    /// Where the merge stands.
+    Merge,
+    /// In the cursor's copy.
+    Copy,
+    /// In the value log. Where the value would be, there is its handle.
+    Log,
+    /// It was read from the value log.
+    Read(Value),
 }
 
 /// A cursor over the keys and values of a keyspace, in key order, at one moment of its life.
@@ -65,6 +81,9 @@ pub struct Cursor {
     /// The present entry's key and value while going backward; the key to leave behind while going forward.
     key: Vec<u8>,
     value: Vec<u8>,
+    place: Place,
+    values_on_demand: bool,
+    reach: Reach,
     view: Arc<View>,
 }
 
@@ -75,6 +94,7 @@ impl Cursor {
         tombstones: Vec<RankedTombstones>,
         sequence: u64,
         options: ReadOptions,
+        reach: Reach,
     ) -> Cursor {
         Cursor {
             merge: MergeCursor::new(sources),
@@ -86,6 +106,9 @@ impl Cursor {
             valid: false,
             key: Vec::new(),
             value: Vec::new(),
+            place: Place::Merge,
+            values_on_demand: options.values_on_demand,
+            reach,
             view,
         }
     }
@@ -105,13 +128,37 @@ impl Cursor {
         })
     }
 
-    /// The present value; `None` if it stands nowhere.
+    /// The present value; `None` if it stands nowhere. Also `None` if values are read [on demand](ReadOptions::values_on_demand) and
+    /// this one lies in the value log and was not [read](Cursor::read_value).
     #[inline]
     pub fn value(&self) -> Option<&[u8]> {
-        self.valid.then(|| match self.direction {
-            Direction::Forward => self.merge.value(),
-            Direction::Backward => &self.value,
-        })
+        match &self.place {
+            _ if !self.valid => None,
+            Place::Merge => Some(self.merge.value()),
+            Place::Copy => Some(&self.value),
+            Place::Read(value) => Some(value),
+            Place::Log => None,
+        }
+    }
+
+    /// The present value, which is read if it lies in the value log; `None` if the cursor stands nowhere.
+    ///
+    /// # Errors
+    /// The value cannot be read, or is damaged. The cursor stays where it is.
+    pub fn read_value(&mut self) -> Result<Option<&[u8]>> {
+        if self.valid && matches!(self.place, Place::Log) {
+            self.read_from_log().inspect_err(|error| self.view.version.note_damage(error))?;
+        }
+        Ok(self.value())
+    }
+
+    fn read_from_log(&mut self) -> Result<()> {
+        let (key, pointer) = match self.direction {
+            Direction::Forward => (self.merge.key().user, self.merge.value()),
+            Direction::Backward => (&self.key[..], &self.value[..]),
+        };
+        self.place = Place::Read(self.view.version.segments.read(key, pointer, self.reach)?);
+        Ok(())
     }
 
     /// To the first key (of the bounds).
@@ -221,7 +268,11 @@ impl Cursor {
 
     fn moving(&mut self, step: impl FnOnce(&mut Cursor) -> Result<bool, Error>) -> Result<()> {
         self.valid = false;
-        match step(self) {
+        let mut moved = step(self);
+        if matches!((&moved, &self.place), (Ok(true), Place::Log)) && !self.values_on_demand {
+            moved = self.read_from_log().map(|()| true);
+        }
+        match moved {
             Ok(valid) => {
                 self.valid = valid;
                 Ok(())
@@ -258,7 +309,14 @@ impl Cursor {
                 continue;
             }
             match trailer.kind() {
-                Some(KeyKind::Put) => return Ok(true),
+                Some(KeyKind::Put) => {
+                    self.place = Place::Merge;
+                    return Ok(true);
+                }
+                Some(KeyKind::ValueHandle) => {
+                    self.place = Place::Log;
+                    return Ok(true);
+                }
                 Some(KeyKind::Delete) => {
                     self.key.clear();
                     self.key.extend_from_slice(user);
@@ -297,12 +355,13 @@ impl Cursor {
                 let covered =
                     !self.tombstones.is_empty() && self.covered(user, trailer.sequence(), self.merge.rank()).is_some();
                 match trailer.kind() {
-                    Some(KeyKind::Put) if !covered => {
+                    Some(kind @ (KeyKind::Put | KeyKind::ValueHandle)) if !covered => {
                         alive = true;
+                        self.place = if kind == KeyKind::Put { Place::Copy } else { Place::Log };
                         self.value.clear();
                         self.value.extend_from_slice(self.merge.value());
                     }
-                    Some(KeyKind::Put | KeyKind::Delete) => alive = false,
+                    Some(KeyKind::Put | KeyKind::ValueHandle | KeyKind::Delete) => alive = false,
                     kind => return Err(unexpected_kind(user, kind)),
                 }
             }

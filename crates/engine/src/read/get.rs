@@ -3,6 +3,8 @@
 //! A source that is newer holds newer entries for every key, so the first point entry found decides, unless a range
 //! tombstone of the same or a newer source covers it. As soon as a tombstone covers the key and the source it came from
 //! has no newer entry, nothing older can be alive, and the search ends.
+//!
+//! The entry may be a handle of the value log. Then the search has ended, and the value is read there.
 
 use crate::base::value::Value;
 use crate::versions::version::TableFile;
@@ -26,8 +28,18 @@ pub(crate) struct Lookup<'a> {
 /// What a source says of the key.
 enum Answer {
     Value(Value),
+    /// The value lies in the value log.
+    Pointer(Found),
     Gone,
     NotHere,
+}
+
+/// The newest entry of a key, as it stands in a memtable or a table.
+pub(crate) struct Found {
+    #[expect(dead_code, reason = "collections go by it")]
+    pub(crate) sequence: u64,
+    /// What stands there for the value.
+    pub(crate) pointer: Value,
 }
 
 impl<'a> Lookup<'a> {
@@ -36,18 +48,34 @@ impl<'a> Lookup<'a> {
     }
 
     pub(crate) fn run(&mut self, view: &View) -> Result<Option<Value>> {
-        self.search(view).inspect_err(|error| view.version.note_damage(error))
+        let found = match self.search(view) {
+            Ok(Answer::Value(value)) => return Ok(Some(value)),
+            Ok(Answer::Gone | Answer::NotHere) => return Ok(None),
+            Ok(Answer::Pointer(found)) => view.version.segments.read(self.key, &found.pointer, self.options.reach),
+            Err(error) => Err(error),
+        };
+        found.map(Some).inspect_err(|error| view.version.note_damage(error))
     }
 
-    fn search(&mut self, view: &View) -> Result<Option<Value>> {
-        match self.memory(view)? {
-            Answer::Value(value) => return Ok(Some(value)),
-            Answer::Gone => return Ok(None),
-            Answer::NotHere => {}
+    /// Whether the key exists. A value in the value log is not read.
+    pub(crate) fn exists(&mut self, view: &View) -> Result<bool> {
+        let found = self.search(view).inspect_err(|error| view.version.note_damage(error))?;
+        Ok(matches!(found, Answer::Value(_) | Answer::Pointer(_)))
+    }
+
+    /// What stands for the key's value, if that lies in the value log.
+    #[expect(dead_code, reason = "collections ask")]
+    pub(crate) fn pointer(&mut self, view: &View) -> Result<Option<Found>> {
+        match self.search(view).inspect_err(|error| view.version.note_damage(error))? {
+            Answer::Pointer(found) => Ok(Some(found)),
+            _ => Ok(None),
         }
-        match self.tables(view)? {
-            Answer::Value(value) => Ok(Some(value)),
-            Answer::Gone | Answer::NotHere => Ok(None),
+    }
+
+    fn search(&mut self, view: &View) -> Result<Answer> {
+        match self.memory(view)? {
+            Answer::NotHere => self.tables(view),
+            answer => Ok(answer),
         }
     }
 
@@ -112,6 +140,7 @@ impl<'a> Lookup<'a> {
         match trailer.kind() {
             Some(KeyKind::Put) => Ok(Answer::Value(value())),
             Some(KeyKind::Delete) => Ok(Answer::Gone),
+            Some(KeyKind::ValueHandle) => Ok(Answer::Pointer(Found { sequence: trailer.sequence(), pointer: value() })),
             kind => Err(unexpected_kind(self.key, kind)),
         }
     }
@@ -120,5 +149,11 @@ impl<'a> Lookup<'a> {
 /// An entry of a kind that this store never writes as a point entry.
 pub(crate) fn unexpected_kind(key: &[u8], kind: Option<KeyKind>) -> Error {
     let what = format!("entry of key {}", key.escape_ascii());
-    Error::Storage(StorageError::corruption("the store", 0, what, "a put or a delete", format!("{kind:?}")))
+    Error::Storage(StorageError::corruption(
+        "the store",
+        0,
+        what,
+        "a put, a delete or a value handle",
+        format!("{kind:?}"),
+    ))
 }

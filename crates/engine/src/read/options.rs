@@ -16,6 +16,9 @@ pub struct ReadOptions {
     /// Answer from memory only: memtables and cached blocks. Where these do not know, the answer is an error of which
     /// [`Error::is_not_in_memory`](crate::Error::is_not_in_memory) is true, and no disk was asked. Default: false.
     pub memory_only: bool,
+    /// A cursor reads a value that lies in the value log only when it is [asked to](crate::Cursor::read_value): for walks that look at
+    /// keys, or at few of the values. Iterators and pages of scans read all values nevertheless. Default: false.
+    pub values_on_demand: bool,
     /// An iterator ends before the first key below this one.
     pub lower_bound: Option<Vec<u8>>,
     /// An iterator ends before this key.
@@ -26,6 +29,7 @@ setters!(ReadOptions {
     snapshot: Snapshot => Some(snapshot),
     bypass_cache: bool,
     memory_only: bool,
+    values_on_demand: bool,
     lower_bound: impl Into<Vec<u8>> => Some(lower_bound.into()),
     upper_bound: impl Into<Vec<u8>> => Some(upper_bound.into()),
 });
@@ -157,9 +161,14 @@ mod tests {
     /// A field without a setter does not compile here.
     #[test]
     fn every_field_has_its_setter() {
-        let ReadOptions { snapshot: _, bypass_cache, memory_only, lower_bound, upper_bound } =
-            ReadOptions::default().bypass_cache(true).memory_only(true).lower_bound("a").upper_bound(b"b");
-        assert_eq!((bypass_cache, memory_only), (true, true));
+        let ReadOptions { snapshot: _, bypass_cache, memory_only, values_on_demand, lower_bound, upper_bound } =
+            ReadOptions::default()
+                .bypass_cache(true)
+                .memory_only(true)
+                .values_on_demand(true)
+                .lower_bound("a")
+                .upper_bound(b"b");
+        assert_eq!((bypass_cache, memory_only, values_on_demand), (true, true, true));
         assert_eq!((lower_bound, upper_bound), (Some(b"a".to_vec()), Some(b"b".to_vec())));
     }
 }

@@ -2,8 +2,9 @@
 
 use crate::base::options::LEVELS;
 use crate::base::varint::{Decoder, put_bytes, put_varint};
-use crate::versions::version::{Added, Removed, TableMeta};
-use situ_compaction::KeySpan;
+use crate::versions::version::{Added, Removed, TableMeta, Version};
+use situ_compaction::{DroppedValues, KeySpan};
+use situ_values::Written;
 
 const NEXT_FILE: u8 = 1;
 const LAST_SEQUENCE: u8 = 2;
@@ -17,6 +18,9 @@ const END_OF_SNAPSHOT: u8 = 9;
 const CLOSED: u8 = 10;
 const LOSSY_REPAIR: u8 = 11;
 const FAST_DISK: u8 = 12;
+const WRITTEN_VALUES: u8 = 13;
+const DEAD_VALUES: u8 = 14;
+const REMOVE_SEGMENT: u8 = 15;
 
 /// One atomic change of the store's state.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -29,6 +33,11 @@ pub(crate) struct Edit {
     pub(crate) log_numbers: Vec<(u32, u64)>,
     pub(crate) removed: Vec<(u32, Removed)>,
     pub(crate) added: Vec<(u32, Added)>,
+    /// Values that are new in segments of the value log, by keyspace.
+    pub(crate) values_written: Vec<(u32, Written)>,
+    /// Values that no table has any more.
+    pub(crate) values_dead: Vec<(u32, DroppedValues)>,
+    pub(crate) segments_removed: Vec<(u32, u64)>,
     pub(crate) end_of_snapshot: bool,
     /// The store was closed in order; the number is that of the last log file.
     pub(crate) closed: Option<u64>,
@@ -39,6 +48,15 @@ pub(crate) struct Edit {
 }
 
 impl Edit {
+    /// Adds all tables and segments of a keyspace.
+    pub(crate) fn add_version(&mut self, id: u32, version: &Version) {
+        self.added.extend(version.files().map(|(level, file)| (id, Added { level, meta: file.meta.clone() })));
+        for segment in version.segments.files() {
+            self.values_written.push((id, segment.written()));
+            self.values_dead.extend(Some((id, segment.dead())).filter(|(_, dead)| dead.handles > 0));
+        }
+    }
+
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut to = Vec::new();
         let tagged = |to: &mut Vec<u8>, tag: u8, numbers: &[u64]| {
@@ -76,6 +94,15 @@ impl Edit {
             put_bytes(&mut to, &m.span.begin);
             put_bytes(&mut to, &m.span.end);
         }
+        for (id, Written { segment, records, record_bytes }) in &self.values_written {
+            tagged(&mut to, WRITTEN_VALUES, &[u64::from(*id), *segment, *records, *record_bytes]);
+        }
+        for (id, DroppedValues { segment, handles, bytes }) in &self.values_dead {
+            tagged(&mut to, DEAD_VALUES, &[u64::from(*id), *segment, *handles, *bytes]);
+        }
+        for (id, number) in &self.segments_removed {
+            tagged(&mut to, REMOVE_SEGMENT, &[u64::from(*id), *number]);
+        }
         if self.end_of_snapshot {
             to.push(END_OF_SNAPSHOT);
         }
@@ -97,7 +124,7 @@ impl Edit {
         let mut edit = Edit::default();
         while let Some(tag) = decoder.byte() {
             edit.field(tag, &mut decoder).ok_or_else(|| match tag {
-                NEXT_FILE..=FAST_DISK => format!("a malformed field of tag {tag}"),
+                NEXT_FILE..=REMOVE_SEGMENT => format!("a malformed field of tag {tag}"),
                 _ => format!("an unknown field of tag {tag} (written by a newer version of Situ?)"),
             })?;
         }
@@ -125,6 +152,15 @@ impl Edit {
                 let id = id(from)?;
                 self.added.push((id, Added { level: level(from)?, meta: table(from)? }));
             }
+            WRITTEN_VALUES => {
+                let (id, segment, records, record_bytes) = (id(from)?, from.varint()?, from.varint()?, from.varint()?);
+                self.values_written.push((id, Written { segment, records, record_bytes }));
+            }
+            DEAD_VALUES => {
+                let (id, segment, handles, bytes) = (id(from)?, from.varint()?, from.varint()?, from.varint()?);
+                self.values_dead.push((id, DroppedValues { segment, handles, bytes }));
+            }
+            REMOVE_SEGMENT => self.segments_removed.push((id(from)?, from.varint()?)),
             END_OF_SNAPSHOT => self.end_of_snapshot = true,
             CLOSED => self.closed = Some(from.varint()?),
             LOSSY_REPAIR => self.lossy_repair = Some(from.varint()?),
@@ -166,6 +202,9 @@ mod tests {
             log_numbers: vec![(0, 12), (2, 13)],
             removed: vec![(0, Removed { level: 1, number: 7 })],
             added: vec![(0, Added { level: 6, meta: meta(8, "a", "b") })],
+            values_written: vec![(0, Written { segment: 9, records: 4, record_bytes: 70_000 })],
+            values_dead: vec![(0, DroppedValues { segment: 9, handles: 2, bytes: 40_000 })],
+            segments_removed: vec![(2, 5)],
             end_of_snapshot: true,
             closed: Some(14),
             lossy_repair: Some(1_800_000_000_000),

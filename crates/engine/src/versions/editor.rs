@@ -72,7 +72,11 @@ impl VersionEditor<'_> {
         }
         self.replace()?;
         let settled = std::mem::take(&mut *lock(&versions.doubtful));
-        settled.into_iter().for_each(|number| versions.source.obsolete.add(number));
+        for number in settled {
+            // It is the number of one of the two.
+            versions.source.obsolete.add(number);
+            versions.source.values.add(number);
+        }
         versions.keyspaces().iter().for_each(|keyspace| keyspace.doubtful_drop.store(None));
         Ok(())
     }

@@ -1,11 +1,13 @@
 //! A keyspace as the rooms of the engine know it: its options, its view, and what is at work on it.
 
 use crate::base::options::KeyspaceOptions;
+use crate::base::sync::lock;
 use crate::versions::running::{Postponed, Span};
 use crate::versions::version::Version;
 use crate::versions::view::{MemtableSlot, View};
 use arc_swap::{ArcSwap, ArcSwapOption};
 use situ_storage::Error as StorageError;
+use situ_values::ValueWriter;
 use std::sync::atomic::{AtomicBool, AtomicU64};
 use std::sync::{Arc, Mutex};
 
@@ -28,6 +30,10 @@ pub(crate) struct KeyspaceCore {
     pub(crate) postponed: Mutex<Vec<Postponed>>,
     /// Manual compactions that wait for the running ones to end, while no others are begun.
     pub(crate) compactions_paused: AtomicU64,
+    /// Appends the large values of flushes, from one flush to the next; taken while a flush runs.
+    pub(crate) flushed_values: Mutex<Option<ValueWriter>>,
+    /// Likewise for what collections move.
+    pub(crate) collected_values: Mutex<Option<ValueWriter>>,
     /// Opening has made a table of level 0 of what the log held, or is going to, and no compaction of level 0 has ended since.
     pub(crate) owes_level0: AtomicBool,
 }
@@ -49,6 +55,8 @@ impl KeyspaceCore {
             running: Mutex::new(Vec::new()),
             postponed: Mutex::new(Vec::new()),
             compactions_paused: AtomicU64::new(0),
+            flushed_values: Mutex::default(),
+            collected_values: Mutex::default(),
             owes_level0: AtomicBool::new(false),
         })
     }
@@ -69,5 +77,15 @@ impl KeyspaceCore {
     pub(crate) fn has_room(&self, memtables_max: usize) -> bool {
         let view = self.view.load();
         self.has_memtable(&view, memtables_max) && self.has_level0(&view)
+    }
+}
+
+impl KeyspaceCore {
+    /// What no writer has ended is sealed by the value log.
+    pub(crate) fn give_up_value_writers(&self) {
+        for writer in [&self.flushed_values, &self.collected_values] {
+            let given_up = lock(writer).take();
+            drop(given_up);
+        }
     }
 }

@@ -15,7 +15,7 @@ use crate::versions::editor::VersionEditor;
 use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::manifest::Manifest;
 use crate::versions::snapshot::Snapshots;
-use crate::versions::version::{Added, TableSource};
+use crate::versions::version::TableSource;
 use crate::{Error, Result};
 use situ_device::Event;
 use situ_storage::{Error as StorageError, FileName, Volume};
@@ -64,8 +64,8 @@ pub(crate) struct Versions {
     pub(crate) had_fast_disk: bool,
     /// In a repair: the tables that have temporary names until [`name_tables`](Versions::name_tables).
     pub(crate) unnamed: Option<Mutex<BTreeSet<u64>>>,
-    /// Tables that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless the disk had no
-    /// room for an edit, or did not answer.
+    /// Tables and segments that an edit names of which nobody knows whether it is on disk: they must not be deleted. Empty unless the
+    /// disk had no room for an edit, or did not answer.
     pub(crate) doubtful: Mutex<Vec<u64>>,
 }
 
@@ -100,7 +100,8 @@ impl Versions {
         // the edit adds none.
         let moved = |number| edit.removed.iter().any(|(_, removed)| removed.number == number);
         let added = edit.added.iter().map(|(_, added)| added.meta.number).filter(|number| !moved(*number));
-        lock(&self.doubtful).extend(added.chain([0]));
+        let segments = edit.values_written.iter().map(|(_, written)| written.segment);
+        lock(&self.doubtful).extend(added.chain(segments).chain([0]));
         let registry = lock(&self.registry);
         for keyspace in edit.dropped.iter().filter_map(|id| registry.by_id.get(id)) {
             keyspace.doubtful_drop.store(Some(Arc::new(why.clone())));
@@ -138,9 +139,7 @@ impl Versions {
         for keyspace in registry.by_id.values() {
             edit.created.push((keyspace.id, keyspace.name.clone()));
             edit.log_numbers.push((keyspace.id, keyspace.log_number.load(Ordering::Relaxed)));
-            for (level, file) in keyspace.view.load().version.files() {
-                edit.added.push((keyspace.id, Added { level, meta: file.meta.clone() }));
-            }
+            edit.add_version(keyspace.id, &keyspace.view.load().version);
         }
         edit
     }
@@ -170,6 +169,18 @@ impl Versions {
                 if meta.number >= next_file || meta.largest_sequence > visible {
                     let expected = format!("a number below {next_file} and sequence numbers up to {visible}");
                     return Err(wrong(name.to_string(), "numbers".to_owned(), expected, format!("{meta:?}")));
+                }
+            }
+            for segment in view.version.segments.files() {
+                let name = FileName::Values(segment.number);
+                if !lengths.contains_key(&name) || segment.number >= next_file {
+                    let expected = format!("a segment with a number below {next_file}");
+                    return Err(wrong(
+                        name.to_string(),
+                        "file".to_owned(),
+                        expected,
+                        format!("{:?}", lengths.get(&name)),
+                    ));
                 }
             }
             let first_log = view.first_log().map(FileName::Log).filter(|log| !lengths.contains_key(log));

@@ -17,6 +17,7 @@ use crate::base::options::LEVELS;
 use crate::base::sync::lock;
 use crate::versions::heat::{Heat, Heated};
 use crate::versions::open_tables::{Descriptors, Shelf, TableReader, TableSlot};
+use crate::versions::segments::{Segments, ValueSource};
 use arc_swap::Guard;
 use situ_compaction::{InputTable, KeySpan};
 use situ_device::{Env, Event};
@@ -24,6 +25,7 @@ use situ_disks::{CAPACITY, Disks};
 use situ_storage::{Error as StorageError, FileName, Reader, Volume};
 use situ_table::range_del::TombstoneIndex;
 use situ_table::{BlockCache, Properties, Reach, ReadOptions as TableReadOptions, Table, TableSummary};
+use situ_values::Written;
 use std::collections::HashMap;
 use std::fmt;
 use std::ops::Deref;
@@ -137,6 +139,8 @@ pub(crate) struct TableSource {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) obsolete: ObsoleteTables,
     pub(crate) damaged: Arc<DamagedFiles>,
+    /// Where large values lie.
+    pub(crate) values: Arc<ValueSource>,
     /// The two disks that `volume` consists of, if there are two.
     pub(crate) disks: Option<Arc<Disks>>,
     /// How many tables may be open; see `open_tables.rs`.
@@ -158,6 +162,7 @@ impl TableSource {
             cache,
             obsolete: ObsoleteTables::default(),
             damaged: Arc::default(),
+            values: Arc::default(),
             disks: None,
             open_max,
             descriptors: Descriptors::new(open_max, env.executor.event()),
@@ -413,6 +418,8 @@ impl Level {
 #[derive(Debug, Clone)]
 pub(crate) struct Version {
     pub(crate) levels: [Level; LEVELS],
+    /// Where large values lie.
+    pub(crate) segments: Segments,
 }
 
 /// A table to add, and where.
@@ -439,7 +446,7 @@ impl Version {
     }
 
     pub(crate) fn empty() -> Version {
-        Version { levels: Default::default() }
+        Version { levels: Default::default(), segments: Segments::default() }
     }
 
     /// The version after an edit. Files that are moved (removed from one level, added to another) keep their state.
@@ -474,9 +481,28 @@ impl Version {
                 _ => files.sort_by(|a, b| a.meta.span.cmp(&b.meta.span)),
             }
         }
-        let version = Version { levels: levels.map(Level::new) };
+        let version = Version { levels: levels.map(Level::new), segments: self.segments.clone() };
         version.check()?;
         Ok(version)
+    }
+
+    /// The version with these segments as well, and without those.
+    ///
+    /// # Errors
+    /// As [`apply`](Version::apply).
+    pub(crate) fn with_segments(
+        self,
+        written: &[Written],
+        removed: &[u64],
+        source: &TableSource,
+    ) -> Result<Version, String> {
+        let segments = self.segments.apply(written, removed, &source.values)?;
+        Ok(Version { segments, ..self })
+    }
+
+    /// The same in a new [era](crate::versions::segments::Era) of its segments.
+    pub(crate) fn in_next_era(self) -> Version {
+        Version { segments: self.segments.in_next_era(), ..self }
     }
 
     /// The invariants of the module page; what is wrong, in words.

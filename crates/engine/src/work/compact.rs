@@ -22,7 +22,7 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::version::{Added, Removed, TableFile, Version};
 use crate::work::Work;
 use crate::work::background::Turn;
-use crate::work::job::Begun;
+use crate::work::job::{Begun, DeadValues};
 use crate::work::picker::{Job, Picker};
 use crate::work::task_host::task_error;
 use crate::{Error, Result};
@@ -261,7 +261,13 @@ impl Work {
         }
     }
 
-    pub(crate) fn install_job(&self, keyspace: &Arc<KeyspaceCore>, job: &Job, added: Vec<Added>) -> Result<()> {
+    pub(crate) fn install_job(
+        &self,
+        keyspace: &Arc<KeyspaceCore>,
+        job: &Job,
+        added: Vec<Added>,
+        dead: &mut DeadValues,
+    ) -> Result<()> {
         let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
@@ -269,13 +275,22 @@ impl Work {
         let new: Vec<u64> = if job.is_move { Vec::new() } else { added.iter().map(|a| a.meta.number).collect() };
         let removed: Vec<Removed> = job.files().map(|(level, f)| Removed { level, number: f.meta.number }).collect();
         let version = keyspace.view.load().version.apply(&removed, &added, &self.versions.source);
-        let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+        let version = version.map_err(|text| self.broken_version(keyspace, text))?;
+        let version = Arc::new(if dead.places.is_empty() { version } else { version.in_next_era() });
+        let dead_sums = version.segments.counted(&dead.sums);
         let edit = Edit {
             removed: removed.iter().map(|r| (keyspace.id, *r)).collect(),
             added: added.into_iter().map(|a| (keyspace.id, a)).collect(),
+            values_dead: dead_sums.iter().map(|dead| (keyspace.id, *dead)).collect(),
             ..Edit::default()
         };
         editor.apply(edit, || {
+            version.segments.note(&[], &dead_sums);
+            if !dead.places.is_empty() {
+                let places = std::mem::take(&mut dead.places);
+                let before = &keyspace.view.load().version.segments;
+                before.end_era(&version.segments, places, &self.versions.source.values);
+            }
             keyspace.view.rcu(|view| {
                 let mut view = (**view).clone();
                 view.version = Arc::clone(&version);

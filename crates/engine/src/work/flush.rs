@@ -3,7 +3,8 @@
 //! 1. Wait until every write that was given the memtable is inside ([`Work::wait_visible`]).
 //! 2. If there are several keyspaces, sync the log: a table on disk must not hold a write while an earlier one, of
 //!    another keyspace, could still be lost with the log's tail.
-//! 3. Write the table by the rules of compactions, so versions that nobody can see never reach the disk.
+//! 3. Write the table by the rules of compactions, so versions that nobody can see never reach the disk. Large values go to the value
+//!    log, if the keyspace has one (`separate.rs`), and are synced.
 //! 4. One edit adds the table and says which log files stay needed; then the view loses the memtable and gains the table.
 //!
 //! **Threads.** One flusher, oldest memtable first: level 0 stays ordered by age.
@@ -22,14 +23,24 @@ use crate::versions::view::MemtableSlot;
 use crate::work::Work;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::{Error, Result};
-use situ_compaction::{Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
+use situ_compaction::{DroppedValues, Encoder, KeyRange, MergeRules, Named, OutputRules, OutputTable, merge_sources};
 use situ_disks::CAPACITY;
 use situ_storage::FileName;
 use situ_table::Cursor;
 use situ_table::range_del::RangeTombstone;
+use situ_values::Written;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
+
+/// What a memtable has become.
+pub(crate) struct Flushed {
+    pub(crate) tables: Vec<OutputTable>,
+    /// Values in the value log.
+    pub(crate) written: Vec<Written>,
+    /// Values there that the memtable had handles for, and the tables do not.
+    pub(crate) dead: Vec<DroppedValues>,
+}
 
 /// A flush that back-pressure reckons with.
 struct FlushUnderWay<'a>(&'a Work);
@@ -81,18 +92,18 @@ impl Work {
             return Err(error.into());
         }
         let write = |host: &Arc<Host>| {
-            let tables = self.write_slot(keyspace, slot, host)?;
+            let flushed = self.write_slot(keyspace, slot, host)?;
             let releasing = Releasing::begin(&self.memory);
-            self.install_flush(keyspace, slot, &tables)?;
-            Ok((tables, releasing))
+            self.install_flush(keyspace, slot, &flushed)?;
+            host.separator().iter().for_each(|separator| separator.keep());
+            Ok((flushed, releasing))
         };
-        let (tables, releasing) = self.with_spill(
-            Host::new(self, false, slot.bytes()),
-            write,
-            |(tables, _): &(Vec<OutputTable>, Releasing<'_>)| &tables[..],
-        )?;
+        let host = Host::new(self, false, slot.bytes()).separating(keyspace);
+        let (Flushed { tables, written, .. }, releasing) =
+            self.with_spill(host, write, |(flushed, _): &(Flushed, Releasing<'_>)| &flushed.tables[..])?;
         let duration = self.env.clock.now().saturating_sub(started);
-        let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>();
+        let values_bytes = written.iter().map(|values| values.record_bytes).sum::<u64>();
+        let bytes = tables.iter().map(|t| t.summary.bytes).sum::<u64>() + values_bytes;
         let went_to = |table: &OutputTable| {
             let disks = self.versions.source.disks.as_ref();
             disks.map_or(CAPACITY, |disks| disks.disk_of(FileName::Table(table.number)))
@@ -127,12 +138,7 @@ impl Work {
     }
 
     /// The memtable's contents as at most one table. Also used at recovery.
-    pub(crate) fn write_slot(
-        &self,
-        keyspace: &KeyspaceCore,
-        slot: &MemtableSlot,
-        host: &Host,
-    ) -> Result<Vec<OutputTable>> {
+    pub(crate) fn write_slot(&self, keyspace: &KeyspaceCore, slot: &MemtableSlot, host: &Host) -> Result<Flushed> {
         let mut cursor = slot.memtable.cursor();
         cursor.first()?;
         let tombstones: Vec<Arc<RangeTombstone>> = slot.memtable.range_tombstones().iter().cloned().collect();
@@ -156,28 +162,31 @@ impl Work {
         };
         let source = Named { cursor, name: format!("a memtable of keyspace {:?}", keyspace.name) };
         let output = merge_sources(vec![source], &tombstones, 0, &rules, host).map_err(task_error)?;
-        Ok(output.tables)
+        let written = host.separator().map_or(Ok(Vec::new()), |separator| separator.sync())?;
+        Ok(Flushed { tables: output.tables, written, dead: output.dropped_values })
     }
 
-    fn install_flush(
-        &self,
-        keyspace: &Arc<KeyspaceCore>,
-        slot: &Arc<MemtableSlot>,
-        tables: &[OutputTable],
-    ) -> Result<()> {
+    fn install_flush(&self, keyspace: &Arc<KeyspaceCore>, slot: &Arc<MemtableSlot>, flushed: &Flushed) -> Result<()> {
+        let Flushed { tables, written, dead } = flushed;
         let mut editor = self.versions.edit()?;
         if keyspace.dropped.load(Ordering::Acquire) {
             return Err(Error::KeyspaceDropped { name: keyspace.name.clone() });
         }
         let added: Vec<Added> = tables.iter().map(|table| Added { level: 0, meta: describe(table) }).collect();
-        let version = keyspace.view.load().version.apply(&[], &added, &self.versions.source);
+        let source = &self.versions.source;
+        let version = keyspace.view.load().version.apply(&[], &added, source);
+        let version = version.and_then(|version| version.with_segments(written, &[], source));
         let version = Arc::new(version.map_err(|text| self.broken_version(keyspace, text))?);
+        let dead = version.segments.counted(dead);
         let log_numbers = {
             let commit = lock(&self.memory.commit);
             editor.log_numbers_without(commit.places.log_number, keyspace, slot)
         };
         let added = added.into_iter().map(|a| (keyspace.id, a)).collect();
-        editor.apply(Edit { added, log_numbers, ..Edit::default() }, || {
+        let values_written = written.iter().map(|written| (keyspace.id, *written)).collect();
+        let values_dead = dead.iter().map(|dead| (keyspace.id, *dead)).collect();
+        editor.apply(Edit { added, log_numbers, values_written, values_dead, ..Edit::default() }, || {
+            version.segments.note(written, &dead);
             keyspace.view.rcu(|view| {
                 let mut view = (**view).clone();
                 view.sealed.retain(|other| !Arc::ptr_eq(other, slot));

@@ -24,7 +24,9 @@ use crate::work::postpone::is_of_the_job;
 use crate::work::task_host::{Host, describe, task_error};
 use crate::work::throttle::CompactionTurn;
 use crate::{Error, Result};
-use situ_compaction::{FinishedJob, JobOrder, OutputTable, Priority, TaskHost, TaskOutput, TaskStats};
+use situ_compaction::{
+    DroppedValues, FinishedJob, JobOrder, OutputTable, Priority, TaskHost, TaskOutput, TaskStats, ValueLocation,
+};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -115,6 +117,15 @@ struct Merged {
     /// Where each of the tables belongs.
     levels: Vec<usize>,
     stats: TaskStats,
+    /// What was dropped of the value log.
+    dead: DeadValues,
+}
+
+/// Values in the value log that the tables of a job had handles for, and its outputs have not.
+#[derive(Default)]
+pub(crate) struct DeadValues {
+    pub(crate) sums: Vec<DroppedValues>,
+    pub(crate) places: Vec<ValueLocation>,
 }
 
 impl Merged {
@@ -125,6 +136,8 @@ impl Merged {
             merged.levels.extend(output.tables.iter().map(|_| *level));
             merged.tables.extend(output.tables);
             merged.stats.add(&output.stats);
+            merged.dead.sums.extend(output.dropped_values);
+            merged.dead.places.extend(output.dropped_places);
         }
         merged
     }
@@ -150,7 +163,8 @@ impl Work {
             tables: job.files().map(|(_, file)| file.meta.number).collect(),
             bytes: job.files().map(|(_, file)| file.meta.bytes).sum(),
         });
-        let host = Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(&job));
+        let host =
+            Host::new(self, true, keyspace.options.table_bytes).hot(self.is_hot_job(&job)).of_keyspace(&keyspace);
         let job = JobUnderWay {
             number: self.new_task_id(),
             claimed: Claimed::new(self, &keyspace, &Arc::new(job)),
@@ -188,7 +202,7 @@ impl Work {
     fn move_tables(&self, claimed: &Claimed) -> Result<TaskStats> {
         let Claimed { keyspace, job, .. } = claimed;
         let added = job.files().map(|(_, f)| Added { level: job.output_level, meta: f.meta.clone() }).collect();
-        self.install_job(keyspace, job, added)?;
+        self.install_job(keyspace, job, added, &mut DeadValues::default())?;
         Ok(TaskStats::default())
     }
 
@@ -259,16 +273,17 @@ impl Work {
         let Some(job) = lock(&self.jobs).remove(&finished.job) else { return Ok(()) };
         let outputs = finished.result.map_err(task_error);
         let installed = outputs.and_then(|outputs| {
-            let merged = Merged::new(&job.levels, outputs);
-            self.install_outputs(&job.claimed, &merged)?;
+            let mut merged = Merged::new(&job.levels, outputs);
+            let mut dead = std::mem::take(&mut merged.dead);
+            self.install_outputs(&job.claimed, &merged, &mut dead)?;
             Ok(merged)
         });
         self.settle_job(job, installed)
     }
 
-    fn install_outputs(&self, claimed: &Claimed, merged: &Merged) -> Result<()> {
+    fn install_outputs(&self, claimed: &Claimed, merged: &Merged, dead: &mut DeadValues) -> Result<()> {
         let added = |(level, table)| Added { level, meta: describe(table) };
-        self.install_job(&claimed.keyspace, &claimed.job, merged.by_level().map(added).collect())
+        self.install_job(&claimed.keyspace, &claimed.job, merged.by_level().map(added).collect(), dead)
     }
 
     /// Ends a job, or begins it once more where a disk has refused.

@@ -16,6 +16,7 @@ use crate::versions::running::Span;
 use crate::versions::version::{Added, TableFile, TableMeta};
 use crate::work::Work;
 use crate::work::job::Claimed;
+use crate::work::job::DeadValues;
 use crate::work::picker::Job;
 use situ_disks::Disks;
 use situ_storage::{Error as StorageError, FileName, Reader};
@@ -71,7 +72,7 @@ impl Work {
                 return Ok(false);
             }
             let meta = TableMeta { number, volume: disk, ..file.meta.clone() };
-            self.install_job(keyspace, &job, vec![Added { level, meta }])?;
+            self.install_job(keyspace, &job, vec![Added { level, meta }], &mut DeadValues::default())?;
             Ok(true)
         });
         if copied.is_err() {

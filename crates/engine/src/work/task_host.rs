@@ -10,10 +10,13 @@
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
 use crate::placement::run::Placement;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::segments::Pointers;
 use crate::versions::version::TableMeta;
 use crate::work::Work;
+use crate::work::separate::{Separator, bounds};
 use crate::{Error, Result};
-use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost};
+use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
 use situ_disks::{CAPACITY, FAST, Reserved};
 use situ_storage::{Error as StorageError, FileName, Reader, Result as StorageResult, Writer};
 use situ_table::Warming;
@@ -49,6 +52,10 @@ pub(crate) struct Host {
     fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
+    /// Where a flush puts large values.
+    separator: Option<Separator>,
+    /// The keyspace has values in the value log, or may get some.
+    has_handles: bool,
 }
 
 impl Host {
@@ -63,7 +70,31 @@ impl Host {
             where_to: WhereTo::Placed,
             fast_failure: Arc::default(),
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
+            separator: None,
+            has_handles: false,
         }
+    }
+
+    /// For work on a keyspace that may have values in the value log.
+    pub(crate) fn of_keyspace(self, keyspace: &KeyspaceCore) -> Host {
+        let has_segments = !keyspace.view.load().version.segments.is_empty();
+        Host { has_handles: has_segments || bounds(&keyspace.options).is_some(), ..self }
+    }
+
+    /// For a flush of a keyspace.
+    pub(crate) fn separating(self, keyspace: &Arc<KeyspaceCore>) -> Host {
+        let separator = Separator::of(keyspace, &self.work.versions.source.values);
+        Host { separator, ..self }.of_keyspace(keyspace)
+    }
+
+    /// What a flush puts into the value log.
+    pub(crate) fn separator(&self) -> Option<&Separator> {
+        self.separator.as_ref()
+    }
+
+    fn again(&self, target_bytes: u64) -> Host {
+        let separator = self.separator.as_ref().and_then(Separator::again);
+        Host { separator, has_handles: self.has_handles, ..Host::new(&self.work, self.paced, target_bytes) }
     }
 
     /// For work on tables that are read often.
@@ -73,7 +104,7 @@ impl Host {
 
     /// For the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
-        Host { where_to: WhereTo::Home, ..Host::new(&self.work, self.paced, self.target_bytes) }
+        Host { where_to: WhereTo::Home, ..self.again(self.target_bytes) }
     }
 
     /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
@@ -81,7 +112,7 @@ impl Host {
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
-        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.work, self.paced, target_bytes) }
+        Host { where_to: WhereTo::AnyRoom, ..self.again(target_bytes) }
     }
 
     /// What a table of this work is to have at most.
@@ -143,6 +174,8 @@ impl Host {
     /// Removes the files of a merge that was given up, or those that are not among `kept`, which are in the version by now.
     pub(crate) fn clean_up(&self, kept: &[OutputTable]) {
         drop(std::mem::take(&mut *lock(&self.reserved)));
+        // What was installed is not in the separator any more.
+        self.separator.iter().for_each(Separator::give_up);
         let kept: HashSet<u64> = kept.iter().map(|table| table.number).collect();
         for number in lock(&self.begun).drain(..) {
             // Those that are kept were installed, and are not there any more.
@@ -187,6 +220,20 @@ impl TaskHost for Host {
 
     fn warming(&self) -> Option<Arc<Warming>> {
         self.warming.clone()
+    }
+
+    fn value_handles(&self) -> Option<Arc<dyn ValueHandles>> {
+        self.has_handles.then(|| Arc::new(Pointers) as Arc<dyn ValueHandles>)
+    }
+
+    fn separates_from(&self) -> usize {
+        self.separator.as_ref().map_or(usize::MAX, Separator::min_bytes)
+    }
+
+    fn separate(&self, key: &[u8], value: &[u8], handle: &mut Vec<u8>) -> StorageResult<()> {
+        let separator = self.separator.as_ref();
+        let separator = separator.ok_or_else(|| StorageError::Invalid("this merge separates no values".to_owned()))?;
+        separator.separate(key, value, handle)
     }
 
     fn find(&self, table: &OutputTable) -> Result<(), String> {

@@ -58,7 +58,12 @@ impl Unruly {
         } else if state.chance(0.05) {
             state.said.push(answer(Err(TaskError::Cancelled)));
         } else if state.chance(0.05) {
-            let nothing = TaskOutput { tables: Vec::new(), stats: Default::default(), dropped_values: Vec::new() };
+            let nothing = TaskOutput {
+                tables: Vec::new(),
+                stats: Default::default(),
+                dropped_values: Vec::new(),
+                dropped_places: Vec::new(),
+            };
             state.said.push(answer(Ok(nothing)));
         } else if state.chance(0.05) {
             (0..attempt).for_each(|attempt| {

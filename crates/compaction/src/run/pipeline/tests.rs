@@ -64,7 +64,7 @@ impl ValueHandles for MemoryHost {
     fn locate(&self, handle: &[u8]) -> Option<ValueLocation> {
         let digits = handle.strip_prefix(b"handle")?;
         let number: u64 = std::str::from_utf8(digits).ok()?.parse().ok()?;
-        Some(ValueLocation { segment: number % 3, bytes: number })
+        Some(ValueLocation { segment: number % 3, offset: number, length: number, bytes: number })
     }
 }
 
@@ -166,6 +166,7 @@ fn run_in(task: &Task, host: &Arc<TestHost>, mode: RunMode, sizes: &Sizes) -> (R
 fn assert_same(memory: &MemoryHost, expected: &TaskOutput, output: &TaskOutput, mode: RunMode) {
     assert_eq!(output.stats, expected.stats, "{mode:?}");
     assert_eq!(output.dropped_values, expected.dropped_values, "{mode:?}");
+    assert_eq!(output.dropped_places, expected.dropped_places, "{mode:?}");
     assert_eq!(output.tables.len(), expected.tables.len(), "{mode:?}");
     for (table, expected) in output.tables.iter().zip(&expected.tables) {
         assert_eq!((&table.summary, &table.span), (&expected.summary, &expected.span), "{mode:?}");

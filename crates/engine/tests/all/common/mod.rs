@@ -34,7 +34,18 @@ pub fn small_options(rng: &mut Rng) -> Options {
     options.compaction_threads = 1 + rng.index(2);
     options.log_bytes_max = 128 << 10;
     options.keyspace = keyspace;
+    draw_value_log(&mut options, rng);
     options
+}
+
+/// Some stores have a value log. What else is drawn does not depend on that.
+fn draw_value_log(options: &mut Options, rng: &Rng) {
+    let mut apart = rng.clone();
+    apart.next_u64();
+    if apart.chance(0.4) {
+        options.keyspace.value_log_min_bytes = Some(apart.below(100));
+        options.value_segment_bytes = 16 << (10 + apart.below(3));
+    }
 }
 
 pub fn key(rng: &mut Rng, keys: u64) -> Vec<u8> {

@@ -1,0 +1,48 @@
+//! The value log of a store that is being opened.
+//!
+//! A store without segments opens the log when it writes the first one. So it pays nothing for a log that it does not have.
+
+use crate::Result;
+use crate::base::options::Options;
+use crate::opening::open::StoreState;
+use crate::versions::version::TableSource;
+use situ_device::Env;
+use situ_storage::Volume;
+use situ_values::{KnownSegment, Options as ValueOptions, Trim, ValueLog};
+use std::sync::{Arc, Weak};
+
+/// How the value log of a store works.
+fn value_options(options: &Options, read_only: bool) -> ValueOptions {
+    ValueOptions {
+        segment_bytes: options.value_segment_bytes,
+        trim: options.value_trim.unwrap_or(Trim::DiscardOnly),
+        read_only,
+        ..ValueOptions::default()
+    }
+}
+
+/// Says how the log is opened, and opens it if there are segments.
+pub(crate) fn open_values(
+    volume: &Arc<dyn Volume>,
+    env: &Env,
+    options: &Options,
+    state: &StoreState,
+    source: &Arc<TableSource>,
+    read_only: bool,
+) -> Result<()> {
+    let known: Vec<KnownSegment> =
+        state.keyspaces.values().flat_map(|keyspace| keyspace.version.segments.known()).collect();
+    let has_segments = !known.is_empty();
+    let (volume, env, options) = (Arc::clone(volume), env.clone(), value_options(options, read_only));
+    let numbers = Arc::downgrade(&source.values);
+    source.values.open_by(Arc::new(move || {
+        let numbers = Weak::clone(&numbers);
+        // Who writes values has the source.
+        let numbers = Arc::new(move || numbers.upgrade().map_or(0, |values| values.new_number()));
+        ValueLog::open(Arc::clone(&volume), &env, options.clone(), numbers, &known)
+    }));
+    if has_segments {
+        source.values.log()?;
+    }
+    Ok(())
+}

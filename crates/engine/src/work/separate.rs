@@ -1,0 +1,104 @@
+//! Large values of a flush go to the value log.
+//!
+//! 1. The merge gives each value of [`value_log_min_bytes`](crate::KeyspaceOptions::value_log_min_bytes) and more to its host, and
+//!    writes the handle that comes back.
+//! 2. When the table is written, [`sync`](Separator::sync) makes the values durable. Then the edit may name both.
+//! 3. The keyspace keeps the writer: the next flush goes on in the same segment.
+//!
+//! **Filters.** A filter that decides by the first bytes of a value has them beside each handle. The values of a keyspace whose
+//! filter needs all of a value stay in tables.
+//!
+//! **Failure.** The writer of a flush that has failed is given up, with the segments that no version has. Values that it has
+//! written to other segments are in no sum, and count as nothing: a collection finds that no table has a handle for them.
+//!
+//! **Threads.** The flusher alone, or the thread that opens the store. So the lock is never waited for.
+
+use crate::base::options::KeyspaceOptions;
+use crate::base::sync::lock;
+use crate::versions::keyspace::KeyspaceCore;
+use crate::versions::segments::{Pointer, ValueSource};
+use situ_storage::Result as StorageResult;
+use situ_values::{ValueWriter, Written};
+use std::collections::BTreeSet;
+use std::sync::{Arc, Mutex};
+
+/// See the module's documentation.
+pub(crate) struct Separator {
+    keyspace: Arc<KeyspaceCore>,
+    source: Arc<ValueSource>,
+    min_bytes: usize,
+    prefix_bytes: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    writer: Option<ValueWriter>,
+    /// The segments that were written to.
+    segments: BTreeSet<u64>,
+}
+
+/// From which length on values of a keyspace go to the value log, and how many of their first bytes a filter has to see. `None` if
+/// none goes there.
+pub(crate) fn bounds(options: &KeyspaceOptions) -> Option<(usize, usize)> {
+    let min_bytes = usize::try_from(options.value_log_min_bytes?).unwrap_or(usize::MAX);
+    let prefix_bytes = match &options.compaction_filter {
+        None => 0,
+        Some(filter) => filter.value_prefix_bytes()?,
+    };
+    Some((min_bytes.max(prefix_bytes), prefix_bytes))
+}
+
+impl Separator {
+    /// `None` if the keyspace keeps all values in tables.
+    pub(crate) fn of(keyspace: &Arc<KeyspaceCore>, source: &Arc<ValueSource>) -> Option<Separator> {
+        let (min_bytes, prefix_bytes) = bounds(&keyspace.options)?;
+        let (keyspace, source) = (Arc::clone(keyspace), Arc::clone(source));
+        Some(Separator { keyspace, source, min_bytes, prefix_bytes, state: Mutex::default() })
+    }
+
+    /// For the same flush, once more.
+    pub(crate) fn again(&self) -> Option<Separator> {
+        Separator::of(&self.keyspace, &self.source)
+    }
+
+    pub(crate) fn min_bytes(&self) -> usize {
+        self.min_bytes
+    }
+
+    /// Writes a value, and appends what stands for it to `pointer`.
+    pub(crate) fn separate(&self, key: &[u8], value: &[u8], pointer: &mut Vec<u8>) -> StorageResult<()> {
+        let mut state = lock(&self.state);
+        let writer = match state.writer.take() {
+            Some(writer) => writer,
+            None => match lock(&self.keyspace.flushed_values).take() {
+                Some(writer) => writer,
+                None => self.source.log()?.writer(),
+            },
+        };
+        let handle = state.writer.insert(writer).append(u64::from(self.keyspace.id), key, value)?;
+        state.segments.insert(handle.segment);
+        Pointer::append(&handle, &value[..self.prefix_bytes], pointer);
+        Ok(())
+    }
+
+    /// Makes the values durable. What was written comes back, by segment.
+    pub(crate) fn sync(&self) -> StorageResult<Vec<Written>> {
+        lock(&self.state).writer.as_mut().map_or(Ok(Vec::new()), ValueWriter::sync)
+    }
+
+    /// The edit that names the values is true.
+    pub(crate) fn keep(&self) {
+        let State { writer, .. } = std::mem::take(&mut *lock(&self.state));
+        *lock(&self.keyspace.flushed_values) = writer;
+    }
+
+    /// The flush has failed.
+    pub(crate) fn give_up(&self) {
+        let State { writer, segments } = std::mem::take(&mut *lock(&self.state));
+        drop(writer);
+        let version = Arc::clone(&self.keyspace.view.load().version);
+        let in_no_version = |number: &u64| version.segments.find(*number).is_none();
+        segments.into_iter().filter(in_no_version).for_each(|number| self.source.add(number));
+    }
+}
