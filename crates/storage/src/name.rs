@@ -29,6 +29,10 @@ pub enum FileName {
     Disks,
     /// `MEMBER`: on a fast disk: whose it is.
     Member,
+    /// `SUPERBLOCK`: the state of a hash store (`docs/formats/hash.md`).
+    Superblock,
+    /// `IMAGES`: a hash store's images of buckets that are being written.
+    Images,
     /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
     Damaged(u64),
 }
@@ -47,7 +51,13 @@ impl FileName {
             | FileName::ManifestCopy(n)
             | FileName::Temporary(n)
             | FileName::Damaged(n) => Some(n),
-            FileName::Current | FileName::Lock | FileName::Identity | FileName::Disks | FileName::Member => None,
+            FileName::Current
+            | FileName::Lock
+            | FileName::Identity
+            | FileName::Disks
+            | FileName::Member
+            | FileName::Superblock
+            | FileName::Images => None,
         }
     }
 }
@@ -65,6 +75,8 @@ impl fmt::Display for FileName {
             FileName::Identity => f.write_str("IDENTITY"),
             FileName::Disks => f.write_str("DISKS"),
             FileName::Member => f.write_str("MEMBER"),
+            FileName::Superblock => f.write_str("SUPERBLOCK"),
+            FileName::Images => f.write_str("IMAGES"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
         }
@@ -89,6 +101,8 @@ impl FromStr for FileName {
             "IDENTITY" => FileName::Identity,
             "DISKS" => FileName::Disks,
             "MEMBER" => FileName::Member,
+            "SUPERBLOCK" => FileName::Superblock,
+            "IMAGES" => FileName::Images,
             _ => match text.strip_prefix("MANIFEST-") {
                 Some(rest) => match rest.strip_suffix(".copy") {
                     Some(digits) => FileName::ManifestCopy(number(digits)?),
@@ -135,6 +149,8 @@ mod tests {
             FileName::Identity,
             FileName::Disks,
             FileName::Member,
+            FileName::Superblock,
+            FileName::Images,
             FileName::Temporary(0),
             FileName::Damaged(34),
         ] {
