@@ -44,6 +44,24 @@ pub enum Error {
         /// The structure, and the version that it has.
         what: String,
     },
+    /// The store takes no writes since something failed; reads still work. Close it, remove the cause, open it again.
+    Failed {
+        /// The first failure.
+        cause: Box<Error>,
+    },
+    /// The store is closed, or closing.
+    Closed,
+    /// An asynchronous write was refused because too much waits already.
+    TooManyWaiting {
+        /// The memory that waiting writes take.
+        waiting_bytes: u64,
+    },
+    /// A write with a condition met another write of the same key. It can be tried again.
+    Conflict,
+    /// The store is missing and was not to be created.
+    Existence(String),
+    /// What failed is the overflow store.
+    Overflow(Box<situ_engine::Error>),
     /// The caller asked for something that cannot be done; the text says what can.
     Invalid(String),
 }
@@ -51,18 +69,34 @@ pub enum Error {
 impl Error {
     /// Whether bytes on disk were found damaged.
     pub fn is_corruption(&self) -> bool {
-        matches!(self, Error::Storage(error) if error.is_corruption())
+        match self {
+            Error::Storage(error) => error.is_corruption(),
+            Error::Overflow(error) => error.is_corruption(),
+            Error::Failed { cause } => cause.is_corruption(),
+            _ => false,
+        }
     }
 
     /// Whether the disk is full.
     pub fn is_no_space(&self) -> bool {
-        matches!(self, Error::Storage(error) if error.is_no_space())
+        match self {
+            Error::Storage(error) => error.is_no_space(),
+            Error::Overflow(error) => error.is_no_space(),
+            Error::Failed { cause } => cause.is_no_space(),
+            _ => false,
+        }
     }
 }
 
 impl From<situ_storage::Error> for Error {
     fn from(error: situ_storage::Error) -> Error {
         Error::Storage(error)
+    }
+}
+
+impl From<situ_engine::Error> for Error {
+    fn from(error: situ_engine::Error) -> Error {
+        Error::Overflow(Box::new(error))
     }
 }
 
@@ -86,6 +120,19 @@ impl fmt::Display for Error {
             Error::Newer { path, what } => {
                 write!(f, "{path} was written by a newer program: {what}; open it with that program")
             }
+            Error::Failed { cause } => {
+                write!(
+                    f,
+                    "the store takes no writes since this failure: {cause}; close it, remove the cause, open it again"
+                )
+            }
+            Error::Closed => f.write_str("the store is closed"),
+            Error::TooManyWaiting { waiting_bytes } => {
+                write!(f, "writes that wait take {waiting_bytes} bytes already; wait for some of them")
+            }
+            Error::Conflict => f.write_str("another write changed a key of the condition; try again"),
+            Error::Existence(text) => f.write_str(text),
+            Error::Overflow(error) => write!(f, "overflow store: {error}"),
             Error::Invalid(text) => f.write_str(text),
         }
     }
@@ -95,6 +142,8 @@ impl std::error::Error for Error {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
             Error::Storage(error) => Some(error),
+            Error::Overflow(error) => Some(error),
+            Error::Failed { cause } => Some(cause),
             _ => None,
         }
     }

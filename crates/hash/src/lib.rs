@@ -14,7 +14,9 @@
 #![forbid(unsafe_code)]
 
 pub mod address;
+mod batch;
 pub mod bucket;
+mod core;
 pub mod entry;
 mod error;
 mod fields;
@@ -23,12 +25,36 @@ mod format_page;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod gate;
 pub mod image;
+mod images;
+mod io;
+mod keeper;
+mod logs;
 pub mod model;
+mod opening;
+mod options;
+mod overflow;
+mod pending;
+mod read;
+mod rebuild;
 pub mod record;
+mod resize;
+mod rewrite;
 pub mod space;
+mod store;
 mod store_id;
 pub mod superblock;
+#[cfg(test)]
+mod tests;
+mod verify;
+mod worker;
+mod writes;
 
+pub use batch::HashBatch;
 pub use error::{Error, Result};
+pub use options::HashOptions;
+pub use situ_log::Durability;
+pub use store::{HashStore, HashStoreBuilder, HashWrite};
 pub use store_id::StoreId;
+pub use verify::HashReport;

@@ -125,6 +125,17 @@ impl<const N: usize, D: Disk> Machine for [D; N] {
     }
 }
 
+impl<const N: usize> Machine for ([SimVolume; N], SimDevice) {
+    fn disks(&self) -> Vec<&dyn Disk> {
+        self.0.iter().map(|disk| disk as &dyn Disk).chain([&self.1 as &dyn Disk]).collect()
+    }
+
+    fn after(&self, power_failure: Option<u64>, env: &Env) -> Self {
+        let device = self.1.after(power_failure.map(|seed| seed.wrapping_add(N as u64)), env);
+        (self.0.after(power_failure, env), device)
+    }
+}
+
 impl Machine for (SimVolume, SimDevice) {
     fn disks(&self) -> Vec<&dyn Disk> {
         vec![&self.0, &self.1]
@@ -226,6 +237,33 @@ pub fn crash_volume_and_device_everywhere<T: Send + Sync>(
         make,
         |env, (volume, device)| workload(env, volume, device),
         |env, (volume, device), told| check(env, volume, device, told),
+    )
+}
+
+/// [`crash_machine_everywhere`] for a machine with several volumes, each at its location, and a device, which is as `make` gives it.
+///
+/// # Panics
+/// As [`crash_everywhere`].
+pub fn crash_volumes_and_device_everywhere<const N: usize, T: Send + Sync>(
+    seed: u64,
+    options: &CrashPoints,
+    locations: [&str; N],
+    make: impl Fn(&Env, FaultPlan) -> SimDevice + Sync,
+    workload: impl Fn(&Env, &[SimVolume; N], &SimDevice) -> T + Sync,
+    check: impl Fn(&Env, [SimVolume; N], SimDevice, &T) + Sync,
+) -> u64 {
+    let make = |env: &Env| {
+        let volumes = locations.map(|location| SimVolume::named(env, location, options.faults.clone(), seed));
+        let device = make(env, options.faults.clone());
+        volumes.iter().for_each(|volume| volume.share_power(&device));
+        (volumes, device)
+    };
+    crash_all_everywhere(
+        seed,
+        options,
+        make,
+        |env, (volumes, device)| workload(env, volumes, device),
+        |env, (volumes, device), told| check(env, volumes, device, told),
     )
 }
 

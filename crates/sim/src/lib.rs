@@ -57,7 +57,7 @@ pub use device::SimDevice;
 pub use executor::SimExecutor;
 pub use explore::{
     CrashPoints, FROM_VARIABLE, ROUNDS_VARIABLE, SEED_VARIABLE, crash_device_everywhere, crash_everywhere,
-    crash_machine_everywhere, crash_volume_and_device_everywhere, for_each_seed,
+    crash_machine_everywhere, crash_volume_and_device_everywhere, crash_volumes_and_device_everywhere, for_each_seed,
 };
 pub use fate::Power;
 pub use fault::{Fault, FaultPlan, FileKind, Operation, Rule, When};

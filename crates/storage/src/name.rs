@@ -29,6 +29,10 @@ pub enum FileName {
     Disks,
     /// `MEMBER`: on a fast disk: whose it is.
     Member,
+    /// `SUPERBLOCK`: the state of a hash store (`docs/formats/hash.md`).
+    Superblock,
+    /// `IMAGES`: a hash store's images of buckets that are being written.
+    Images,
     /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
     Damaged(u64),
     /// `000078.values`: a segment of a value log (`docs/formats/values.md`).
@@ -50,7 +54,13 @@ impl FileName {
             | FileName::Temporary(n)
             | FileName::Damaged(n)
             | FileName::Values(n) => Some(n),
-            FileName::Current | FileName::Lock | FileName::Identity | FileName::Disks | FileName::Member => None,
+            FileName::Current
+            | FileName::Lock
+            | FileName::Identity
+            | FileName::Disks
+            | FileName::Member
+            | FileName::Superblock
+            | FileName::Images => None,
         }
     }
 }
@@ -68,6 +78,8 @@ impl fmt::Display for FileName {
             FileName::Identity => f.write_str("IDENTITY"),
             FileName::Disks => f.write_str("DISKS"),
             FileName::Member => f.write_str("MEMBER"),
+            FileName::Superblock => f.write_str("SUPERBLOCK"),
+            FileName::Images => f.write_str("IMAGES"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
             FileName::Values(n) => write!(f, "{n:06}.values"),
@@ -93,6 +105,8 @@ impl FromStr for FileName {
             "IDENTITY" => FileName::Identity,
             "DISKS" => FileName::Disks,
             "MEMBER" => FileName::Member,
+            "SUPERBLOCK" => FileName::Superblock,
+            "IMAGES" => FileName::Images,
             _ => match text.strip_prefix("MANIFEST-") {
                 Some(rest) => match rest.strip_suffix(".copy") {
                     Some(digits) => FileName::ManifestCopy(number(digits)?),
@@ -140,6 +154,8 @@ mod tests {
             FileName::Identity,
             FileName::Disks,
             FileName::Member,
+            FileName::Superblock,
+            FileName::Images,
             FileName::Temporary(0),
             FileName::Damaged(34),
             FileName::Values(56),

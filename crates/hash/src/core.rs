@@ -1,0 +1,317 @@
+//! The parts of an open store, and the numbers that they share.
+//!
+//! ```text
+//!  put ──> pipeline: log ──> pending ──worker──> overflow, images, buckets        get ──> pending, bucket, overflow
+//!                                       keeper: checkpoints, splits, merges
+//! ```
+//!
+//! * `writes.rs` is what the pipeline finds; `worker.rs` applies what is pending; `keeper.rs` does what concerns all buckets.
+//! * The *gate* is closed while the superblock, the epoch or the count of buckets changes.
+//!
+//! **Invariants.**
+//! 1. The totals say what all buckets hold, as their blocks are, whenever the gate is closed.
+//! 2. Each write of the superblock begins an epoch. Before it, all buckets are made durable.
+//! 3. A log file is released only when all of its changes are in buckets that are durable, and the overflow is durable.
+//!
+//! **Threads.** One worker for each partition, one keeper, the threads of the pipeline, and those of the overflow store. Locks: each is
+//! held for a few statements, none across I/O, and no two at a time.
+
+use crate::address::State;
+use crate::bucket::{BucketCodec, Tally};
+use crate::gate::Gate;
+use crate::images::ImageJournal;
+use crate::io::BucketIo;
+use crate::options::HashOptions;
+use crate::overflow::Overflow;
+use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
+use crate::writes::{Pipeline, Writes};
+use crate::{Result, StoreId};
+use situ_device::{Buffer, Env, lock};
+use situ_storage::{FileName, PAGE_BYTES, PageFile, Volume};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+const _: () = assert!(SLOT_BYTES == PAGE_BYTES);
+
+pub(crate) struct Core {
+    pub(crate) env: Env,
+    pub(crate) options: HashOptions,
+    pub(crate) store: StoreId,
+    pub(crate) seed: u64,
+    pub(crate) codec: BucketCodec,
+    pub(crate) io: BucketIo,
+    pub(crate) overflow: Overflow,
+    /// None if no crash can tear or lose a bucket that was written.
+    pub(crate) images: Option<ImageJournal>,
+    pub(crate) writes: Arc<Writes>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) gate: Gate,
+    pub(crate) superblock: SuperblockFile,
+    base_bits: u8,
+    /// How many buckets there are: level and split pointer in one number.
+    buckets: AtomicU64,
+    epoch: AtomicU32,
+    totals: Mutex<Sums>,
+    pub(crate) keeper: KeeperWishes,
+    pub(crate) counters: Counters,
+    /// Workers and keeper are to end.
+    pub(crate) stopping: AtomicBool,
+}
+
+/// What others want of the keeper.
+#[derive(Default)]
+pub(crate) struct KeeperWishes {
+    /// The keeper runs; until then, whoever opens the store does its work.
+    pub(crate) runs: AtomicBool,
+    /// The image journal is full.
+    pub(crate) image_room: AtomicBool,
+    /// Checkpoints asked for, and made.
+    pub(crate) checkpoints_wanted: AtomicU64,
+    pub(crate) checkpoints_made: AtomicU64,
+    /// Buckets are not to be split or merged.
+    pub(crate) resizing_is_off: AtomicBool,
+}
+
+/// What the store has done since it was opened.
+#[derive(Default)]
+pub(crate) struct Counters {
+    pub(crate) gets: AtomicU64,
+    pub(crate) splits: AtomicU64,
+    pub(crate) merges: AtomicU64,
+    pub(crate) checkpoints: AtomicU64,
+    pub(crate) superblocks: AtomicU64,
+    pub(crate) overflow_reads: AtomicU64,
+}
+
+/// Differences of totals.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Sums {
+    pub(crate) entries: i64,
+    pub(crate) bytes: i64,
+    pub(crate) overflow_entries: i64,
+    pub(crate) overflow_bytes: i64,
+}
+
+impl Sums {
+    pub(crate) fn add(&mut self, other: &Sums) {
+        self.entries += other.entries;
+        self.bytes += other.bytes;
+        self.overflow_entries += other.overflow_entries;
+        self.overflow_bytes += other.overflow_bytes;
+    }
+
+    /// A bucket holds `tally` more.
+    pub(crate) fn plus(&mut self, tally: &Tally) {
+        self.add(&Sums::from(tally));
+    }
+
+    /// A bucket holds `tally` less.
+    pub(crate) fn minus(&mut self, tally: &Tally) {
+        let Sums { entries, bytes, overflow_entries, overflow_bytes } = Sums::from(tally);
+        self.add(&Sums {
+            entries: -entries,
+            bytes: -bytes,
+            overflow_entries: -overflow_entries,
+            overflow_bytes: -overflow_bytes,
+        });
+    }
+
+    pub(crate) fn to_totals(self) -> Totals {
+        let count = |sum: i64, of: &str| u64::try_from(sum).unwrap_or_else(|_| panic!("{sum} {of} in all buckets"));
+        Totals {
+            entries: count(self.entries, "entries"),
+            bytes: count(self.bytes, "bytes"),
+            overflow_entries: count(self.overflow_entries, "overflow entries"),
+            overflow_bytes: count(self.overflow_bytes, "overflow bytes"),
+        }
+    }
+}
+
+impl From<&Tally> for Sums {
+    fn from(tally: &Tally) -> Sums {
+        Sums {
+            entries: i64::from(tally.entries),
+            bytes: i64::from(tally.bytes),
+            overflow_entries: i64::from(tally.overflow_entries),
+            overflow_bytes: i64::from(tally.overflow_bytes),
+        }
+    }
+}
+
+impl From<&Totals> for Sums {
+    fn from(totals: &Totals) -> Sums {
+        Sums {
+            entries: totals.entries as i64,
+            bytes: totals.bytes as i64,
+            overflow_entries: totals.overflow_entries as i64,
+            overflow_bytes: totals.overflow_bytes as i64,
+        }
+    }
+}
+
+/// The superblock in force, and its file.
+pub(crate) struct SuperblockFile {
+    file: Arc<dyn PageFile>,
+    current: Mutex<Superblock>,
+}
+
+impl SuperblockFile {
+    /// The superblock `current` was read from `file`.
+    pub(crate) fn new(file: Arc<dyn PageFile>, current: Superblock) -> SuperblockFile {
+        SuperblockFile { file, current: Mutex::new(current) }
+    }
+
+    /// Makes the file of a new store.
+    pub(crate) fn create(volume: &dyn Volume) -> Result<Arc<dyn PageFile>> {
+        Ok(volume.create_pages(FileName::Superblock, (SLOTS * SLOT_BYTES) as u64)?)
+    }
+
+    pub(crate) fn current(&self) -> Superblock {
+        lock(&self.current).clone()
+    }
+
+    /// Puts `next` in force; its generation is chosen here.
+    pub(crate) fn write(&self, mut next: Superblock) -> Result<()> {
+        next.generation = lock(&self.current).generation + 1;
+        write_slots(&*self.file, &next)?;
+        *lock(&self.current) = next;
+        Ok(())
+    }
+}
+
+/// Writes both slots, one after the other, durably.
+pub(crate) fn write_slots(file: &dyn PageFile, superblock: &Superblock) -> Result<()> {
+    let slot = Buffer::copy_of(&superblock.encode());
+    (0..SLOTS as u64).try_for_each(|number| file.write(number, &slot, 1, true))?;
+    Ok(())
+}
+
+/// The state with this many buckets.
+pub(crate) fn state_of(base_bits: u8, buckets: u64) -> State {
+    let level = (buckets >> base_bits).checked_ilog2().expect("a store never has fewer buckets than at first") as u8;
+    let split = buckets - (1 << (u32::from(base_bits) + u32::from(level)));
+    State::from_parts(base_bits, level, split).expect("the keeper makes states that can be")
+}
+
+/// What a core is made of, beside what it makes itself.
+pub(crate) struct Parts {
+    pub(crate) env: Env,
+    pub(crate) options: HashOptions,
+    pub(crate) codec: BucketCodec,
+    pub(crate) io: BucketIo,
+    pub(crate) overflow: Overflow,
+    pub(crate) images: Option<ImageJournal>,
+    pub(crate) writes: Arc<Writes>,
+    pub(crate) pipeline: Arc<Pipeline>,
+    pub(crate) superblock: SuperblockFile,
+}
+
+/// Which log files the next superblock names as needed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum LogBound {
+    /// The same as before.
+    Same,
+    /// This one and later ones: buckets and overflow have all changes up to `sequence`.
+    From { file: u64, sequence: u64 },
+    /// None: the store is closed. The next file gets this number.
+    Closed { next_file: u64, sequence: u64 },
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Core {
+        let Parts { env, options, codec, io, overflow, images, writes, pipeline, superblock } = parts;
+        let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
+        Core {
+            gate: Gate::new(&env),
+            env,
+            options,
+            store,
+            seed,
+            codec,
+            io,
+            overflow,
+            images,
+            writes,
+            pipeline,
+            superblock,
+            base_bits: state.base_bits(),
+            buckets: AtomicU64::new(state.buckets()),
+            epoch: AtomicU32::new(epoch),
+            totals: Mutex::new(Sums::from(&totals)),
+            keeper: KeeperWishes::default(),
+            counters: Counters::default(),
+            stopping: AtomicBool::new(false),
+        }
+    }
+
+    /// How many buckets there are now, and how hashes map to them.
+    #[inline]
+    pub(crate) fn state(&self) -> State {
+        state_of(self.base_bits, self.buckets.load(Ordering::SeqCst))
+    }
+
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch.load(Ordering::Acquire)
+    }
+
+    /// What all buckets hold.
+    pub(crate) fn totals(&self) -> Totals {
+        lock(&self.totals).to_totals()
+    }
+
+    pub(crate) fn add_to_totals(&self, sums: &Sums) {
+        lock(&self.totals).add(sums);
+    }
+
+    /// Milliseconds since 1970.
+    pub(crate) fn now_ms(&self) -> u64 {
+        self.env.clock.unix().as_millis() as u64
+    }
+
+    /// Why the store takes no more writes, if it does not.
+    pub(crate) fn check_sound(&self) -> Result<()> {
+        self.writes.failed().map_or(Ok(()), Err)
+    }
+
+    /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal begins
+    /// anew. The gate is closed.
+    pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
+        self.io.flush()?;
+        let before = self.superblock.current();
+        let (first_log_file, sequence, is_clean) = match bound {
+            LogBound::Same => (before.first_log_file, before.sequence, false),
+            LogBound::From { file, sequence } => (file, sequence, false),
+            LogBound::Closed { next_file, sequence } => (next_file, sequence, true),
+        };
+        let next = Superblock {
+            is_clean,
+            state,
+            epoch: before.epoch + 1,
+            sequence,
+            first_log_file,
+            next_file: self.writes.next_log().max(first_log_file),
+            first_image_batch: self.images.as_ref().map_or(before.first_image_batch, ImageJournal::next_batch),
+            totals: self.totals(),
+            ..before
+        };
+        let epoch = next.epoch;
+        self.superblock.write(next)?;
+        self.counters.superblocks.fetch_add(1, Ordering::Relaxed);
+        self.epoch.store(epoch, Ordering::Release);
+        self.buckets.store(state.buckets(), Ordering::SeqCst);
+        if let Some(images) = &self.images {
+            images.restart();
+        }
+        Ok(())
+    }
+
+    /// Makes all buckets durable, says so in the superblock, and lets the image journal begin anew. The gate is closed, or workers do not
+    /// run yet.
+    pub(crate) fn restart_images(&self) -> Result<()> {
+        let Some(images) = &self.images else { return Ok(()) };
+        self.io.flush()?;
+        self.superblock.write(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
+        images.restart();
+        Ok(())
+    }
+}

@@ -1,0 +1,81 @@
+//! The gate between workers and whoever changes the state of all buckets.
+//!
+//! A worker passes through the gate with each batch. The keeper closes the gate for a checkpoint or a group of splits, and has then
+//! all buckets for itself: no batch is half done. Clients do not notice, as long as there is room for their writes in memory.
+//!
+//! **Invariants.** While the gate is closed nobody is inside. One thread at a time closes it.
+//! **Threads.** Waits are waits for an event, with no lock held.
+
+use situ_device::{Env, Event, lock};
+use std::sync::{Arc, Mutex};
+
+pub(crate) struct Gate {
+    state: Mutex<State>,
+    changed: Arc<dyn Event>,
+}
+
+#[derive(Default)]
+struct State {
+    inside: usize,
+    closed: bool,
+}
+
+/// The right to change buckets of one partition.
+pub(crate) struct Inside<'a>(&'a Gate);
+
+/// The right to change everything.
+pub(crate) struct Closed<'a>(&'a Gate);
+
+impl Gate {
+    pub(crate) fn new(env: &Env) -> Gate {
+        Gate { state: Mutex::default(), changed: env.executor.event() }
+    }
+
+    /// Waits until the gate is open, and goes in.
+    pub(crate) fn enter(&self) -> Inside<'_> {
+        loop {
+            let seen = self.changed.generation();
+            {
+                let mut state = lock(&self.state);
+                if !state.closed {
+                    state.inside += 1;
+                    return Inside(self);
+                }
+            }
+            self.changed.wait(seen, None);
+        }
+    }
+
+    /// Closes the gate when nobody else has it closed, and waits until nobody is inside.
+    pub(crate) fn close(&self) -> Closed<'_> {
+        loop {
+            let seen = self.changed.generation();
+            if !std::mem::replace(&mut lock(&self.state).closed, true) {
+                break;
+            }
+            self.changed.wait(seen, None);
+        }
+        let closed = Closed(self);
+        loop {
+            let seen = self.changed.generation();
+            if lock(&self.state).inside == 0 {
+                return closed;
+            }
+            self.changed.wait(seen, None);
+        }
+    }
+}
+
+impl Drop for Inside<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).inside -= 1;
+        self.0.changed.notify();
+    }
+}
+
+impl Drop for Closed<'_> {
+    fn drop(&mut self) {
+        lock(&self.0.state).closed = false;
+        self.0.changed.notify();
+    }
+}

@@ -1,0 +1,156 @@
+//! The image journal on its page file: where batches of images go, and which of them a crash may still need.
+//!
+//! 1. A batch reserves room before it is begun. If there is none, the keeper makes some: see [`ImageJournal::restart`].
+//! 2. The images of the batch are written as one run of pages, durably. Then the buckets are written.
+//! 3. When the device has been flushed, and the superblock says that earlier batches are not needed, the journal begins anew at page 0.
+//!
+//! **Invariants.** Places and numbers of batches ascend together. A bucket that was written since the last flush has its image here. So
+//! the newest images, written again in their order, give every bucket as it was last written.
+//! **Threads.** Any; writes of several batches are in flight at once.
+//! **Failure.** A write that fails fails the store: its buckets are not written.
+
+use crate::bucket::{BUCKET_BYTES, BucketCodec};
+use crate::image::{IMAGE_HEAD_BYTES, IMAGE_PAGE_BYTES, IMAGE_PAYLOAD_BYTES, ImageBatch, ImageWriter};
+use crate::io::BucketIo;
+use crate::{Result, StoreId};
+use situ_device::{Buffer, lock};
+use situ_storage::{Error as StorageError, FileName, PageFile, Volume};
+use std::sync::{Arc, Mutex};
+
+pub(crate) struct ImageJournal {
+    file: Arc<dyn PageFile>,
+    store: StoreId,
+    state: Mutex<State>,
+}
+
+struct State {
+    next_page: u64,
+    reserved_pages: u64,
+    next_batch: u64,
+}
+
+/// Pages that images of so many buckets take at most.
+pub(crate) fn pages_for(buckets: usize) -> u64 {
+    (buckets * (IMAGE_HEAD_BYTES + BUCKET_BYTES)).div_ceil(IMAGE_PAYLOAD_BYTES) as u64
+}
+
+impl ImageJournal {
+    /// Opens the journal, or makes one of `bytes`. Batches of earlier numbers than `next_batch` are not needed.
+    pub(crate) fn open(volume: &dyn Volume, store: StoreId, bytes: u64, next_batch: u64) -> Result<ImageJournal> {
+        let file = match volume.open_pages(FileName::Images) {
+            Ok(file) if file.pages() * IMAGE_PAGE_BYTES as u64 >= bytes => file,
+            // A shorter one: a crash while it was made, or another option then. Nothing in it is needed: it was recovered from.
+            Ok(_) => {
+                volume.remove(FileName::Images)?;
+                volume.sync_names()?;
+                volume.create_pages(FileName::Images, bytes)?
+            }
+            Err(StorageError::NotFound { .. }) => volume.create_pages(FileName::Images, bytes)?,
+            Err(error) => return Err(error.into()),
+        };
+        let state = Mutex::new(State { next_page: 0, reserved_pages: 0, next_batch });
+        Ok(ImageJournal { file, store, state })
+    }
+
+    /// Takes room for a batch of so many pages. False if the journal has to begin anew first.
+    pub(crate) fn reserve(&self, pages: u64) -> bool {
+        assert!(pages <= self.file.pages(), "a batch fits into the journal");
+        let mut state = lock(&self.state);
+        let fits = state.next_page + state.reserved_pages + pages <= self.file.pages();
+        state.reserved_pages += if fits { pages } else { 0 };
+        fits
+    }
+
+    /// Gives reserved room back that is not used.
+    pub(crate) fn give_back(&self, pages: u64) {
+        lock(&self.state).reserved_pages -= pages;
+    }
+
+    /// Makes the images durable; the caller has room reserved.
+    pub(crate) fn append(&self, images: &[(u64, Buffer)]) -> Result<()> {
+        let mut writer = ImageWriter::new();
+        images.iter().for_each(|(bucket, block)| writer.push(*bucket, block));
+        let count = writer.pages() as u64;
+        let (first, batch) = {
+            let mut state = lock(&self.state);
+            assert!(count <= state.reserved_pages, "room for images is reserved before it is used");
+            let at = (state.next_page, state.next_batch);
+            state.next_page += count;
+            state.next_batch += 1;
+            at
+        };
+        let pages = writer.finish(self.store, batch);
+        let buffer = Buffer::copy_of(&pages);
+        Ok(self.file.write(first, &buffer, count as usize, true)?)
+    }
+
+    /// The number of the next batch.
+    pub(crate) fn next_batch(&self) -> u64 {
+        lock(&self.state).next_batch
+    }
+
+    /// All earlier batches are not needed any more, and the superblock says so durably.
+    pub(crate) fn restart(&self) {
+        lock(&self.state).next_page = 0;
+    }
+}
+
+/// Writes the buckets again whose images are needed after a crash. Returns the number of the next batch.
+pub(crate) fn redo(
+    volume: &dyn Volume,
+    store: StoreId,
+    first_batch: u64,
+    codec: &BucketCodec,
+    io: &BucketIo,
+) -> Result<u64> {
+    let file = match volume.open_pages(FileName::Images) {
+        Ok(file) => file,
+        Err(StorageError::NotFound { .. }) => return Ok(first_batch),
+        Err(error) => return Err(error.into()),
+    };
+    // What is found here must be there after the next crash, too.
+    file.sync()?;
+    let mut next = first_batch;
+    let mut page = 0;
+    let mut first = [0; IMAGE_PAGE_BYTES];
+    while page < file.pages() {
+        file.read_at(page * IMAGE_PAGE_BYTES as u64, &mut first)?;
+        let Some(batch) = read_batch(&*file, store, page, &first)? else {
+            page += 1;
+            continue;
+        };
+        page += batch.pages as u64;
+        if batch.batch >= first_batch {
+            assert!(batch.batch >= next, "batches of images lie in the order of their numbers");
+            next = batch.batch + 1;
+            write_again(&batch, codec, io)?;
+        }
+    }
+    Ok(next)
+}
+
+fn read_batch(
+    file: &dyn PageFile,
+    store: StoreId,
+    page: u64,
+    first: &[u8; IMAGE_PAGE_BYTES],
+) -> Result<Option<ImageBatch>> {
+    let Some(pages) = ImageBatch::pages_from(store, first) else { return Ok(None) };
+    if page + pages as u64 > file.pages() {
+        return Ok(None);
+    }
+    let offset = page * IMAGE_PAGE_BYTES as u64;
+    let mut bytes = vec![0; pages * IMAGE_PAGE_BYTES];
+    file.read_at(offset, &mut bytes)?;
+    ImageBatch::read(file.path(), offset, store, &bytes)
+}
+
+fn write_again(batch: &ImageBatch, codec: &BucketCodec, io: &BucketIo) -> Result<()> {
+    let mut buckets = Vec::new();
+    for image in batch.images() {
+        let mut block = Buffer::new(BUCKET_BYTES);
+        image.restore(codec, &mut block)?;
+        buckets.push((image.bucket, block));
+    }
+    io.write_many(buckets)
+}

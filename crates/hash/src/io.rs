@@ -1,0 +1,284 @@
+//! Buckets in and out: reads, writes, flushes and discards of the bucket space, one or many in flight.
+//!
+//! A *lane* is a queue of the device with buffers of its own. Readers and workers borrow a lane from a pool for the time of one
+//! operation or one batch, so no lock is held while the device works. A lane that is given back has nothing in flight.
+//!
+//! **Threads.** Any. The pools are picked by the calling thread, so two threads rarely meet at one.
+//! **Failure.** An error is returned when everything in flight has come back; the lane can be used again. An error of the system is
+//! told with the number of the bucket.
+//! **Rejected:** a queue for each thread (threads of callers come and go; nobody would take their queues away).
+
+use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
+use crate::{Error, Result};
+use situ_device::{Buffer, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
+use std::io;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+/// Operations that a lane has in flight.
+pub(crate) const LANE_DEPTH: usize = 32;
+/// Pools of lanes.
+const POOLS: usize = 8;
+/// Buffers that a lane keeps.
+const SPARE_BUFFERS_MAX: usize = 64;
+/// How long a wait for the device takes before it is begun again.
+const WAIT: Duration = Duration::from_secs(10);
+
+/// The bucket space of one store.
+pub(crate) struct BucketIo {
+    device: Arc<dyn Device>,
+    pub(crate) geometry: Geometry,
+    pub(crate) path: String,
+    pools: [Mutex<Vec<Lane>>; POOLS],
+    /// Buckets that have room on the device.
+    pub(crate) buckets_max: u64,
+    pub(crate) reads: AtomicU64,
+    pub(crate) writes: AtomicU64,
+    pub(crate) discards: AtomicU64,
+}
+
+/// A queue of the device, and buffers.
+pub(crate) struct Lane {
+    queue: Box<dyn Queue>,
+    done: Vec<Completion>,
+    spare: Vec<Buffer>,
+    /// What is in flight, with the place in the caller's list.
+    in_flight: Vec<(Ticket, usize)>,
+}
+
+/// The pool of the calling thread.
+fn pool_of_thread() -> usize {
+    static NEXT: AtomicUsize = AtomicUsize::new(0);
+    thread_local! {
+        static POOL: usize = NEXT.fetch_add(1, Ordering::Relaxed) % POOLS;
+    }
+    POOL.with(|pool| *pool)
+}
+
+impl BucketIo {
+    pub(crate) fn new(device: Arc<dyn Device>) -> BucketIo {
+        let bytes = device.space().logical_total;
+        BucketIo {
+            geometry: device.geometry(),
+            path: device.describe(),
+            buckets_max: bytes.saturating_sub(SPACE_HEADER_BYTES as u64) / PAGE_BYTES as u64,
+            device,
+            pools: Default::default(),
+            reads: AtomicU64::new(0),
+            writes: AtomicU64::new(0),
+            discards: AtomicU64::new(0),
+        }
+    }
+
+    pub(crate) fn device(&self) -> &Arc<dyn Device> {
+        &self.device
+    }
+
+    /// Whether a crash can tear or lose the write of a bucket that has been acknowledged.
+    pub(crate) fn needs_images(&self) -> bool {
+        self.geometry.volatile_write_cache || (self.geometry.atomic_write_bytes as usize) < PAGE_BYTES
+    }
+
+    /// Lends a lane for `work`.
+    pub(crate) fn with_lane<T>(&self, work: impl FnOnce(&mut Lane) -> Result<T>) -> Result<T> {
+        let pool = &self.pools[pool_of_thread()];
+        let lane = lock(pool).pop();
+        let mut lane = match lane {
+            Some(lane) => lane,
+            None => Lane::new(&*self.device).map_err(|error| self.error("open a queue of", error))?,
+        };
+        let result = work(&mut lane);
+        assert!(lane.in_flight.is_empty(), "a lane is given back with operations in flight");
+        lock(pool).push(lane);
+        result
+    }
+
+    fn error(&self, what: &'static str, error: io::Error) -> Error {
+        situ_storage::Error::io(what, &self.path, error).into()
+    }
+
+    /// Reads one bucket and hands its bytes to `takes`.
+    pub(crate) fn read<T>(&self, bucket: u64, takes: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        self.with_lane(|lane| {
+            let buffer = lane.buffer();
+            let mut takes = Some(takes);
+            let mut taken = None;
+            let read = (Op::Read { offset: bucket_offset(bucket) }, buffer);
+            self.reads.fetch_add(1, Ordering::Relaxed);
+            let outcome = lane.run(std::iter::once(read), |_, buffer| {
+                taken = takes.take().map(|takes| takes(&buffer));
+                Some(buffer)
+            });
+            outcome.map_err(|error| self.error("read", error))?;
+            Ok(taken.expect("a read that succeeded has handed its bytes out"))
+        })
+    }
+
+    /// Reads buckets, many in flight; the buffers are in the order of `buckets`.
+    pub(crate) fn read_many(&self, buckets: &[u64]) -> Result<Vec<Buffer>> {
+        self.reads.fetch_add(buckets.len() as u64, Ordering::Relaxed);
+        self.with_lane(|lane| {
+            let mut found: Vec<Option<Buffer>> = buckets.iter().map(|_| None).collect();
+            let mut buffers: Vec<Buffer> = buckets.iter().map(|_| lane.buffer()).collect();
+            let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
+            let outcome = lane.run(reads.zip(buffers.drain(..)), |at, buffer| {
+                found[at] = Some(buffer);
+                None
+            });
+            outcome.map_err(|error| self.error("read", error))?;
+            Ok(found.into_iter().map(|buffer| buffer.expect("each read has come back")).collect())
+        })
+    }
+
+    /// Writes buckets, many in flight. On return the device has them; durable they are after a [`flush`](BucketIo::flush).
+    pub(crate) fn write_many(&self, images: Vec<(u64, Buffer)>) -> Result<()> {
+        self.writes.fetch_add(images.len() as u64, Ordering::Relaxed);
+        for (bucket, image) in &images {
+            assert!(*bucket < self.buckets_max, "bucket {bucket} is behind the end of the bucket space");
+            assert_eq!(image.len(), PAGE_BYTES, "a bucket is one page");
+        }
+        self.with_lane(|lane| {
+            let writes = images
+                .into_iter()
+                .map(|(bucket, image)| (Op::Write { offset: bucket_offset(bucket), durable: false }, image));
+            lane.run(writes, |_, buffer| Some(buffer)).map_err(|error| self.error("write", error))
+        })
+    }
+
+    /// Gives buffers of [`read_many`](BucketIo::read_many) back.
+    pub(crate) fn give_back(&self, buffers: impl IntoIterator<Item = Buffer>) {
+        // A lane that cannot be opened keeps nothing; the buffers are freed then.
+        _ = self.with_lane(|lane| {
+            buffers.into_iter().for_each(|buffer| lane.keep(buffer));
+            Ok(())
+        });
+    }
+
+    /// Makes all buckets durable that were written before the call.
+    pub(crate) fn flush(&self) -> Result<()> {
+        if !self.geometry.volatile_write_cache {
+            return Ok(());
+        }
+        self.one(Op::Flush, "flush")
+    }
+
+    /// Gives the room of buckets back: as many as the device can give back, the others are written with zeros.
+    pub(crate) fn discard(&self, buckets: std::ops::Range<u64>) -> Result<()> {
+        if buckets.is_empty() {
+            return Ok(());
+        }
+        let (offset, bytes) = (bucket_offset(buckets.start), (buckets.end - buckets.start) * PAGE_BYTES as u64);
+        self.discards.fetch_add(buckets.end - buckets.start, Ordering::Relaxed);
+        let unit = u64::from(self.geometry.discard_bytes);
+        if unit > 0 && offset % unit == 0 && bytes % unit == 0 {
+            return self.one(Op::Discard { offset, bytes }, "discard a part of");
+        }
+        Ok(())
+    }
+
+    /// Has buckets read as zeros, which is what an empty bucket is.
+    pub(crate) fn zero(&self, buckets: std::ops::Range<u64>) -> Result<()> {
+        let (offset, bytes) = (bucket_offset(buckets.start), (buckets.end - buckets.start) * PAGE_BYTES as u64);
+        self.one(Op::Zero { offset, bytes }, "zero a part of")
+    }
+
+    fn one(&self, op: Op, verb: &'static str) -> Result<()> {
+        self.with_lane(|lane| {
+            let buffer = lane.buffer();
+            lane.run(std::iter::once((op, buffer)), |_, buffer| Some(buffer)).map_err(|error| self.error(verb, error))
+        })
+    }
+
+    /// Bytes at the beginning of the space, before the buckets.
+    pub(crate) fn read_header(&self, offset: u64, bytes: usize) -> Result<Buffer> {
+        let mut found = None;
+        self.with_lane(|lane| {
+            let read = (Op::Read { offset }, Buffer::new(bytes));
+            let outcome = lane.run(std::iter::once(read), |_, buffer| {
+                found = Some(buffer);
+                None
+            });
+            outcome.map_err(|error| self.error("read", error))
+        })?;
+        Ok(found.expect("a read that succeeded has handed its bytes out"))
+    }
+
+    /// Writes bytes at the beginning of the space, durably.
+    pub(crate) fn write_header(&self, offset: u64, buffer: Buffer) -> Result<()> {
+        assert!(offset + buffer.len() as u64 <= SPACE_HEADER_BYTES as u64, "the header ends before the first bucket");
+        self.with_lane(|lane| {
+            let write = (Op::Write { offset, durable: true }, buffer);
+            lane.run(std::iter::once(write), |_, _| None).map_err(|error| self.error("write", error))
+        })
+    }
+}
+
+impl Lane {
+    fn new(device: &dyn Device) -> io::Result<Lane> {
+        let queue = device.queue(LANE_DEPTH as u32)?;
+        Ok(Lane { queue, done: Vec::new(), spare: Vec::new(), in_flight: Vec::new() })
+    }
+
+    fn buffer(&mut self) -> Buffer {
+        self.spare.pop().unwrap_or_else(|| Buffer::new(PAGE_BYTES))
+    }
+
+    fn keep(&mut self, buffer: Buffer) {
+        if self.spare.len() < SPARE_BUFFERS_MAX && buffer.len() == PAGE_BYTES {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Runs operations with as many in flight as a lane takes. `each` gets the buffer of each that succeeded, with its place in the
+    /// list, and may give the buffer back to the lane.
+    fn run(
+        &mut self,
+        operations: impl Iterator<Item = (Op, Buffer)>,
+        mut each: impl FnMut(usize, Buffer) -> Option<Buffer>,
+    ) -> io::Result<()> {
+        let mut result = Ok(());
+        for (at, (op, buffer)) in operations.enumerate() {
+            while self.in_flight.len() >= LANE_DEPTH {
+                result = result.and(self.collect(&mut each));
+            }
+            if result.is_err() {
+                break;
+            }
+            match self.queue.submit(op, buffer) {
+                Ok(ticket) => self.in_flight.push((ticket, at)),
+                Err((buffer, error)) => {
+                    self.keep(buffer);
+                    result = Err(error);
+                }
+            }
+        }
+        while !self.in_flight.is_empty() {
+            result = result.and(self.collect(&mut each));
+        }
+        result
+    }
+
+    /// Waits for something to come back, and hands it out.
+    fn collect(&mut self, each: &mut impl FnMut(usize, Buffer) -> Option<Buffer>) -> io::Result<()> {
+        let mut done = std::mem::take(&mut self.done);
+        if self.queue.poll(&mut done) == 0 {
+            self.queue.wait(&mut done, WAIT);
+        }
+        let mut result = Ok(());
+        for Completion { ticket, buffer, result: outcome, .. } in done.drain(..) {
+            let found = self.in_flight.iter().position(|(other, _)| *other == ticket);
+            let (_, at) = self.in_flight.swap_remove(found.expect("a device completes what was submitted"));
+            match outcome {
+                Ok(()) => {
+                    if let Some(buffer) = each(at, buffer) {
+                        self.keep(buffer);
+                    }
+                }
+                Err(error) => result = result.and(Err(error)),
+            }
+        }
+        self.done = done;
+        result
+    }
+}

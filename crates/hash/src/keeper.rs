@@ -1,0 +1,128 @@
+//! The keeper: the thread that does what concerns all buckets.
+//!
+//! * It makes the next log file ready.
+//! * *Image room*: when the image journal is full, it flushes the device, and the journal begins anew.
+//! * *Checkpoint*: when enough log is kept, it asks the workers to apply all that is in the older log files. Then it closes the gate,
+//!   makes overflow and buckets durable, begins an epoch, and releases these files.
+//! * *Resizing*: when buckets are too full or too empty, it splits or merges a group of them (`resize.rs`).
+//!
+//! **Invariants.** While the store is open, the keeper closes the gate, and so does a check. The keeper waits for workers only at the gate, where they do
+//! not wait for the keeper.
+//! **Failure.** The first error fails the store, but for want of room for a log file: a writer that needs the file is told.
+
+use crate::Result;
+use crate::core::{Core, LogBound};
+use std::sync::atomic::Ordering;
+
+impl Core {
+    /// The body of the keeper.
+    pub(crate) fn keep(&self) {
+        loop {
+            let seen = self.writes.keeper_work.generation();
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            if self.writes.failed().is_none() {
+                self.guarded("keeper", || self.keeper_turn());
+            }
+            self.writes.keeper_work.wait(seen, None);
+        }
+    }
+
+    fn keeper_turn(&self) -> Result<()> {
+        loop {
+            self.prepare_log_ahead();
+            let mut did = false;
+            if self.keeper.image_room.load(Ordering::Acquire) {
+                self.make_image_room()?;
+                did = true;
+            }
+            did |= self.advance_checkpoint()?;
+            did |= self.resize_if_due()?;
+            if !did || self.stopping.load(Ordering::Acquire) {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Makes the next log file ready before it is needed. If there is no room, the writer that needs it tries again and is told.
+    fn prepare_log_ahead(&self) {
+        let log = &self.writes.log;
+        if log.next_file().is_none() && !self.writes.is_closed() {
+            _ = log.prepare_next(self.writes.next_log(), 0);
+        }
+    }
+
+    /// Lets the image journal begin anew.
+    pub(crate) fn make_image_room(&self) -> Result<()> {
+        {
+            let _closed = self.gate.close();
+            // Asked for again from now on, it is wanted again.
+            self.keeper.image_room.store(false, Ordering::Release);
+            self.restart_images()?;
+        }
+        self.writes.progress.notify();
+        Ok(())
+    }
+
+    /// Begins a checkpoint, or goes on with it when the workers have done their part. True if one was made.
+    fn advance_checkpoint(&self) -> Result<bool> {
+        let wanted = self.keeper.checkpoints_wanted.load(Ordering::Acquire);
+        let is_wanted = wanted > self.keeper.checkpoints_made.load(Ordering::Acquire);
+        let (file, first) = self.writes.newest_log_file();
+        let is_due = self.writes.log.held_bytes() >= self.options.log_bytes_max
+            && file > self.superblock.current().first_log_file;
+        if !is_wanted && !is_due {
+            return Ok(false);
+        }
+        if self.writes.pending.drained() < first - 1 {
+            self.writes.pending.want(first - 1);
+            return Ok(false);
+        }
+        self.checkpoint(file, first - 1)?;
+        self.keeper.checkpoints_made.fetch_max(wanted, Ordering::AcqRel);
+        self.writes.progress.notify();
+        Ok(true)
+    }
+
+    /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.
+    pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
+        assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
+        {
+            let _closed = self.gate.close();
+            self.overflow.sync()?;
+            self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
+        }
+        self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
+        self.writes.release_logs(file)
+    }
+
+    /// Has all that is visible applied and made durable in buckets and overflow.
+    pub(crate) fn wait_for_checkpoint(&self) -> Result<()> {
+        self.wait_applied(self.writes.visible())?;
+        let number = self.keeper.checkpoints_wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        self.writes.keeper_work.notify();
+        self.wait_for(|| self.keeper.checkpoints_made.load(Ordering::Acquire) >= number)
+    }
+
+    /// Waits until all changes up to `sequence` are in their buckets.
+    pub(crate) fn wait_applied(&self, sequence: u64) -> Result<()> {
+        self.writes.pending.want(sequence);
+        self.wait_for(|| self.writes.pending.drained() >= sequence)
+    }
+
+    /// Waits for a condition that a worker or the keeper brings about.
+    fn wait_for(&self, is_there: impl Fn() -> bool) -> Result<()> {
+        loop {
+            let seen = self.writes.progress.generation();
+            if is_there() {
+                return Ok(());
+            }
+            self.check_sound()?;
+            if self.stopping.load(Ordering::Acquire) {
+                return Err(crate::Error::Closed);
+            }
+            self.writes.progress.wait(seen, None);
+        }
+    }
+}

@@ -1,0 +1,369 @@
+//! Opening a hash store, recovering one after a crash, and making one.
+//!
+//! 1. Lock the home directory and the bucket space. Read the superblock and the mark of the bucket space. A wrong device, or that
+//!    of another store, is refused before anything is written.
+//! 2. Write the buckets again whose images a crash may need ([`images::redo`]). Flush.
+//! 3. Write the buckets again that a split or a merge has left half done ([`Core::tidy_group`]).
+//! 4. Read the log once, for the buckets that it names. The totals are those of the superblock, and what these buckets have gained since
+//!    the epoch began.
+//! 5. Read the log again, and apply all of it, in order. What was applied before the crash is applied again: the last change of a key
+//!    decides.
+//! 6. Begin an epoch with a new log. Old log files go.
+//!
+//! After a clean close there is nothing to do in steps 2 to 5.
+//!
+//! **Making a store**: the superblock comes first, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
+//! beside a bucket space without a mark is a store that was being made.
+//! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
+
+use crate::address::{State, hash_of};
+use crate::batch::Changes;
+use crate::bucket::BucketCodec;
+use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile, write_slots};
+use crate::images::{self, ImageJournal};
+use crate::io::BucketIo;
+use crate::options::{HashOptions, IMAGE_BYTES_MIN};
+use crate::overflow::Overflow;
+use crate::pending::{Pending, PendingChange};
+use crate::record::{Operations, Record};
+use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
+use crate::superblock::{SLOT_BYTES, SLOTS, Superblock};
+use crate::worker::BUCKETS_MAX;
+use crate::writes::{Pipeline, Writes};
+use crate::{Error, Result, StoreId};
+use situ_device::{Buffer, Device, DeviceLock, Env};
+use situ_log::{Log, LogOptions, RecoveryMode, recover};
+use situ_pipeline::{LOGGERS_MAX, Limits};
+use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
+use std::io::Read;
+use std::sync::Arc;
+
+/// What a person finds in the directory.
+const IDENTITY: &str = "This directory is a Situ hash store. Do not change its files by hand.\n";
+
+/// Where a store lies.
+pub(crate) struct Given {
+    pub(crate) home: Arc<dyn Volume>,
+    pub(crate) overflow: Arc<dyn Volume>,
+    pub(crate) device: Arc<dyn Device>,
+    /// Identity and seed of a store that is made; drawn if there is none.
+    pub(crate) identity: Option<(StoreId, u64)>,
+}
+
+/// The rights to write; given back when they are dropped.
+pub(crate) struct Locks {
+    _home: Box<dyn Lock>,
+    _device: Box<dyn DeviceLock>,
+}
+
+/// What opening gives. Threads do not run yet.
+pub(crate) struct Opened {
+    pub(crate) core: Arc<Core>,
+    pub(crate) locks: Locks,
+}
+
+/// Opens the store, or makes one.
+pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Opened> {
+    let options = options.bounded();
+    let home = &*given.home;
+    if !options.create_if_missing && read_superblock(home)?.is_none() {
+        return Err(Error::Existence(format!("there is no hash store in {}", home.location())));
+    }
+    let home_lock = home.lock()?;
+    let io = BucketIo::new(Arc::clone(&given.device));
+    let device_lock = lock_device(&io)?;
+    let superblock = match read_superblock(home)? {
+        Some((file, superblock)) if is_marked(&io, &superblock)? => SuperblockFile::new(file, superblock),
+        Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
+        None => make(home, &io, &options, given.identity)?,
+    };
+    let core = ground(given, env, options, io, superblock)?;
+    Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
+}
+
+fn lock_device(io: &BucketIo) -> Result<Box<dyn DeviceLock>> {
+    io.device().lock().map_err(|error| match error.kind() {
+        std::io::ErrorKind::WouldBlock => StorageError::Locked { path: io.path.clone(), why: None }.into(),
+        _ => StorageError::io("lock", &io.path, error).into(),
+    })
+}
+
+/// The superblock's file and what it says; none if there is no store, or one that had hardly been begun.
+fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Superblock)>> {
+    let file = match home.open_pages(FileName::Superblock) {
+        Ok(file) => file,
+        Err(StorageError::NotFound { .. }) => return Ok(None),
+        Err(error) => return Err(error.into()),
+    };
+    if file.pages() < SLOTS as u64 {
+        return Ok(None);
+    }
+    let mut slots = vec![0; SLOTS * SLOT_BYTES];
+    file.read_at(0, &mut slots)?;
+    let newest = Superblock::newest(file.path(), &slots)?;
+    Ok(newest.map(|newest| (file, newest.superblock)))
+}
+
+/// Whether the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
+fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
+    let area = io.read_header(0, SPACE_HEADER_BYTES)?;
+    if superblock.generation == 1 && is_part_of_mark(&area, superblock.store) {
+        return Ok(false);
+    }
+    SpaceMark::check(&io.path, &area, superblock.store)?;
+    Ok(true)
+}
+
+/// Whether the area is what a crash can leave of the mark of `store`, but not all of it.
+fn is_part_of_mark(area: &[u8], store: StoreId) -> bool {
+    let mark = SpaceMark::new(store).encode();
+    area != mark && area.iter().zip(&mark).all(|(found, whole)| *found == 0 || found == whole)
+}
+
+/// Makes a store in a bucket space that is blank.
+fn make(
+    home: &dyn Volume,
+    io: &BucketIo,
+    options: &HashOptions,
+    identity: Option<(StoreId, u64)>,
+) -> Result<SuperblockFile> {
+    let area = io.read_header(0, SPACE_HEADER_BYTES)?;
+    if !SpaceMark::is_blank(&area) {
+        let found = match SpaceMark::decode(&io.path, &area) {
+            Ok(mark) => format!("the bucket space of store {}", mark.store),
+            Err(Error::NotABucketSpace { found, .. }) => found,
+            Err(error) => error.to_string(),
+        };
+        return Err(Error::NotABucketSpace { path: io.path.clone(), found });
+    }
+    let state = State::new(options.base_bits);
+    if io.buckets_max < state.buckets() {
+        return Err(Error::Invalid(format!(
+            "{} has room for {} buckets, and a store has at least {}",
+            io.path,
+            io.buckets_max,
+            state.buckets()
+        )));
+    }
+    // A file of this name was being made when a process ended: nothing was written to it.
+    match home.remove(FileName::Superblock) {
+        Ok(()) => home.sync_names()?,
+        Err(StorageError::NotFound { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    let file = SuperblockFile::create(home)?;
+    let (store, seed) = identity.map_or_else(draw_identity, Ok)?;
+    let superblock = Superblock {
+        generation: 1,
+        store,
+        seed,
+        is_clean: true,
+        state,
+        epoch: 1,
+        sequence: 0,
+        first_log_file: 1,
+        next_file: 1,
+        first_image_batch: 1,
+        totals: Default::default(),
+        device: None,
+    };
+    write_slots(&*file, &superblock)?;
+    finish_making(home, io, file, superblock)
+}
+
+/// The second half of making a store.
+fn finish_making(
+    home: &dyn Volume,
+    io: &BucketIo,
+    file: Arc<dyn PageFile>,
+    superblock: Superblock,
+) -> Result<SuperblockFile> {
+    write_slots(&*file, &superblock)?;
+    home.replace(FileName::Identity, IDENTITY.as_bytes())?;
+    io.zero(0..superblock.state.buckets())?;
+    io.flush()?;
+    io.write_header(0, Buffer::copy_of(&SpaceMark::new(superblock.store).encode()))?;
+    Ok(SuperblockFile::new(file, superblock))
+}
+
+/// An identity that no other store has, and a seed that nobody can guess.
+fn draw_identity() -> Result<(StoreId, u64)> {
+    let (mut store, mut seed) = ([0; StoreId::BYTES], [0; 8]);
+    let source = "/dev/urandom";
+    let read = std::fs::File::open(source).and_then(|mut file| {
+        file.read_exact(&mut store)?;
+        file.read_exact(&mut seed)
+    });
+    read.map_err(|error| StorageError::io("read", source, error))?;
+    Ok((StoreId(store), u64::from_le_bytes(seed)))
+}
+
+/// The parts of the store, and its state as the last process left it.
+fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superblock: SuperblockFile) -> Result<Core> {
+    let current = superblock.current();
+    let codec = BucketCodec::new(&io.path, current.store);
+    let home = &given.home;
+    let overflow = Overflow::open(given.overflow, env, &options)?;
+    let next_batch = images::redo(&**home, current.store, current.first_image_batch, &codec, &io)?;
+    io.flush()?;
+    if next_batch > current.first_image_batch {
+        superblock.write(Superblock { first_image_batch: next_batch, ..superblock.current() })?;
+    }
+    let images = match io.needs_images() {
+        false => None,
+        true => {
+            let bytes = options.image_bytes_max.max(IMAGE_BYTES_MIN).next_multiple_of(4096);
+            Some(ImageJournal::open(&**home, current.store, bytes, next_batch)?)
+        }
+    };
+    let logs = OldLogs::find(home, &current)?;
+    let named = logs.read_names(home, current.seed)?;
+    let last_sequence = named.last_sequence.max(current.sequence);
+    let log = logs.begin_new(home, env, &options)?;
+    let progress = env.executor.event();
+    let pending = Arc::new(Pending::new(env, options.partitions, options.pending_bytes_max, last_sequence));
+    let writes =
+        Arc::new(Writes::new(Arc::clone(&log), pending, Arc::clone(&progress), env.executor.event(), last_sequence));
+    let limits = Limits { loggers: LOGGERS_MAX, outstanding: 1024 };
+    let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));
+    writes.set_bell(pipeline.bell());
+    let env = env.clone();
+    let core = Core::new(Parts { env, options, codec, io, overflow, images, writes, pipeline, superblock });
+    core.tidy_group()?;
+    core.count_gains(named.hashes)?;
+    logs.replay(home, &core)?;
+    core.overflow.sync()?;
+    let file = core.writes.log.file();
+    core.begin_epoch(core.state(), LogBound::From { file, sequence: last_sequence })?;
+    core.writes.release_logs(file)?;
+    Ok(core)
+}
+
+/// The log files of earlier processes that are needed.
+struct OldLogs {
+    needed: Vec<u64>,
+    /// A log file of the new log gets this number or a higher one.
+    next: u64,
+}
+
+/// What a log names.
+#[derive(Default)]
+struct Named {
+    hashes: Vec<u64>,
+    last_sequence: u64,
+}
+
+impl OldLogs {
+    fn find(home: &Arc<dyn Volume>, superblock: &Superblock) -> Result<OldLogs> {
+        let mut needed = Vec::new();
+        let mut next = superblock.next_file.max(superblock.first_log_file);
+        for file in home.list()? {
+            if let FileName::Log(number) | FileName::Spare(number) = file.name {
+                next = next.max(number + 1);
+            }
+            if let FileName::Log(number) = file.name
+                && number >= superblock.first_log_file
+            {
+                needed.push(number);
+            }
+        }
+        needed.sort_unstable();
+        Ok(OldLogs { needed, next })
+    }
+
+    /// Hands out the records, in order.
+    fn read(&self, home: &Arc<dyn Volume>, takes: &mut dyn FnMut(Record<'_>) -> Result<()>) -> Result<()> {
+        let mut failure = None;
+        let report = recover(home, &self.needed, RecoveryMode::Strict, &mut |at, bytes| {
+            let path = format!("{}/{}", home.location(), FileName::Log(at.file));
+            let offset = u64::from(at.page) * 4096;
+            let taken = Record::decode(&path, offset, bytes).and_then(&mut *takes);
+            taken.map_err(|error| {
+                failure = Some(error.clone());
+                StorageError::Invalid(error.to_string())
+            })
+        });
+        match (report, failure) {
+            (Ok(_), _) => Ok(()),
+            (Err(_), Some(error)) => Err(error),
+            (Err(error), None) => Err(error.into()),
+        }
+    }
+
+    fn read_names(&self, home: &Arc<dyn Volume>, seed: u64) -> Result<Named> {
+        let mut named = Named::default();
+        self.read(home, &mut |record| {
+            for (sequence, operation) in record.operations() {
+                named.last_sequence = sequence;
+                named.hashes.push(hash_of(operation.key, seed));
+            }
+            Ok(())
+        })?;
+        Ok(named)
+    }
+
+    fn begin_new(&self, home: &Arc<dyn Volume>, env: &Env, options: &HashOptions) -> Result<Arc<Log>> {
+        let log = LogOptions {
+            file_bytes: options.log_file_bytes,
+            first_file_bytes: LogOptions::default().first_file_bytes.min(options.log_file_bytes),
+            ..LogOptions::default()
+        };
+        Ok(Log::create(Arc::clone(home), env.clone(), log, self.next)?)
+    }
+
+    /// Applies all that the log holds.
+    fn replay(&self, home: &Arc<dyn Volume>, core: &Core) -> Result<()> {
+        self.read(home, &mut |record| {
+            let mut operations = Operations::new();
+            record.operations().try_for_each(|(_, operation)| operations.push(&operation))?;
+            core.take_replayed(record.first, operations)
+        })?;
+        core.apply_replayed()
+    }
+}
+
+impl Core {
+    /// Adds to the totals what the buckets that the log names have gained since the epoch began.
+    fn count_gains(&self, hashes: Vec<u64>) -> Result<()> {
+        let state = self.state();
+        let mut buckets: Vec<u64> = hashes.into_iter().map(|hash| state.bucket_of(hash)).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
+        let mut sums = Sums::default();
+        for numbers in buckets.chunks(BUCKETS_MAX) {
+            let blocks = self.io.read_many(numbers)?;
+            for (number, block) in numbers.iter().zip(&blocks) {
+                let header = *self.codec.open(*number, block)?.header();
+                if header.epoch == self.epoch() {
+                    sums.plus(&header.now);
+                    sums.minus(&header.before);
+                }
+            }
+            self.io.give_back(blocks);
+        }
+        self.add_to_totals(&sums);
+        Ok(())
+    }
+
+    /// Takes the operations of a record; applies what waits if it takes as much memory as it may.
+    fn take_replayed(&self, first: u64, operations: Operations) -> Result<()> {
+        let pending = &self.writes.pending;
+        let changes = Arc::new(Changes::new(operations, self.seed));
+        if !pending.has_room(changes.pending_bytes()) {
+            self.apply_replayed()?;
+        }
+        pending.reserve(&changes);
+        for (index, sequence) in (first..).take(changes.len()).enumerate() {
+            pending.insert(PendingChange::new(sequence, &changes, index));
+        }
+        Ok(())
+    }
+
+    fn apply_replayed(&self) -> Result<()> {
+        let partitions = 0..self.writes.pending.partitions().len();
+        for partition in partitions {
+            self.apply_pending(partition, u64::MAX)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,243 @@
+//! Writes that are logged and not yet in their buckets.
+//!
+//! 1. The epilogue of a write [inserts](Pending::insert) each change into the table of its partition.
+//! 2. Readers [look](Pending::find) there first.
+//! 3. The partition's worker [takes](Pending::take) changes, a few buckets at a time, and applies them.
+//! 4. The changes [leave](Pending::remove) the table when bucket and overflow have them. Until then readers find them here.
+//!
+//! A table is ordered by hashes with their bits reversed, as the overflow is. So the changes of one bucket lie next to each other
+//! however many buckets there are, and a split needs nothing of the tables.
+//!
+//! **Invariants.** The changes of a hash are in the order of their sequence numbers. A worker takes a bucket with all of its
+//! changes up to its limit. Bytes are counted before a write is logged, and until its changes leave.
+//! **Threads.** One short lock for each partition. The low bits of a hash choose it, and they are the low bits of the bucket's number: so
+//! a bucket belongs to the same partition before and after its split.
+//! **Rejected.** A hash map by bucket: a split would have to move changes while readers look.
+
+use crate::address::State;
+use crate::batch::Changes;
+use crate::rebuild::Change;
+use situ_device::{Env, Event, lock};
+use std::collections::BTreeMap;
+use std::ops::Bound;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
+
+/// One change that waits.
+#[derive(Clone)]
+pub(crate) struct PendingChange {
+    pub(crate) sequence: u64,
+    changes: Arc<Changes>,
+    index: usize,
+}
+
+impl PendingChange {
+    pub(crate) fn new(sequence: u64, changes: &Arc<Changes>, index: usize) -> PendingChange {
+        PendingChange { sequence, changes: Arc::clone(changes), index }
+    }
+
+    pub(crate) fn change(&self) -> Change<'_> {
+        self.changes.change(self.index)
+    }
+
+    pub(crate) fn hash(&self) -> u64 {
+        self.changes.hash(self.index)
+    }
+
+    fn bytes(&self) -> u64 {
+        self.changes.bytes_of(self.index)
+    }
+}
+
+/// The changes of one bucket, as a worker takes them.
+pub(crate) struct BucketChanges {
+    pub(crate) bucket: u64,
+    /// By hash, and by sequence number among those of one hash.
+    pub(crate) changes: Vec<PendingChange>,
+}
+
+impl BucketChanges {
+    /// The last sequence number among the changes.
+    pub(crate) fn last_sequence(&self) -> u64 {
+        self.changes.iter().map(|change| change.sequence).max().unwrap_or(0)
+    }
+}
+
+type Table = BTreeMap<u64, Vec<PendingChange>>;
+
+pub(crate) struct Partition {
+    table: Mutex<Table>,
+    bytes: AtomicU64,
+    /// All changes up to this sequence number have left.
+    drained: AtomicU64,
+    /// The partition's worker sleeps on it.
+    pub(crate) work: Arc<dyn Event>,
+}
+
+pub(crate) struct Pending {
+    partitions: Box<[Partition]>,
+    bytes: AtomicU64,
+    bytes_max: u64,
+    /// Workers are to apply all changes up to this one.
+    wanted: AtomicU64,
+}
+
+impl Pending {
+    pub(crate) fn new(env: &Env, partitions: usize, bytes_max: u64, last_sequence: u64) -> Pending {
+        assert!(partitions.is_power_of_two(), "the low bits of a hash choose a partition");
+        let partition = |_| Partition {
+            table: Mutex::default(),
+            bytes: AtomicU64::new(0),
+            drained: AtomicU64::new(last_sequence),
+            work: env.executor.event(),
+        };
+        let partitions = (0..partitions).map(partition).collect();
+        Pending { partitions, bytes: AtomicU64::new(0), bytes_max, wanted: AtomicU64::new(0) }
+    }
+
+    pub(crate) fn partitions(&self) -> &[Partition] {
+        &self.partitions
+    }
+
+    fn partition_of(&self, hash: u64) -> &Partition {
+        &self.partitions[hash as usize & (self.partitions.len() - 1)]
+    }
+
+    /// Bytes that wait.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Acquire)
+    }
+
+    /// Whether there is room for a write of so many bytes. One is always let in.
+    pub(crate) fn has_room(&self, bytes: u64) -> bool {
+        let waiting = self.bytes();
+        waiting == 0 || waiting + bytes <= self.bytes_max
+    }
+
+    /// Takes room for a write whose record is in the log.
+    pub(crate) fn reserve(&self, changes: &Changes) {
+        self.bytes.fetch_add(changes.pending_bytes(), Ordering::AcqRel);
+    }
+
+    /// Puts a change into its table, and wakes the worker if there is enough to do.
+    pub(crate) fn insert(&self, change: PendingChange) {
+        let partition = self.partition_of(change.hash());
+        let bytes = change.bytes();
+        {
+            let mut table = lock(&partition.table);
+            let changes = table.entry(change.hash().reverse_bits()).or_default();
+            // Epilogues of other writes may have been faster.
+            let at = changes.partition_point(|other| other.sequence < change.sequence);
+            assert!(changes.get(at).is_none_or(|other| other.sequence > change.sequence), "a change is applied once");
+            changes.insert(at, change);
+        }
+        let before = partition.bytes.fetch_add(bytes, Ordering::AcqRel);
+        let enough = self.enough_bytes();
+        if before < enough && before + bytes >= enough {
+            partition.work.notify();
+        }
+    }
+
+    /// With so many bytes a partition is worked on.
+    fn enough_bytes(&self) -> u64 {
+        self.bytes_max / (2 * self.partitions.len() as u64)
+    }
+
+    /// The newest change of `key` up to `visible`.
+    pub(crate) fn find(&self, hash: u64, key: &[u8], visible: u64) -> Option<PendingChange> {
+        let partition = self.partition_of(hash);
+        if partition.bytes.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let table = lock(&partition.table);
+        let changes = table.get(&hash.reverse_bits())?;
+        let is_it = |change: &&PendingChange| change.sequence <= visible && change.change().key() == key;
+        changes.iter().rev().find(is_it).cloned()
+    }
+
+    /// Asks workers to apply all changes up to `sequence`.
+    pub(crate) fn want(&self, sequence: u64) {
+        self.wanted.fetch_max(sequence, Ordering::AcqRel);
+        self.wake();
+    }
+
+    /// All changes up to here are to be applied.
+    pub(crate) fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// Wakes all workers.
+    pub(crate) fn wake(&self) {
+        self.partitions.iter().for_each(|partition| partition.work.notify());
+    }
+
+    /// Whether partition `number` is to be worked on.
+    pub(crate) fn is_due(&self, number: usize) -> bool {
+        let partition = &self.partitions[number];
+        let is_wanted = partition.drained.load(Ordering::Acquire) < self.wanted.load(Ordering::Acquire);
+        is_wanted || partition.bytes.load(Ordering::Acquire) >= self.enough_bytes()
+    }
+
+    /// Partition `number` has no change up to `sequence` any more.
+    pub(crate) fn set_drained(&self, number: usize, sequence: u64) {
+        self.partitions[number].drained.fetch_max(sequence, Ordering::AcqRel);
+    }
+
+    /// All changes up to this sequence number have left.
+    pub(crate) fn drained(&self) -> u64 {
+        let drained = self.partitions.iter().map(|partition| partition.drained.load(Ordering::Acquire));
+        drained.min().unwrap_or(0)
+    }
+
+    /// The changes up to `limit` of the next buckets of a partition, at most `buckets_max` of them, from the reversed hash `from` on;
+    /// and where the next call goes on.
+    pub(crate) fn take(
+        &self,
+        number: usize,
+        from: u64,
+        limit: u64,
+        buckets_max: usize,
+        state: &State,
+    ) -> (Vec<BucketChanges>, Option<u64>) {
+        let table = lock(&self.partitions[number].table);
+        let mut taken: Vec<BucketChanges> = Vec::new();
+        for (reversed, changes) in table.range((Bound::Included(from), Bound::Unbounded)) {
+            let bucket = state.bucket_of(reversed.reverse_bits());
+            let is_same = taken.last().is_some_and(|last| last.bucket == bucket);
+            if !is_same && taken.len() >= buckets_max {
+                return (taken, Some(*reversed));
+            }
+            let mut due = changes.iter().filter(|change| change.sequence <= limit).cloned().peekable();
+            if due.peek().is_none() {
+                continue;
+            }
+            match taken.last_mut() {
+                Some(last) if is_same => last.changes.extend(due),
+                _ => taken.push(BucketChanges { bucket, changes: due.collect() }),
+            }
+        }
+        (taken, None)
+    }
+
+    /// Lets go of changes that bucket and overflow have.
+    pub(crate) fn remove(&self, number: usize, applied: &[BucketChanges]) {
+        let partition = &self.partitions[number];
+        let mut bytes = 0;
+        let mut dropped = Vec::new();
+        {
+            let mut table = lock(&partition.table);
+            for change in applied.iter().flat_map(|bucket| &bucket.changes) {
+                let reversed = change.hash().reverse_bits();
+                let waiting = table.get_mut(&reversed).expect("a change stays until it is removed");
+                let at = waiting.iter().position(|other| other.sequence == change.sequence);
+                dropped.push(waiting.remove(at.expect("a change is removed once")));
+                bytes += change.bytes();
+                if waiting.is_empty() {
+                    table.remove(&reversed);
+                }
+            }
+        }
+        partition.bytes.fetch_sub(bytes, Ordering::AcqRel);
+        self.bytes.fetch_sub(bytes, Ordering::AcqRel);
+    }
+}

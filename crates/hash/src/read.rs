@@ -1,0 +1,137 @@
+//! Reads: pending changes, then one bucket, then the overflow if the bucket says so.
+//!
+//! 1. The newest visible change of the key that is pending decides.
+//! 2. The bucket is read. It decides if it has the key, or if it has no mark.
+//! 3. The overflow is asked. If it has the key, that decides.
+//! 4. Otherwise the bucket is read again, and the state is looked at: the entry may have gone back into the bucket, or into another
+//!    one, between steps 2 and 3. If nothing has changed the key does not exist.
+//!
+//! **Why that is right.** A change leaves the pending table only when bucket and overflow have it. The state is looked at behind the
+//! pending table: so whatever was applied at another state is seen there, or the new state is. An entry that goes from the
+//! overflow to the bucket is in both for a while. An entry that moves to another bucket is there before the state says so, and leaves
+//! the old one behind that.
+//!
+//! **Threads.** Any. No lock is held while the device works.
+//! **Failure.** A bucket that is read while it is written can look damaged. It is read again a few times, and then it is damaged.
+
+use crate::Result;
+use crate::address::{State, hash_of};
+use crate::bucket::Header;
+use crate::core::Core;
+use crate::entry::{Entry, Value};
+use crate::rebuild::Change;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+/// How often a bucket is read that looks damaged.
+const READS_MAX: u32 = 8;
+
+/// What a bucket says of a key.
+enum InBucket {
+    /// The value, or none if the entry has expired.
+    Known(Option<Vec<u8>>),
+    /// The bucket does not have it; the overflow may.
+    Marked(Header),
+    /// Neither has it.
+    Absent,
+}
+
+impl Core {
+    /// The value of `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        self.counters.gets.fetch_add(1, Ordering::Relaxed);
+        let hash = hash_of(key, self.seed);
+        let now_ms = self.now_ms();
+        if let Some(known) = self.get_pending(hash, key, now_ms) {
+            return Ok(known);
+        }
+        loop {
+            let state = self.state();
+            let bucket = state.bucket_of(hash);
+            let found = self.find_in_bucket(bucket, key, now_ms)?;
+            if let Some(answer) = self.answer(found, (hash, key), (&state, bucket), now_ms)? {
+                return Ok(answer);
+            }
+        }
+    }
+
+    /// What is pending of a key, if something is.
+    pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<Option<Vec<u8>>> {
+        let found = self.writes.pending.find(hash, key, self.writes.visible())?;
+        Some(match found.change() {
+            Change::Delete(_) => None,
+            Change::Put(entry) => value_of(&entry, now_ms),
+        })
+    }
+
+    /// Steps 3 and 4; none if the bucket has to be read again.
+    fn answer(
+        &self,
+        found: InBucket,
+        (hash, key): (u64, &[u8]),
+        (state, bucket): (&State, u64),
+        now_ms: u64,
+    ) -> Result<Option<Option<Vec<u8>>>> {
+        let header = match found {
+            InBucket::Known(value) => return Ok(Some(value)),
+            InBucket::Absent => return Ok(self.is_still(state, bucket, hash).then_some(None)),
+            InBucket::Marked(header) => header,
+        };
+        self.counters.overflow_reads.fetch_add(1, Ordering::Relaxed);
+        if let Some(stored) = self.overflow.get(hash, key)? {
+            let overflow_key = crate::address::overflow_key(hash, key);
+            let (_, entry) = Entry::from_overflow(self.overflow.path(), &overflow_key, &stored)?;
+            return Ok(Some(value_of(&entry, now_ms)));
+        }
+        let again = self.find_in_bucket(bucket, key, now_ms)?;
+        match again {
+            InBucket::Marked(now) if now == header && self.is_still(state, bucket, hash) => Ok(Some(None)),
+            InBucket::Known(value) => Ok(Some(value)),
+            _ => Ok(None),
+        }
+    }
+
+    /// Whether a hash belongs to the bucket to which it belonged at `state`.
+    fn is_still(&self, state: &State, bucket: u64, hash: u64) -> bool {
+        let now = self.state();
+        now == *state || now.bucket_of(hash) == bucket
+    }
+
+    /// Reads a bucket and looks for a key.
+    fn find_in_bucket(&self, bucket: u64, key: &[u8], now_ms: u64) -> Result<InBucket> {
+        self.read_sound(bucket, |block| {
+            let found = self.codec.find(bucket, block, key)?;
+            Ok(match found.entry {
+                Some(entry) => InBucket::Known(value_of(&entry, now_ms)),
+                None if found.header.now.overflow_entries > 0 => InBucket::Marked(found.header),
+                None => InBucket::Absent,
+            })
+        })
+    }
+
+    /// Reads a bucket until it is sound, or has been damaged a few times.
+    pub(crate) fn read_sound<T>(&self, bucket: u64, mut takes: impl FnMut(&[u8]) -> Result<T>) -> Result<T> {
+        let mut reads = 1;
+        loop {
+            match self.io.read(bucket, &mut takes)? {
+                Err(error) if error.is_corruption() && reads < READS_MAX => {
+                    // It is being written, perhaps; that takes as long as the device takes.
+                    self.env.clock.sleep(Duration::from_micros(50 << reads));
+                    reads += 1;
+                }
+                outcome => return outcome,
+            }
+        }
+    }
+}
+
+/// The value of an entry; none if it has expired.
+fn value_of(entry: &Entry<'_>, now_ms: u64) -> Option<Vec<u8>> {
+    if entry.is_expired(now_ms) {
+        return None;
+    }
+    match entry.value {
+        Value::Inline(bytes) => Some(bytes.to_vec()),
+        Value::Pointer(_) => None,
+    }
+}

@@ -1,0 +1,267 @@
+//! Splitting and merging buckets while the store runs: linear hashing, a group of buckets at a time.
+//!
+//! The gate is closed for a group. Readers go on, with the old state or with the new one.
+//!
+//! **Split** of low buckets, each into itself and a high one:
+//!
+//! 1. Read the low buckets and their overflow. Write the high ones with what moves there. Nobody looks at these yet.
+//! 2. Flush the device. The new state begins an epoch with the superblock, durably. Then readers see it.
+//! 3. Write the low buckets without what has moved. Delete from the overflow what has gone back into a bucket.
+//!
+//! **Merge** of high buckets into low ones:
+//!
+//! 1. Begin an epoch. So no bucket has been changed in the epoch when a crash interrupts step 2.
+//! 2. Add to the overflow what does not fit. Write the low buckets with what both have, and with the number of the next epoch. Readers
+//!    ignore the entries that do not belong there yet.
+//! 3. Flush, and begin the next epoch with the new state. Then readers see it.
+//! 4. Delete from the overflow what has gone back. Discard the high buckets.
+//!
+//! **After a crash** ([`Core::tidy_group`]). A crash before the superblock leaves high buckets of a split that nobody looks at, or low
+//! buckets of a merge with entries of other buckets. A crash behind it leaves low buckets of a split with entries that have
+//! moved. Both are among the last [`GROUP_MAX`] low buckets. Opening writes them again.
+//!
+//! **Counts.** The totals of an epoch are those after the group. Buckets of the group say of themselves that they began the epoch
+//! as they are. So entries that expire stay, here: they go when a write comes by.
+//! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
+//! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
+
+use crate::address::{State, Step};
+use crate::bucket::{Bucket, Tally, USABLE_BYTES};
+use crate::core::{Core, LogBound};
+use crate::entry::Entry;
+use crate::overflow::Stored;
+use crate::rebuild::{Before, Contents, rebuild};
+use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
+use crate::{Error, Result};
+use situ_device::Buffer;
+use std::sync::atomic::Ordering;
+
+/// Low buckets of a group at most.
+pub(crate) const GROUP_MAX: u64 = 1024;
+
+/// What is to be done about the count of buckets.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum Resize {
+    Split(Step),
+    Merge(Step),
+}
+
+/// What is to be done when buckets hold `filled_bytes` together: they are to be filled to `load_percent`, and not to less than half of it.
+pub(crate) fn resize_for(
+    state: &State,
+    filled_bytes: u64,
+    load_percent: u32,
+    group: std::ops::RangeInclusive<u64>,
+    buckets_max: u64,
+) -> Option<Resize> {
+    let buckets = state.buckets();
+    let holds = USABLE_BYTES as u64 * u64::from(load_percent);
+    let most = (filled_bytes.saturating_mul(100)).div_ceil(holds);
+    let least = (filled_bytes.saturating_mul(200)) / holds;
+    if most > buckets {
+        let count = (most - buckets).clamp(*group.start(), *group.end()).min(buckets_max.saturating_sub(buckets));
+        return (count > 0).then(|| state.grow(count)).flatten().map(Resize::Split);
+    }
+    // The whole group is to be too many: otherwise the next write would split it again.
+    let spare = buckets.saturating_sub(least.max(1));
+    if spare >= *group.start() {
+        return state.shrink(spare.min(*group.end())).map(Resize::Merge);
+    }
+    None
+}
+
+/// What was read of a bucket.
+struct Read<'a> {
+    number: u64,
+    bucket: Bucket<'a>,
+    stored: &'a Stored,
+}
+
+impl Core {
+    fn group(&self) -> std::ops::RangeInclusive<u64> {
+        let by_images = match &self.images {
+            None => GROUP_MAX,
+            // Half of the journal: images of a group, and no arithmetic about the last page.
+            Some(_) => self.options.image_bytes_max / (2 * 4200),
+        };
+        let most = GROUP_MAX.min(by_images).max(1);
+        self.options.resize_buckets.min(most)..=most
+    }
+
+    /// Splits or merges a group of buckets if that is due. True if it did.
+    pub(crate) fn resize_if_due(&self) -> Result<bool> {
+        if self.keeper.resizing_is_off.load(Ordering::Acquire) {
+            return Ok(false);
+        }
+        let totals = self.totals();
+        let filled = totals.bytes + totals.overflow_bytes;
+        let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max);
+        match resize {
+            None => return Ok(false),
+            Some(Resize::Split(step)) => self.split(&step)?,
+            Some(Resize::Merge(step)) => self.merge(&step)?,
+        }
+        Ok(true)
+    }
+
+    /// The overflow of buckets that have a mark, as it is stored.
+    fn overflow_of(&self, numbers: &[u64], blocks: &[Buffer], state: &State) -> Result<Vec<Stored>> {
+        let of = |(number, block): (&u64, &Buffer)| {
+            let bucket = self.codec.open(*number, block)?;
+            self.marked_overflow(*number, state, bucket.header())
+        };
+        numbers.iter().zip(blocks).map(of).collect()
+    }
+
+    /// Splits the low buckets of `step`.
+    pub(crate) fn split(&self, step: &Step) -> Result<()> {
+        let _closed = self.gate.close();
+        assert_eq!(step.fewer, self.state(), "a split begins at the state in force");
+        assert!(step.more.buckets() <= self.io.buckets_max, "buckets have room on the device");
+        let numbers: Vec<u64> = step.low.clone().collect();
+        let blocks = self.io.read_many(&numbers)?;
+        let stored = self.overflow_of(&numbers, &blocks, &step.fewer)?;
+        let (mut lows, mut highs) = (Rewrites::default(), Rewrites::default());
+        for (((low, high), block), stored) in step.pairs().zip(&blocks).zip(&stored) {
+            let read = Read { number: low, bucket: self.codec.open(low, block)?, stored };
+            self.split_one(&read, high, &step.more, &mut lows, &mut highs)?;
+        }
+        self.io.write_many(highs.take_images())?;
+        self.add_to_totals(lows.sums());
+        self.add_to_totals(highs.sums());
+        self.begin_epoch(step.more, LogBound::Same)?;
+        let pages = self.reserve_images(lows.len())?;
+        lows.write_buckets(self, pages)?;
+        lows.remove_from_overflow(self)?;
+        highs.remove_from_overflow(self)?;
+        self.io.give_back(blocks);
+        self.counters.splits.fetch_add(numbers.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn split_one(
+        &self,
+        low: &Read<'_>,
+        high: u64,
+        more: &State,
+        lows: &mut Rewrites,
+        highs: &mut Rewrites,
+    ) -> Result<()> {
+        let overflow = decode_all(self, low.stored)?;
+        let header = low.bucket.header();
+        let epoch = self.epoch() + 1;
+        let next = |number| rebuild(entries_of(self, number, more, &low.bucket, &overflow), std::iter::empty(), 0);
+        let place = |bucket, counted| Place { bucket, sequence: header.sequence, epoch, before: None, counted };
+        let (stays, moves) = (next(low.number), next(high));
+        for contents in [&stays, &moves] {
+            assert!(contents.overflow_puts.is_empty(), "nothing overflows where two buckets take what one had");
+        }
+        highs.add(self, &place(high, Tally::default()), &moves, &Stored::new())?;
+        if stays.is_changed {
+            lows.add(self, &place(low.number, header.now), &stays, &Stored::new())?;
+        }
+        Ok(())
+    }
+
+    /// Merges the high buckets of `step` into the low ones.
+    pub(crate) fn merge(&self, step: &Step) -> Result<()> {
+        let _closed = self.gate.close();
+        assert_eq!(step.more, self.state(), "a merge begins at the state in force");
+        self.begin_epoch(step.more, LogBound::Same)?;
+        let numbers: Vec<u64> = step.low.clone().chain(step.high()).collect();
+        let blocks = self.io.read_many(&numbers)?;
+        let stored = self.overflow_of(&numbers, &blocks, &step.more)?;
+        let read = |at: usize| {
+            let bucket = self.codec.open(numbers[at], &blocks[at])?;
+            Ok::<Read<'_>, Error>(Read { number: numbers[at], bucket, stored: &stored[at] })
+        };
+        let count = numbers.len() / 2;
+        let mut rewrites = Rewrites::default();
+        for at in 0..count {
+            self.merge_one(&read(at)?, &read(count + at)?, &step.more, &mut rewrites)?;
+        }
+        rewrites.add_to_overflow(self)?;
+        let pages = self.reserve_images(rewrites.len())?;
+        rewrites.write_buckets(self, pages)?;
+        self.add_to_totals(rewrites.sums());
+        self.begin_epoch(step.fewer, LogBound::Same)?;
+        rewrites.remove_from_overflow(self)?;
+        self.io.discard(step.high())?;
+        self.io.give_back(blocks);
+        self.counters.merges.fetch_add(count as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    fn merge_one(&self, low: &Read<'_>, high: &Read<'_>, more: &State, rewrites: &mut Rewrites) -> Result<()> {
+        let (low_overflow, high_overflow) = (decode_all(self, low.stored)?, decode_all(self, high.stored)?);
+        let mut before = entries_of(self, low.number, more, &low.bucket, &low_overflow);
+        let other = entries_of(self, high.number, more, &high.bucket, &high_overflow);
+        let (low_now, high_now) = (low.bucket.header().now, high.bucket.header().now);
+        before.is_untidy |= high_now != Tally::default();
+        before.inline.extend(other.inline);
+        before.overflow.extend(other.overflow);
+        let contents: Contents<'_> = rebuild(before, std::iter::empty(), 0);
+        if !contents.is_changed {
+            return Ok(());
+        }
+        let mut dead = Stored::new();
+        for part in [low, high] {
+            dead.extend(self.dead_overflow(part.number, more, part.bucket.header(), &contents)?);
+        }
+        let place = Place {
+            bucket: low.number,
+            sequence: low.bucket.header().sequence.max(high.bucket.header().sequence),
+            epoch: self.epoch() + 1,
+            before: None,
+            counted: low_now,
+        };
+        rewrites.add(self, &place, &contents, &dead)?;
+        rewrites.uncount(&high_now);
+        Ok(())
+    }
+
+    /// Writes the low buckets again that a crash has left in the middle of a group. Workers do not run yet.
+    pub(crate) fn tidy_group(&self) -> Result<u64> {
+        let state = self.state();
+        let Some(step) = state.shrink(GROUP_MAX) else { return Ok(0) };
+        let numbers: Vec<u64> = step.low.clone().collect();
+        let mut tidied = 0;
+        for numbers in numbers.chunks(crate::worker::BUCKETS_MAX) {
+            let blocks = self.io.read_many(numbers)?;
+            let stored = self.overflow_of(numbers, &blocks, &state)?;
+            let mut rewrites = Rewrites::default();
+            for ((number, block), stored) in numbers.iter().zip(&blocks).zip(&stored) {
+                let read = Read { number: *number, bucket: self.codec.open(*number, block)?, stored };
+                self.tidy_one(&read, &state, &mut rewrites)?;
+            }
+            tidied += rewrites.len() as u64;
+            if !rewrites.is_empty() {
+                self.restart_images()?;
+                let pages = self.reserve_images(rewrites.len())?;
+                rewrites.add_to_overflow(self)?;
+                rewrites.write_buckets(self, pages)?;
+                rewrites.remove_from_overflow(self)?;
+            }
+        }
+        Ok(tidied)
+    }
+
+    fn tidy_one(&self, read: &Read<'_>, state: &State, rewrites: &mut Rewrites) -> Result<()> {
+        let overflow = decode_all(self, read.stored)?;
+        let header = read.bucket.header();
+        let before = entries_of(self, read.number, state, &read.bucket, &overflow);
+        let strangers = usize::from(header.now.entries) - before.inline.len();
+        let is_shadowed = |entry: &Entry<'_>| before.inline.iter().any(|other| other.key == entry.key);
+        let alive = before.overflow.iter().filter(|entry| !is_shadowed(entry)).count();
+        let has_moved = strangers > 0 || alive < header.now.overflow_entries as usize;
+        let (epoch, merged) = (self.epoch(), header.epoch > self.epoch());
+        if !merged && (header.epoch == epoch || !has_moved) {
+            return Ok(());
+        }
+        let before = Before { is_untidy: true, ..before };
+        let contents = rebuild(before, std::iter::empty(), 0);
+        let dead = self.dead_overflow(read.number, state, header, &contents)?;
+        let place = Place { bucket: read.number, sequence: header.sequence, epoch, before: None, counted: header.now };
+        rewrites.add(self, &place, &contents, &dead).map(drop)
+    }
+}

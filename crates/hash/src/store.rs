@@ -1,0 +1,372 @@
+//! The store: what a program opens.
+
+use crate::batch::HashBatch;
+use crate::core::Core;
+use crate::entry::INLINE_VALUE_BYTES_MAX;
+use crate::opening::{Given, Locks, open};
+use crate::options::HashOptions;
+use crate::superblock::Totals;
+use crate::writes::{Write, Writes};
+use crate::{Error, Result, StoreId};
+use situ_device::{Device, Env, JobHandle, OpenOptions, lock};
+use situ_log::Durability;
+use situ_pipeline::{LOGGERS_MAX, WriteFuture};
+use situ_storage::{DirectoryVolume, Error as StorageError, Volume};
+use std::fmt;
+use std::fs::OpenOptions as FileOptions;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Mutex};
+
+/// The file with the buckets, in the home directory.
+const BUCKETS_FILE: &str = "buckets";
+/// The directory of the overflow store, in the home directory.
+const OVERFLOW_DIRECTORY: &str = "overflow";
+
+/// A write that was begun; its outcome is that of the future.
+pub struct HashWrite(WriteFuture<Writes>);
+
+impl std::future::Future for HashWrite {
+    type Output = Result<()>;
+
+    fn poll(mut self: std::pin::Pin<&mut Self>, context: &mut std::task::Context<'_>) -> std::task::Poll<Result<()>> {
+        std::pin::Pin::new(&mut self.0).poll(context)
+    }
+}
+
+impl fmt::Debug for HashWrite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Chooses how to open a store. [`HashStore::open`] is the short form.
+#[derive(Clone)]
+pub struct HashStoreBuilder {
+    options: HashOptions,
+    env: Env,
+    device: Option<PathBuf>,
+    identity: Option<(StoreId, u64)>,
+}
+
+impl HashStoreBuilder {
+    /// Begins with `options`.
+    pub fn new(options: HashOptions) -> HashStoreBuilder {
+        HashStoreBuilder { options, env: Env::system(), device: None, identity: None }
+    }
+
+    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory.
+    #[must_use]
+    pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
+        self.device = Some(path.into());
+        self
+    }
+
+    /// Time and threads from somewhere else than the operating system.
+    #[must_use]
+    pub fn env(mut self, env: Env) -> HashStoreBuilder {
+        self.env = env;
+        self
+    }
+
+    /// Identity and seed of a store that is made, so that a simulation is the same each time. Other stores draw them.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn identity(mut self, store: StoreId, seed: u64) -> HashStoreBuilder {
+        self.identity = Some((store, seed));
+        self
+    }
+
+    /// Opens the store whose home is a directory.
+    ///
+    /// # Errors
+    /// The directory or the device cannot be used, another process has the store open, the device is another store's, or something is
+    /// damaged; the text says what to do.
+    pub fn open(self, directory: impl AsRef<Path>) -> Result<HashStore> {
+        let directory = directory.as_ref();
+        let overflow = directory.join(OVERFLOW_DIRECTORY);
+        let make = |path: &Path| match self.options.create_if_missing {
+            true => DirectoryVolume::create(path),
+            false => DirectoryVolume::open(path),
+        };
+        let (home, overflow) = (Arc::new(make(directory)?), Arc::new(make(&overflow)?));
+        let device = match &self.device {
+            Some(path) => path.clone(),
+            None => buckets_file(directory, &self.options)?,
+        };
+        let device = situ_device::open(&device, OpenOptions::default())
+            .map_err(|error| StorageError::io("open", device.display(), error))?;
+        self.open_volumes(home, overflow, device)
+    }
+
+    /// Opens the store whose home and whose overflow are volumes, and whose buckets lie on `device`.
+    ///
+    /// # Errors
+    /// As [`open`](HashStoreBuilder::open).
+    pub fn open_volumes(
+        self,
+        home: Arc<dyn Volume>,
+        overflow: Arc<dyn Volume>,
+        device: Arc<dyn Device>,
+    ) -> Result<HashStore> {
+        let given = Given { home, overflow, device, identity: self.identity };
+        let opened = open(given, &self.env, self.options)?;
+        HashStore::start(opened.core, opened.locks)
+    }
+}
+
+impl fmt::Debug for HashStoreBuilder {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashStoreBuilder").field("options", &self.options).field("device", &self.device).finish()
+    }
+}
+
+/// The file with the buckets, as long as the options say, or as long as it is if it is longer.
+fn buckets_file(directory: &Path, options: &HashOptions) -> Result<PathBuf> {
+    let path = directory.join(BUCKETS_FILE);
+    let make = || {
+        let file = FileOptions::new().write(true).create(options.create_if_missing).truncate(false).open(&path)?;
+        if file.metadata()?.len() < options.bucket_space_bytes {
+            file.set_len(options.bucket_space_bytes)?;
+        }
+        file.sync_all()
+    };
+    make().map_err(|error| StorageError::io("create", path.display(), error))?;
+    Ok(path)
+}
+
+/// An open hash store: a map of keys to values without an order, on a drive that compresses.
+///
+/// Clones are cheap and share the store; it is closed by [`close`](HashStore::close) or with the last clone.
+///
+/// ```
+/// use situ_hash::{HashOptions, HashStore};
+///
+/// # fn main() -> situ_hash::Result<()> {
+/// # let directory = tempfile::tempdir().unwrap();
+/// let store = HashStore::open(directory.path(), HashOptions::default())?;
+/// store.put("lovelace", "1815")?;
+/// assert_eq!(store.get("lovelace")?.as_deref(), Some(&b"1815"[..]));
+/// store.delete("lovelace")?;
+/// assert_eq!(store.get("lovelace")?, None);
+/// store.close()
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct HashStore {
+    pub(crate) inner: Arc<Inner>,
+}
+
+pub(crate) struct Inner {
+    pub(crate) core: Arc<Core>,
+    threads: Mutex<Threads>,
+    locks: Mutex<Option<Locks>>,
+}
+
+#[derive(Default)]
+struct Threads {
+    pipeline: Vec<Box<dyn JobHandle>>,
+    buckets: Vec<Box<dyn JobHandle>>,
+}
+
+impl HashStore {
+    /// Opens the store in a directory, or makes one.
+    ///
+    /// # Errors
+    /// As [`HashStoreBuilder::open`].
+    pub fn open(directory: impl AsRef<Path>, options: HashOptions) -> Result<HashStore> {
+        HashStoreBuilder::new(options).open(directory)
+    }
+
+    fn start(core: Arc<Core>, locks: Locks) -> Result<HashStore> {
+        let inner = Inner { core, threads: Mutex::default(), locks: Mutex::new(Some(locks)) };
+        inner.start_threads()?;
+        Ok(HashStore { inner: Arc::new(inner) })
+    }
+
+    /// Stores `value` under `key`. It survives the end of the process on return.
+    ///
+    /// # Errors
+    /// Key or value are too long; the store is closed or has failed.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, Durability::Buffered, None)
+    }
+
+    /// As [`put`](HashStore::put), with a durability, and until `expires_ms`, in milliseconds since 1970; none: for ever.
+    ///
+    /// # Errors
+    /// As [`put`](HashStore::put).
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+        expires_ms: Option<u64>,
+    ) -> Result<()> {
+        let mut batch = HashBatch::new();
+        batch.put_expiring(key, value, expires_ms)?;
+        self.write(batch, durability)
+    }
+
+    /// Removes `key`.
+    ///
+    /// # Errors
+    /// As [`put`](HashStore::put).
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        let mut batch = HashBatch::new();
+        batch.delete(key)?;
+        self.write(batch, Durability::Buffered)
+    }
+
+    /// Writes all changes of a batch, or none.
+    ///
+    /// # Errors
+    /// As [`put`](HashStore::put).
+    pub fn write(&self, batch: HashBatch, durability: Durability) -> Result<()> {
+        let write = self.inner.core.ready(batch)?;
+        self.inner.core.pipeline.write(situ_pipeline::Write::new(write, None), durability).map(drop)
+    }
+
+    /// Begins to write a batch, and does not wait. The write takes place whether the result is kept or dropped.
+    ///
+    /// # Errors
+    /// It was refused at once.
+    pub fn write_async(&self, batch: HashBatch, durability: Durability) -> Result<HashWrite> {
+        let write = self.inner.core.ready(batch)?;
+        let write = situ_pipeline::Write::new(write, None);
+        WriteFuture::begin(&self.inner.core.pipeline, write, durability).map(HashWrite)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    /// The store is closed, the device cannot be read, or what was read is damaged.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Vec<u8>>> {
+        self.inner.core.check_open()?;
+        self.inner.core.get(key.as_ref())
+    }
+
+    /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
+    /// write meets them.
+    ///
+    /// # Errors
+    /// The store is closed or has failed.
+    pub fn count(&self) -> Result<u64> {
+        let core = &self.inner.core;
+        core.check_open()?;
+        core.wait_applied(core.writes.visible())?;
+        let Totals { entries, overflow_entries, .. } = core.totals();
+        Ok(entries + overflow_entries)
+    }
+
+    /// Makes all writes that are visible durable.
+    ///
+    /// # Errors
+    /// The log cannot be written.
+    pub fn sync(&self) -> Result<()> {
+        self.inner.core.check_open()?;
+        Ok(self.inner.core.writes.log.sync()?)
+    }
+
+    /// Applies all writes that are visible to their buckets, makes these durable, and gives log files up.
+    ///
+    /// # Errors
+    /// The store is closed or has failed.
+    pub fn checkpoint(&self) -> Result<()> {
+        self.inner.core.check_open()?;
+        self.inner.core.wait_for_checkpoint()
+    }
+
+    /// Closes the store: all writes are in their buckets then, and the next opening has nothing to recover. Calls from then on fail.
+    ///
+    /// # Errors
+    /// What failed first. Writes that were acknowledged are in the log then, as they asked for.
+    pub fn close(&self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl fmt::Debug for HashStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "HashStore({}, {} at {})", self.inner.core.store, self.inner.core.io.path, self.inner.core.state())
+    }
+}
+
+impl Core {
+    /// A batch ready for the log.
+    fn ready(&self, batch: HashBatch) -> Result<Write> {
+        Ok(Write(Arc::new(batch.into_changes(self.seed, INLINE_VALUE_BYTES_MAX)?)))
+    }
+
+    /// Whether calls are taken.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.writes.is_closed() { Err(Error::Closed) } else { Ok(()) }
+    }
+}
+
+impl Inner {
+    fn start_threads(&self) -> Result<()> {
+        let mut threads = lock(&self.threads);
+        let spawn = |name: &str, body: Box<dyn FnOnce() + Send>| {
+            let spawned = self.core.env.executor.spawn(name, body);
+            spawned.map_err(|error| Error::from(StorageError::io("start a thread of", &self.core.io.path, error)))
+        };
+        for number in 0..LOGGERS_MAX {
+            let core = Arc::clone(&self.core);
+            threads.pipeline.push(spawn("hash-log", Box::new(move || core.pipeline.carry_writes(number)))?);
+        }
+        let core = Arc::clone(&self.core);
+        threads.pipeline.push(spawn("hash-admit", Box::new(move || core.pipeline.admit_writes()))?);
+        for number in 0..self.core.writes.pending.partitions().len() {
+            let core = Arc::clone(&self.core);
+            threads.buckets.push(spawn("hash-worker", Box::new(move || core.work(number)))?);
+        }
+        let core = Arc::clone(&self.core);
+        threads.buckets.push(spawn("hash-keeper", Box::new(move || core.keep()))?);
+        self.core.keeper.runs.store(true, Ordering::Release);
+        Ok(())
+    }
+
+    fn close(&self) -> Result<()> {
+        let core = &self.core;
+        core.writes.begin_closing();
+        let Threads { pipeline, buckets } = std::mem::take(&mut *lock(&self.threads));
+        if pipeline.is_empty() && buckets.is_empty() {
+            return Ok(());
+        }
+        let joined = join(pipeline);
+        let applied = joined.and_then(|()| core.wait_applied(core.writes.visible()));
+        core.stopping.store(true, Ordering::Release);
+        core.writes.begin_closing();
+        let ended = join(buckets);
+        let result = applied.and(ended).and_then(|()| core.check_sound()).and_then(|()| core.note_closed());
+        let overflow = core.overflow.close();
+        drop(lock(&self.locks).take());
+        result.and(overflow)
+    }
+}
+
+fn join(threads: Vec<Box<dyn JobHandle>>) -> Result<()> {
+    let ends: Vec<_> = threads.iter().map(|thread| thread.join()).collect();
+    ends.into_iter().collect::<Result<(), String>>().map_err(|text| Error::Invalid(format!("a bug: {text}")))
+}
+
+impl Core {
+    /// All changes are in buckets: makes these durable, closes the log, and says so in the superblock.
+    fn note_closed(&self) -> Result<()> {
+        self.writes.log.close()?;
+        self.overflow.sync()?;
+        let sequence = self.writes.visible();
+        assert!(self.writes.pending.drained() >= sequence, "a store is closed when all is applied");
+        let _closed = self.gate.close();
+        let next_file = self.writes.next_log();
+        self.begin_epoch(self.state(), crate::core::LogBound::Closed { next_file, sequence })
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // What fails here failed before, or is found when the store is opened again.
+        _ = self.close();
+    }
+}

@@ -1,0 +1,5 @@
+//! Tests of the live store: on simulated disks, and on real ones.
+
+mod crash;
+mod live;
+mod model;

@@ -1,0 +1,266 @@
+//! The write path of the hash store: what the crate `pipeline` finds when it writes.
+//!
+//! * There is room as long as pending changes take less than they may. A write that waits has workers apply everything.
+//! * The log goes on in the next file when the present one is full. `logs.rs` keeps account of the files.
+//! * The epilogue puts changes into the pending tables; a write is visible when it is published.
+//!
+//! **Invariants.** The visible sequence number follows what was published last. Changes are in the tables before they are visible.
+//! **Failure.** The first failure stays: the store takes no more writes until it is opened again. Reads go on.
+
+use crate::batch::Changes;
+use crate::logs::LogFiles;
+use crate::pending::{Pending, PendingChange};
+use crate::{Error, Result};
+use situ_device::{Event, lock};
+use situ_log::{AppendError, Log};
+use situ_pipeline::{Batch, Environment, NoLogFile, Note, Refusal};
+use situ_storage::Error as StorageError;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, OnceLock};
+
+pub(crate) type Commit = situ_pipeline::Commit<Writes>;
+pub(crate) type Obstacle = situ_pipeline::Obstacle<Writes>;
+pub(crate) type Request = situ_pipeline::Request<Writes>;
+pub(crate) type Pipeline = situ_pipeline::Pipeline<Writes>;
+
+/// What is written together, ready for the log.
+#[derive(Default, Clone)]
+pub(crate) struct Write(pub(crate) Arc<Changes>);
+
+impl Batch for Write {
+    fn count(&self) -> usize {
+        self.0.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.0.bytes()
+    }
+
+    fn held_bytes(&self) -> usize {
+        self.0.held_bytes()
+    }
+
+    fn record<T>(&self, first: u64, takes: impl FnOnce(&[&[u8]]) -> T) -> T {
+        self.0.record(first, takes)
+    }
+}
+
+/// Why there is no room for a write.
+#[derive(Debug)]
+pub(crate) enum NoRoom {
+    /// Pending changes take as much memory as they may.
+    Pending,
+    LogFile(NoLogFile),
+}
+
+impl From<NoLogFile> for NoRoom {
+    fn from(no_file: NoLogFile) -> NoRoom {
+        NoRoom::LogFile(no_file)
+    }
+}
+
+/// The environment of the pipeline.
+pub(crate) struct Writes {
+    commit: Mutex<Commit>,
+    pub(crate) log: Arc<Log>,
+    pub(crate) pending: Arc<Pending>,
+    /// Notified when there may be room for a write that had none.
+    pub(crate) progress: Arc<dyn Event>,
+    /// The keeper sleeps on it.
+    pub(crate) keeper_work: Arc<dyn Event>,
+    bell: OnceLock<Box<dyn Fn() + Send + Sync>>,
+    closing: AtomicBool,
+    failure: OnceLock<Error>,
+    visible: AtomicU64,
+    /// The number of the next log file.
+    next_log: AtomicU64,
+}
+
+impl Writes {
+    pub(crate) fn new(
+        log: Arc<Log>,
+        pending: Arc<Pending>,
+        progress: Arc<dyn Event>,
+        keeper_work: Arc<dyn Event>,
+        last_sequence: u64,
+    ) -> Writes {
+        let files = LogFiles::beginning_with(log.file(), last_sequence + 1);
+        Writes {
+            next_log: AtomicU64::new(log.file() + 1),
+            commit: Mutex::new(Commit::new(last_sequence, files)),
+            log,
+            pending,
+            progress,
+            keeper_work,
+            bell: OnceLock::new(),
+            closing: AtomicBool::new(false),
+            failure: OnceLock::new(),
+            visible: AtomicU64::new(last_sequence),
+        }
+    }
+
+    pub(crate) fn set_bell(&self, bell: impl Fn() + Send + Sync + 'static) {
+        assert!(self.bell.set(Box::new(bell)).is_ok(), "a store has one pipeline");
+    }
+
+    /// The last sequence number that readers see.
+    #[inline]
+    pub(crate) fn visible(&self) -> u64 {
+        self.visible.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn begin_closing(&self) {
+        self.closing.store(true, Ordering::Release);
+        self.wake_all();
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        self.closing.load(Ordering::Acquire)
+    }
+
+    /// The store takes no more writes, because of `error`.
+    pub(crate) fn fail_with(&self, error: Error) {
+        _ = self.failure.set(Error::Failed { cause: Box::new(error) });
+        self.wake_all();
+    }
+
+    /// Why the store takes no more writes.
+    pub(crate) fn failed(&self) -> Option<Error> {
+        self.failure.get().cloned()
+    }
+
+    fn wake_all(&self) {
+        self.bell.get().iter().for_each(|bell| bell());
+        self.progress.notify();
+        self.pending.wake();
+        self.keeper_work.notify();
+    }
+
+    /// The number that the next log file gets at least.
+    pub(crate) fn next_log(&self) -> u64 {
+        self.next_log.load(Ordering::Acquire)
+    }
+
+    /// Another log file than `file` is ready, with room for a record of `bytes`.
+    pub(crate) fn prepare_log(&self, NoLogFile { bytes, file }: NoLogFile) -> Result<()> {
+        loop {
+            if self.log.file() != file {
+                return Ok(());
+            }
+            let number = self.next_log();
+            match self.log.prepare_next(number, bytes) {
+                Ok(true) => return Ok(()),
+                // The number was given up: under another one, then.
+                Ok(false) => _ = self.next_log.fetch_max(number + 1, Ordering::AcqRel),
+                // Another thread has rotated to it meanwhile.
+                Err(_) if self.log.file() >= number => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    /// The oldest log file, and the changes before it that have to be in their buckets before it is the oldest one needed.
+    pub(crate) fn newest_log_file(&self) -> (u64, u64) {
+        lock(&self.commit).places.newest()
+    }
+
+    /// Log files before `oldest_needed` are not needed any more.
+    pub(crate) fn release_logs(&self, oldest_needed: u64) -> Result<()> {
+        lock(&self.commit).places.forget_before(oldest_needed);
+        Ok(self.log.release(oldest_needed)?)
+    }
+}
+
+impl From<Refusal> for Error {
+    fn from(refusal: Refusal) -> Error {
+        match refusal {
+            Refusal::ReadOnly => Error::Invalid("the store is open for reading only".to_owned()),
+            Refusal::Closed => Error::Closed,
+            Refusal::TooManyWaiting { waiting_bytes } => Error::TooManyWaiting { waiting_bytes },
+            Refusal::LogFailed(error) => Error::Failed { cause: Box::new(error.into()) },
+            Refusal::NoRecord(text) => Error::Invalid(text),
+            other => Error::Invalid(format!("the write was refused: {other:?}")),
+        }
+    }
+}
+
+impl Environment for Writes {
+    type Batch = Write;
+    type Targets = ();
+    type Places = LogFiles;
+    type NoRoom = NoRoom;
+    type Error = Error;
+
+    #[inline]
+    fn commit(&self) -> &Mutex<Commit> {
+        &self.commit
+    }
+
+    #[inline]
+    fn is_closing(&self) -> bool {
+        self.is_closed()
+    }
+
+    #[inline]
+    fn failure(&self) -> Option<Error> {
+        self.failed()
+    }
+
+    fn fail(&self, cause: StorageError) {
+        self.fail_with(cause.into());
+    }
+
+    fn find_room(&self, _: &mut Commit, batch: &Write) -> Result<(), Obstacle> {
+        if self.pending.has_room(batch.0.pending_bytes()) {
+            return Ok(());
+        }
+        Err(Obstacle::NoRoom(NoRoom::Pending))
+    }
+
+    fn next_log_file(&self, commit: &mut Commit, _: &Write) -> Result<(), Obstacle> {
+        match self.log.rotate() {
+            Ok(number) => {
+                self.next_log.fetch_max(number + 1, Ordering::AcqRel);
+                let first = commit.next_sequence();
+                commit.places.add(number, first);
+                commit.leave_work();
+                Ok(())
+            }
+            Err(AppendError::Failed(error)) => Err(Obstacle::refused(Refusal::LogFailed(error))),
+            Err(_) => Err(Obstacle::NoRoom(NoLogFile { bytes: 0, file: self.log.file() }.into())),
+        }
+    }
+
+    fn place(&self, _: &mut Commit, batch: &Write) {
+        self.pending.reserve(&batch.0);
+    }
+
+    fn apply(&self, batch: &Write, (): &(), first: u64) {
+        for (index, sequence) in (first..).take(batch.0.len()).enumerate() {
+            self.pending.insert(PendingChange::new(sequence, &batch.0, index));
+        }
+    }
+
+    fn publish(&self, request: &Request) {
+        let before = self.visible.swap(request.last(), Ordering::AcqRel);
+        assert_eq!(before + 1, request.first(), "writes are published without a hole");
+    }
+
+    fn make_way(&self, no_room: NoRoom) -> Result<bool> {
+        match no_room {
+            NoRoom::Pending => {
+                // Also what is not visible yet: it takes room, too, and its worker waits for it.
+                let last = lock(&self.commit).last_sequence();
+                self.pending.want(last);
+                Ok(false)
+            }
+            NoRoom::LogFile(no_file) => self.prepare_log(no_file).map(|()| true),
+        }
+    }
+
+    fn tell_background(&self) {
+        self.keeper_work.notify();
+    }
+
+    fn note(&self, _: Note) {}
+}
