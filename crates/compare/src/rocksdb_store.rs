@@ -21,7 +21,7 @@ use std::sync::Arc;
 
 use rocksdb::statistics::{StatsLevel, Ticker};
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, FlushOptions, Options,
+    BlockBasedIndexType, BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, FlushOptions, Options,
     WaitForCompactOptions, WriteBatch, WriteOptions, properties,
 };
 use situ_bench::{
@@ -67,6 +67,13 @@ impl RocksdbFactory {
         // An estimated charge of 0: its own choice.
         table.set_block_cache(&Cache::new_hyper_clock_cache(settings.cache_bytes as usize, 0));
         table.set_bloom_filter(f64::from(settings.bloom_bits_per_key), false);
+        if settings.rocksdb_bounded {
+            table.set_cache_index_and_filter_blocks(true);
+            table.set_index_type(BlockBasedIndexType::TwoLevelIndexSearch);
+            table.set_partition_filters(true);
+            table.set_pin_top_level_index_and_filter(true);
+            table.set_pin_l0_filter_and_index_blocks_in_cache(true);
+        }
         let mut options = Options::default();
         options.create_if_missing(true);
         options.set_block_based_table_factory(&table);
@@ -79,6 +86,13 @@ impl RocksdbFactory {
             Compression::None => DBCompressionType::None,
             Compression::Lz4 => DBCompressionType::Lz4,
         });
+        options.set_use_direct_reads(settings.rocksdb_direct);
+        options.set_use_direct_io_for_flush_and_compaction(settings.rocksdb_direct);
+        if let Some(bytes) = settings.rocksdb_blob_min_bytes {
+            options.set_enable_blob_files(true);
+            options.set_min_blob_size(bytes);
+            options.set_enable_blob_gc(true);
+        }
         if settings.rocksdb_statistics {
             options.enable_statistics();
             options.set_statistics_level(StatsLevel::ExceptHistogramOrTimers);
@@ -99,7 +113,7 @@ impl StoreFactory for RocksdbFactory {
             Compression::Lz4 => "kLZ4Compression",
         };
         let fast_files = settings.fast_files.as_ref().map_or("none".to_owned(), |fast| fast.display().to_string());
-        let rows: [(&str, Setting); 16] = [
+        let rows: [(&str, Setting); 18] = [
             ("write_buffer_size", settings.memtable_bytes.into()),
             ("max_write_buffer_number", settings.memtables_max.into()),
             ("block_cache", format!("HyperClockCache of {}", settings.cache_bytes).into()),
@@ -109,8 +123,10 @@ impl StoreFactory for RocksdbFactory {
             ("max_background_jobs", (settings.background_threads + 1).into()),
             ("max_subcompactions", settings.background_threads.into()),
             ("recycle_log_file_num", LOG_FILES_RECYCLED.into()),
-            ("use_direct_reads", false.into()),
-            ("use_direct_io_for_flush_and_compaction", false.into()),
+            ("use_direct_reads", settings.rocksdb_direct.into()),
+            ("use_direct_io_for_flush_and_compaction", settings.rocksdb_direct.into()),
+            ("indexes and filters", if settings.rocksdb_bounded { "in the block cache, partitioned" } else { "beside it" }.into()),
+            ("min_blob_size", settings.rocksdb_blob_min_bytes.into()),
             ("statistics", if settings.rocksdb_statistics { "counters" } else { "off" }.into()),
             ("wal_dir and first of db_paths", fast_files.into()),
             ("db_paths: target size of the first", settings.fast_table_bytes.into()),

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde::{Deserialize, Serialize};
+use situ_bench::HashSettings;
 
 /// Compression of data blocks, on all levels.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, ValueEnum)]
@@ -73,6 +74,22 @@ pub(crate) struct StoreSettings {
     /// every operation.
     #[arg(long)]
     pub(crate) rocksdb_statistics: bool,
+
+    /// RocksDB reads and writes tables past the page cache.
+    #[arg(long)]
+    pub(crate) rocksdb_direct: bool,
+
+    /// RocksDB keeps indexes and filters in the block cache, in partitions: its memory is bounded then.
+    #[arg(long)]
+    pub(crate) rocksdb_bounded: bool,
+
+    /// RocksDB's BlobDB: values of this length and longer lie in blob files, which are collected as it does by default.
+    #[arg(long)]
+    pub(crate) rocksdb_blob_min_bytes: Option<u64>,
+
+    /// The hash store's own settings.
+    #[command(flatten)]
+    pub(crate) hash: HashSettings,
 }
 
 impl Default for StoreSettings {

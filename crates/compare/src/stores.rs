@@ -4,7 +4,7 @@ use std::fmt;
 
 use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
-use situ_bench::{BenchOptions, MemoryFactory, StoreFactory};
+use situ_bench::{BenchOptions, HashFactory, MemoryFactory, StoreFactory};
 
 use crate::fjall_store::FjallFactory;
 use crate::rocksdb_store::RocksdbFactory;
@@ -35,6 +35,9 @@ pub(crate) enum StoreKind {
     /// Situ without placement that follows the load.
     #[serde(rename = "situ-pinned")]
     SituPinned,
+    /// Situ's hash store.
+    #[serde(rename = "situ-hash")]
+    SituHash,
 }
 
 impl fmt::Display for StoreKind {
@@ -48,6 +51,7 @@ impl fmt::Display for StoreKind {
             Self::SituFileSystem => "situ-file-system",
             Self::SituBlocking => "situ-blocking",
             Self::SituPinned => "situ-pinned",
+            Self::SituHash => "situ-hash",
         })
     }
 }
@@ -85,6 +89,7 @@ impl StoreKind {
             Self::SituPinned => {
                 Box::new(situ_store::factory(settings, |situ| situ.pinned_level = Some(settings.pinned_level)))
             }
+            Self::SituHash => Box::new(HashFactory::new(settings.hash.clone())),
             Self::Rocksdb => Box::new(RocksdbFactory::new(settings.clone())),
             Self::Fjall => Box::new(FjallFactory::new(settings.clone())),
             Self::Memory => Box::new(MemoryFactory::default()),

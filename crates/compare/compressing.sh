@@ -1,0 +1,118 @@
+#!/bin/bash
+# The comparisons behind docs/evidence/hash.md: Situ's hash store and RocksDB on a drive that compresses, with the same memory.
+#   crates/compare/compressing.sh OUTPUT [SET...]
+# As root: the drive is zram (lz4), with ext4 on it for what needs files. Nothing else should run on the machine.
+# DIRECTORY (default: ./compressing-data) gets the mount points. KEYS (default: 10m) is how many pairs of 16 and 400 bytes there are,
+# OPERATIONS (default: 10m) how many requests a phase has, THREADS (default: 32) how many clients, MEMORY_MIB (default: 64) what store and
+# clients may use in all, page cache included. REPEAT (default: 3) is how often each set is measured.
+#
+# Sets (default: all): uniform-half zipfian-half uniform-random zipfian-random
+#   uniform, zipfian   how keys are drawn
+#   half, random       values that compress to about a half, or not at all
+# The stores: `rocksdb` on ext4 on the drive; `situ-hash` with its home on ext4 on such a drive, and its buckets on another one without
+# a file system. Both drives are of the same kind. FILES=1 adds runs with the buckets in a sparse file on ext4.
+set -euo pipefail
+all=(uniform-half zipfian-half uniform-random zipfian-random)
+here=$(realpath "$(dirname "${BASH_SOURCE[0]}")")
+# shellcheck source=crates/compare/common.sh
+. "$here/common.sh"
+[ $# -gt 0 ] || usage
+take_arguments "$@"
+directory=$(realpath -m "${DIRECTORY:-compressing-data}")
+keys=${KEYS:-10m}
+drive_gib=${DRIVE_GIB:-32}
+cd "$here"
+compare=${COMPARE:-$(build_in .)/compare}
+mkdir -p "$output" "$directory/files"
+
+# Makes a zram drive of $1 GiB; prints its number.
+make_drive() {
+  local number
+  number=$(cat /sys/class/zram-control/hot_add)
+  echo lz4 >"/sys/block/zram$number/comp_algorithm"
+  echo "${1}G" >"/sys/block/zram$number/disksize"
+  [ -b "/dev/zram$number" ] || mknod "/dev/zram$number" b "$(cut -d: -f1 "/sys/block/zram$number/dev")" \
+    "$(cut -d: -f2 "/sys/block/zram$number/dev")"
+  echo "$number"
+}
+
+remove_drive() {
+  echo 1 >"/sys/block/zram$1/reset"
+  rm -f "/dev/zram$1"
+  echo "$1" >/sys/class/zram-control/hot_remove
+}
+
+files=$(make_drive "$drive_gib")
+blocks=$(make_drive "$drive_gib")
+clean_up() {
+  umount "$directory/files" 2>/dev/null || true
+  remove_drive "$files"
+  remove_drive "$blocks"
+}
+trap clean_up EXIT
+
+# New drives for each run: both are emptied.
+prepare="umount '$directory/files' 2>/dev/null || true
+for number in $files $blocks; do
+  echo 1 >/sys/block/zram\$number/reset
+  echo lz4 >/sys/block/zram\$number/comp_algorithm
+  echo ${drive_gib}G >/sys/block/zram\$number/disksize
+done
+mkfs.ext4 -q -E lazy_itable_init=0,lazy_journal_init=0 /dev/zram$files
+mount -o discard,noatime /dev/zram$files '$directory/files'"
+
+# "$@" in a control group that may have $1 MiB of memory, the page cache of its files included.
+within_memory() {
+  local mib=$1 group=/sys/fs/cgroup/memory/situ-compare limit=memory.limit_in_bytes
+  shift
+  if ! [ -w /sys/fs/cgroup/memory ]; then
+    group=/sys/fs/cgroup/situ-compare limit=memory.max
+  fi
+  mkdir -p "$group"
+  echo $((mib << 20)) >"$group/$limit"
+  (
+    echo "$BASHPID" >"$group/cgroup.procs"
+    "$@"
+  )
+  rmdir "$group" || true
+}
+
+# Both drives, every second: time, then of each the original, compressed and used bytes, and sectors read and written.
+watch_drives() {
+  while sleep 1; do
+    for number in "$files" "$blocks"; do
+      read -r original compressed used _ <"/sys/block/zram$number/mm_stat"
+      read -r _ _ sectors_read _ _ _ sectors_written _ <"/sys/block/zram$number/stat"
+      echo "$(date +%s) zram$number $original $compressed $used $sectors_read $sectors_written"
+    done
+  done
+}
+
+run() {
+  local set=$1 watcher
+  shift
+  mkdir -p "$output"
+  watch_drives >"$output/$set.drives.txt" &
+  watcher=$!
+  # RocksDB: 2 memtables of 8 MiB, indexes and filters in a cache of 24 MiB, tables past the page cache.
+  STORES=${STORES:-rocksdb,situ-hash} within_memory "${MEMORY_MIB:-64}" compare_stores "$set" "$directory/files/store" \
+    --prepare "$prepare; mkdir -p '$directory/files/store'" --repeat "${REPEAT:-3}" --keys "$keys" --fields 1 --field-bytes 400 --zero-padding 12 --update-mapping whole \
+    --threads "${THREADS:-32}" --operations "${OPERATIONS:-10m}" --read-percent 70 \
+    --memtable-bytes $((8 << 20)) --memtables-max 2 --cache-bytes $((24 << 20)) --rocksdb-bounded --rocksdb-direct \
+    --buckets "/dev/zram$blocks" --workloads ycsb-load,ycsb-mixed,ycsb-c "$@"
+  kill "$watcher"
+  wait "$watcher" || true
+}
+
+for set in "${sets[@]}"; do
+  arguments=()
+  case $set in
+    uniform-*) arguments+=(--distribution uniform) ;;
+    zipfian-*) arguments+=(--distribution zipfian) ;;
+  esac
+  case $set in
+    *-half) arguments+=(--compression-ratio 0.5) ;;
+    *-random) arguments+=(--compression-ratio 1.0) ;;
+  esac
+  run "$set" "${arguments[@]}"
+done
