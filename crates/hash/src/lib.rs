@@ -23,6 +23,7 @@ mod format_page;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod geometry;
 pub mod image;
 pub mod model;
 pub mod record;
