@@ -15,6 +15,9 @@ fn main() -> std::io::Result<()> {
     for (name, _) in situ_engine::fuzzing::TARGETS {
         put(name, situ_engine::fuzzing::corpus(name))?;
     }
+    for (name, _) in situ_hash::fuzzing::TARGETS {
+        put(name, situ_hash::fuzzing::corpus(name))?;
+    }
     put("memcached_request", situ_server::fuzzing::corpus())?;
     put("disk", situ_storage::fuzzing::corpus())?;
     put("http_request", situ_server::fuzzing::http_corpus())?;

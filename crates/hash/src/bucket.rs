@@ -20,16 +20,9 @@
 use crate::StoreId;
 use crate::entry::Entry;
 use crate::fields::{Fields, Mismatch, is_zero, require_checksum, require_zeros};
-use crate::space::bucket_offset;
+use crate::geometry::bucket_offset;
 
-/// Bytes of a bucket.
-pub const BUCKET_BYTES: usize = 4096;
-
-/// Bytes before the first entry.
-pub const BUCKET_HEADER_BYTES: usize = 64;
-
-/// Bytes that entries may take.
-pub const USABLE_BYTES: usize = BUCKET_BYTES - BUCKET_HEADER_BYTES;
+pub use crate::geometry::{BUCKET_BYTES, BUCKET_HEADER_BYTES, USABLE_BYTES};
 
 /// The format of a bucket. Not 0: so a bucket that was written is no block of zeros.
 pub(crate) const BUCKET_FORMAT: u8 = 1;
@@ -189,8 +182,9 @@ impl BucketCodec {
         let open = || {
             let bucket = self.unseal(number, block)?;
             let walk = &mut bucket.walk();
-            walk.try_for_each(|entry| entry.map(drop))?;
+            let expires = walk.try_fold(false, |expires, entry| Ok(expires | entry?.expires_ms.is_some()))?;
             walk.end()?;
+            require_flag(bucket.header.expires, expires)?;
             Ok(bucket)
         };
         open().map_err(|mismatch| self.damaged(number, mismatch))
@@ -214,8 +208,9 @@ impl BucketCodec {
         writer.finish(self, number, stamp)
     }
 
+    /// Bucket `number` is not what was written.
     #[cold]
-    fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
+    pub(crate) fn damaged(&self, number: u64, mismatch: Mismatch) -> crate::Error {
         let what = format_args!("bucket {number} of store {}", self.store);
         mismatch.at(&self.path, bucket_offset(number), what)
     }
@@ -268,7 +263,15 @@ fn header_of(bytes: &[u8]) -> Result<Header, Mismatch> {
         expires: flags & FLAG_EXPIRES != 0,
     };
     fields.zeros(BUCKET_HEADER_BYTES - at::RESERVED_END, "reserved bytes at the header's end")?;
+    if header.epoch == 0 {
+        return Err(Mismatch::new("epoch", "at least 1", 0));
+    }
     Ok(header)
+}
+
+fn require_flag(stored: bool, expires: bool) -> Result<(), Mismatch> {
+    let text = |expires| if expires { "an entry expires" } else { "no entry expires" };
+    if stored == expires { Ok(()) } else { Err(Mismatch::new("flags", text(expires), text(stored))) }
 }
 
 /// How many bytes of a block the header and the entries take: what an image of the bucket has to keep. 0 if the block is all zeros.
@@ -411,3 +414,6 @@ impl<'b> BucketWriter<'b> {
 pub fn is_blank(block: &[u8]) -> bool {
     is_zero(block)
 }
+
+#[cfg(test)]
+mod tests;

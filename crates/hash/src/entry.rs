@@ -6,8 +6,8 @@
 
 use crate::Error;
 use crate::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
-use crate::bucket::USABLE_BYTES;
 use crate::fields::{Fields, Mismatch};
+use crate::geometry::USABLE_BYTES;
 
 /// Bytes of an entry's head in a bucket.
 pub const ENTRY_HEAD_BYTES: usize = 4;
@@ -200,13 +200,9 @@ impl<'a> Entry<'a> {
 
 #[cold]
 fn bad_head(head: u32) -> Mismatch {
-    Mismatch::new(
-        "head of an entry",
-        format_args!(
-            "a key of 1 to {KEY_BYTES_MAX} bytes, a value of at most {INLINE_VALUE_BYTES_MAX} or a pointer of at most {POINTER_BYTES_MAX}"
-        ),
-        format_args!("{head:#010x}"),
-    )
+    let key = format!("a key of 1 to {KEY_BYTES_MAX} bytes");
+    let value = format!("a value of at most {INLINE_VALUE_BYTES_MAX}, or a pointer of at most {POINTER_BYTES_MAX}");
+    Mismatch::new("head of an entry", format_args!("{key}, {value}"), format_args!("{head:#010x}"))
 }
 
 fn overflow_entry<'a>(key: &'a [u8], value: &'a [u8]) -> Result<(u64, Entry<'a>), Mismatch> {

@@ -33,6 +33,9 @@ pub const IMAGE_PAYLOAD_BYTES: usize = IMAGE_PAGE_BYTES - IMAGE_PAGE_HEADER_BYTE
 /// Bytes of an image before the bytes of its bucket.
 pub const IMAGE_HEAD_BYTES: usize = 10;
 
+/// Where the reserved bytes of a page's header begin.
+const RESERVED_AT: usize = 28;
+
 /// Second field of each page.
 pub(crate) const IMAGE_MAGIC: [u8; 4] = *b"SIMG";
 
@@ -110,7 +113,7 @@ impl PageHeader {
         page[8..16].copy_from_slice(&self.batch.to_le_bytes());
         page[16..20].copy_from_slice(&self.page.to_le_bytes());
         page[20..24].copy_from_slice(&self.pages.to_le_bytes());
-        page[24..28].copy_from_slice(&self.payload_bytes.to_le_bytes());
+        page[24..RESERVED_AT].copy_from_slice(&self.payload_bytes.to_le_bytes());
         let checksum = page_checksum(store, page);
         page[..4].copy_from_slice(&checksum.to_le_bytes());
     }
@@ -126,7 +129,8 @@ impl PageHeader {
         let batch = fields.u64("batch").ok()?;
         let [page, pages, payload_bytes] =
             [fields.u32("page").ok()?, fields.u32("pages").ok()?, fields.u32("bytes of the payload").ok()?];
-        let is_sound = page < pages
+        let is_sound = fields.zeros(IMAGE_PAGE_HEADER_BYTES - RESERVED_AT, "reserved bytes").is_ok()
+            && page < pages
             && pages as usize <= IMAGE_BATCH_PAGES_MAX
             && (payload_bytes as usize).div_ceil(IMAGE_PAYLOAD_BYTES) == pages as usize;
         is_sound.then_some(PageHeader { batch, page, pages, payload_bytes })
@@ -186,7 +190,7 @@ impl Image<'_> {
     /// Writes the bucket as it was to be written.
     ///
     /// # Errors
-    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store.
+    /// [`situ_storage::Error::Corruption`] if the image is not that of a bucket of the codec's store. The block may hold anything then.
     ///
     /// # Panics
     /// The block is not [`BUCKET_BYTES`] long.
@@ -194,7 +198,11 @@ impl Image<'_> {
         let (sealed, rest) = block.split_at_mut(self.bytes.len());
         sealed.copy_from_slice(self.bytes);
         rest.fill(0);
-        codec.open(self.bucket, block).map(drop)
+        codec.open(self.bucket, block)?;
+        match sealed_bytes(block) {
+            bytes if bytes == self.bytes.len() => Ok(()),
+            bytes => Err(codec.damaged(self.bucket, Mismatch::new("length of its image", bytes, self.bytes.len()))),
+        }
     }
 }
 

@@ -20,16 +20,24 @@ mod core;
 pub mod entry;
 mod error;
 mod fields;
+#[cfg(test)]
+mod format_page;
+#[cfg(any(test, feature = "fuzzing"))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod gate;
+mod geometry;
 pub mod image;
 mod images;
 mod io;
 mod keeper;
 mod logs;
+pub mod model;
 mod opening;
 mod options;
 mod overflow;
 mod pending;
+mod properties;
 mod read;
 mod rebuild;
 pub mod record;
@@ -49,6 +57,7 @@ pub use batch::HashBatch;
 pub use error::{Error, Result};
 pub use options::HashOptions;
 pub use situ_log::Durability;
+pub use properties::HashProperties;
 pub use store::{HashStore, HashStoreBuilder, HashWrite};
 pub use store_id::StoreId;
 pub use verify::HashReport;

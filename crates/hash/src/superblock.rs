@@ -252,3 +252,6 @@ fn decode_device(fields: &mut Fields<'_>) -> Result<Option<String>, Mismatch> {
     fields.zeros(fields.0.len(), "zeros behind the fields")?;
     Ok((!path.is_empty()).then(|| path.to_owned()))
 }
+
+#[cfg(test)]
+mod tests;
