@@ -20,16 +20,9 @@
 use crate::StoreId;
 use crate::entry::Entry;
 use crate::fields::{Fields, Mismatch, is_zero, require_checksum, require_zeros};
-use crate::space::bucket_offset;
+use crate::geometry::bucket_offset;
 
-/// Bytes of a bucket.
-pub const BUCKET_BYTES: usize = 4096;
-
-/// Bytes before the first entry.
-pub const BUCKET_HEADER_BYTES: usize = 64;
-
-/// Bytes that entries may take.
-pub const USABLE_BYTES: usize = BUCKET_BYTES - BUCKET_HEADER_BYTES;
+pub use crate::geometry::{BUCKET_BYTES, BUCKET_HEADER_BYTES, USABLE_BYTES};
 
 /// The format of a bucket. Not 0: so a bucket that was written is no block of zeros.
 pub(crate) const BUCKET_FORMAT: u8 = 1;

@@ -27,11 +27,14 @@ use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Result, StoreId};
 use situ_device::{Buffer, Env, lock};
-use situ_storage::{FileName, PAGE_BYTES, PageFile, Volume};
+use situ_storage::{Error as StorageError, FileName, PAGE_BYTES, PageFile, Volume};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 const _: () = assert!(SLOT_BYTES == PAGE_BYTES);
+
+/// The superblock of a store that is being made.
+const MAKING: FileName = FileName::Temporary(1);
 
 pub(crate) struct Core {
     pub(crate) env: Env,
@@ -161,9 +164,19 @@ impl SuperblockFile {
         SuperblockFile { file, current: Mutex::new(current) }
     }
 
-    /// Makes the file of a new store.
-    pub(crate) fn create(volume: &dyn Volume) -> Result<Arc<dyn PageFile>> {
-        Ok(volume.create_pages(FileName::Superblock, (SLOTS * SLOT_BYTES) as u64)?)
+    /// Makes the file of a new store, which is there whole or not at all.
+    pub(crate) fn create(volume: &dyn Volume, first: &Superblock) -> Result<Arc<dyn PageFile>> {
+        // Left by a process that ended here.
+        match volume.remove(MAKING) {
+            Ok(()) => volume.sync_names()?,
+            Err(StorageError::NotFound { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let file = volume.create_pages(MAKING, (SLOTS * SLOT_BYTES) as u64)?;
+        write_slots(&*file, first)?;
+        volume.rename(MAKING, FileName::Superblock)?;
+        volume.sync_names()?;
+        Ok(file)
     }
 
     pub(crate) fn current(&self) -> Superblock {
@@ -180,7 +193,7 @@ impl SuperblockFile {
 }
 
 /// Writes both slots, one after the other, durably.
-pub(crate) fn write_slots(file: &dyn PageFile, superblock: &Superblock) -> Result<()> {
+fn write_slots(file: &dyn PageFile, superblock: &Superblock) -> Result<()> {
     let slot = Buffer::copy_of(&superblock.encode());
     (0..SLOTS as u64).try_for_each(|number| file.write(number, &slot, 1, true))?;
     Ok(())

@@ -6,8 +6,8 @@
 
 use crate::Error;
 use crate::address::{OVERFLOW_PREFIX_BYTES, overflow_prefix, split_overflow_key};
-use crate::bucket::USABLE_BYTES;
 use crate::fields::{Fields, Mismatch};
+use crate::geometry::USABLE_BYTES;
 
 /// Bytes of an entry's head in a bucket.
 pub const ENTRY_HEAD_BYTES: usize = 4;

@@ -12,14 +12,14 @@
 //!
 //! After a clean close there is nothing to do in steps 2 to 5.
 //!
-//! **Making a store**: the superblock comes first, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
+//! **Making a store**: the superblock comes first, whole, with generation 1, then empty buckets, then the mark. So a superblock of generation 1
 //! beside a bucket space without a mark is a store that was being made.
 //! **Failure.** Until step 6 a crash leaves what was there, or buckets that are further on; the next opening does the same again.
 
 use crate::address::{State, hash_of};
 use crate::batch::Changes;
 use crate::bucket::BucketCodec;
-use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile, write_slots};
+use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile};
 use crate::images::{self, ImageJournal};
 use crate::io::BucketIo;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
@@ -95,9 +95,6 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Super
         Err(StorageError::NotFound { .. }) => return Ok(None),
         Err(error) => return Err(error.into()),
     };
-    if file.pages() < SLOTS as u64 {
-        return Ok(None);
-    }
     let mut slots = vec![0; SLOTS * SLOT_BYTES];
     file.read_at(0, &mut slots)?;
     let newest = Superblock::newest(file.path(), &slots)?;
@@ -145,13 +142,6 @@ fn make(
             state.buckets()
         )));
     }
-    // A file of this name was being made when a process ended: nothing was written to it.
-    match home.remove(FileName::Superblock) {
-        Ok(()) => home.sync_names()?,
-        Err(StorageError::NotFound { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let file = SuperblockFile::create(home)?;
     let (store, seed) = identity.map_or_else(draw_identity, Ok)?;
     let superblock = Superblock {
         generation: 1,
@@ -167,7 +157,7 @@ fn make(
         totals: Default::default(),
         device: None,
     };
-    write_slots(&*file, &superblock)?;
+    let file = SuperblockFile::create(home, &superblock)?;
     finish_making(home, io, file, superblock)
 }
 
@@ -178,7 +168,6 @@ fn finish_making(
     file: Arc<dyn PageFile>,
     superblock: Superblock,
 ) -> Result<SuperblockFile> {
-    write_slots(&*file, &superblock)?;
     home.replace(FileName::Identity, IDENTITY.as_bytes())?;
     io.zero(0..superblock.state.buckets())?;
     io.flush()?;

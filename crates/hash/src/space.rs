@@ -8,12 +8,11 @@
 //! The mark is written once, when a store is made. Opening a store compares it before anything is written, so a wrong device, or the
 //! device of another store, is refused by name. One sound copy suffices.
 
-use crate::bucket::BUCKET_BYTES;
 use crate::fields::{Fields, Mismatch, is_zero, require_checksum};
+use crate::geometry::BUCKET_BYTES;
 use crate::{Error, StoreId};
 
-/// Bytes before bucket 0.
-pub const SPACE_HEADER_BYTES: usize = 65536;
+pub use crate::geometry::{SPACE_HEADER_BYTES, bucket_offset};
 
 /// Bytes of one copy of the mark.
 pub const MARK_BYTES: usize = 4096;
@@ -29,18 +28,6 @@ pub const SPACE_FORMAT: u32 = 1;
 
 /// Where the checksum of a mark lies: behind all that it covers.
 pub(crate) const MARK_CHECKSUM_AT: usize = MARK_BYTES - 4;
-
-/// Where a bucket begins in the bucket space.
-///
-/// # Panics
-/// No bucket space is so long: the number has more than [`BUCKET_BITS_MAX`](crate::address::BUCKET_BITS_MAX) bits.
-#[inline]
-pub fn bucket_offset(number: u64) -> u64 {
-    number
-        .checked_mul(BUCKET_BYTES as u64)
-        .and_then(|bytes| bytes.checked_add(SPACE_HEADER_BYTES as u64))
-        .expect("no bucket space is so long")
-}
 
 /// What a bucket space says of itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -61,16 +61,16 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     for inode in image.inodes.values_mut() {
         // Another mood per file: a disk may have written all of the log and nothing of the manifest.
         let mood = if rng.chance(0.5) { mood } else { Mood::draw(rng) };
-        *inode = inode.after_crash(settled(inode, mood, rng, tear_sectors));
+        *inode = inode.after_crash(settled(inode, mood, rng, tear_sectors, 1));
     }
     image.collect();
     image
 }
 
-/// One legal image of a device after a power failure.
-pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool) -> Inode {
+/// One legal image of a device after a power failure. Aligned runs of `atomic_sectors` that were written together are never torn.
+pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Inode {
     let mood = Mood::draw(rng);
-    blocks.after_crash(settled(blocks, mood, rng, tear_sectors))
+    blocks.after_crash(settled(blocks, mood, rng, tear_sectors && atomic_sectors <= 1, atomic_sectors.max(1)))
 }
 
 /// The image after the death of the process alone: the system keeps all that it was given, durable or not.
@@ -82,7 +82,7 @@ pub(crate) fn process_death(disk: &Disk) -> Disk {
     image
 }
 
-fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool) -> Vec<u8> {
+fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool, atomic_sectors: u64) -> Vec<u8> {
     let mut bytes = inode.durable.clone();
     let length = length_after(inode, mood, rng);
     if length > bytes.len() {
@@ -92,9 +92,16 @@ fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool) -> Vec<
             rng.fill(&mut bytes[start..]);
         }
     }
+    let mut before: Option<(Written, Option<usize>)> = None;
     for (number, dirty) in &inode.dirty {
-        let kept = if mood.keeps(rng) { Some(state(inode, *number, dirty, mood, rng)) } else { None };
-        let Some(kept) = kept else { continue };
+        let written = Written::of(*number, dirty, atomic_sectors);
+        let choice = match before {
+            Some((other, choice)) if atomic_sectors > 1 && other == written => choice,
+            _ => mood.keeps(rng).then(|| choose(dirty, mood, rng)),
+        };
+        before = Some((written, choice));
+        let Some(choice) = choice else { continue };
+        let kept = state(inode, *number, dirty, choice);
         if tear_sectors && rng.chance(0.2) {
             let mut torn = sector_of(&bytes, *number);
             let at = rng.index(SECTOR_BYTES);
@@ -107,12 +114,29 @@ fn settled(inode: &Inode, mood: Mood, rng: &mut Rng, tear_sectors: bool) -> Vec<
     bytes
 }
 
-/// One of the states that a sector went through; the last one, if all is kept.
-fn state(inode: &Inode, number: u64, dirty: &Dirty, mood: Mood, rng: &mut Rng) -> [u8; SECTOR_BYTES] {
-    let choice = match mood {
+/// Sectors of one atomic unit that went through the same writes share their fate.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct Written {
+    unit: u64,
+    states: usize,
+    latest: u64,
+}
+
+impl Written {
+    fn of(sector: u64, dirty: &Dirty, atomic_sectors: u64) -> Written {
+        Written { unit: sector / atomic_sectors, states: dirty.older.len(), latest: dirty.latest_from }
+    }
+}
+
+/// Which of the states that a sector went through: the last one, if all is kept.
+fn choose(dirty: &Dirty, mood: Mood, rng: &mut Rng) -> usize {
+    match mood {
         Mood::KeepAll => dirty.older.len(),
         _ => rng.index(dirty.older.len() + 1),
-    };
+    }
+}
+
+fn state(inode: &Inode, number: u64, dirty: &Dirty, choice: usize) -> [u8; SECTOR_BYTES] {
     dirty.older.get(choice).map_or_else(|| sector_of(&inode.contents, number), |state| *state.bytes)
 }
 

@@ -162,8 +162,10 @@ impl SimDevice {
     pub fn crash(&self, seed: u64) -> SimDevice {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
-        let blocks = crash::device_power_failure(&state.blocks, &mut rng, state.fate.faults.plan.tear_sectors);
         let compression = state.compression;
+        let atomic_sectors = u64::from(self.shared.geometry.atomic_write_bytes) / SECTOR_BYTES as u64;
+        let tears = state.fate.faults.plan.tear_sectors;
+        let blocks = crash::device_power_failure(&state.blocks, &mut rng, tears, atomic_sectors);
         drop(state);
         let shared = &self.shared;
         let device = SimDevice::of(&shared.env, blocks, shared.geometry, FaultPlan::none(), rng.next_u64());

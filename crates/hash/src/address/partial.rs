@@ -6,8 +6,8 @@
 //! 2. The second gives each group a fourth bucket, `i + 3 * groups`. A quarter of each bucket moves there.
 //! 3. Then there are twice as many groups of two, and all of it begins again.
 //!
-//! So a bucket that waits for its turn is at most 3/2 as full as one that had its turn; with linear hashing it is twice as full.
-//! The price: a step reads and writes two or three buckets to make one, and entries move 7/12 + more often.
+//! A bucket that waits for its turn is 3/2 or 4/3 times as full as one that had its turn. With linear hashing it is twice as full. The
+//! price: a step reads two or three buckets and writes three or four, to make one.
 
 /// How many buckets there are, and how hashes map to them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

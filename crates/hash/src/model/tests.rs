@@ -18,6 +18,9 @@ fn the_formula_gives_the_known_figures() {
     for (load, digits, figure) in [(0.40, 2, "0.93"), (0.45, 1, "1.6"), (0.5, 1, "2.5")] {
         assert_eq!(percent(worst_share(Scheme::Linear, load, CAPACITY), digits), figure, "load {load} at its worst");
     }
+    // 0.40 of the usable bytes is more than a load of 0.40: nine entries do not fill a bucket.
+    let used = f64::from(CAPACITY) * 420.0 / USABLE_BYTES as f64;
+    assert_eq!(percent(worst_share(Scheme::Linear, 0.40 / used, CAPACITY), 2), "1.25");
 }
 
 #[test]

@@ -1,0 +1,103 @@
+//! What a store tells about itself.
+
+use crate::address::State;
+use crate::bucket::USABLE_BYTES;
+use crate::core::Core;
+use crate::store::HashStore;
+use crate::superblock::Totals;
+use crate::{Error, StoreId};
+use situ_device::Space;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// What a store uses and how it is. Counts of operations are those since it was opened.
+#[derive(Debug, Clone)]
+#[non_exhaustive]
+pub struct HashProperties {
+    /// The identity of the store.
+    pub store: StoreId,
+    /// The device or the file with the buckets.
+    pub device: String,
+    /// How many buckets there are, and how hashes map to them.
+    pub state: State,
+    /// How many buckets have room on the device.
+    pub buckets_max: u64,
+    /// What all buckets hold. Writes that are pending do not count yet.
+    pub totals: Totals,
+    /// Average load of buckets, the overflow included: 1 if all were full.
+    pub load: f64,
+    /// Share of the entries that overflow.
+    pub overflow_share: f64,
+    /// Writes that are logged and not yet in their buckets, in bytes.
+    pub pending_bytes: u64,
+    /// The last sequence number that readers see.
+    pub last_sequence: u64,
+    /// Log that is kept, in bytes.
+    pub log_bytes: u64,
+    /// Bytes of the overflow store on its disk.
+    pub overflow_disk_bytes: u64,
+    /// Keys that were asked for.
+    pub gets: u64,
+    /// Buckets that were read, by readers and by workers.
+    pub bucket_reads: u64,
+    /// Buckets that were written.
+    pub bucket_writes: u64,
+    /// Buckets that were given back to the device.
+    pub bucket_discards: u64,
+    /// Reads that asked the overflow.
+    pub overflow_reads: u64,
+    /// Buckets that were split.
+    pub splits: u64,
+    /// Buckets that were merged into others.
+    pub merges: u64,
+    /// Checkpoints that were made.
+    pub checkpoints: u64,
+    /// Writes of the superblock.
+    pub superblock_writes: u64,
+    /// Images of buckets are written before the buckets, because the device can tear or lose a write.
+    pub writes_images: bool,
+    /// Room on the device, with what it says of its hardware.
+    pub space: Space,
+    /// Why the store takes no writes any more.
+    pub failure: Option<Error>,
+}
+
+impl HashStore {
+    /// What the store uses and how it is.
+    pub fn properties(&self) -> HashProperties {
+        self.inner.core.properties()
+    }
+}
+
+impl Core {
+    fn properties(&self) -> HashProperties {
+        let (state, totals) = (self.state(), self.totals());
+        let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let filled = (totals.bytes + totals.overflow_bytes) as f64;
+        let entries = totals.entries + totals.overflow_entries;
+        HashProperties {
+            store: self.store,
+            device: self.io.path.clone(),
+            state,
+            buckets_max: self.io.buckets_max,
+            load: filled / (state.buckets() as f64 * USABLE_BYTES as f64),
+            overflow_share: totals.overflow_entries as f64 / entries.max(1) as f64,
+            totals,
+            pending_bytes: self.writes.pending.bytes(),
+            last_sequence: self.writes.visible(),
+            log_bytes: self.writes.log.held_bytes(),
+            overflow_disk_bytes: self.overflow.disk_bytes(),
+            gets: number(&self.counters.gets),
+            bucket_reads: number(&self.io.reads),
+            bucket_writes: number(&self.io.writes),
+            bucket_discards: number(&self.io.discards),
+            overflow_reads: number(&self.counters.overflow_reads),
+            splits: number(&self.counters.splits),
+            merges: number(&self.counters.merges),
+            checkpoints: number(&self.counters.checkpoints),
+            superblock_writes: number(&self.counters.superblocks),
+            writes_images: self.images.is_some(),
+            space: self.io.device().space(),
+            failure: self.writes.failed(),
+        }
+    }
+}
