@@ -10,7 +10,7 @@ use crate::record::{RECORD_HEADER_BYTES, SEQUENCE_END, VALUE_BYTES_MAX};
 use crate::space::{MARK_BYTES, SPACE_FORMAT, SPACE_HEADER_BYTES};
 use crate::superblock::{DEVICE_PATH_BYTES_MAX, SLOT_BYTES, SLOTS, STORE_FORMAT};
 
-const PAGE: &str = include_str!("../../../docs/formats/hash.md");
+pub(crate) const PAGE: &str = include_str!("../../../docs/formats/hash.md");
 
 /// The rows of the first table in a section, as cells.
 pub(crate) fn rows(section: &str) -> Vec<Vec<String>> {

@@ -1,7 +1,7 @@
-//! The image journal: compact copies of buckets that are about to be written (`docs/formats/hash.md`).
+//! Images in their journal: compact copies of buckets that are about to be written (`docs/formats/hash.md`).
 //!
 //! A device that may tear a write of 4 KB may leave half of a bucket. So a worker writes the images of a batch of buckets first, as
-//! one run of pages, and makes them durable. Only then it writes the buckets. Opening repairs a torn bucket from its newest image.
+//! one run of pages, and makes them durable. Only then it writes the buckets. Opening writes the images again that a crash may need.
 //!
 //! ```text
 //!  | page header | payload, 4064 bytes | page header | payload | ...        a batch: whole pages

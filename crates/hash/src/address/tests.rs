@@ -104,3 +104,20 @@ fn all_ranges_of_a_small_state_cover_every_key_once() {
         assert_eq!(ranges[ranges.len() - 1].end, None);
     }
 }
+
+#[test]
+fn the_examples_of_the_format_page_are_what_the_code_gives() {
+    let rows = crate::format_page::rows("Examples");
+    assert_eq!(rows.len(), 8);
+    for row in rows {
+        let number = |at: usize| row[at].parse::<u64>().expect("a number");
+        let state = State::from_parts(number(1) as u8, number(2) as u8, number(3)).expect("it can be");
+        let bucket = state.bucket_of(number(0));
+        assert_eq!(bucket, number(4), "{row:?}");
+        let range = overflow_range(bucket, &state);
+        let hex = |bytes: [u8; 8]| format!("{:016x}", u64::from_be_bytes(bytes));
+        assert_eq!((hex(range.begin), range.end.map_or("the end".to_owned(), hex)), (row[5].clone(), row[6].clone()));
+    }
+    let text = format!("The hash of `k` with the seed 11 is {:#018x}.", hash_of(b"k", 11));
+    assert!(crate::format_page::PAGE.contains(&text), "{text}");
+}

@@ -1,7 +1,7 @@
 use super::*;
 use crate::bucket::Stamp;
 use crate::entry::Entry;
-use crate::format_page::Layout;
+use crate::format_page::{Layout, example};
 
 const STORE: StoreId = StoreId([3; 16]);
 
@@ -84,6 +84,19 @@ fn the_format_page_has_the_places_of_a_pages_header() {
     assert_eq!(payload[10..image], bucket(0, &[9; 2900])[..image - 10]);
     let sealed = [&STORE.0[..], &first[4..]].concat();
     assert_eq!(layout.number("checksum", first), u64::from(crc32c::crc32c(&sealed)));
+}
+
+#[test]
+fn the_example_of_the_format_page_is_what_the_code_writes() {
+    let store = StoreId(std::array::from_fn(|at| at as u8));
+    let mut block = example("bucket");
+    block.resize(BUCKET_BYTES, 0);
+    let mut writer = ImageWriter::new();
+    writer.push(3, &[0; BUCKET_BYTES]);
+    writer.push(7, &block);
+    let page = writer.finish(store, 41);
+    let golden = example("image page");
+    assert_eq!(page[..golden.len()], golden, "{:02x?}", &page[..golden.len()]);
 }
 
 #[test]

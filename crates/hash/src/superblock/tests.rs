@@ -1,5 +1,5 @@
 use super::*;
-use crate::format_page::Layout;
+use crate::format_page::{Layout, PAGE, example};
 
 const STORE: StoreId = StoreId([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15]);
 
@@ -71,6 +71,19 @@ fn the_format_page_has_the_places_of_the_fields() {
         assert_eq!(layout.number(name, &slot), value, "{name}");
     }
     assert!(layout.field("device", &slot).starts_with(b"/dev/zram0\0"));
+}
+
+#[test]
+fn the_example_of_the_format_page_is_what_the_code_writes() {
+    let totals = Totals { entries: 800, bytes: 336_000, overflow_entries: 3, overflow_bytes: 1300 };
+    let numbers = Superblock { seed: 11, epoch: 2, sequence: 900, totals, ..superblock(7) };
+    let written = Superblock { is_clean: false, first_log_file: 3, next_file: 6, first_image_batch: 40, ..numbers };
+    let slot = written.encode();
+    let golden = example("superblock");
+    assert_eq!(slot[..golden.len()], golden, "{:02x?}", &slot[..golden.len()]);
+    assert!(is_zero(&slot[golden.len()..SLOT_CHECKSUM_AT]));
+    let checksum = u32::from_le_bytes(slot[SLOT_CHECKSUM_AT..].try_into().unwrap());
+    assert!(PAGE.contains(&format!("the checksum of the slot is {checksum:#010x}")), "{checksum:#010x}");
 }
 
 #[test]
