@@ -115,7 +115,7 @@ impl State {
 
     /// Bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
-        let start = gap.start.next_multiple_of(crate::handle::ALIGN) as u32;
+        let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
         self.gone = self.gone.union(&Ranges::of(std::iter::once(start..gap.end as u32)));
     }
 

@@ -9,7 +9,6 @@ use crate::options::{Numbers, Options};
 use crate::record::check;
 use crate::segment::{Phase, Segment, SegmentInfo, State};
 use crate::value::Value;
-use crate::writer::ValueWriter;
 use situ_device::{Env, lock};
 use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
 use std::collections::BTreeMap;
@@ -36,16 +35,6 @@ pub struct ValueLog {
 }
 
 impl ValueLog {
-    /// A writer with segments of its own.
-    pub fn writer(self: &Arc<Self>) -> ValueWriter {
-        ValueWriter::new(Arc::clone(self), false)
-    }
-
-    /// A writer whose records count as [collected](Counters::collected_bytes), not as appended.
-    pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
-        ValueWriter::new(Arc::clone(self), true)
-    }
-
     /// Reads a value with one I/O and checks it. `key` is the key that the value was appended with.
     ///
     /// # Errors
@@ -196,7 +185,7 @@ impl State {
         self.records += 1;
         self.record_bytes += handle.footprint();
         self.data_end = handle.end();
-        if gap.end - gap.start >= crate::handle::ALIGN {
+        if gap.end - gap.start >= crate::format::ALIGN {
             self.add_gap(gap);
         }
     }

@@ -13,10 +13,10 @@
 use crate::Result;
 use crate::counters::Meters;
 use crate::files::Files;
-use crate::format::{FIRST_RECORD, FRAME_BYTES, SECTOR_BYTES, SegmentHeader, Trailer};
+use crate::format::Identity;
+use crate::format::{FRAME_BYTES, SECTOR_BYTES, SegmentHeader, Trailer};
 use crate::log::ValueLog;
 use crate::options::{KnownSegment, Layout, Numbers, Options};
-use crate::record::Identity;
 use crate::scan::Scan;
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
@@ -151,7 +151,7 @@ fn lost(number: u64, error: Error) -> Segment {
 }
 
 /// Finds where the records of a segment end: by its trailer, or one by one.
-fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
+pub(crate) fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
     let pages = file.bytes() / SECTOR_BYTES;
     let damaged =
         |at, what: &str, expected: String, found: &str| Err(Error::corruption(file.path(), at, what, expected, found));
@@ -183,5 +183,3 @@ fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
     (state.records, state.record_bytes) = (records, scan.record_bytes());
     Ok(Segment { identity: header.identity, layout: header.layout, pages, state: Mutex::new(state) })
 }
-
-const _: () = assert!(FIRST_RECORD == SECTOR_BYTES);

@@ -6,8 +6,9 @@
 
 use crate::Result;
 use crate::format::{Extent, FIRST_RECORD, IndexBuilder, SECTOR_BYTES, end_of, pages_needed, place};
+use crate::format::{HEADER_BYTES, Identity};
 use crate::options::Layout;
-use crate::record::{Found, HEADER_BYTES, Header, Identity, look};
+use crate::record::{Found, Header, look};
 use crate::window::Window;
 use situ_storage::Reader;
 
@@ -52,7 +53,7 @@ impl<'a> Scan<'a> {
                 self.end = extent.end();
                 self.free = end_of(self.layout, offset, u64::from(extent.bytes));
                 self.index.push(extent);
-                self.record_bytes += u64::from(extent.bytes).next_multiple_of(crate::handle::ALIGN);
+                self.record_bytes += u64::from(extent.bytes).next_multiple_of(crate::format::ALIGN);
                 return Ok(Some(extent));
             }
         }

@@ -1,8 +1,8 @@
 //! What the log knows of a segment while it is open.
 
 use crate::dead::Ranges;
+use crate::format::Identity;
 use crate::options::Layout;
-use crate::record::Identity;
 use situ_storage::Error;
 use std::collections::BTreeSet;
 use std::sync::Mutex;

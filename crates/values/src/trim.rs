@@ -220,7 +220,7 @@ impl State {
     /// Bytes of a sector that may be alive, and dead ones that still wait.
     fn live_and_waiting(&self, sector: u32) -> (u64, u64) {
         let mut range = bytes_of(&(sector..sector + 1));
-        range.end = range.end.min(self.data_end.next_multiple_of(crate::handle::ALIGN) as u32);
+        range.end = range.end.min(self.data_end.next_multiple_of(crate::format::ALIGN) as u32);
         let (waiting, gone) = (self.waiting.bytes_in(&range), self.gone.bytes_in(&range));
         (u64::from(range.end - range.start) - waiting - gone, waiting)
     }

@@ -9,21 +9,10 @@
 //!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
 
 use crate::log::ValueLog;
+use crate::options::Victims;
 use crate::segment::{Phase, SegmentInfo};
 use situ_device::lock;
 use std::cmp::Ordering;
-
-/// By which rule a victim is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Victims {
-    /// The segment with the highest share of garbage.
-    #[default]
-    Garbage,
-    /// The oldest segment that has garbage.
-    Fifo,
-    /// The segment with the best of garbage times age, for what it costs: LFS's rule. Age is counted in appended bytes.
-    GarbageAndAge,
-}
 
 /// What the log takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

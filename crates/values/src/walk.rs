@@ -15,10 +15,11 @@
 
 use crate::Result;
 use crate::dead::Ranges;
+use crate::format::HEADER_BYTES;
 use crate::format::{Extent, decode_index, index_at};
 use crate::handle::Handle;
 use crate::log::ValueLog;
-use crate::record::{Found, HEADER_BYTES, Header, look};
+use crate::record::{Found, Header, look};
 use crate::segment::{Phase, Segment};
 use crate::window::Window;
 use situ_device::lock;
@@ -69,10 +70,7 @@ impl ValueLog {
     /// [`Invalid`](Error::Invalid): the segment is not sealed. [`Corruption`](Error::Corruption): its index is damaged. Or I/O.
     pub fn walk(&self, number: u64) -> Result<Walk> {
         let segment = self.find(number).ok_or_else(|| Error::NotFound { path: self.path(number) })?;
-        let file = self.files.open(&*self.volume, number)?;
-        let (extents, dead) = read_index(&segment, &*file)?;
-        let window = Window::new(segment.data_limit());
-        Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
+        Walk::over(segment, self.files.open(&*self.volume, number)?)
     }
 }
 
@@ -103,6 +101,12 @@ fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Rang
 }
 
 impl Walk {
+    pub(crate) fn over(segment: Arc<Segment>, file: Arc<dyn Reader>) -> Result<Walk> {
+        let (extents, dead) = read_index(&segment, &*file)?;
+        let window = Window::new(segment.data_limit());
+        Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
+    }
+
     /// The next record that is there; `None` at the end.
     ///
     /// # Errors
