@@ -7,7 +7,7 @@ use crate::format::Trailer;
 use crate::handle::Handle;
 use crate::options::{Numbers, Options};
 use crate::record::check;
-use crate::segment::{Phase, Segment, SegmentInfo, State};
+use crate::segment::{Duties, Phase, Segment, SegmentInfo, State};
 use crate::value::Value;
 use situ_device::{Env, lock};
 use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
@@ -30,6 +30,8 @@ pub struct ValueLog {
     pub(crate) tidying: AtomicBool,
     /// The disk has refused to discard: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
+    /// What `tidy` may have to do.
+    pub(crate) duties: Mutex<Duties>,
     /// What dead ranges take in memory.
     pub(crate) ranges_bytes: AtomicUsize,
 }
@@ -150,9 +152,10 @@ impl ValueLog {
     /// A segment has got its trailer.
     pub(crate) fn sealed(&self, segment: &Segment, trailer: &Trailer) {
         let now = self.appended_total();
-        let mut state = lock(&segment.state);
-        state.seal(trailer);
-        state.sealed_at = now;
+        self.change(segment, |state| {
+            state.seal(trailer);
+            state.sealed_at = now;
+        });
     }
 
     /// The log's own time: bytes appended since it was opened.

@@ -7,8 +7,8 @@
 //! 4. If that is less than what was synced, as the owner was told, the segment has *damage*: the owner learns of it by
 //!    [`ValueLog::damaged`], and what there is can be read.
 //!
-//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now, is sealed by
-//! [`tidy`](ValueLog::tidy).
+//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now can be read, and
+//! [`tidy`](ValueLog::tidy) tries once more.
 
 use crate::Result;
 use crate::counters::Meters;
@@ -55,6 +55,7 @@ impl ValueLog {
             meters: Meters::default(),
             tidying: AtomicBool::new(false),
             cannot_discard: AtomicBool::new(false),
+            duties: Mutex::default(),
             ranges_bytes: AtomicUsize::new(0),
         };
         log.remove_orphans(known)?;
@@ -62,8 +63,10 @@ impl ValueLog {
             let segment = Arc::new(log.look(known)?);
             log.add(&segment);
             if lock(&segment.state).phase == Phase::Abandoned && !log.options.read_only {
-                // What fails here is tried again by `tidy`. Until then the segment can be read.
-                let _ = log.seal_abandoned(&segment);
+                // A segment that cannot be sealed now can be read all the same. `tidy` tries it once more.
+                if log.seal_abandoned(&segment).is_err() {
+                    log.change(&segment, |_| ());
+                }
             }
         }
         Ok(Arc::new(log))

@@ -87,7 +87,53 @@ pub(crate) struct State {
     pub(crate) ripe: BTreeSet<u32>,
 }
 
+/// What `tidy` has to do for a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duty {
+    is_abandoned: bool,
+    has_fresh_sectors: bool,
+    has_ripe_sectors: bool,
+}
+
+impl Duty {
+    pub(crate) fn any(self) -> bool {
+        self.is_abandoned || self.has_fresh_sectors || self.has_ripe_sectors
+    }
+}
+
+/// Segments for which `tidy` may have something to do: no fewer than there are. Whoever takes a number looks at the segment.
+#[derive(Debug, Default)]
+pub(crate) struct Duties {
+    pub(crate) abandoned: BTreeSet<u64>,
+    pub(crate) fresh: BTreeSet<u64>,
+    pub(crate) ripe: BTreeSet<u64>,
+}
+
+impl Duties {
+    pub(crate) fn add(&mut self, segment: u64, duty: Duty) {
+        for (is_due, set) in [
+            (duty.is_abandoned, &mut self.abandoned),
+            (duty.has_fresh_sectors, &mut self.fresh),
+            (duty.has_ripe_sectors, &mut self.ripe),
+        ] {
+            if is_due {
+                set.insert(segment);
+            }
+        }
+    }
+}
+
 impl State {
+    /// What is to be done for the segment. Only sealed segments are trimmed.
+    pub(crate) fn duty(&self) -> Duty {
+        let is_sealed = self.phase == Phase::Sealed;
+        Duty {
+            is_abandoned: self.phase == Phase::Abandoned,
+            has_fresh_sectors: is_sealed && !self.fresh.is_empty(),
+            has_ripe_sectors: is_sealed && !self.ripe.is_empty(),
+        }
+    }
+
     pub(crate) fn new(phase: Phase) -> State {
         let end = crate::format::FIRST_RECORD;
         State {

@@ -183,7 +183,7 @@ impl ValueWriter {
     /// Leaves the segment to [`tidy`](ValueLog::tidy).
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
-            lock(&open.segment.state).abandon();
+            self.log.change(&open.segment, |state| state.abandon());
         }
     }
 }
