@@ -77,6 +77,7 @@ impl ValueLog {
     /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as it was.
     pub fn collect(&self, number: u64, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut walk = self.walk(number)?;
+        self.check_complete(number)?;
         let mut collected = Collected::default();
         let mut batch = Batch::default();
         while let Some(record) = walk.next()? {
@@ -98,6 +99,15 @@ impl ValueLog {
             lock(&segment.state).phase = Phase::Collected;
         }
         Ok(collected)
+    }
+
+    fn check_complete(&self, number: u64) -> Result<()> {
+        let Some(segment) = self.find(number) else { return Ok(()) };
+        let state = lock(&segment.state);
+        match &state.damage {
+            Some(error) if state.is_incomplete => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The parts of a segment around its records: header, index, trailer. `docs/formats/values.md` has the tables.
 //!
 //! ```text
-//!   page 0          pages 1..                         next page ..        last page
-//!   | header | 0s | record | record | ... | 0s |      | index |  free     | trailer | 0s |
+//!   page 0          pages 1..                                    last pages
+//!   | header | 0s | record | record | ... | 0s |  free   |  | index | 0s | trailer | 0s |
 //! ```
 //!
 //! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a sound
@@ -174,21 +174,17 @@ impl Trailer {
             && pages_needed(trailer.data_end, u64::from(trailer.index_bytes)) <= pages;
         fits.then_some(trailer)
     }
-
-    /// Where the index begins.
-    pub(crate) fn index_at(&self) -> u64 {
-        index_at(self.data_end)
-    }
 }
 
-/// Where the index of records that end at `data_end` begins: in a page of its own, so that trimming never touches it.
-pub(crate) fn index_at(data_end: u64) -> u64 {
-    data_end.next_multiple_of(SECTOR_BYTES)
+/// Where the index of a file of so many pages begins: right before the trailer. An index that is made anew has no more records than
+/// the writer had. So it never reaches into the records, not even into those that it does not name.
+pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
+    (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES
 }
 
 /// Pages of a segment with records up to `data_end`, an index of this length, and the trailer.
 pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
-    index_at(data_end) / SECTOR_BYTES + index_bytes.div_ceil(SECTOR_BYTES) + 1
+    data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
 /// Where the next record of `bytes` begins if `free` is the first byte that can be its: [`end_of`] the record before it.

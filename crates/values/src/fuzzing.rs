@@ -58,7 +58,7 @@ pub fn segment(data: &[u8]) {
     let file: Arc<dyn Reader> = Arc::new(File(bytes));
     let Ok(segment) = find_end(&*file, IDENTITY.segment) else { return };
     let mut scan = Scan::new(&*file, segment.identity, segment.layout, segment.pages);
-    while let Ok(Some(extent)) = scan.next() {
+    while let Ok(Some(extent)) = scan.next(u64::MAX) {
         assert!(extent.end() <= file.bytes() - SECTOR_BYTES);
     }
     let phase = lock(&segment.state).phase;
@@ -84,9 +84,11 @@ fn put_right(bytes: &mut [u8]) {
     let pages = bytes.len() as u64 / SECTOR_BYTES;
     let Some(last) = bytes.len().checked_sub(SECTOR_BYTES as usize) else { return };
     let data_end = u64::from(field(bytes, last + 32));
-    let index = (index_at(data_end) as usize).checked_add(field(bytes, last + 40) as usize);
-    if let Some(index) = index.and_then(|end| bytes.get(index_at(data_end) as usize..end)) {
-        let check = crc32c::crc32c_append(IDENTITY.seed(index_at(data_end)), index);
+    let index_bytes = field(bytes, last + 40) as usize;
+    if index_bytes < last {
+        let at = index_at(pages, index_bytes as u64);
+        let index = &bytes[at as usize..at as usize + index_bytes];
+        let check = crc32c::crc32c_append(IDENTITY.seed(at), index);
         let extents = decode_index(index, field(bytes, last + 48), data_end).unwrap_or_default();
         bytes[last + 44..last + 48].copy_from_slice(&check.to_le_bytes());
         extents.iter().for_each(|extent| put_record_right(bytes, *extent));
@@ -156,7 +158,7 @@ fn real(layout: Layout, is_sealed: bool, is_trimmed: bool) -> Vec<u8> {
     bytes.resize((pages * SECTOR_BYTES) as usize, 0);
     bytes[..FRAME_BYTES].copy_from_slice(&SegmentHeader { identity: IDENTITY, layout, pages }.encode());
     if is_sealed {
-        let at = index_at(data_end) as usize;
+        let at = index_at(pages, index.bytes.len() as u64) as usize;
         bytes[at..at + index.bytes.len()].copy_from_slice(&index.bytes);
         let trailer = Trailer {
             identity: IDENTITY,

@@ -101,7 +101,7 @@ impl ValueLog {
         Some(state.info(&segment))
     }
 
-    /// Segments in which something is missing that should be there, each with the reason. The other records can be read.
+    /// Segments in which something was found damaged, each with what it is. All sound records can be read.
     pub fn damaged(&self) -> Vec<(u64, Error)> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         let damage = |segment: &Arc<Segment>| Some((segment.identity.segment, lock(&segment.state).damage.clone()?));
@@ -208,6 +208,7 @@ impl State {
         self.index_check = trailer.index_check;
         self.records = u64::from(trailer.records);
         self.record_bytes = trailer.record_bytes;
+        self.whole_bytes = trailer.record_bytes;
     }
 
     fn check_readable(&self, handle: &Handle, path: impl Fn() -> String) -> Result<()> {

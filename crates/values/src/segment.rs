@@ -63,8 +63,12 @@ pub(crate) struct Segment {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// Why records are missing that should be there.
+    /// What was found damaged.
     pub(crate) damage: Option<Error>,
+    /// Records are missing that should be there.
+    pub(crate) is_incomplete: bool,
+    /// The sum of the footprints of records that were found whole, or written.
+    pub(crate) whole_bytes: u64,
     /// First byte behind the last record.
     pub(crate) data_end: u64,
     /// Bytes up to here were handed to the file.
@@ -134,11 +138,19 @@ impl State {
         }
     }
 
+    /// Records are missing.
+    pub(crate) fn miss(&mut self, error: Error) {
+        self.damage = Some(error);
+        self.is_incomplete = true;
+    }
+
     pub(crate) fn new(phase: Phase) -> State {
         let end = crate::format::FIRST_RECORD;
         State {
             phase,
             damage: None,
+            is_incomplete: false,
+            whole_bytes: 0,
             data_end: end,
             readable_end: end,
             synced_end: end,

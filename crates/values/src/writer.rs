@@ -311,7 +311,7 @@ impl OpenSegment {
         if self.is_dirty {
             self.write(log)?;
         }
-        let ends = Ends { data_end: self.end, record_bytes: self.record_bytes };
+        let ends = Ends { data_end: self.end, record_bytes: self.record_bytes, rest_is_free: true };
         let (trailer, written) = seal(&*self.file, &self.segment, &self.index, ends)?;
         add(&log.meters.pages_written, written);
         log.sealed(&self.segment, &trailer);

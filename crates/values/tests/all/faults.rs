@@ -217,3 +217,97 @@ fn a_log_that_was_opened_again_walks_over_trimmed_records() {
         assert!(trimmed > 0);
     });
 }
+
+/// A sealed and trimmed segment with a rotten trailer was taken for an unfinished one. It was sealed anew where its first trimmed
+/// record had been, and the new index overwrote live records.
+#[test]
+fn a_rotten_trailer_hides_no_record() {
+    in_simulation(7, |sim, volume, log| {
+        let mut writer = log.writer();
+        let append =
+            |writer: &mut situ_values::ValueWriter, key| writer.append(key, &key_bytes(key), &value(key, 0, 3000));
+        let handles: Vec<_> = (0..10).map(|key| append(&mut writer, key).unwrap()).collect();
+        writer.finish().unwrap();
+        let first: Vec<_> = handles.iter().copied().filter(|handle| handle.segment == 1).collect();
+        assert!(first.len() > 5);
+        log.died(1, &first[..3]).unwrap();
+        while log.tidy().unwrap() {}
+        assert!(log.segment(1).unwrap().trimmed_bytes > 0);
+        let known: Vec<KnownSegment> = log
+            .segments()
+            .iter()
+            .map(|s| KnownSegment {
+                number: s.number,
+                record_bytes: s.record_bytes,
+                dead_bytes: s.dead_bytes,
+                trimmed_bytes: 0,
+            })
+            .collect();
+        drop(log);
+        let bytes = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), bytes - 4096 + 33, 4));
+        for is_rotten in [true, false] {
+            let opened = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options(), numbers_from(50), &known);
+            let log = opened.unwrap();
+            assert_eq!(log.damaged().len(), usize::from(is_rotten), "{:?}", log.damaged());
+            for (key, handle) in (0..).zip(&handles).skip(3) {
+                assert_eq!(*log.read(handle, &key_bytes(key)).unwrap(), *value(key, 0, 3000));
+            }
+            let mut walk = log.walk(1).unwrap();
+            let mut found = Vec::new();
+            while let Some(record) = walk.next().unwrap() {
+                found.push(record.handle);
+            }
+            assert!(first[3..].iter().all(|handle| found.contains(handle)), "{found:?}");
+        }
+    });
+}
+
+/// The same with rot in a record of an unfinished segment: only that record is lost, whether the owner says how much there was or not.
+#[test]
+fn rot_in_an_unfinished_segment_costs_one_record() {
+    for_each_seed(1, 2, |seed| {
+        in_simulation(seed, |sim, volume, log| {
+            let mut writer = log.writer();
+            let handles: Vec<_> = (0..5).map(|key| writer.append(key, &key_bytes(key), &[9; 2000]).unwrap()).collect();
+            let record_bytes = writer.sync().unwrap()[0].record_bytes;
+            std::mem::forget(writer);
+            assert!(volume.rot(FileName::Values(1), u64::from(handles[1].offset) + 13, 2));
+            let record_bytes = if seed == 1 { record_bytes } else { 0 };
+            let known = [KnownSegment { number: 1, record_bytes, ..KnownSegment::default() }];
+            let log = ValueLog::open(Arc::new(volume), &sim.env(), options(), numbers_from(50), &known).unwrap();
+            assert_eq!(log.damaged().len(), usize::from(seed == 1));
+            let mut walk = log.walk(1).unwrap();
+            for (key, handle) in (0..).zip(&handles) {
+                if key == 1 {
+                    assert!(log.read(handle, &key_bytes(key)).unwrap_err().is_corruption());
+                    continue;
+                }
+                assert_eq!(*log.read(handle, &key_bytes(key)).unwrap(), [9; 2000]);
+                assert_eq!(walk.next().unwrap().unwrap().handle, *handle);
+            }
+            assert!(walk.next().unwrap().is_none());
+            let mut writer = log.collecting_writer();
+            let (live, known) = (&mut Default::default(), &mut Default::default());
+            let collected = log.collect(1, &mut writer, &mut crate::model::Keeper { live, known });
+            assert_eq!(collected.is_err(), seed == 1, "a segment that misses a record is not collected");
+        });
+    });
+}
+
+#[test]
+fn a_rotten_index_is_made_anew_for_a_walk_and_told_of() {
+    in_simulation(8, |_, volume, log| {
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..8).map(|key| writer.append(key, &key_bytes(key), &[9; 2000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let bytes = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), bytes - 2 * 4096 + 3, 1));
+        let mut walk = log.walk(1).unwrap();
+        for handle in &handles {
+            assert_eq!(walk.next().unwrap().unwrap().handle, *handle);
+        }
+        assert_eq!(log.damaged().len(), 1);
+        assert!(log.damaged()[0].1.to_string().contains("index of the segment"));
+    });
+}
