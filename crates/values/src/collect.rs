@@ -95,10 +95,19 @@ impl ValueLog {
         }
         batch.hand_over(writer, owner)?;
         add(&self.meters.collection_read, walk.read_bytes());
-        if let Some(segment) = self.find(number) {
-            lock(&segment.state).phase = Phase::Collected;
-        }
+        self.retire(number);
         Ok(collected)
+    }
+
+    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts no more. The
+    /// owner removes it when the last old reader has gone. For segments that need no walk.
+    pub fn retire(&self, number: u64) {
+        if let Some(segment) = self.find(number) {
+            let mut state = lock(&segment.state);
+            if state.phase == Phase::Sealed {
+                state.phase = Phase::Collected;
+            }
+        }
     }
 
     fn check_complete(&self, number: u64) -> Result<()> {

@@ -63,7 +63,8 @@ impl ValueLog {
         sum
     }
 
-    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no collection: it can be removed.
+    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
+    /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
         let segments: Vec<SegmentInfo> = self.segments().into_iter().filter(|s| s.phase == Phase::Sealed).collect();
         if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0) {

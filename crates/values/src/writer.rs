@@ -78,7 +78,7 @@ impl ValueLog {
         ValueWriter::new(Arc::clone(self), false)
     }
 
-    /// A writer whose records count as [collected](Counters::collected_bytes), not as appended.
+    /// A writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
     pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
         ValueWriter::new(Arc::clone(self), true)
     }

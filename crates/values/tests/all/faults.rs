@@ -311,3 +311,19 @@ fn a_rotten_index_is_made_anew_for_a_walk_and_told_of() {
         assert!(log.damaged()[0].1.to_string().contains("index of the segment"));
     });
 }
+
+#[test]
+fn a_retired_segment_is_no_victim_and_is_read_until_it_is_removed() {
+    in_simulation(9, |_, _, log| {
+        let mut writer = log.writer();
+        let handle = writer.append(0, b"k", &[9; 2000]).unwrap();
+        writer.finish().unwrap();
+        log.add_dead(1, handle.footprint());
+        assert_eq!(log.victim().map(|segment| segment.number), Some(1));
+        log.retire(1);
+        assert_eq!((log.victim(), log.inflation().dead_bytes), (None, 0));
+        assert_eq!(*log.read(&handle, b"k").unwrap(), [9; 2000]);
+        log.remove(1).unwrap();
+        assert!(matches!(log.read(&handle, b"k"), Err(Error::NotFound { .. })));
+    });
+}
