@@ -226,6 +226,23 @@ fn record_cost(store: &mut Store, record_bytes: usize) -> f64 {
     costs as f64 / 512.0
 }
 
+/// Means over samples.
+#[derive(Default)]
+struct Mean {
+    sum: f64,
+    count: f64,
+}
+
+impl Mean {
+    fn add(&mut self, value: f64) {
+        (self.sum, self.count) = (self.sum + value, self.count + 1.0);
+    }
+
+    fn get(&self) -> Option<f64> {
+        (self.count > 0.0).then(|| self.sum / self.count)
+    }
+}
+
 /// Runs the work. `drive` tells what the drive itself says that it uses.
 pub(crate) fn run(
     volume: Arc<Accounted>,
@@ -243,41 +260,49 @@ pub(crate) fn run(
     for _ in 0..work.keys * work.warm_up {
         store.update(keys.draw(&mut rng))?;
     }
-    let (before, counted_before) = (sums.counts(), store.log.counters());
-    let (mut used, mut peak, mut logical, mut samples, mut drive_used, mut drive_samples) =
-        (0.0, 0.0f64, 0.0, 0.0, 0.0, 0.0);
-    for number in 0..work.keys * work.measured {
+    let (before, counters) = (sums.counts(), store.log.counters());
+    let updates = work.keys * work.measured;
+    let (mut used, mut peak, mut logical, mut drive_used) = (Mean::default(), 0.0f64, Mean::default(), Mean::default());
+    for number in 0..updates {
         store.update(keys.draw(&mut rng))?;
         if number % (4 * BATCH) == 4 * BATCH - 1 {
             let now = sums.used() as f64 / live_cost;
-            (used, peak, samples) = (used + now, peak.max(now), samples + 1.0);
-            logical += store.logical_bytes() as f64 / (work.keys as usize * work.record_bytes) as f64;
+            used.add(now);
+            peak = peak.max(now);
+            logical.add(store.logical_bytes() as f64 / (work.keys as usize * work.record_bytes) as f64);
         }
-        if number % (work.keys * work.measured / 8) == 0
+        if number % (updates / 8).max(1) == 0
             && let (Some(now), Some(before)) = (drive(), drive_before)
         {
-            drive_used += now.saturating_sub(before) as f64 / live_cost;
-            drive_samples += 1.0;
+            drive_used.add(now.saturating_sub(before) as f64 / live_cost);
         }
     }
     store.verify()?;
     let after = sums.counts();
     let [written, logical_written, trimming_read] = [0, 1, 2].map(|at| (after[at] - before[at]) as f64);
-    let updates = (work.keys * work.measured) as f64;
-    let user = updates * record_cost;
-    let mut counters = store.log.counters();
-    counters.collected_bytes -= counted_before.collected_bytes;
-    counters.appended_bytes -= counted_before.appended_bytes;
-    counters.zeroed_sector_bytes -= counted_before.zeroed_sector_bytes;
-    counters.discarded_bytes -= counted_before.discarded_bytes;
+    let user = updates as f64 * record_cost;
     Ok(Outcome {
-        logical_write: logical_written / (updates * work.record_bytes as f64),
+        logical_write: logical_written / (updates as f64 * work.record_bytes as f64),
         write: written / user,
         write_and_trim_reads: (written + trimming_read) / user,
-        logical_space: logical / samples,
-        space_mean: used / samples,
+        logical_space: logical.get().unwrap_or(f64::NAN),
+        space_mean: used.get().unwrap_or(f64::NAN),
         space_peak: peak,
-        drive_space_mean: (drive_samples > 0.0).then_some(drive_used / drive_samples),
-        counters,
+        drive_space_mean: drive_used.get(),
+        counters: since(store.log.counters(), counters),
     })
+}
+
+/// What was done after `before`.
+fn since(mut now: Counters, before: Counters) -> Counters {
+    now.appended_bytes -= before.appended_bytes;
+    now.collected_bytes -= before.collected_bytes;
+    now.page_bytes_written -= before.page_bytes_written;
+    now.zeroed_sector_bytes -= before.zeroed_sector_bytes;
+    now.zeroing_read_bytes -= before.zeroing_read_bytes;
+    now.discarded_bytes -= before.discarded_bytes;
+    now.collection_read_bytes -= before.collection_read_bytes;
+    now.segments_removed -= before.segments_removed;
+    now.ranges_forgotten -= before.ranges_forgotten;
+    now
 }

@@ -5,8 +5,8 @@
 //! prints the tables as Markdown. What a drive would take and write is counted with LZ4 (`account.rs`). With `--drive`, the directory
 //! lies on that zram device, and the tables have a column with what the device itself says.
 //!
-//! `--quick`: a small log, a few lines of each table. `--short`: one table of few lines, with a log of 512 MiB in segments of 16 MiB.
-//! `--full-size`: the same lines with segments of 64 MiB and a log of 1 GiB.
+//! `--quick`: a small log, a few lines of each table. `--short`: one table of few lines, with 256 MiB of values in segments of 8 MiB.
+//! `--full-size`: the same lines with 768 MiB of values in segments of 64 MiB.
 
 mod account;
 mod load;
@@ -65,18 +65,18 @@ impl Setup {
         let mut setup = Setup {
             directory,
             drive: None,
-            segment_bytes: 1 << 20,
-            live_bytes: 64 << 20,
+            segment_bytes: 512 << 10,
+            live_bytes: 32 << 20,
             quick: false,
             short: false,
-            rounds: (4, 4),
+            rounds: (4, 3),
             draw: None,
         };
         while let Some(argument) = arguments.next() {
             match argument.as_str() {
                 "--quick" => (setup.segment_bytes, setup.live_bytes, setup.quick) = (256 << 10, 16 << 20, true),
-                "--short" => setup.make_short(16 << 20, 512 << 20),
-                "--full-size" => setup.make_short(64 << 20, 1 << 30),
+                "--short" => setup.make_short(8 << 20, 256 << 20),
+                "--full-size" => setup.make_short(64 << 20, 768 << 20),
                 "--draw" => setup.draw = Some(arguments.next()?.into()),
                 "--drive" => setup.drive = Some(arguments.next()?.into()),
                 _ => return None,
@@ -86,7 +86,7 @@ impl Setup {
     }
 
     fn make_short(&mut self, segment_bytes: u64, live_bytes: u64) {
-        (self.segment_bytes, self.live_bytes, self.short, self.rounds) = (segment_bytes, live_bytes, true, (3, 2));
+        (self.segment_bytes, self.live_bytes, self.short, self.rounds) = (segment_bytes, live_bytes, true, (3, 1));
     }
 
     fn work(&self, record_bytes: usize, compressible: bool, updates: Updates) -> Work {
