@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts
+.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts study-postgres
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -28,6 +28,7 @@ help:
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
+	@echo 'make study-postgres  what a fill factor costs and brings in PostgreSQL, on a plain and on a compressing disk (root; 40 minutes)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
@@ -109,6 +110,7 @@ test: packages form locks
 scripts:
 	@for script in scripts/*.sh crates/compare/*.sh; do bash -n "$$script" || exit 1; done
 	scripts/testbed-node.sh selftest
+	scripts/postgres-study.sh selftest
 	@if command -v python3 >/dev/null; then python3 scripts/near-data/selftest.py; \
 	else echo "SKIPPED: the driver of the near-data experiments: there is no python3"; fi
 
@@ -160,3 +162,8 @@ bench: build
 	$(SITU) bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
 	  --directory target/bench --output target/bench.json
 	$(SITU) bench report target/bench.json --output target/bench.html
+
+# Needs PostgreSQL, and root for the disk that compresses. Nothing else should run on the machine.
+study-postgres:
+	@mkdir -p target
+	scripts/postgres-study.sh run target target/postgres-study
