@@ -1,5 +1,6 @@
 //! Block devices behind polled queue pairs.
 
+use crate::drive::Nature;
 use crate::{Buffer, Watch};
 use std::fmt;
 use std::io;
@@ -31,8 +32,29 @@ pub struct Space {
     pub logical_total: u64,
     /// Addressable bytes in use.
     pub logical_used: u64,
-    /// Bytes the hardware really holds, where it compresses and says so.
+    /// Physical bytes of the whole drive below, where it compresses and says so: what it can hold of compressed data. With
+    /// everything that lies on it, others' included, it has `physical_total - physical_used` left. `None` if it is unknown.
+    pub physical_total: Option<u64>,
+    /// Physical bytes that the whole drive below holds, where it compresses and says so. `None` if it is unknown.
     pub physical_used: Option<u64>,
+    /// Physical bytes that the whole drive below has written, since its own counter began, where it counts them. `None` if it is
+    /// unknown.
+    pub physical_written: Option<u64>,
+}
+
+impl Space {
+    /// Physical bytes that the drive has left, where both figures are known.
+    ///
+    /// ```
+    /// use situ_device::Space;
+    ///
+    /// let space = Space { physical_total: Some(10), physical_used: Some(7), ..Space::default() };
+    /// assert_eq!(space.physical_free(), Some(3));
+    /// assert_eq!(Space::default().physical_free(), None);
+    /// ```
+    pub fn physical_free(&self) -> Option<u64> {
+        Some(self.physical_total?.saturating_sub(self.physical_used?))
+    }
 }
 
 /// One block operation. Offsets are in bytes from the start of the device.
@@ -111,6 +133,10 @@ pub trait Device: Send + Sync {
     }
     /// Room and use. A file that has been cut since it was opened has less room than then; it takes no more writes.
     fn space(&self) -> Space;
+    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    fn nature(&self) -> Nature {
+        Nature::unknown("unknown", "this kind of device does not say")
+    }
     /// Opens a queue pair for one thread, with at most `depth` operations in flight.
     ///
     /// # Errors

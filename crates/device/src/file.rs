@@ -4,6 +4,7 @@
 //! everywhere, and the best one for devices that do their work on the caller's thread anyway; see [`open`](crate::open()).
 
 use crate::block::check_request;
+use crate::drive::Nature;
 use crate::target::Target;
 use crate::{Buffer, Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 use crate::{blocking, lock};
@@ -65,6 +66,10 @@ impl Device for FileDevice {
 
     fn space(&self) -> Space {
         self.target.space()
+    }
+
+    fn nature(&self) -> Nature {
+        self.target.drive.nature().clone()
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {

@@ -5,6 +5,7 @@
 //! * [`Device`] and [`Queue`]: blocks in and out through polled queue pairs, with [`Buffer`]s that are aligned for
 //!   direct I/O and that the queue owns until it gives them back with a [`Completion`]. [`open`](open()) takes a file, a
 //!   block device or an NVMe namespace, by plain calls, by `io_uring` or by commands passed through to the drive.
+//! * [`Drive`]: which drive lies under a path, whether it compresses, and what it counts of its physical space.
 //! * [`FileReads`]: reads of any open files, many in flight. [`Watch`]: a wait for completions that another thread can end.
 //!
 //! # Rules for everything built on top
@@ -16,11 +17,13 @@
 mod block;
 mod blocking;
 mod buffer;
+mod drive;
 #[cfg(test)]
 mod durability;
 mod env;
 mod extents;
 mod file;
+mod ioctl;
 mod lock;
 mod nvme;
 mod one_for_all;
@@ -37,6 +40,7 @@ mod watch;
 
 pub use block::{Completion, Device, DeviceLock, Geometry, Op, Queue, Space, Ticket};
 pub use buffer::{Buffer, PAGE_BYTES};
+pub use drive::{Compresses, Counts, Drive, Nature};
 pub use env::{Clock, Env, Event, Executor, JobHandle, SystemClock, ThreadExecutor};
 pub use file::FileDevice;
 pub use lock::Flocked;

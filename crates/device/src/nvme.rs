@@ -10,12 +10,12 @@
 
 mod identify;
 
+use crate::drive::{Drive, Nature};
+use crate::ioctl::Call;
 use crate::uring::{Mode, NvmeCommands, RingQueue};
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
 pub(crate) use identify::Namespace;
-use rustix::io::Errno;
-use rustix::ioctl::{Ioctl, IoctlOutput, Opcode, ioctl, opcode};
-use std::ffi::c_void;
+use rustix::ioctl::{Opcode, ioctl, opcode};
 use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::FileTypeExt;
@@ -33,6 +33,7 @@ pub(crate) struct NvmeDevice {
     file: Arc<File>,
     namespace: Namespace,
     mode: Mode,
+    drive: Arc<Drive>,
 }
 
 /// Whether the path is the generic character device of a namespace.
@@ -42,7 +43,7 @@ pub(crate) fn is_generic_device(path: &Path) -> bool {
 }
 
 /// The namespace's block device: `/dev/nvme0n1` for `/dev/ng0n1`.
-fn block_path(path: &Path) -> Option<PathBuf> {
+pub(crate) fn block_path(path: &Path) -> Option<PathBuf> {
     let path = std::fs::canonicalize(path).ok()?;
     let rest = path.file_name()?.to_str()?.strip_prefix("ng")?;
     rest.starts_with(|first: char| first.is_ascii_digit()).then(|| path.with_file_name(format!("nvme{rest}")))
@@ -65,7 +66,8 @@ impl NvmeDevice {
         namespace.limit_transfer(block_limit(path, "max_hw_sectors_kb"), block_limit(path, "max_segments"));
         let completion_poll = block_limit(path, "io_poll").is_some_and(|can| can != 0);
         let mode = Mode { submission_poll, completion_poll };
-        let mut device = NvmeDevice { path: path.to_owned(), file: Arc::new(file), namespace, mode };
+        let drive = Arc::new(Drive::under(path).unwrap_or_else(|error| Drive::unknown(error.to_string())));
+        let mut device = NvmeDevice { path: path.to_owned(), file: Arc::new(file), namespace, mode, drive };
         match device.read_once() {
             Err(_) if completion_poll => {
                 device.mode.completion_poll = false;
@@ -112,7 +114,11 @@ impl Device for NvmeDevice {
         let used = ask(&self.file, self.namespace.id).map_or(self.namespace.bytes, |answers| {
             identify::used_bytes(&answers, &self.namespace).min(self.namespace.bytes)
         });
-        Space { logical_total: self.namespace.bytes, logical_used: used, physical_used: None }
+        self.drive.add_to(Space { logical_total: self.namespace.bytes, logical_used: used, ..Space::default() })
+    }
+
+    fn nature(&self) -> Nature {
+        self.drive.nature().clone()
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -133,16 +139,16 @@ fn ask(file: &File, id: u32) -> io::Result<Answers> {
     const GET_FEATURES: u8 = 0x0a;
     const VOLATILE_WRITE_CACHE: u32 = 0x06;
     let mut namespace = Buffer::new(4096);
-    admin(file, AdminCommand::new(IDENTIFY, id, 0), Some(&mut namespace))?;
+    admin(file, AdminCommand::new(IDENTIFY, id, 0), Some((&mut namespace, 4096)))?;
     let mut controller = Buffer::new(4096);
-    admin(file, AdminCommand::new(IDENTIFY, 0, 1), Some(&mut controller))?;
+    admin(file, AdminCommand::new(IDENTIFY, 0, 1), Some((&mut controller, 4096)))?;
     let cache_feature = admin(file, AdminCommand::new(GET_FEATURES, 0, VOLATILE_WRITE_CACHE), None).ok();
     Ok(Answers { namespace, controller, cache_feature })
 }
 
 /// `struct nvme_passthru_cmd` of `linux/nvme_ioctl.h`.
 #[repr(C)]
-struct AdminCommand {
+pub(crate) struct AdminCommand {
     opcode: u8,
     flags: u8,
     reserved: u16,
@@ -160,7 +166,7 @@ struct AdminCommand {
 const _: () = assert!(size_of::<AdminCommand>() == 72);
 
 impl AdminCommand {
-    fn new(opcode: u8, namespace: u32, word_10: u32) -> AdminCommand {
+    pub(crate) fn new(opcode: u8, namespace: u32, word_10: u32) -> AdminCommand {
         AdminCommand {
             opcode,
             flags: 0,
@@ -178,41 +184,19 @@ impl AdminCommand {
     }
 }
 
-/// An `ioctl` whose return value counts: the namespace's number, or the drive's status.
-struct Call<const OPCODE: Opcode> {
-    argument: *mut c_void,
-}
-
-// SAFETY: `argument` is what the operation of this number takes; the callers of `ioctl` see to it.
-unsafe impl<const OPCODE: Opcode> Ioctl for Call<OPCODE> {
-    type Output = u32;
-    const IS_MUTATING: bool = true;
-
-    fn opcode(&self) -> Opcode {
-        OPCODE
-    }
-
-    fn as_ptr(&mut self) -> *mut c_void {
-        self.argument
-    }
-
-    unsafe fn output_from_ptr(returned: IoctlOutput, _: *mut c_void) -> rustix::io::Result<u32> {
-        u32::try_from(returned).map_err(|_| Errno::IO)
-    }
-}
-
 fn namespace_id(file: &File) -> io::Result<u32> {
     const NVME_IOCTL_ID: Opcode = opcode::none(b'N', 0x40);
     // SAFETY: the operation takes no argument and changes nothing.
     Ok(unsafe { ioctl(file, Call::<NVME_IOCTL_ID> { argument: std::ptr::null_mut() })? })
 }
 
-/// Runs an administrative command that moves data from the drive into `data`; returns its result.
-fn admin(file: &File, mut command: AdminCommand, data: Option<&mut Buffer>) -> io::Result<u32> {
+/// Runs an administrative command that moves so many bytes from the drive into a buffer; returns its result.
+pub(crate) fn admin(file: &File, mut command: AdminCommand, data: Option<(&mut Buffer, usize)>) -> io::Result<u32> {
     const NVME_IOCTL_ADMIN_CMD: Opcode = opcode::read_write::<AdminCommand>(b'N', 0x41);
-    if let Some(data) = data {
+    if let Some((data, bytes)) = data {
+        assert!(bytes <= data.len(), "{bytes} bytes into a buffer of {}", data.len());
         command.address = data.address() as u64;
-        command.data_bytes = data.len() as u32;
+        command.data_bytes = bytes as u32;
     }
     let argument = (&raw mut command).cast();
     // SAFETY: the command is laid out as the kernel has it and lives through the call, and so does the buffer that it

@@ -19,6 +19,7 @@
 //! costs a fraction of a microsecond; once it was too short, nothing is written to the file any more ([`Target::check_whole`]),
 //! and reads behind its end are errors. A block device refuses both by itself.
 
+use crate::drive::{Counts, Drive};
 use crate::extents::is_settled;
 use crate::{Buffer, Geometry, PAGE_BYTES, Space};
 use rustix::fs::{
@@ -73,6 +74,7 @@ pub(crate) struct Target {
     /// Whether the file was found shorter than `bytes`; None of what cannot become shorter unnoticed.
     was_cut: Option<Arc<AtomicBool>>,
     disk: Option<Disk>,
+    pub(crate) drive: Arc<Drive>,
 }
 
 impl Target {
@@ -93,7 +95,8 @@ impl Target {
     pub(crate) fn fake(file: File, bytes: u64) -> Target {
         let geometry = file_geometry(None, false, true);
         let (path, kind) = (PathBuf::from("fake"), Kind::RegularFile);
-        Target { file: Arc::new(file), path, kind, bytes, geometry, direct: false, was_cut: None, disk: None }
+        let (file, drive) = (Arc::new(file), Arc::new(Drive::unknown("it is no device")));
+        Target { file, path, kind, bytes, geometry, direct: false, was_cut: None, disk: None, drive }
     }
 
     fn new(file: File, path: &Path) -> io::Result<Target> {
@@ -113,7 +116,8 @@ impl Target {
         let unit = u64::from(geometry.block_bytes).max(PAGE_BYTES as u64);
         let bytes = end - end % unit;
         let was_cut = (kind == Kind::RegularFile).then(Arc::default);
-        Ok(Target { file: Arc::new(file), path: path.to_owned(), kind, bytes, geometry, direct, was_cut, disk })
+        let drive = Arc::new(Drive::of(&file)?);
+        Ok(Target { file: Arc::new(file), path: path.to_owned(), kind, bytes, geometry, direct, was_cut, disk, drive })
     }
 
     /// # Errors
@@ -201,20 +205,22 @@ impl Target {
     }
 
     pub(crate) fn space(&self) -> Space {
-        let unknown = Space { logical_total: self.bytes, logical_used: self.bytes, physical_used: None };
-        match self.kind {
-            Kind::RegularFile => {
-                let Ok(stat) = fstat(&*self.file) else { return unknown };
-                let (length, blocks) = (stat.st_size as u64, stat.st_blocks as u64 * 512);
-                let total = length.min(self.bytes);
-                Space { logical_total: total, logical_used: blocks.min(total), ..unknown }
-            }
-            Kind::BlockDevice => match self.disk.as_ref().and_then(Disk::compressed) {
-                // The figures are those of the whole disk, so they say nothing about one of its partitions.
-                Some((used, physical)) => Space { logical_used: used, physical_used: Some(physical), ..unknown },
-                None => unknown,
-            },
-        }
+        let counts = self.drive.counts();
+        let (logical_total, logical_used) = match self.kind {
+            Kind::RegularFile => self.length_and_held().unwrap_or((self.bytes, self.bytes)),
+            // The figures are those of the whole drive, so they say nothing about a part of it.
+            Kind::BlockDevice if self.drive.nature().is_shared => (self.bytes, self.bytes),
+            Kind::BlockDevice => (self.bytes, counts.logical_used.map_or(self.bytes, |used| used.min(self.bytes))),
+        };
+        let Counts { physical_total, physical_used, physical_written, .. } = counts;
+        Space { logical_total, logical_used, physical_total, physical_used, physical_written }
+    }
+
+    /// Of a file: how much of it is left as it was opened, and how much its file system has given it.
+    fn length_and_held(&self) -> Option<(u64, u64)> {
+        let stat = fstat(&*self.file).ok()?;
+        let total = (stat.st_size as u64).min(self.bytes);
+        Some((total, (stat.st_blocks as u64).saturating_mul(512).min(total)))
     }
 }
 
@@ -265,7 +271,6 @@ fn file_geometry(disk: Option<&Disk>, settled: bool, reserved: bool) -> Geometry
 #[derive(Debug, Clone)]
 struct Disk {
     directory: PathBuf,
-    is_partition: bool,
 }
 
 impl Disk {
@@ -276,9 +281,8 @@ impl Disk {
     }
 
     fn at(directory: &Path) -> Option<Disk> {
-        let is_partition = directory.join("partition").exists();
-        let directory = if is_partition { directory.parent()? } else { directory };
-        directory.join("queue").is_dir().then(|| Disk { directory: directory.to_owned(), is_partition })
+        let directory = if directory.join("partition").exists() { directory.parent()? } else { directory };
+        directory.join("queue").is_dir().then(|| Disk { directory: directory.to_owned() })
     }
 
     fn text(&self, name: &str) -> Option<String> {
@@ -292,18 +296,6 @@ impl Disk {
 
     fn has_volatile_cache(&self) -> bool {
         self.text("write_cache").is_none_or(|mode| mode != "write through")
-    }
-
-    /// Bytes stored and bytes taken by them, of a disk that compresses and says so (zram).
-    fn compressed(&self) -> Option<(u64, u64)> {
-        if self.is_partition {
-            return None;
-        }
-        let text = std::fs::read_to_string(self.directory.join("mm_stat")).ok()?;
-        let mut fields = text.split_whitespace().map(str::parse::<u64>);
-        let stored = fields.next()?.ok()?;
-        let taken = fields.nth(1)?.ok()?;
-        Some((stored, taken))
     }
 }
 

@@ -20,6 +20,7 @@ mod registry;
 mod ring;
 mod table;
 
+use crate::drive::Nature;
 use crate::target::Target;
 use crate::{Buffer, Device, DeviceLock, Geometry, Op, Queue, Space, lock};
 use file::FileCommands;
@@ -116,6 +117,10 @@ impl Device for RingDevice {
 
     fn space(&self) -> Space {
         self.target.space()
+    }
+
+    fn nature(&self) -> Nature {
+        self.target.drive.nature().clone()
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {

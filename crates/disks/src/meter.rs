@@ -8,7 +8,9 @@
 //! **Threads.** Everything from any thread. The lock is held for a few instructions.
 
 use situ_device::{Buffer, Clock, Env, Event, lock};
-use situ_storage::{Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer};
+use situ_storage::{
+    Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,
+};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -183,6 +185,10 @@ impl Volume for Metered {
 
     fn space(&self) -> Space {
         self.inner.space()
+    }
+
+    fn nature(&self) -> Nature {
+        self.inner.nature()
     }
 
     fn log_room(&self) -> Option<Space> {

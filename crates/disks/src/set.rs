@@ -34,7 +34,9 @@ use crate::locks::Locks;
 use crate::members::{Fast, Home};
 use disk::belongs_on_capacity_disk;
 use situ_device::{Buffer, Env, lock};
-use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
+use situ_storage::{
+    Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
+};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
@@ -387,6 +389,10 @@ impl Volume for Disks {
     /// Of the capacity disk, where everything finds space in the end.
     fn space(&self) -> Space {
         self.capacity().volume.space()
+    }
+
+    fn nature(&self) -> Nature {
+        self.capacity().volume.nature()
     }
 
     fn failure(&self) -> Option<Error> {

@@ -384,12 +384,12 @@ impl Drop for NodeLock {
 
 fn space_of(room: &Room) -> Space {
     let Room { logical_total, logical_used, physical_used } = *room;
-    Space { logical_total, logical_used, physical_used }
+    Space { logical_total, logical_used, physical_used, ..Space::default() }
 }
 
 fn log_room_of(room: &LogRoom) -> Option<Space> {
     let (logical_total, logical_used) = room.total_and_used?;
-    Some(Space { logical_total, logical_used, physical_used: room.physical_used })
+    Some(Space { logical_total, logical_used, physical_used: room.physical_used, ..Space::default() })
 }
 
 fn geometry_of(answer: &GeometryAnswer) -> Option<Geometry> {

@@ -263,7 +263,7 @@ impl Device for SimDevice {
 
     fn space(&self) -> Space {
         let bytes = self.shared.lock().blocks.contents.len() as u64;
-        Space { logical_total: bytes, logical_used: bytes, physical_used: None }
+        Space { logical_total: bytes, logical_used: bytes, ..Space::default() }
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {

@@ -470,7 +470,7 @@ impl Volume for SimVolume {
         Space {
             logical_total: state.fate.faults.plan.capacity_bytes.unwrap_or(UNLIMITED_BYTES),
             logical_used: state.disk.used_bytes(),
-            physical_used: None,
+            ..Space::default()
         }
     }
 

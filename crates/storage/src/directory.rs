@@ -32,13 +32,13 @@ use rustix::fs::{
 };
 use rustix::io::{Errno, ReadWriteFlags, preadv2, pwritev2, retry_on_intr};
 use situ_device::lock;
-use situ_device::{Buffer, Flocked, PAGE_BYTES, Space};
+use situ_device::{Buffer, Drive, Flocked, Nature, PAGE_BYTES, Space};
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, IoSlice};
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 /// Appended bytes collect up to this many before they are handed to the system.
 const APPEND_BUFFER_BYTES: usize = 256 << 10;
@@ -56,6 +56,8 @@ pub struct DirectoryVolume {
     directory: PathBuf,
     handle: Arc<File>,
     reads: Arc<DirectoryReads>,
+    /// The drive below, once somebody has asked for it.
+    drive: OnceLock<Drive>,
 }
 
 impl DirectoryVolume {
@@ -74,7 +76,12 @@ impl DirectoryVolume {
                 let options =
                     OpenOptions::new().read(true).custom_flags(OFlags::DIRECTORY.bits() as i32).open(&directory);
                 let handle = options.map_err(|e| Error::io("open", directory.display(), e))?;
-                Ok(DirectoryVolume { directory, handle: Arc::new(handle), reads: Arc::default() })
+                Ok(DirectoryVolume {
+                    directory,
+                    handle: Arc::new(handle),
+                    reads: Arc::default(),
+                    drive: OnceLock::new(),
+                })
             }
         }
     }
@@ -93,6 +100,10 @@ impl DirectoryVolume {
     /// The directory.
     pub fn directory(&self) -> &Path {
         &self.directory
+    }
+
+    fn drive(&self) -> &Drive {
+        self.drive.get_or_init(|| Drive::of(&self.handle).unwrap_or_else(|error| Drive::unknown(error.to_string())))
     }
 
     /// For messages: files are opened by [`open_file`](DirectoryVolume::open_file).
@@ -322,14 +333,19 @@ impl Volume for DirectoryVolume {
     }
 
     fn space(&self) -> Space {
-        match fstatvfs(&self.handle) {
-            Ok(s) => Space {
+        let space = fstatvfs(&self.handle).map_or_else(
+            |_| Space::default(),
+            |s| Space {
                 logical_total: s.f_blocks.saturating_mul(s.f_frsize),
                 logical_used: s.f_blocks.saturating_sub(s.f_bavail).saturating_mul(s.f_frsize),
-                physical_used: None,
+                ..Space::default()
             },
-            Err(_) => Space::default(),
-        }
+        );
+        self.drive().add_to(space)
+    }
+
+    fn nature(&self) -> Nature {
+        self.drive().nature().clone()
     }
 
     fn troubles(&self) -> Vec<String> {

@@ -43,4 +43,4 @@ pub use raw::{AreaUse, CacheUse, DiskId, FormatOptions, RawCheck, RawOptions, Ra
 pub use reads::{FinishedRead, ReadCompletion, ReadQueue, ReadRequest};
 pub use volume::{Lock, PageFile, Reader, Volume, Writer};
 
-pub use situ_device::{Buffer, Geometry, PAGE_BYTES, Space};
+pub use situ_device::{Buffer, Geometry, Nature, PAGE_BYTES, Space};

@@ -65,7 +65,7 @@ use pages::RawPageFile;
 use reader::RawReader;
 use room::{Extent, Room};
 use shared::{Shared, State};
-use situ_device::{Device, DeviceLock, Env, Geometry, PAGE_BYTES, Space};
+use situ_device::{Device, DeviceLock, Env, Geometry, Nature, PAGE_BYTES, Space};
 use std::fmt;
 use std::io;
 use std::sync::Arc;
@@ -272,7 +272,13 @@ impl Volume for RawVolume {
     }
 
     fn space(&self) -> Space {
-        space_of(&Arc::clone(&self.shared.lock().top))
+        let Space { physical_total, physical_used, physical_written, .. } = self.shared.transfers.device.space();
+        let space = space_of(&Arc::clone(&self.shared.lock().top));
+        Space { physical_total, physical_used, physical_written, ..space }
+    }
+
+    fn nature(&self) -> Nature {
+        self.shared.transfers.device.nature()
     }
 
     fn log_room(&self) -> Option<Space> {
@@ -306,7 +312,7 @@ impl Volume for RawVolume {
 
 fn space_of(room: &Room) -> Space {
     let total = room.area.pages * PAGE;
-    Space { logical_total: total, logical_used: total - room.account().free_pages * PAGE, physical_used: None }
+    Space { logical_total: total, logical_used: total - room.account().free_pages * PAGE, ..Space::default() }
 }
 
 struct RawLock {

@@ -1,7 +1,7 @@
 //! The traits; the module page of the crate has the promises.
 
 use crate::{Error, FileMeta, FileName, ReadRequest, Result};
-use situ_device::{Buffer, Geometry, Space};
+use situ_device::{Buffer, Geometry, Nature, Space};
 use std::sync::Arc;
 
 /// A place that holds a store's files.
@@ -83,6 +83,11 @@ pub trait Volume: Send + Sync {
 
     /// Room and use of whatever lies underneath.
     fn space(&self) -> Space;
+
+    /// Whether the drive below compresses, and what it is. The default says that nothing is known.
+    fn nature(&self) -> Nature {
+        Nature::unknown("unknown", format!("{} does not say", self.location()))
+    }
 
     /// Room and use of the area that page files have to themselves; `None` if they share the room that
     /// [`space`](Volume::space) tells of.

@@ -52,13 +52,6 @@ fn a_partition_has_the_properties_of_its_disk() {
 }
 
 #[test]
-fn a_compressing_disk_tells_what_it_holds() {
-    let (directory, disk) = disk(&[]);
-    std::fs::write(directory.path().join("mm_stat"), "  8192  100  12288 0 12288 0 0 0 0\n").unwrap();
-    assert_eq!(disk.compressed(), Some((8192, 12288)));
-}
-
-#[test]
 fn a_file_needs_no_flush_only_where_it_is_written_in_place() {
     let (_directory, disk) = disk(&[("write_cache", "write through"), ("logical_block_size", "4096")]);
     assert!(!file_geometry(Some(&disk), true, true).volatile_write_cache);

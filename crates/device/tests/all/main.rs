@@ -5,6 +5,7 @@ mod alone;
 mod common;
 
 mod backends; // what every backend must do
+mod drives; // drives that compress
 mod faults; // devices that fail, shrink and vanish
 mod flushes; // flushes, counted where the kernel counts them
 mod two_names; // a disk that has two names

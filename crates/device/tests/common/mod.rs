@@ -27,7 +27,7 @@ impl Zram {
         Some(zram)
     }
 
-    fn sys(&self, name: &str) -> PathBuf {
+    pub(crate) fn sys(&self, name: &str) -> PathBuf {
         Path::new("/sys/block").join(format!("zram{}", self.id)).join(name)
     }
 }

@@ -197,7 +197,7 @@ fn volume(files: &Attached, operation: Operation, payload: &[u8]) -> Result<Vec<
         }),
         Operation::GetSpace => answer(payload, |asked: GetSpace| {
             check_volume(asked.volume)?;
-            let Space { logical_total, logical_used, physical_used } = volume.space();
+            let Space { logical_total, logical_used, physical_used, .. } = volume.space();
             Ok(Room { logical_total, logical_used, physical_used })
         }),
         Operation::GetLogRoom => answer(payload, |asked: GetLogRoom| {

@@ -3,7 +3,7 @@
 //! Until then there are no files, and looking at a store that nobody has made makes nothing.
 
 use situ_storage::{
-    DirectoryVolume, Error, FileMeta, FileName, Geometry, Lock, PageFile, Reader, Result, Space, Volume, Writer,
+    DirectoryVolume, Error, FileMeta, FileName, Geometry, Lock, Nature, PageFile, Reader, Result, Space, Volume, Writer,
 };
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -107,6 +107,10 @@ impl Volume for Home {
 
     fn space(&self) -> Space {
         self.there().unwrap_or(&self.above).space()
+    }
+
+    fn nature(&self) -> Nature {
+        self.there().unwrap_or(&self.above).nature()
     }
 
     fn geometry(&self) -> Option<Geometry> {

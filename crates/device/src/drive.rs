@@ -1,0 +1,223 @@
+//! Which drive lies under a path, whether it compresses, and what it counts of its physical space.
+//!
+//! # Algorithm
+//!
+//! 1. The path's device number leads to the drive's description under `/sys/dev/block` (`drive/find.rs`). Partitions, loop
+//!    devices, logical volumes and arrays are followed down to the one drive that holds everything.
+//! 2. The description says what the drive is: zram, dm-vdo, a ScaleFlux drive, or one that says nothing of compression.
+//! 3. [`Drive::counts`] asks the drive for its figures each time that it is called: zram by a file of `/sys`, dm-vdo by its
+//!    statistics, a ScaleFlux drive by log pages of NVMe.
+//!
+//! **Invariants.** No figure is guessed. A drive that does not say a figure has `None` for it, and a drive that says nothing
+//! of compression is [`Unknown`](Compresses::Unknown): nobody outside of an ordinary drive can see what it does with its bytes.
+//! **Whose figures.** Those of the whole drive, with everything that others keep on it. So `total - used` is what all of
+//! them have left, and `used` is the caller's own only where the caller has the drive for itself.
+//! **Threads.** A `Drive` can be asked by many threads at once. It holds no lock.
+//! **Failure.** A question that the system or the drive refuses gives `None`. [`Nature::why`] says what was refused at first.
+//! **Rejected.** To take an ordinary drive's word-for-word silence for "does not compress": arrays and virtual disks compress
+//! behind the same interface. Nor are the sums of btrfs or ZFS taken: they do not tell what one more block would cost.
+
+mod find;
+mod scaleflux;
+mod vdo;
+mod zram;
+
+use crate::Space;
+use find::Found;
+use rustix::fs::{FileType, fstat, fstatfs, stat, statfs};
+use std::fs::File;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Whether a drive compresses what is written to it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Compresses {
+    /// Zeros cost nothing, and a block costs what its contents compress to.
+    Yes,
+    /// A block costs its length, whatever it holds.
+    No,
+    /// The drive does not say.
+    Unknown,
+}
+
+impl Compresses {
+    /// In a word: "yes", "no" or "unknown".
+    pub fn word(self) -> &'static str {
+        match self {
+            Compresses::Yes => "yes",
+            Compresses::No => "no",
+            Compresses::Unknown => "unknown",
+        }
+    }
+}
+
+/// What a drive is, as far as compression is concerned.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Nature {
+    /// Whether it compresses.
+    pub compresses: Compresses,
+    /// What it is, in words: "zram", "dm-vdo", "ScaleFlux", "virtio disk", "btrfs".
+    pub kind: String,
+    /// The kernel's names of the devices from the path down to the drive, the topmost first.
+    pub devices: Vec<String>,
+    /// The drive can be set to expose at most so many logical bytes for a hundred physical ones; `None` without such a limit, and
+    /// where the limit is not known.
+    pub exposes_percent_max: Option<u32>,
+    /// Others may keep something on the drive: the path is on a partition of it, or on a part that a device above it hands out.
+    pub is_shared: bool,
+    /// Why something is unknown.
+    pub why: Option<String>,
+}
+
+impl Nature {
+    /// A drive that says nothing.
+    pub fn unknown(kind: impl Into<String>, why: impl Into<String>) -> Nature {
+        Nature { why: Some(why.into()), ..Nature::of(Compresses::Unknown, kind) }
+    }
+
+    /// A drive of which it is known whether it compresses.
+    pub fn of(compresses: Compresses, kind: impl Into<String>) -> Nature {
+        let (kind, devices) = (kind.into(), Vec::new());
+        Nature { compresses, kind, devices, exposes_percent_max: None, is_shared: false, why: None }
+    }
+
+    /// Whether it is known to compress.
+    pub fn compresses(&self) -> bool {
+        self.compresses == Compresses::Yes
+    }
+}
+
+/// What a drive counts of all that lies on it, in bytes; `None` where the drive does not say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Counts {
+    /// Addressable bytes that hold something.
+    pub logical_used: Option<u64>,
+    /// See [`Space::physical_total`].
+    pub physical_total: Option<u64>,
+    /// See [`Space::physical_used`].
+    pub physical_used: Option<u64>,
+    /// See [`Space::physical_written`].
+    pub physical_written: Option<u64>,
+}
+
+/// A drive, found under a path.
+#[derive(Debug)]
+pub struct Drive {
+    nature: Nature,
+    gauge: Gauge,
+}
+
+/// How a drive is asked.
+#[derive(Debug)]
+enum Gauge {
+    /// It has no figures.
+    Silent,
+    /// By its directory under `/sys`.
+    Zram(PathBuf),
+    Vdo(vdo::Volume),
+    ScaleFlux(scaleflux::Controller),
+}
+
+impl Drive {
+    /// The drive under `path`: a block device, an NVMe drive's generic character device, a directory, or any other file.
+    ///
+    /// # Errors
+    /// The system does not let the path be looked at.
+    pub fn under(path: &Path) -> io::Result<Drive> {
+        let block = crate::nvme::block_path(path).filter(|block| block.exists());
+        let path = block.as_deref().unwrap_or(path);
+        let stat = stat(path)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Ok(Drive::numbered(stat.st_rdev)),
+            _ => Ok(Drive::below(stat.st_dev, || Ok(statfs(path)?.f_type as u64))),
+        }
+    }
+
+    /// The drive under an open file or directory, or the drive that it is.
+    ///
+    /// # Errors
+    /// The system does not tell of the file.
+    pub fn of(file: &File) -> io::Result<Drive> {
+        let stat = fstat(file)?;
+        match FileType::from_raw_mode(stat.st_mode) {
+            FileType::BlockDevice => Ok(Drive::numbered(stat.st_rdev)),
+            _ => Ok(Drive::below(stat.st_dev, || Ok(fstatfs(file)?.f_type as u64))),
+        }
+    }
+
+    /// A drive of which nothing is known.
+    pub fn unknown(why: impl Into<String>) -> Drive {
+        Drive { nature: Nature::unknown("unknown", why), gauge: Gauge::Silent }
+    }
+
+    fn numbered(number: u64) -> Drive {
+        Drive::from(find::find(Path::new("/sys"), number))
+    }
+
+    fn below(number: u64, file_system: impl FnOnce() -> io::Result<u64>) -> Drive {
+        // A file system without a block device of its own has a number without a driver.
+        if rustix::fs::major(number) != 0 {
+            return Drive::numbered(number);
+        }
+        let nature = match file_system() {
+            Ok(magic) => find::file_system(magic),
+            Err(error) => Nature::unknown("unknown", format!("the system does not name the file system: {error}")),
+        };
+        Drive { nature, gauge: Gauge::Silent }
+    }
+
+    /// Whether it compresses, and what it is.
+    pub fn nature(&self) -> &Nature {
+        &self.nature
+    }
+
+    /// What it counts now.
+    pub fn counts(&self) -> Counts {
+        match &self.gauge {
+            Gauge::Silent => Counts::default(),
+            Gauge::Zram(directory) => zram::counts(directory),
+            Gauge::Vdo(volume) => volume.counts(),
+            Gauge::ScaleFlux(controller) => controller.counts(),
+        }
+    }
+
+    /// `space` with what the drive counts of physical bytes.
+    pub fn add_to(&self, space: Space) -> Space {
+        let Counts { physical_total, physical_used, physical_written, .. } = self.counts();
+        Space { physical_total, physical_used, physical_written, ..space }
+    }
+
+    /// What the drive itself says has gone wrong, for people.
+    pub fn trouble(&self) -> Option<String> {
+        match &self.gauge {
+            Gauge::Zram(directory) => zram::trouble(directory),
+            Gauge::ScaleFlux(controller) => controller.trouble(),
+            Gauge::Silent | Gauge::Vdo(_) => None,
+        }
+    }
+}
+
+impl From<Found> for Drive {
+    fn from(found: Found) -> Drive {
+        let Found { mut nature, drive } = found;
+        let gauge = match drive {
+            find::Kind::Other => Gauge::Silent,
+            find::Kind::Zram(directory) => Gauge::Zram(directory),
+            find::Kind::Vdo { directory, number } => Gauge::Vdo(vdo::Volume::new(directory, number)),
+            find::Kind::ScaleFlux(controller) => match scaleflux::Controller::open(&controller) {
+                Ok(controller) => {
+                    nature.compresses = Compresses::Yes;
+                    Gauge::ScaleFlux(controller)
+                }
+                Err(error) => {
+                    nature.why = Some(format!("/dev/{} does not answer: {error}", controller.name));
+                    Gauge::Silent
+                }
+            },
+        };
+        Drive { nature, gauge }
+    }
+}
+
+#[cfg(test)]
+mod tests;
