@@ -13,7 +13,7 @@
 # 1. Two servers get a data directory and a tablespace each: under DIRECTORY, and on two zram devices with ext4 (root only;
 #    without zram the plain disk is measured alone, and the script says so). Tables are in the tablespace, the log is not: so
 #    the device below the tablespace counts the physical bytes of tables and indexes, and nothing else but ext4's own.
-# 2. For each round, each fill factor and each disk in turn: load a database, measure its space, run a fixed number of
+# 2. For each round, each workload, each fill factor and each disk in turn: load a database, measure its space, run a fixed number of
 #    transactions, measure the space again. A run ends by count: each one leaves the same rows.
 # 3. Each server lives in a memory control group of MEMORY_MIB, the page cache included, with 32 MB of shared buffers. The data
 #    do not fit. Where there is no such group, the script says so, and memory has no bound.
@@ -291,8 +291,8 @@ run() {
   fi
   settings >"$output/settings.txt"
   [ -s "$output/runs.csv" ] || echo "$header" >"$output/runs.csv"
-  for workload in "${workloads[@]}"; do
-    for round in $(seq "${FIRST_ROUND:-1}" $((${FIRST_ROUND:-1} + ROUNDS - 1))); do
+  for round in $(seq "$FIRST_ROUND" $((FIRST_ROUND + ROUNDS - 1))); do
+    for workload in "${workloads[@]}"; do
       for factor in $FILLFACTORS; do
         for disk in "${disks[@]}"; do
           measure "$workload" "$round" "$disk" "$factor" "$(count_of "$workload")"
@@ -324,17 +324,18 @@ settings() {
 newest_server() { printf '%s\n' /usr/lib/postgresql/*/bin /usr/pgsql-*/bin | grep -v '\*' | sort -V | tail -n 1 || true; }
 
 ROUNDS=${ROUNDS:-3}
+FIRST_ROUND=${FIRST_ROUND:-1}
 FILLFACTORS=${FILLFACTORS:-100 90 75 50}
 CLIENTS=${CLIENTS:-8}
 MEMORY_MIB=${MEMORY_MIB:-160}
 ZRAM_MIB=${ZRAM_MIB:-3072}
 PGBIN=${PGBIN:-$(newest_server)}
 PGBENCH_SCALE=${PGBENCH_SCALE:-10}
-PGBENCH_TRANSACTIONS=${PGBENCH_TRANSACTIONS:-60000}
+PGBENCH_TRANSACTIONS=${PGBENCH_TRANSACTIONS:-40000}
 ONCE_ROWS=${ONCE_ROWS:-400000}
-ONCE_TRANSACTIONS=${ONCE_TRANSACTIONS:-60000}
+ONCE_TRANSACTIONS=${ONCE_TRANSACTIONS:-40000}
 WAREHOUSES=${WAREHOUSES:-2}
-TPCC_TRANSACTIONS=${TPCC_TRANSACTIONS:-40000}
+TPCC_TRANSACTIONS=${TPCC_TRANSACTIONS:-30000}
 server_user=${SERVER_USER:-postgres}
 
 case ${1:-} in
