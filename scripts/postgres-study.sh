@@ -246,7 +246,8 @@ measure() {
   # The server counts at the end of its processes, and a second later at most.
   sleep 1.5
   sql "$disk" study -c "SELECT json_build_object('workload', '$workload', 'round', $round, 'disk', '$disk', 'fillfactor', $factor,
-      'tables', json_agg(row_to_json(t) ORDER BY t.relname)) FROM (SELECT s.relname, c.reltuples::bigint, c.relpages,
+      'tables', json_agg(row_to_json(t) ORDER BY t.relname)) FROM (SELECT s.relname, c.reltuples::bigint, pg_relation_size(c.oid) AS heap_bytes,
+      pg_indexes_size(c.oid) AS index_bytes,
       s.n_tup_ins, s.n_tup_upd, s.n_tup_hot_upd, s.n_live_tup, s.n_dead_tup, s.autovacuum_count FROM pg_stat_user_tables s
       JOIN pg_class c ON c.oid = s.relid) t" >>"$output/tables.jsonl"
   settle "$disk"

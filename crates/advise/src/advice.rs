@@ -5,6 +5,7 @@
 //! multiple of 5 from 50 to 95 with the greatest worth, and the greater one of two that are equal. It has to be worth at
 //! least [`WORTH_MIN`] more than the present one. So a table with four indexes gets more room than one with a single index, and a drive
 //! that compresses gets more room than one that does not. The percent is of the table with its indexes and out-of-line values.
+//! No advice more than doubles the pages: drives expose a few times their physical bytes only, and caches hold whole pages.
 //!
 //! Some tables are not weighed, for a reason that [`Keep`] names: for example, a table without updates.
 
@@ -62,7 +63,7 @@ pub enum Keep {
     Partitioned,
     /// It holds no rows.
     Empty,
-    /// Neither its columns nor its rows have been analysed.
+    /// It was never analysed, or was empty when it was.
     NotAnalyzed,
     /// The server has counted nothing.
     NothingCounted,
@@ -107,6 +108,8 @@ pub const WORTH_MIN: f64 = 1.0;
 pub const COMPRESSION_TAKEN: f64 = 4.0;
 
 const CANDIDATES: [u32; 10] = [95, 90, 85, 80, 75, 70, 65, 60, 55, 50];
+/// Twice, and what rounding adds where a page holds few rows.
+const PAGES_TIMES_MAX: f64 = 2.2;
 /// Of a hundred updates, so few without room are no reason.
 const WANTING_MIN: f64 = 0.02;
 const UPDATES_PER_PAGE_MIN: f64 = 1.0;
@@ -149,38 +152,37 @@ impl<'a> Weighing<'a> {
     }
 
     fn advice(&self, drive: Compresses) -> Advice {
-        let best = self.best(drive);
         let compressing = self.best(Compresses::Yes);
-        let mut notes = Vec::new();
-        if self.table.counts.new_page_updated.is_none() {
-            notes.push(Note::UpperBound);
-        }
-        if !self.pressure.young {
-            notes.push(Note::PagesMakeRoom);
-        }
-        notes.extend(self.bloat().map(Note::Bloated));
-        if self.table.columns.iter().any(|column| column.width.is_none()) {
-            notes.push(Note::WidthGuessed);
-        }
-        let recommendation = match best {
-            Some(forecast) => {
-                let differs = compressing.filter(|other| other.fillfactor != forecast.fillfactor);
-                if drive == Compresses::Unknown {
-                    notes.extend(differs.map(Note::IfItCompresses));
-                }
-                Recommendation::Set(forecast)
-            }
-            None => Recommendation::Keep(match self.room_is_there() {
-                true => Keep::RoomIsThere,
-                false => Keep::CostsMore(compressing),
-            }),
+        let Some(forecast) = self.best(drive) else {
+            let keep = if self.room_is_there() { Keep::RoomIsThere } else { Keep::CostsMore(compressing) };
+            return Advice { recommendation: Recommendation::Keep(keep), notes: Vec::new() };
         };
-        Advice { recommendation, notes }
+        let mut notes = self.notes();
+        if drive == Compresses::Unknown {
+            let differs = compressing.filter(|other| other.fillfactor != forecast.fillfactor);
+            notes.extend(differs.map(Note::IfItCompresses));
+        }
+        Advice { recommendation: Recommendation::Set(forecast), notes }
+    }
+
+    fn notes(&self) -> Vec<Note> {
+        let guessed = self.table.columns.iter().any(|column| column.width.is_none());
+        let notes = [
+            self.table.counts.new_page_updated.is_none().then_some(Note::UpperBound),
+            (!self.pressure.young).then_some(Note::PagesMakeRoom),
+            self.bloat().map(Note::Bloated),
+            guessed.then_some(Note::WidthGuessed),
+        ];
+        notes.into_iter().flatten().collect()
     }
 
     /// The fill factor that is worth most, if one is worth it.
     fn best(&self, drive: Compresses) -> Option<Forecast> {
-        let below = CANDIDATES.iter().filter(|candidate| **candidate < self.table.fillfactor);
+        let pages = |fillfactor| self.page.pages(self.rows, fillfactor);
+        let pages_max = PAGES_TIMES_MAX * pages(self.table.fillfactor);
+        let below = CANDIDATES
+            .iter()
+            .filter(|candidate| **candidate < self.table.fillfactor && pages(**candidate) <= pages_max);
         let mut best: Option<Forecast> = None;
         for forecast in below.map(|candidate| self.forecast(*candidate, drive)) {
             if worth(&forecast) > best.as_ref().map_or(WORTH_MIN, worth) {
@@ -232,8 +234,11 @@ fn holds_rows(table: &Table) -> Result<Page, Keep> {
     if table.kind == Kind::Partitioned {
         return Err(Keep::Partitioned);
     }
-    if table.heap_bytes == 0 || table.rows == Some(0.0) {
+    if table.heap_bytes == 0 {
         return Err(Keep::Empty);
+    }
+    if table.rows == Some(0.0) {
+        return Err(Keep::NotAnalyzed);
     }
     Page::of(table).ok_or(Keep::NotAnalyzed)
 }

@@ -102,7 +102,7 @@ impl Keep {
         match self {
             Keep::Partitioned => "the table is made of partitions and holds no rows; each partition has a fill factor of its own".into(),
             Keep::Empty => "the table is empty".into(),
-            Keep::NotAnalyzed => "the table was never analysed; run ANALYZE, then ask again".into(),
+            Keep::NotAnalyzed => "the table was never analysed, or was empty then; run ANALYZE, then ask again".into(),
             Keep::NothingCounted => {
                 "the server has counted no change of the table; ask again after a day of ordinary work".into()
             }
@@ -133,9 +133,7 @@ impl Note {
     pub fn text(self) -> String {
         match self {
             Note::UpperBound => {
-                "the gain is an upper bound: this server does not count why an update left its page (version 16 and later do), and \
-                 updates of indexed columns never become HOT"
-                    .into()
+                "the gain is an upper bound: before version 16, a server does not count which updates changed indexed columns".into()
             }
             Note::IfItCompresses(other) => format!(
                 "nobody knows whether the drive compresses; if it does, {} pays more: {}",
