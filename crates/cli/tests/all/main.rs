@@ -4,6 +4,8 @@ mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;
 
+#[cfg(feature = "postgres")]
+mod advise; // `advise postgres` against a real server
 mod calibrate; // `bench calibrate`, and the rules that it writes
 mod damage; // stores that are damaged: `verify`, `repair`, `load`
 mod damage_served; // damage that `serve` meets is in its log, once
