@@ -72,6 +72,10 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Open
     let home_lock = home.lock()?;
     let io = BucketIo::new(Arc::clone(&given.device));
     let device_lock = lock_device(&io)?;
+    // What is read may so far be in the page cache only. Another crash must not take back what is built on it.
+    if let Some((file, _)) = read_superblock(home)? {
+        file.sync()?;
+    }
     let superblock = match read_superblock(home)? {
         Some((file, superblock)) if is_marked(&io, &superblock)? => SuperblockFile::new(file, superblock),
         Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
