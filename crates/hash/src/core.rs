@@ -23,6 +23,7 @@ use crate::images::ImageJournal;
 use crate::io::BucketIo;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
+use crate::readers::Readers;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Result, StoreId};
@@ -57,6 +58,7 @@ pub(crate) struct Core {
     totals: Mutex<Sums>,
     pub(crate) keeper: KeeperWishes,
     pub(crate) counters: Counters,
+    pub(crate) readers: Readers,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
 }
@@ -236,6 +238,7 @@ impl Core {
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
+            readers: Readers::new(&env),
             env,
             options,
             store,

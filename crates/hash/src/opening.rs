@@ -70,7 +70,7 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Open
         return Err(Error::Existence(format!("there is no hash store in {}", home.location())));
     }
     let home_lock = home.lock()?;
-    let io = BucketIo::new(Arc::clone(&given.device));
+    let io = BucketIo::new(Arc::clone(&given.device), Arc::clone(&env.clock));
     let device_lock = lock_device(&io)?;
     settle_superblock(home)?;
     let superblock = match read_superblock(home)? {
