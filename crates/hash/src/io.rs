@@ -113,7 +113,7 @@ impl BucketIo {
             let mut taken = None;
             let read = (Op::Read { offset: bucket_offset(bucket) }, buffer);
             let count = self.reads.fetch_add(1, Ordering::Relaxed);
-            let begun = (count % SAMPLE == 0).then(|| self.clock.now());
+            let begun = count.is_multiple_of(SAMPLE).then(|| self.clock.now());
             let outcome = lane.run(std::iter::once(read), |_, buffer| {
                 taken = takes.take().map(|takes| takes(&buffer));
                 Some(buffer)

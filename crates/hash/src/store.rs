@@ -6,7 +6,7 @@ use crate::core::Core;
 use crate::entry::INLINE_VALUE_BYTES_MAX;
 use crate::opening::{Given, Locks, open};
 use crate::options::HashOptions;
-use crate::readers::OnValue;
+use crate::read_queue::OnValue;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
 use crate::{Error, Result, StoreId};
