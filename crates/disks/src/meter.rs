@@ -306,6 +306,10 @@ impl PageFile for MeteredPages {
         self.meter.bytes_read.fetch_add(into.len() as u64, Ordering::Relaxed);
         self.meter.during(|| self.inner.read_at(offset, into))
     }
+
+    fn discard(&self, first: u64, count: u64) -> Result<bool> {
+        self.meter.during(|| self.inner.discard(first, count))
+    }
 }
 
 #[cfg(test)]

@@ -334,7 +334,11 @@ impl Volume for Disks {
     }
 
     fn create_pages(&self, name: FileName, bytes: u64) -> Result<Arc<dyn PageFile>> {
-        self.begin_log(name, bytes)
+        match name {
+            // Large values would fill the fast disk, which holds the log.
+            FileName::Values(_) => self.capacity().volume.create_pages(name, bytes),
+            _ => self.begin_log(name, bytes),
+        }
     }
 
     fn open_pages(&self, name: FileName) -> Result<Arc<dyn PageFile>> {
@@ -449,6 +453,10 @@ impl PageFile for Pages {
 
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.file.read_at(offset, into).map_err(|error| self.role.told(error))
+    }
+
+    fn discard(&self, first: u64, count: u64) -> Result<bool> {
+        self.file.discard(first, count).map_err(|error| self.role.told(error))
     }
 }
 

@@ -110,6 +110,8 @@ pub enum FileKind {
     Identity,
     /// [`FileName::Temporary`].
     Temporary,
+    /// [`FileName::Values`].
+    Values,
     /// Names that came after this list was written.
     Other,
 }
@@ -126,6 +128,7 @@ impl From<FileName> for FileKind {
             FileName::Lock => FileKind::Lock,
             FileName::Identity => FileKind::Identity,
             FileName::Temporary(_) => FileKind::Temporary,
+            FileName::Values(_) => FileKind::Values,
             _ => FileKind::Other,
         }
     }
@@ -276,6 +279,8 @@ pub struct FaultPlan {
     /// A crash may also leave a 512-byte sector half old and half new. Off, because the contract of
     /// `situ_storage` says that sectors are atomic.
     pub tear_sectors: bool,
+    /// Page files of the volume cannot discard pages.
+    pub no_discard: bool,
 }
 
 impl FaultPlan {
@@ -299,6 +304,12 @@ impl FaultPlan {
     /// The same plan with operations that take their time.
     pub fn latency(mut self, range: Range<Duration>) -> FaultPlan {
         self.latency = Some(range);
+        self
+    }
+
+    /// The same plan on a volume whose page files cannot discard pages.
+    pub fn without_discard(mut self) -> FaultPlan {
+        self.no_discard = true;
         self
     }
 

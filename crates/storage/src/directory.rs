@@ -618,6 +618,21 @@ impl PageFile for DirectoryPageFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         read_exact(&self.cached, &self.path, offset, into)
     }
+
+    /// Punches a hole. The length of the file stays.
+    fn discard(&self, first: u64, count: u64) -> Result<bool> {
+        assert!(first + count <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
+        let (offset, bytes) = (first * PAGE_BYTES as u64, count * PAGE_BYTES as u64);
+        if bytes == 0 {
+            return Ok(true);
+        }
+        let flags = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match retry_on_intr(|| fallocate(&self.cached, flags, offset, bytes)) {
+            Ok(()) => Ok(true),
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Ok(false),
+            Err(e) => Err(Error::io("discard pages of", &self.path, e.into())),
+        }
+    }
 }
 
 #[cfg(test)]

@@ -35,6 +35,8 @@ pub enum FileName {
     Images,
     /// `000012.damaged`: what a repair could not use whole, set aside for people. No store reads or removes it.
     Damaged(u64),
+    /// `000078.values`: a segment of a value log (`docs/formats/values.md`).
+    Values(u64),
 }
 
 impl FileName {
@@ -50,7 +52,8 @@ impl FileName {
             | FileName::Manifest(n)
             | FileName::ManifestCopy(n)
             | FileName::Temporary(n)
-            | FileName::Damaged(n) => Some(n),
+            | FileName::Damaged(n)
+            | FileName::Values(n) => Some(n),
             FileName::Current
             | FileName::Lock
             | FileName::Identity
@@ -79,6 +82,7 @@ impl fmt::Display for FileName {
             FileName::Images => f.write_str("IMAGES"),
             FileName::Temporary(n) => write!(f, "{n:06}.tmp"),
             FileName::Damaged(n) => write!(f, "{n:06}.damaged"),
+            FileName::Values(n) => write!(f, "{n:06}.values"),
         }
     }
 }
@@ -114,6 +118,7 @@ impl FromStr for FileName {
                     Some((digits, "table")) => FileName::Table(number(digits)?),
                     Some((digits, "tmp")) => FileName::Temporary(number(digits)?),
                     Some((digits, "damaged")) => FileName::Damaged(number(digits)?),
+                    Some((digits, "values")) => FileName::Values(number(digits)?),
                     _ => return Err(NotAFileName),
                 },
             },
@@ -153,6 +158,7 @@ mod tests {
             FileName::Images,
             FileName::Temporary(0),
             FileName::Damaged(34),
+            FileName::Values(56),
         ] {
             assert_eq!(name.to_string().parse(), Ok(name));
         }

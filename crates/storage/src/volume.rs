@@ -225,4 +225,17 @@ pub trait PageFile: Send + Sync {
     /// # Errors
     /// I/O, or a range behind the end.
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()>;
+
+    /// Gives back what whole pages take on the disk. On `true` they read as zeros, and take no room where the disk can do that.
+    /// After a crash they hold zeros or what was there before, sector by sector, until a [`sync`](PageFile::sync). The pages can be
+    /// written again. `false`: this kind of file cannot do it, and nothing has changed. The default cannot.
+    ///
+    /// A read of other pages that runs beside it is not disturbed.
+    ///
+    /// # Errors
+    /// I/O. The pages hold zeros then, or what was there before.
+    fn discard(&self, first: u64, count: u64) -> Result<bool> {
+        let _ = (first, count);
+        Ok(false)
+    }
 }

@@ -221,4 +221,19 @@ impl PageFile for SimPageFile {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> Result<()> {
         self.file.read_at(offset, into)
     }
+
+    /// Zeros that are visible at once and durable with the next sync. Like any write, a crash keeps or loses each sector.
+    fn discard(&self, first: u64, count: u64) -> Result<bool> {
+        assert!(first + count <= self.pages, "pages {first}+{count} of {} in {}", self.pages, self.path);
+        let shared = &self.file.shared;
+        if shared.lock().fate.faults.plan.no_discard {
+            return Ok(false);
+        }
+        let zeros = vec![0; count as usize * PAGE_BYTES];
+        let subject = Subject::new(Operation::Discard, self.file.name).range(first * PAGE_BYTES as u64, zeros.len());
+        shared.operate(subject, |verdict| {
+            shared.store(self.file.inode, subject, verdict, &zeros)?;
+            shared.half_way(subject, verdict).map(|_| true)
+        })
+    }
 }

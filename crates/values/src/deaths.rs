@@ -1,0 +1,135 @@
+//! What owners tell of values that died.
+//!
+//! An owner tells sums, exact handles, or both. Sums choose the victims of collection. Exact handles are what trimming needs.
+//!
+//! **Memory**: exact ranges of all segments together have a limit ([`Options::dead_ranges_bytes_max`](crate::Options)). When they
+//! exceed it, the log forgets the ranges of the segment that has most. Its sums stay.
+
+use crate::Result;
+use crate::counters::add;
+use crate::dead::Ranges;
+use crate::format::{SECTOR_BYTES, end_of};
+use crate::handle::Handle;
+use crate::log::ValueLog;
+use crate::segment::{Segment, State};
+use situ_device::lock;
+use situ_storage::Error;
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+/// What a sector number takes in a set, about.
+const SET_ENTRY_BYTES: usize = 8;
+
+impl ValueLog {
+    /// These values of one segment are dead: nobody can ask for them any more, now or after a crash. They may be zeroed.
+    ///
+    /// # Errors
+    /// As [`may_trim`](ValueLog::may_trim). Nothing was counted then.
+    pub fn died(&self, segment: u64, handles: &[Handle]) -> Result<()> {
+        self.may_trim(segment, handles)?;
+        self.add_dead(segment, handles.iter().map(Handle::footprint).sum());
+        Ok(())
+    }
+
+    /// So many more bytes of a segment are dead, a sum of footprints. For owners that know sums before they know, or may say, which
+    /// values: [`may_trim`](ValueLog::may_trim) follows, or does not. An unknown segment is ignored: it was removed.
+    pub fn add_dead(&self, segment: u64, bytes: u64) {
+        if let Some(segment) = self.find(segment) {
+            lock(&segment.state).dead_bytes += bytes;
+        }
+    }
+
+    /// These values were counted as dead before. From now on nobody can ask for them, now or after a crash: they may be zeroed. An
+    /// unknown segment is ignored: it was removed.
+    ///
+    /// # Errors
+    /// [`Invalid`](Error::Invalid): a handle is not one of this segment. None of them was taken then.
+    pub fn may_trim(&self, segment: u64, handles: &[Handle]) -> Result<()> {
+        let Some(found) = self.find(segment) else { return Ok(()) };
+        let wrong = self.change(&found, |state| match handles.iter().find(|handle| !state.can_have(&found, handle)) {
+            None => {
+                state.died(&found, handles);
+                None
+            }
+            wrong => wrong,
+        });
+        if let Some(wrong) = wrong {
+            return Err(Error::Invalid(format!("{wrong:?} is no record of segment {segment}; nothing was trimmed")));
+        }
+        self.forget_ranges();
+        Ok(())
+    }
+
+    /// Changes what is known of a segment. Keeps the sum of what is in memory, and the list of what `tidy` has to do.
+    pub(crate) fn change<T>(&self, segment: &Segment, change: impl FnOnce(&mut State) -> T) -> T {
+        let mut state = lock(&segment.state);
+        let before = state.ranges_bytes();
+        let result = change(&mut state);
+        let (after, duty) = (state.ranges_bytes(), state.duty());
+        drop(state);
+        self.ranges_bytes.fetch_add(after, Ordering::Relaxed);
+        self.ranges_bytes.fetch_sub(before, Ordering::Relaxed);
+        if duty.any() {
+            lock(&self.duties).add(segment.identity.segment, duty);
+        }
+        result
+    }
+
+    /// Memory that is taken by what is known of dead ranges.
+    pub fn dead_ranges_bytes(&self) -> usize {
+        self.ranges_bytes.load(Ordering::Relaxed)
+    }
+
+    /// Keeps the ranges of all segments within their limit.
+    fn forget_ranges(&self) {
+        if self.dead_ranges_bytes() <= self.options.dead_ranges_bytes_max {
+            return;
+        }
+        let segments: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
+        let mut sizes: Vec<_> = segments.iter().map(|segment| (lock(&segment.state).ranges_bytes(), segment)).collect();
+        sizes.sort_by_key(|(bytes, _)| *bytes);
+        while self.dead_ranges_bytes() > self.options.dead_ranges_bytes_max
+            && let Some((_, segment)) = sizes.pop()
+        {
+            self.change(segment, State::forget);
+            add(&self.meters.forgotten, 1);
+        }
+    }
+}
+
+impl State {
+    fn can_have(&self, segment: &Segment, handle: &Handle) -> bool {
+        handle.segment == segment.identity.segment && handle.is_possible() && handle.end() <= self.data_end
+    }
+
+    fn died(&mut self, segment: &Segment, handles: &[Handle]) {
+        let rounded = |handle: &Handle| handle.offset..(u64::from(handle.offset) + handle.footprint()) as u32;
+        let new = Ranges::of(handles.iter().map(rounded)).without(&self.gone);
+        let sector = SECTOR_BYTES as u32;
+        self.fresh.extend(new.iter().flat_map(|range| range.start / sector..range.end.div_ceil(sector)));
+        self.waiting = self.waiting.union(&new);
+        let gap = |handle: &Handle| {
+            let range = rounded(handle);
+            range.end..end_of(segment.layout, u64::from(handle.offset), u64::from(handle.bytes)) as u32
+        };
+        self.gone = self.gone.union(&Ranges::of(handles.iter().map(gap)));
+    }
+
+    /// Bytes that were zeros from the beginning.
+    pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
+        let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
+        self.gone = self.gone.union(&Ranges::of(std::iter::once(start..gap.end as u32)));
+    }
+
+    fn ranges_bytes(&self) -> usize {
+        (self.waiting.len() + self.gone.len()) * size_of::<(u32, u32)>()
+            + (self.fresh.len() + self.ripe.len()) * SET_ENTRY_BYTES
+    }
+
+    pub(crate) fn forget(&mut self) {
+        (self.waiting, self.gone) = (Ranges::default(), Ranges::default());
+        self.fresh.clear();
+        self.ripe.clear();
+    }
+}

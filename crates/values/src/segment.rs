@@ -1,0 +1,189 @@
+//! What the log knows of a segment while it is open.
+
+use crate::dead::Ranges;
+use crate::format::Identity;
+use crate::options::Layout;
+use situ_storage::Error;
+use std::collections::BTreeSet;
+use std::sync::Mutex;
+
+/// In which part of its life a segment is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[non_exhaustive]
+pub enum Phase {
+    /// A writer appends to it.
+    Open,
+    /// Its writer has ended without sealing it; [`tidy`](crate::ValueLog::tidy) will.
+    Abandoned,
+    /// Nothing is appended any more. It can be trimmed and collected.
+    Sealed,
+    /// What was alive in it has moved to other segments. It goes when its owner removes it.
+    Collected,
+    /// The file is missing, or its header and its trailer are damaged. Its records cannot be read.
+    Lost,
+}
+
+/// A segment, for owners and for people. Sums are sums of [footprints](crate::Handle::footprint).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SegmentInfo {
+    /// Its number.
+    pub number: u64,
+    /// In which part of its life it is.
+    pub phase: Phase,
+    /// Length of the file.
+    pub file_bytes: u64,
+    /// How many records it has, as far as that is known: an open segment counts the records that were appended.
+    pub records: u64,
+    /// All records.
+    pub record_bytes: u64,
+    /// Records that are dead, as far as the owner has told.
+    pub dead_bytes: u64,
+    /// The part of the dead bytes that was zeroed or discarded.
+    pub trimmed_bytes: u64,
+}
+
+impl SegmentInfo {
+    /// Records that are alive, as far as the log knows.
+    pub fn live_bytes(&self) -> u64 {
+        self.record_bytes.saturating_sub(self.dead_bytes)
+    }
+
+    /// Dead bytes that still take space.
+    pub fn garbage_bytes(&self) -> u64 {
+        self.dead_bytes.saturating_sub(self.trimmed_bytes)
+    }
+}
+
+pub(crate) struct Segment {
+    pub(crate) identity: Identity,
+    pub(crate) layout: Layout,
+    pub(crate) pages: u64,
+    pub(crate) state: Mutex<State>,
+}
+
+pub(crate) struct State {
+    pub(crate) phase: Phase,
+    /// What was found damaged.
+    pub(crate) damage: Option<Error>,
+    /// Records are missing that should be there.
+    pub(crate) is_incomplete: bool,
+    /// The sum of the footprints of records that were found whole, or written.
+    pub(crate) whole_bytes: u64,
+    /// First byte behind the last record.
+    pub(crate) data_end: u64,
+    /// Bytes up to here were handed to the file.
+    pub(crate) readable_end: u64,
+    /// Records up to here are durable. What an abandoned segment has behind it is cut.
+    pub(crate) synced_end: u64,
+    pub(crate) index_bytes: u32,
+    pub(crate) index_check: u32,
+    pub(crate) records: u64,
+    pub(crate) record_bytes: u64,
+    pub(crate) dead_bytes: u64,
+    pub(crate) trimmed_bytes: u64,
+    /// Bytes that had been appended to the log when the segment was sealed: its age counts from there.
+    pub(crate) sealed_at: u64,
+    pub(crate) waiting: Ranges,
+    pub(crate) gone: Ranges,
+    /// Sectors with deaths since they were last looked at.
+    pub(crate) fresh: BTreeSet<u32>,
+    /// Sectors that are worth zeroing.
+    pub(crate) ripe: BTreeSet<u32>,
+}
+
+/// What `tidy` has to do for a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duty {
+    is_abandoned: bool,
+    has_fresh_sectors: bool,
+    has_ripe_sectors: bool,
+}
+
+impl Duty {
+    pub(crate) fn any(self) -> bool {
+        self.is_abandoned || self.has_fresh_sectors || self.has_ripe_sectors
+    }
+}
+
+/// Segments for which `tidy` may have something to do: no fewer than there are. Whoever takes a number looks at the segment.
+#[derive(Debug, Default)]
+pub(crate) struct Duties {
+    pub(crate) abandoned: BTreeSet<u64>,
+    pub(crate) fresh: BTreeSet<u64>,
+    pub(crate) ripe: BTreeSet<u64>,
+}
+
+impl Duties {
+    pub(crate) fn add(&mut self, segment: u64, duty: Duty) {
+        for (is_due, set) in [
+            (duty.is_abandoned, &mut self.abandoned),
+            (duty.has_fresh_sectors, &mut self.fresh),
+            (duty.has_ripe_sectors, &mut self.ripe),
+        ] {
+            if is_due {
+                set.insert(segment);
+            }
+        }
+    }
+}
+
+impl State {
+    /// What is to be done for the segment. Only sealed segments are trimmed.
+    pub(crate) fn duty(&self) -> Duty {
+        let is_sealed = self.phase == Phase::Sealed;
+        Duty {
+            is_abandoned: self.phase == Phase::Abandoned,
+            has_fresh_sectors: is_sealed && !self.fresh.is_empty(),
+            has_ripe_sectors: is_sealed && !self.ripe.is_empty(),
+        }
+    }
+
+    /// Records are missing.
+    pub(crate) fn miss(&mut self, error: Error) {
+        self.damage = Some(error);
+        self.is_incomplete = true;
+    }
+
+    pub(crate) fn new(phase: Phase) -> State {
+        let end = crate::format::FIRST_RECORD;
+        State {
+            phase,
+            damage: None,
+            is_incomplete: false,
+            whole_bytes: 0,
+            data_end: end,
+            readable_end: end,
+            synced_end: end,
+            index_bytes: 0,
+            index_check: 0,
+            records: 0,
+            record_bytes: 0,
+            dead_bytes: 0,
+            trimmed_bytes: 0,
+            sealed_at: 0,
+            waiting: Ranges::default(),
+            gone: Ranges::default(),
+            fresh: BTreeSet::new(),
+            ripe: BTreeSet::new(),
+        }
+    }
+
+    pub(crate) fn info(&self, segment: &Segment) -> SegmentInfo {
+        SegmentInfo {
+            number: segment.identity.segment,
+            phase: self.phase,
+            file_bytes: segment.pages * crate::format::SECTOR_BYTES,
+            records: self.records,
+            record_bytes: self.record_bytes,
+            dead_bytes: self.dead_bytes.min(self.record_bytes),
+            trimmed_bytes: self.trimmed_bytes.min(self.dead_bytes).min(self.record_bytes),
+        }
+    }
+}
+
+impl Segment {
+    /// No record reaches behind this: the trailer's page.
+    pub(crate) fn data_limit(&self) -> u64 {
+        self.pages.saturating_sub(1) * crate::format::SECTOR_BYTES
+    }
+}
