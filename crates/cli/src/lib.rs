@@ -19,6 +19,7 @@
 
 mod bench;
 mod disk;
+mod drive;
 mod entries;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]
