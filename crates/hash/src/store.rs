@@ -26,6 +26,13 @@ const OVERFLOW_DIRECTORY: &str = "overflow";
 /// A write that was begun; its outcome is that of the future.
 pub struct HashWrite(WriteFuture<Writes>);
 
+impl HashWrite {
+    /// Whether the write has begun. False while it waits for room, and if it was refused.
+    pub fn has_begun(&self) -> bool {
+        self.0.has_begun()
+    }
+}
+
 impl std::future::Future for HashWrite {
     type Output = Result<()>;
 
