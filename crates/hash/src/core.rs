@@ -23,6 +23,7 @@ use crate::images::ImageJournal;
 use crate::io::BucketIo;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
+use crate::read_queue::ReadQueue;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Result, StoreId};
@@ -57,6 +58,7 @@ pub(crate) struct Core {
     totals: Mutex<Sums>,
     pub(crate) keeper: KeeperWishes,
     pub(crate) counters: Counters,
+    pub(crate) readers: ReadQueue,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
 }
@@ -236,6 +238,7 @@ impl Core {
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
+            readers: ReadQueue::new(&env),
             env,
             options,
             store,
@@ -289,6 +292,8 @@ impl Core {
     /// Makes all buckets durable, and begins an epoch with a superblock that says how things are. With it, the image journal begins
     /// anew. The gate is closed.
     pub(crate) fn begin_epoch(&self, state: State, bound: LogBound) -> Result<()> {
+        // After a failure in the middle of a batch, the totals may not be those of the buckets.
+        self.check_sound()?;
         self.io.flush()?;
         let before = self.superblock.current();
         let (first_log_file, sequence, is_clean) = match bound {
@@ -322,6 +327,7 @@ impl Core {
     /// run yet.
     pub(crate) fn restart_images(&self) -> Result<()> {
         let Some(images) = &self.images else { return Ok(()) };
+        self.check_sound()?;
         self.io.flush()?;
         self.superblock.write(Superblock { first_image_batch: images.next_batch(), ..self.superblock.current() })?;
         images.restart();

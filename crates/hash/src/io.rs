@@ -10,7 +10,7 @@
 
 use crate::space::{SPACE_HEADER_BYTES, bucket_offset};
 use crate::{Error, Result};
-use situ_device::{Buffer, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
+use situ_device::{Buffer, Clock, Completion, Device, Geometry, Op, PAGE_BYTES, Queue, Ticket, lock};
 use std::io;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -22,6 +22,8 @@ pub(crate) const LANE_DEPTH: usize = 32;
 const POOLS: usize = 8;
 /// Buffers that a lane keeps.
 const SPARE_BUFFERS_MAX: usize = 64;
+/// One of so many reads is timed.
+const SAMPLE: u64 = 16;
 /// How long a wait for the device takes before it is begun again.
 const WAIT: Duration = Duration::from_secs(10);
 
@@ -36,6 +38,9 @@ pub(crate) struct BucketIo {
     pub(crate) reads: AtomicU64,
     pub(crate) writes: AtomicU64,
     pub(crate) discards: AtomicU64,
+    /// How long single reads have lately taken, in nanoseconds; a sample of them.
+    pub(crate) read_ns: AtomicU64,
+    clock: Arc<dyn Clock>,
 }
 
 /// A queue of the device, and buffers.
@@ -57,7 +62,7 @@ fn pool_of_thread() -> usize {
 }
 
 impl BucketIo {
-    pub(crate) fn new(device: Arc<dyn Device>) -> BucketIo {
+    pub(crate) fn new(device: Arc<dyn Device>, clock: Arc<dyn Clock>) -> BucketIo {
         let bytes = device.space().logical_total;
         BucketIo {
             geometry: device.geometry(),
@@ -68,6 +73,8 @@ impl BucketIo {
             reads: AtomicU64::new(0),
             writes: AtomicU64::new(0),
             discards: AtomicU64::new(0),
+            read_ns: AtomicU64::new(0),
+            clock,
         }
     }
 
@@ -105,13 +112,33 @@ impl BucketIo {
             let mut takes = Some(takes);
             let mut taken = None;
             let read = (Op::Read { offset: bucket_offset(bucket) }, buffer);
-            self.reads.fetch_add(1, Ordering::Relaxed);
+            let count = self.reads.fetch_add(1, Ordering::Relaxed);
+            let begun = count.is_multiple_of(SAMPLE).then(|| self.clock.now());
             let outcome = lane.run(std::iter::once(read), |_, buffer| {
                 taken = takes.take().map(|takes| takes(&buffer));
                 Some(buffer)
             });
+            if let Some(begun) = begun {
+                let took = self.clock.now().saturating_sub(begun).as_nanos() as u64;
+                let before = self.read_ns.load(Ordering::Relaxed);
+                self.read_ns.store(before - before / 4 + took / 4, Ordering::Relaxed);
+            }
             outcome.map_err(|error| self.error("read", error))?;
             Ok(taken.expect("a read that succeeded has handed its bytes out"))
+        })
+    }
+
+    /// Reads buckets, many in flight, and hands the bytes of each to `takes`, in any order.
+    pub(crate) fn read_each(&self, buckets: &[u64], mut takes: impl FnMut(usize, &[u8])) -> Result<()> {
+        self.reads.fetch_add(buckets.len() as u64, Ordering::Relaxed);
+        self.with_lane(|lane| {
+            let mut buffers: Vec<Buffer> = buckets.iter().map(|_| lane.buffer()).collect();
+            let reads = buckets.iter().map(|bucket| Op::Read { offset: bucket_offset(*bucket) });
+            let outcome = lane.run(reads.zip(buffers.drain(..)), |at, buffer| {
+                takes(at, &buffer);
+                Some(buffer)
+            });
+            outcome.map_err(|error| self.error("read", error))
         })
     }
 

@@ -55,12 +55,11 @@ impl Core {
 
     /// Lets the image journal begin anew.
     pub(crate) fn make_image_room(&self) -> Result<()> {
-        {
-            let _closed = self.gate.close();
+        self.with_gate_closed(|| {
             // Asked for again from now on, it is wanted again.
             self.keeper.image_room.store(false, Ordering::Release);
-            self.restart_images()?;
-        }
+            self.restart_images()
+        })?;
         self.writes.progress.notify();
         Ok(())
     }
@@ -88,11 +87,10 @@ impl Core {
     /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
-        {
-            let _closed = self.gate.close();
+        self.with_gate_closed(|| {
             self.overflow.sync()?;
-            self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
-        }
+            self.begin_epoch(self.state(), LogBound::From { file, sequence })
+        })?;
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.writes.release_logs(file)
     }

@@ -16,6 +16,7 @@
 pub mod address;
 mod batch;
 pub mod bucket;
+mod conditions;
 mod core;
 pub mod entry;
 mod error;
@@ -39,6 +40,8 @@ mod overflow;
 mod pending;
 mod properties;
 mod read;
+mod read_queue;
+mod readers;
 mod rebuild;
 pub mod record;
 mod resize;
@@ -54,9 +57,11 @@ mod worker;
 mod writes;
 
 pub use batch::HashBatch;
+pub use conditions::Expected;
 pub use error::{Error, Result};
 pub use options::HashOptions;
 pub use properties::HashProperties;
+pub use read_queue::OnValue;
 pub use situ_log::Durability;
 pub use store::{HashStore, HashStoreBuilder, HashWrite};
 pub use store_id::StoreId;

@@ -70,8 +70,9 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Open
         return Err(Error::Existence(format!("there is no hash store in {}", home.location())));
     }
     let home_lock = home.lock()?;
-    let io = BucketIo::new(Arc::clone(&given.device));
+    let io = BucketIo::new(Arc::clone(&given.device), Arc::clone(&env.clock));
     let device_lock = lock_device(&io)?;
+    settle_superblock(home)?;
     let superblock = match read_superblock(home)? {
         Some((file, superblock)) if is_marked(&io, &superblock)? => SuperblockFile::new(file, superblock),
         Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
@@ -99,6 +100,23 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Super
     file.read_at(0, &mut slots)?;
     let newest = Superblock::newest(file.path(), &slots)?;
     Ok(newest.map(|newest| (file, newest.superblock)))
+}
+
+/// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
+/// read may so far be in the page cache only.
+fn settle_superblock(home: &dyn Volume) -> Result<()> {
+    let Some((file, newest)) = read_superblock(home)? else { return Ok(()) };
+    file.sync()?;
+    home.sync_names()?;
+    let slot = Buffer::copy_of(&newest.encode());
+    for number in 0..SLOTS {
+        let mut found = vec![0; SLOT_BYTES];
+        file.read_at((number * SLOT_BYTES) as u64, &mut found)?;
+        if found[..] != slot[..] {
+            file.write(number as u64, &slot, 1, true)?;
+        }
+    }
+    Ok(())
 }
 
 /// Whether the bucket space has the mark of this store. False if the store was being made, and the mark is missing.

@@ -27,7 +27,7 @@ use std::time::Duration;
 const READS_MAX: u32 = 8;
 
 /// What a bucket says of a key.
-enum InBucket {
+pub(crate) enum InBucket {
     /// The value, or none if the entry has expired.
     Known(Option<Vec<u8>>),
     /// The bucket does not have it; the overflow may.
@@ -92,20 +92,23 @@ impl Core {
     }
 
     /// Whether a hash belongs to the bucket to which it belonged at `state`.
-    fn is_still(&self, state: &State, bucket: u64, hash: u64) -> bool {
+    pub(crate) fn is_still(&self, state: &State, bucket: u64, hash: u64) -> bool {
         let now = self.state();
         now == *state || now.bucket_of(hash) == bucket
     }
 
     /// Reads a bucket and looks for a key.
     fn find_in_bucket(&self, bucket: u64, key: &[u8], now_ms: u64) -> Result<InBucket> {
-        self.read_sound(bucket, |block| {
-            let found = self.codec.find(bucket, block, key)?;
-            Ok(match found.entry {
-                Some(entry) => InBucket::Known(value_of(&entry, now_ms)),
-                None if found.header.now.overflow_entries > 0 => InBucket::Marked(found.header),
-                None => InBucket::Absent,
-            })
+        self.read_sound(bucket, |block| self.find_in(bucket, block, key, now_ms))
+    }
+
+    /// Looks for a key in a bucket that was read.
+    pub(crate) fn find_in(&self, bucket: u64, block: &[u8], key: &[u8], now_ms: u64) -> Result<InBucket> {
+        let found = self.codec.find(bucket, block, key)?;
+        Ok(match found.entry {
+            Some(entry) => InBucket::Known(value_of(&entry, now_ms)),
+            None if found.header.now.overflow_entries > 0 => InBucket::Marked(found.header),
+            None => InBucket::Absent,
         })
     }
 

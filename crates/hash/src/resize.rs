@@ -98,8 +98,8 @@ impl Core {
         let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max);
         match resize {
             None => return Ok(false),
-            Some(Resize::Split(step)) => self.split(&step)?,
-            Some(Resize::Merge(step)) => self.merge(&step)?,
+            Some(Resize::Split(step)) => self.with_gate_closed(|| self.split(&step))?,
+            Some(Resize::Merge(step)) => self.with_gate_closed(|| self.merge(&step))?,
         }
         Ok(true)
     }
@@ -113,9 +113,8 @@ impl Core {
         numbers.iter().zip(blocks).map(of).collect()
     }
 
-    /// Splits the low buckets of `step`.
-    pub(crate) fn split(&self, step: &Step) -> Result<()> {
-        let _closed = self.gate.close();
+    /// Splits the low buckets of `step`. The gate is closed.
+    fn split(&self, step: &Step) -> Result<()> {
         assert_eq!(step.fewer, self.state(), "a split begins at the state in force");
         assert!(step.more.buckets() <= self.io.buckets_max, "buckets have room on the device");
         let numbers: Vec<u64> = step.low.clone().collect();
@@ -163,9 +162,8 @@ impl Core {
         Ok(())
     }
 
-    /// Merges the high buckets of `step` into the low ones.
-    pub(crate) fn merge(&self, step: &Step) -> Result<()> {
-        let _closed = self.gate.close();
+    /// Merges the high buckets of `step` into the low ones. The gate is closed.
+    fn merge(&self, step: &Step) -> Result<()> {
         assert_eq!(step.more, self.state(), "a merge begins at the state in force");
         self.begin_epoch(step.more, LogBound::Same)?;
         let numbers: Vec<u64> = step.low.clone().chain(step.high()).collect();

@@ -1,10 +1,12 @@
 //! The store: what a program opens.
 
+use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
 use crate::entry::INLINE_VALUE_BYTES_MAX;
 use crate::opening::{Given, Locks, open};
 use crate::options::HashOptions;
+use crate::read_queue::OnValue;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
 use crate::{Error, Result, StoreId};
@@ -253,6 +255,38 @@ impl HashStore {
         self.inner.core.get(key.as_ref())
     }
 
+    /// The values of keys, in their order; the reads are in flight together.
+    ///
+    /// # Errors
+    /// As [`get`](HashStore::get).
+    pub fn multi_get(&self, keys: &[impl AsRef<[u8]>]) -> Result<Vec<Option<Vec<u8>>>> {
+        self.inner.core.check_open()?;
+        let keys: Vec<&[u8]> = keys.iter().map(AsRef::as_ref).collect();
+        self.inner.core.multi_get(&keys)
+    }
+
+    /// The value of `key` if that can be had without waiting: the key was written lately, or the device answers at once. None if the device
+    /// has to be asked; [`get_async`](HashStore::get_async) does that.
+    ///
+    /// # Errors
+    /// As [`get`](HashStore::get).
+    pub fn get_at_once(&self, key: impl AsRef<[u8]>) -> Result<Option<Option<Vec<u8>>>> {
+        let core = &self.inner.core;
+        core.check_open()?;
+        if core.is_quick() {
+            return core.get(key.as_ref()).map(Some);
+        }
+        Ok(core.get_pending(hash_of(key.as_ref(), core.seed), key.as_ref(), core.now_ms()))
+    }
+
+    /// Reads `key` and tells `done`, once, from this thread or from one of the store.
+    pub fn get_async(&self, key: impl AsRef<[u8]>, done: OnValue) {
+        match self.inner.core.check_open() {
+            Ok(()) => self.inner.core.get_async(key.as_ref(), done),
+            Err(error) => done(Err(error)),
+        }
+    }
+
     /// How many entries there are, when all writes that are visible now are in their buckets. Entries that have expired count until a
     /// write meets them.
     ///
@@ -301,7 +335,7 @@ impl fmt::Debug for HashStore {
 
 impl Core {
     /// A batch ready for the log.
-    fn ready(&self, batch: HashBatch) -> Result<Write> {
+    pub(crate) fn ready(&self, batch: HashBatch) -> Result<Write> {
         Ok(Write(Arc::new(batch.into_changes(self.seed, INLINE_VALUE_BYTES_MAX)?)))
     }
 
@@ -341,7 +375,7 @@ impl Inner {
         if pipeline.is_empty() && buckets.is_empty() {
             return Ok(());
         }
-        let joined = join(pipeline);
+        let joined = join(pipeline).and(join(core.readers.close()));
         let applied = joined.and_then(|()| core.wait_applied(core.writes.visible()));
         core.stopping.store(true, Ordering::Release);
         core.writes.begin_closing();

@@ -47,12 +47,24 @@ impl Core {
 
     /// Runs a turn of a thread; an error or a panic in it fails the store.
     pub(crate) fn guarded(&self, job: &str, turn: impl FnOnce() -> Result<()>) {
-        let outcome = catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
-            Err(Error::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(&*panic))))
-        });
-        if let Err(error) = outcome {
+        if let Err(error) = self.caught(job, turn) {
             self.writes.fail_with(error);
         }
+    }
+
+    /// Runs `turn` with the gate closed, if the store is sound. A failure is noted before the gate opens again, so workers do not go on
+    /// with what is half done.
+    pub(crate) fn with_gate_closed(&self, turn: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _closed = self.gate.close();
+        self.check_sound()?;
+        self.caught("keeper", turn).inspect_err(|error| self.writes.fail_with(error.clone()))
+    }
+
+    /// Runs a turn of a thread; a panic in it becomes an error.
+    fn caught(&self, job: &str, turn: impl FnOnce() -> Result<()>) -> Result<()> {
+        catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
+            Err(Error::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(&*panic))))
+        })
     }
 
     fn sweep_visible(&self, number: usize) -> Result<()> {
@@ -85,7 +97,9 @@ impl Core {
             let (inside, pages) = self.enter_with_images(pages_for(BUCKETS_MAX))?;
             let state = self.state();
             let (changes, next) = self.writes.pending.take(number, at, limit, BUCKETS_MAX, &state);
-            self.apply_to_buckets(&changes, &state, pages)?;
+            // Also a failure is noted before the gate is left: whoever closes it then knows that buckets and totals may differ.
+            let outcome = self.caught("worker", || self.apply_to_buckets(&changes, &state, pages));
+            outcome.inspect_err(|error| self.writes.fail_with(error.clone()))?;
             drop(inside);
             applied += changes.iter().map(|bucket| bucket.changes.len()).sum::<usize>();
             self.writes.pending.remove(number, &changes);
@@ -100,12 +114,12 @@ impl Core {
         loop {
             let seen = self.writes.progress.generation();
             let inside = self.gate.enter();
+            self.check_sound()?;
             match &self.images {
                 None => return Ok((inside, 0)),
                 Some(images) if images.reserve(pages) => return Ok((inside, pages)),
                 Some(_) => drop(inside),
             }
-            self.check_sound()?;
             if !self.keeper.runs.load(Ordering::Acquire) {
                 self.make_image_room()?;
                 continue;

@@ -183,9 +183,13 @@ impl SimDevice {
     /// device is not touched.
     pub fn on(&self, env: &Env) -> SimDevice {
         let mut state = self.shared.lock();
-        let (blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);
+        let (mut blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);
         let compression = state.compression;
         drop(state);
+        if !self.shared.geometry.volatile_write_cache {
+            // Nothing lies between the caller and what survives: what the next machine reads is there for good.
+            blocks = Inode::durable(blocks.contents);
+        }
         let device = SimDevice::of(env, blocks, self.shared.geometry, FaultPlan::none(), seed);
         let mut copy = device.shared.lock();
         (copy.watermark, copy.compression) = (watermark, compression);

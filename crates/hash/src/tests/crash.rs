@@ -1,37 +1,84 @@
 //! A crash at any change of any disk.
 
-use super::model::{Nature, Shape, Told, check, device, draw, open, small};
+use super::model::{Done, Nature, Shape, Told, check, device, draw, open, small};
 use crate::Durability;
-use situ_sim::{CrashPoints, Rng, crash_volumes_and_device_everywhere};
+use situ_device::Env;
+use situ_sim::{CrashPoints, Rng, SimDevice, SimVolume, crash_volumes_and_device_everywhere};
+use std::sync::Mutex;
 
 const LOCATIONS: [&str; 2] = ["home", "overflow"];
 
-/// Writes at random, and crashes at many places.
-fn crash_writes(seed: u64, nature: Nature, shape: Shape, steps: usize, options: &CrashPoints) -> u64 {
+/// What a run does.
+#[derive(Clone, Copy)]
+struct Plan {
+    nature: Nature,
+    /// First the store fills, then it empties.
+    phases: [Shape; 2],
+    steps_each: usize,
+    /// The first opening after the crash crashes, too.
+    crashes_again: bool,
+}
+
+fn fill(env: &Env, volumes: &[SimVolume; 2], device: &SimDevice, plan: &Plan, seed: u64) -> Told {
+    let mut told = Told::default();
+    let mut rng = Rng::new(seed);
+    let Ok(store) = open(env, volumes, device, &small()) else { return told };
+    'all: for shape in plan.phases {
+        for _ in 0..plan.steps_each {
+            let durability = if rng.chance(0.1) { Durability::Synced } else { Durability::Buffered };
+            if !told.write(&store, draw(&mut rng, &shape), durability) {
+                break 'all;
+            }
+            if rng.chance(0.03) && store.checkpoint().is_err() {
+                break 'all;
+            }
+        }
+    }
+    told.note(&store);
+    if rng.chance(0.5) {
+        _ = store.close();
+    }
+    told
+}
+
+/// The disks as another crash leaves them that comes while the store is opened.
+fn crash_while_opening(
+    env: &Env,
+    volumes: [SimVolume; 2],
+    device: SimDevice,
+    seed: u64,
+) -> ([SimVolume; 2], SimDevice) {
+    let mut rng = Rng::new(seed);
+    volumes.iter().for_each(|volume| volume.share_power(&device));
+    match rng.below(3) {
+        0 => device.crash_at(device.changes() + rng.below(12)),
+        1 => volumes[0].crash_at(volumes[0].changes() + rng.below(20)),
+        _ => volumes[1].crash_at(volumes[1].changes() + rng.below(40)),
+    }
+    drop(open(env, &volumes, &device, &small()));
+    let after = [volumes[0].crash(rng.next_u64()), volumes[1].crash(rng.next_u64())];
+    (after, device.crash(rng.next_u64()))
+}
+
+/// Writes at random, and crashes at many places. Returns what all undisturbed runs have done.
+fn crash_writes(seed: u64, plan: &Plan, points: &CrashPoints) -> Done {
+    let done = Mutex::new(Done::default());
     crash_volumes_and_device_everywhere(
         seed,
-        options,
+        points,
         LOCATIONS,
-        |env, plan| device(env, nature, plan, seed),
+        |env, faults| device(env, plan.nature, faults, seed),
         |env, volumes, device| {
-            let mut told = Told::default();
-            let mut rng = Rng::new(seed);
-            let Ok(store) = open(env, volumes, device, &small()) else { return told };
-            for _ in 0..steps {
-                let durability = if rng.chance(0.1) { Durability::Synced } else { Durability::Buffered };
-                if !told.write(&store, draw(&mut rng, &shape), durability) {
-                    break;
-                }
-                if rng.chance(0.03) && store.checkpoint().is_err() {
-                    break;
-                }
-            }
-            if rng.chance(0.5) {
-                _ = store.close();
-            }
+            let told = fill(env, volumes, device, plan, seed);
+            done.lock().unwrap().add(&told.done);
             told
         },
         |env, volumes, device, told| {
+            let shape = plan.phases[0];
+            let (volumes, device) = match plan.crashes_again {
+                true => crash_while_opening(env, volumes, device, seed),
+                false => (volumes, device),
+            };
             let store = open(env, &volumes, &device, &small()).unwrap_or_else(|error| panic!("reopened: {error}"));
             let prefix = check(&store, told, &shape);
             // And it is what the next process finds, too.
@@ -40,28 +87,51 @@ fn crash_writes(seed: u64, nature: Nature, shape: Shape, steps: usize, options: 
             let store = open(env, &volumes, &device, &small()).unwrap();
             assert_eq!(store.get("after").unwrap().as_deref(), Some(&b"wards"[..]));
             store.delete("after").unwrap();
-            let whole = Told { steps: told.steps[..prefix].to_vec(), acknowledged: prefix, durable: prefix };
+            let whole = told.cut_to(prefix);
             check(&store, &whole, &shape);
         },
-    )
+    );
+    done.into_inner().unwrap()
 }
 
-fn few() -> CrashPoints {
-    CrashPoints { points_max: 24, images_per_point: 2, ..CrashPoints::default() }
+fn points(points_max: u64) -> CrashPoints {
+    CrashPoints { points_max, images_per_point: 2, ..CrashPoints::default() }
+}
+
+const FULL: Shape = Shape { keys: 60, value_bytes_max: 900, deletes_of_ten: 3 };
+const FILLS: Shape = Shape { keys: 60, value_bytes_max: 900, deletes_of_ten: 1 };
+const EMPTIES: Shape = Shape { keys: 60, value_bytes_max: 300, deletes_of_ten: 9 };
+
+#[test]
+fn a_crash_keeps_a_prefix_of_writes() {
+    for nature in [Nature::Safe, Nature::Volatile] {
+        let mut done = Done::default();
+        situ_sim::for_each_seed(1, 2, |seed| {
+            let plan = Plan { nature, phases: [FULL; 2], steps_each: 40, crashes_again: false };
+            done.add(&crash_writes(seed, &plan, &points(20)));
+        });
+        assert!(done.overflowed > 0 && done.splits > 0 && done.checkpoints > 0, "{nature:?}: {done:?}");
+    }
 }
 
 #[test]
-fn a_crash_keeps_a_prefix_of_writes_on_a_safe_device() {
-    situ_sim::for_each_seed(1, 2, |seed| {
-        let shape = Shape { keys: 50, value_bytes_max: 900, deletes_of_ten: 3 };
-        assert!(crash_writes(seed, Nature::Safe, shape, 80, &few()) > 0);
-    });
+fn a_crash_in_the_middle_of_growing_and_shrinking_keeps_a_prefix_of_writes() {
+    for nature in [Nature::Safe, Nature::Volatile] {
+        let mut done = Done::default();
+        situ_sim::for_each_seed(10, 2, |seed| {
+            let plan = Plan { nature, phases: [FILLS, EMPTIES], steps_each: 100, crashes_again: false };
+            done.add(&crash_writes(seed, &plan, &points(20)));
+        });
+        assert!(done.overflowed > 0 && done.splits > 0 && done.merges > 0, "{nature:?}: {done:?}");
+    }
 }
 
 #[test]
-fn a_crash_keeps_a_prefix_of_writes_on_a_device_that_loses_and_tears() {
-    situ_sim::for_each_seed(1, 2, |seed| {
-        let shape = Shape { keys: 50, value_bytes_max: 900, deletes_of_ten: 3 };
-        assert!(crash_writes(seed, Nature::Volatile, shape, 80, &few()) > 0);
-    });
+fn a_crash_while_a_store_recovers_keeps_a_prefix_of_writes() {
+    for nature in [Nature::Safe, Nature::Volatile] {
+        situ_sim::for_each_seed(20, 2, |seed| {
+            let plan = Plan { nature, phases: [FILLS, EMPTIES], steps_each: 60, crashes_again: true };
+            crash_writes(seed, &plan, &points(16));
+        });
+    }
 }

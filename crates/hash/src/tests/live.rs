@@ -1,9 +1,12 @@
 //! A store that runs.
 
-use super::model::{Nature, Shape, apply, batch_of, check_sound, contents, device, draw, open, small};
-use crate::{Durability, Error, HashOptions, HashStore};
-use situ_sim::{FaultPlan, Rng, SimExecutor, SimVolume};
+use super::model::{Nature, Shape, Told, apply, batch_of, check, check_sound, contents, device, draw, open, small};
+use crate::{Durability, Error, HashBatch, HashOptions, HashStore, HashStoreBuilder, StoreId};
+use situ_device::Env;
+use situ_sim::{Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume};
+use situ_storage::Volume;
 use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
 
 #[test]
 fn a_store_in_a_directory_is_there_again() {
@@ -58,4 +61,246 @@ fn random_writes_read_like_a_map() {
             });
         });
     }
+}
+
+/// A simulated machine with a store.
+fn with_store(seed: u64, nature: Nature, test: impl FnOnce(&Env, &HashStore) + Send) {
+    let sim = SimExecutor::new(seed);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+    let device = device(&env, nature, FaultPlan::none(), seed);
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &small()).unwrap();
+        test(&env, &store);
+        check_sound(&store);
+        store.close().unwrap();
+    });
+}
+
+fn spawn_all(env: &Env, bodies: Vec<Box<dyn FnOnce() + Send>>) {
+    let jobs: Vec<_> = bodies.into_iter().map(|body| env.executor.spawn("client", body).unwrap()).collect();
+    jobs.iter().for_each(|job| job.join().unwrap());
+}
+
+#[test]
+fn writers_and_readers_at_once_see_their_own_writes_while_buckets_split() {
+    situ_sim::for_each_seed(200, 6, |seed| {
+        with_store(seed, Nature::Safe, |env, store| {
+            let bodies = (0..4_u64).map(|client| {
+                let store = store.clone();
+                let body = move || {
+                    let mut rng = Rng::new(seed + client);
+                    let mut map = BTreeMap::new();
+                    for _ in 0..120 {
+                        let key = format!("{client}-{}", rng.below(25)).into_bytes();
+                        if rng.chance(0.3) {
+                            store.delete(&key).unwrap();
+                            map.remove(&key);
+                        } else {
+                            let value = vec![rng.below(256) as u8; rng.index(700)];
+                            store.put(&key, &value).unwrap();
+                            map.insert(key.clone(), value);
+                        }
+                        let other = format!("{client}-{}", rng.below(25)).into_bytes();
+                        assert_eq!(store.get(&other).unwrap(), map.get(&other).cloned());
+                    }
+                    let keys: Vec<Vec<u8>> = (0..25).map(|key| format!("{client}-{key}").into_bytes()).collect();
+                    let expected: Vec<_> = keys.iter().map(|key| map.get(key).cloned()).collect();
+                    assert_eq!(store.multi_get(&keys).unwrap(), expected);
+                };
+                Box::new(body) as Box<dyn FnOnce() + Send>
+            });
+            spawn_all(env, bodies.collect());
+            assert!(store.properties().splits > 0);
+        });
+    });
+}
+
+#[test]
+fn counters_lose_no_increment_by_compare_and_set() {
+    situ_sim::for_each_seed(300, 6, |seed| {
+        with_store(seed, Nature::Safe, |env, store| {
+            let bodies = (0..4_u64).map(|client| {
+                let store = store.clone();
+                let body = move || {
+                    let mut rng = Rng::new(seed * 10 + client);
+                    for _ in 0..25 {
+                        let key = [b"counter", &[b'0' + rng.below(2) as u8][..]].concat();
+                        loop {
+                            let before = store.get(&key).unwrap();
+                            let number =
+                                before.as_deref().map_or(0, |bytes| u32::from_le_bytes(bytes.try_into().unwrap()));
+                            let next = (number + 1).to_le_bytes();
+                            let durability = if rng.chance(0.2) { Durability::Synced } else { Durability::Buffered };
+                            if store.compare_and_set(&key, before.as_deref(), Some(&next), durability).unwrap() {
+                                break;
+                            }
+                        }
+                        store.put(format!("noise-{}", rng.below(40)), vec![1; rng.index(400)]).unwrap();
+                    }
+                };
+                Box::new(body) as Box<dyn FnOnce() + Send>
+            });
+            spawn_all(env, bodies.collect());
+            let sum: u32 = ["counter0", "counter1"]
+                .iter()
+                .filter_map(|key| store.get(key).unwrap())
+                .map(|bytes| u32::from_le_bytes(bytes.try_into().unwrap()))
+                .sum();
+            assert_eq!(sum, 100);
+        });
+    });
+}
+
+#[test]
+fn a_condition_that_does_not_hold_writes_nothing() {
+    with_store(1, Nature::Safe, |_, store| {
+        store.put("a", "1").unwrap();
+        let mut batch = HashBatch::new();
+        batch.put("b", "2").unwrap();
+        batch.delete("a").unwrap();
+        let expects = |a: &'static [u8]| [(&b"a"[..], Some(a)), (&b"b"[..], None)];
+        assert!(!store.write_if(&expects(b"2"), batch.clone(), Durability::Buffered).unwrap());
+        assert_eq!(store.get("b").unwrap(), None);
+        assert!(store.write_if(&expects(b"1"), batch.clone(), Durability::Buffered).unwrap());
+        assert!(!store.write_if(&expects(b"1"), batch, Durability::Buffered).unwrap());
+        assert_eq!((store.get("a").unwrap(), store.get("b").unwrap()), (None, Some(b"2".to_vec())));
+    });
+}
+
+#[test]
+fn what_has_expired_is_not_found_and_goes_with_the_next_write() {
+    with_store(1, Nature::Safe, |env, store| {
+        let now_ms = env.clock.unix().as_millis() as u64;
+        store.put_with("soon", "x", Durability::Buffered, Some(now_ms + 1000)).unwrap();
+        store.put_with("later", "y", Durability::Buffered, Some(now_ms + 10_000_000)).unwrap();
+        assert_eq!(store.get("soon").unwrap().unwrap(), b"x");
+        assert_eq!(store.count().unwrap(), 2);
+        assert_eq!(store.get("soon").unwrap().unwrap(), b"x");
+        env.clock.sleep(std::time::Duration::from_secs(2));
+        assert_eq!(store.get("soon").unwrap(), None);
+        assert_eq!(store.count().unwrap(), 2);
+        (0..40).for_each(|number: u32| store.put(number.to_le_bytes(), "z").unwrap());
+        assert_eq!(store.count().unwrap(), 41);
+        assert_eq!(store.get("later").unwrap().unwrap(), b"y");
+    });
+}
+
+#[test]
+fn asynchronous_reads_and_writes_are_answered() {
+    with_store(5, Nature::Volatile, |env, store| {
+        let writes: Vec<_> = (0..100_u32)
+            .map(|number| {
+                let mut batch = HashBatch::new();
+                batch.put(number.to_le_bytes(), vec![number as u8; 50]).unwrap();
+                let durability = if number % 10 == 0 { Durability::Synced } else { Durability::Buffered };
+                store.write_async(batch, durability).unwrap()
+            })
+            .collect();
+        writes.into_iter().for_each(|write| situ_sim::wait(env, write).unwrap());
+        store.checkpoint().unwrap();
+        let answers = Arc::new(Mutex::new(Vec::new()));
+        let event = env.executor.event();
+        for number in 0..120_u32 {
+            let (answers, event) = (Arc::clone(&answers), Arc::clone(&event));
+            let done = move |value: crate::Result<Option<Vec<u8>>>| {
+                answers.lock().unwrap().push((number, value.unwrap()));
+                event.notify();
+            };
+            store.get_async(number.to_le_bytes(), Box::new(done));
+        }
+        loop {
+            let seen = event.generation();
+            if answers.lock().unwrap().len() == 120 {
+                break;
+            }
+            event.wait(seen, None);
+        }
+        for (number, value) in answers.lock().unwrap().iter() {
+            assert_eq!(*value, (*number < 100).then(|| vec![*number as u8; 50]));
+        }
+        store.put("fresh", "1").unwrap();
+        assert_eq!(store.get_at_once("fresh").unwrap(), Some(Some(b"1".to_vec())));
+    });
+}
+
+#[test]
+fn a_wrong_device_and_another_stores_device_are_refused_and_not_written() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volume = || SimVolume::new(&env, FaultPlan::none(), 1);
+    let (first, second) = ([volume(), volume()], [volume(), volume()]);
+    let device = || device(&env, Nature::Safe, FaultPlan::none(), 1);
+    let (own, foreign, used) = (device(), device(), device());
+    used.set_contents(4096 * 3, b"a file system");
+    sim.run(|| {
+        let store = open(&env, &first, &own, &small()).unwrap();
+        assert!(matches!(open(&env, &first, &own, &small()), Err(Error::Storage(situ_storage::Error::Locked { .. }))));
+        store.put("a", "b").unwrap();
+        store.close().unwrap();
+        let other = HashStoreBuilder::new(small()).env(env.clone()).identity(StoreId([9; 16]), 3);
+        let [home, overflow] = second.clone().map(|volume| Arc::new(volume) as Arc<dyn Volume>);
+        other.open_volumes(home, overflow, Arc::new(foreign.clone())).unwrap().close().unwrap();
+        let before = [foreign.changes(), used.changes(), own.changes()];
+        assert!(matches!(open(&env, &first, &foreign, &small()), Err(Error::OtherStore { .. })));
+        assert!(matches!(open(&env, &first, &used, &small()), Err(Error::NotABucketSpace { .. })));
+        let blank = device();
+        assert!(matches!(open(&env, &first, &blank, &small()), Err(Error::NotABucketSpace { .. })));
+        let empty = [volume(), volume()];
+        assert!(matches!(open(&env, &empty, &used, &small()), Err(Error::NotABucketSpace { .. })));
+        assert!(matches!(open(&env, &empty, &own, &small()), Err(Error::NotABucketSpace { .. })));
+        assert_eq!(before, [foreign.changes(), used.changes(), own.changes()], "nothing was written");
+        assert_eq!(blank.changes(), 0);
+        let missing = HashOptions { create_if_missing: false, ..small() };
+        assert!(matches!(open(&env, &[volume(), volume()], &blank, &missing), Err(Error::Existence(_))));
+    });
+}
+
+#[test]
+fn rot_of_a_bucket_is_found_by_reads_and_by_a_check() {
+    let sim = SimExecutor::new(1);
+    let env = sim.env();
+    let volumes = [SimVolume::new(&env, FaultPlan::none(), 1), SimVolume::new(&env, FaultPlan::none(), 1)];
+    let device = device(&env, Nature::Safe, FaultPlan::none(), 1);
+    sim.run(|| {
+        let store = open(&env, &volumes, &device, &small()).unwrap();
+        (0..40_u32).for_each(|number| store.put(number.to_le_bytes(), [7; 40]).unwrap());
+        store.checkpoint().unwrap();
+        device.rot(crate::space::bucket_offset(2) + 100, 3);
+        let reads: Vec<_> = (0..40_u32).map(|number| store.get(number.to_le_bytes())).collect();
+        assert!(reads.iter().any(|read| matches!(read, Err(error) if error.is_corruption())));
+        assert!(reads.iter().any(Result::is_ok));
+        let report = store.verify().unwrap();
+        assert!(!report.is_sound() && report.damages[0].contains("bucket 2"), "{report:?}");
+    });
+}
+
+#[test]
+fn a_device_that_fails_fails_the_store_and_loses_nothing() {
+    situ_sim::for_each_seed(400, 8, |seed| {
+        let sim = SimExecutor::new(seed);
+        let env = sim.env();
+        let volumes = [SimVolume::new(&env, FaultPlan::none(), seed), SimVolume::new(&env, FaultPlan::none(), seed)];
+        let device = device(&env, Nature::Volatile, FaultPlan::none(), seed);
+        let shape = Shape { keys: 50, value_bytes_max: 600, deletes_of_ten: 2 };
+        sim.run(|| {
+            let mut rng = Rng::new(seed);
+            let mut told = Told::default();
+            let store = open(&env, &volumes, &device, &small()).unwrap();
+            (0..30).for_each(|_| assert!(told.write(&store, draw(&mut rng, &shape), Durability::Buffered)));
+            let write = Rule::new(Fault::Io).on(&[Operation::WritePages]).nth(rng.below(6) + 1);
+            device.set_faults(FaultPlan::none().with(write));
+            let mut written = 0;
+            while told.write(&store, draw(&mut rng, &shape), Durability::Buffered) && written < 300 {
+                written += 1;
+            }
+            assert!(written < 300, "the store has noticed");
+            assert!(matches!(store.put("x", "y"), Err(Error::Failed { .. })));
+            assert!(store.close().is_err());
+            device.set_faults(FaultPlan::none());
+            // What was acknowledged is there; what was refused may be.
+            told.durable = told.acknowledged;
+            check(&open(&env, &volumes, &device, &small()).unwrap(), &told, &shape);
+        });
+    });
 }

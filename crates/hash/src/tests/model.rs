@@ -1,6 +1,5 @@
 //! A machine with a hash store, and what the store should hold.
 
-use crate::address::State;
 use crate::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder, Result, StoreId};
 use situ_device::{Env, Geometry, PAGE_BYTES};
 use situ_sim::{FaultPlan, Rng, SimDevice, SimVolume};
@@ -44,6 +43,7 @@ pub(crate) fn small() -> HashOptions {
         overflow_memory_bytes: 64 << 10,
         image_bytes_max: 0,
         resize_buckets: 2,
+        load_percent: 70,
         ..HashOptions::default()
     }
 }
@@ -123,6 +123,26 @@ pub(crate) struct Told {
     pub(crate) acknowledged: usize,
     /// So many steps from the front must survive everything.
     pub(crate) durable: usize,
+    /// What the store has done, if it came so far.
+    pub(crate) done: Done,
+}
+
+/// What a store has done: so that a test knows that it has tested something.
+#[derive(Debug, Default, Clone, Copy)]
+pub(crate) struct Done {
+    pub(crate) splits: u64,
+    pub(crate) merges: u64,
+    pub(crate) checkpoints: u64,
+    pub(crate) overflowed: u64,
+}
+
+impl Done {
+    pub(crate) fn add(&mut self, other: &Done) {
+        self.splits += other.splits;
+        self.merges += other.merges;
+        self.checkpoints += other.checkpoints;
+        self.overflowed += other.overflowed;
+    }
 }
 
 impl Told {
@@ -137,6 +157,22 @@ impl Told {
             }
         }
         written
+    }
+
+    /// Notes what the store has done so far.
+    pub(crate) fn note(&mut self, store: &HashStore) {
+        let properties = store.properties();
+        self.done = Done {
+            splits: properties.splits,
+            merges: properties.merges,
+            checkpoints: properties.checkpoints,
+            overflowed: properties.totals.overflow_entries,
+        };
+    }
+
+    /// The first `count` steps, all of which must be there.
+    pub(crate) fn cut_to(&self, count: usize) -> Told {
+        Told { steps: self.steps[..count].to_vec(), acknowledged: count, durable: count, done: self.done }
     }
 
     /// The map after the first `count` steps.
@@ -181,9 +217,4 @@ pub(crate) fn check(store: &HashStore, told: &Told, shape: &Shape) -> usize {
 pub(crate) fn check_sound(store: &HashStore) {
     let report = store.verify().unwrap();
     assert!(report.is_sound(), "{report:#?}");
-}
-
-/// How many buckets a store has.
-pub(crate) fn state(store: &HashStore) -> State {
-    store.inner.core.state()
 }
