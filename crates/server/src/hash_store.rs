@@ -5,7 +5,8 @@
 //! records go through the store's one log, so a crash keeps a prefix of them together.
 //!
 //! **Writes** become futures of the store, which [`Completion`] follows: no thread waits for a write.
-//! **Reads** of keys that are pending are answered at once. All others need the device: see [`reads`].
+//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
+//! calls the server's callback.
 //!
 //! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
 //! worker writes the bucket anew. The store's clock is the earlier one of the wall clock and the server's steady clock. So a
@@ -14,8 +15,6 @@
 //! again, or when it has expired: workers know no barrier.
 //!
 //! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
-
-mod reads;
 
 use std::fmt;
 use std::path::Path;
@@ -37,7 +36,6 @@ use crate::engine::{
 use crate::filter::MARGIN_SECONDS;
 use crate::hash_records::reserved;
 use crate::item::{HEADER_BYTES_MAX, Header};
-use reads::Reads;
 
 /// The longest data of an item in a hash store.
 pub const HASH_VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX - HEADER_BYTES_MAX;
@@ -48,7 +46,6 @@ pub const HASH_VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX - HEADER_BYTES_MA
 pub struct HashEngine {
     store: HashStore,
     durability: hash::Durability,
-    reads: Reads,
 }
 
 impl fmt::Debug for HashEngine {
@@ -89,8 +86,7 @@ impl HashEngine {
                     .to_owned(),
             ));
         }
-        let reads = Reads::start(&store)?;
-        Ok(HashEngine { store, durability: durability.into(), reads })
+        Ok(HashEngine { store, durability: durability.into() })
     }
 
     /// The store underneath.
@@ -163,8 +159,13 @@ impl Engine for HashEngine {
     type Value = Vec<u8>;
 
     fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
+        match self.store.get_at_once(key).map_err(EngineError::new)? {
+            Some(Some(value)) => return Ok(Get::Hit(value)),
+            Some(None) => return Ok(Get::Miss),
+            None => {}
+        }
         if let Some(on_read) = later() {
-            self.reads.begin(key, on_read);
+            self.store.get_async(key, Box::new(move |outcome| on_read(outcome.map_err(EngineError::new))));
         }
         Ok(Get::Later)
     }
