@@ -24,6 +24,7 @@ use crate::io::BucketIo;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
 use crate::read_queue::ReadQueue;
+use crate::snapshots::Snapshots;
 use crate::superblock::{SLOT_BYTES, SLOTS, Superblock, Totals};
 use crate::writes::{Pipeline, Writes};
 use crate::{Result, StoreId};
@@ -59,6 +60,7 @@ pub(crate) struct Core {
     pub(crate) keeper: KeeperWishes,
     pub(crate) counters: Counters,
     pub(crate) readers: ReadQueue,
+    pub(crate) snapshots: Snapshots,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
 }
@@ -239,6 +241,7 @@ impl Core {
         Core {
             gate: Gate::new(&env),
             readers: ReadQueue::new(&env),
+            snapshots: Snapshots::default(),
             env,
             options,
             store,

@@ -11,16 +11,27 @@ use crate::entry::Entry;
 use crate::options::HashOptions;
 use crate::{Error, Result};
 use situ_device::Env;
-use situ_engine::{Durability, Key, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, Value, WriteBatch};
+use situ_engine::{
+    Durability, Key, Keyspace, KeyspaceOptions, Options, ReadOptions, Store, StoreBuilder, Value, WriteBatch,
+};
 use situ_storage::Volume;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// Tables of the overflow store that may be open.
 const OPEN_TABLES_MAX: usize = 64;
 
+/// The keyspace with what is saved for snapshots.
+const SAVED: &str = "saved";
+/// The keyspace with the entries.
+const ENTRIES: &str = "default";
+
 pub(crate) struct Overflow {
     store: Store,
     path: String,
+    options: KeyspaceOptions,
+    saved: OnceLock<Keyspace>,
+    sorts: AtomicU64,
 }
 
 /// Entries of the overflow as they were read.
@@ -57,9 +68,45 @@ impl Overflow {
             .open_tables_max(OPEN_TABLES_MAX)
             .log_bytes_max(options.overflow_memory_bytes.saturating_mul(4))
             .compaction_threads(1)
-            .keyspace(keyspace);
+            .keyspace(keyspace.clone());
         let store = StoreBuilder::new(engine).env(env.clone()).open_volume(volume)?;
-        Ok(Overflow { store, path })
+        // What an earlier process has saved or sorted.
+        for name in store.keyspace_names().iter().filter(|name| *name != ENTRIES) {
+            store.drop_keyspace(name)?;
+        }
+        Ok(Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) })
+    }
+
+    /// The keyspace for what is saved, if something was.
+    pub(crate) fn saved(&self) -> Option<&Keyspace> {
+        self.saved.get()
+    }
+
+    /// The keyspace for what is saved.
+    pub(crate) fn make_saved(&self) -> Result<&Keyspace> {
+        if self.saved.get().is_none() {
+            // Another thread may have made it; then it is the same one.
+            _ = self.saved.set(self.make_keyspace(SAVED)?);
+        }
+        Ok(self.saved.get().expect("it was made above"))
+    }
+
+    /// A keyspace beside the entries. It goes when the store is opened again.
+    pub(crate) fn make_keyspace(&self, name: &str) -> Result<Keyspace> {
+        Ok(self.store.keyspace_with(name, self.options.clone())?)
+    }
+
+    pub(crate) fn drop_keyspace(&self, name: &str) -> Result<()> {
+        Ok(self.store.drop_keyspace(name)?)
+    }
+
+    /// A number for the next sort.
+    pub(crate) fn next_sort(&self) -> u64 {
+        self.sorts.fetch_add(1, Ordering::Relaxed)
+    }
+
+    pub(crate) fn write_batch(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        Ok(self.store.write_with(batch, durability)?)
     }
 
     /// The entry of a key as it is stored.

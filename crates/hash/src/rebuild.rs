@@ -52,6 +52,8 @@ pub(crate) struct Contents<'a> {
     /// Entries in the overflow, and their bytes.
     pub(crate) overflow_entries: u32,
     pub(crate) overflow_bytes: u32,
+    /// In the overflow, as before.
+    pub(crate) overflow_kept: Vec<Entry<'a>>,
     /// What the overflow has to get before the bucket is written.
     pub(crate) overflow_puts: Vec<Entry<'a>>,
     /// What goes out of the overflow when the bucket is written.
@@ -60,7 +62,15 @@ pub(crate) struct Contents<'a> {
     pub(crate) is_changed: bool,
 }
 
+impl<'a> Contents<'a> {
+    /// All entries, in the bucket and in the overflow.
+    pub(crate) fn all(&self) -> impl Iterator<Item = Entry<'a>> {
+        self.inline.iter().chain(&self.overflow_kept).chain(&self.overflow_puts).copied()
+    }
+}
+
 /// What lies in a bucket and in its overflow, without entries of other buckets and without dead ones.
+#[derive(Clone)]
 pub(crate) struct Before<'a> {
     pub(crate) inline: Vec<Entry<'a>>,
     pub(crate) overflow: Vec<Entry<'a>>,
@@ -122,6 +132,8 @@ fn place<'a>(slots: Vec<Slot<'a>>, in_overflow: &[&'a [u8]], contents: &mut Cont
         stays.push(entry.key);
         if origin != Origin::Overflow || is_changed {
             contents.overflow_puts.push(entry);
+        } else {
+            contents.overflow_kept.push(entry);
         }
     }
     contents.overflow_deletes.extend(in_overflow.iter().filter(|key| !stays.contains(key)));

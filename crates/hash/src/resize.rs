@@ -25,8 +25,8 @@
 //! **Rejected.** Moving a bucket without closing the gate: a worker and the keeper would have to agree on each bucket. A group takes
 //! as long as a few durable writes; writers do not notice while there is room for their writes in memory.
 
-use crate::address::{State, Step};
-use crate::bucket::{Bucket, Tally, USABLE_BYTES};
+use crate::address::{State, Step, hash_of};
+use crate::bucket::{Bucket, Header, Tally, USABLE_BYTES};
 use crate::core::{Core, LogBound};
 use crate::entry::Entry;
 use crate::overflow::Stored;
@@ -96,12 +96,39 @@ impl Core {
         let totals = self.totals();
         let filled = totals.bytes + totals.overflow_bytes;
         let resize = resize_for(&self.state(), filled, self.options.load_percent, self.group(), self.io.buckets_max);
-        match resize {
-            None => return Ok(false),
-            Some(Resize::Split(step)) => self.with_gate_closed(|| self.split(&step))?,
-            Some(Resize::Merge(step)) => self.with_gate_closed(|| self.merge(&step))?,
+        let Some(resize) = resize else { return Ok(false) };
+        self.with_gate_closed(|| {
+            if !self.is_applied_up_to_snapshots() {
+                return Ok(false);
+            }
+            match &resize {
+                Resize::Split(step) => self.split(step)?,
+                Resize::Merge(step) => self.merge(step)?,
+            }
+            Ok(true)
+        })
+    }
+
+    /// Whether all changes up to the newest snapshot are in their buckets; otherwise the workers are asked to apply them.
+    fn is_applied_up_to_snapshots(&self) -> bool {
+        let Some(newest) = self.snapshots.list().last().copied() else { return true };
+        let is_applied = self.writes.pending.drained() >= newest.sequence;
+        if !is_applied {
+            self.writes.pending.want(newest.sequence);
         }
-        Ok(true)
+        is_applied
+    }
+
+    /// Saves what a bucket holds for the newest snapshot, before the bucket is split or merged.
+    fn save_whole(&self, number: u64, header: &Header, held: &Before<'_>, rewrites: &mut Rewrites) -> Result<()> {
+        let Some(newest) = self.snapshots.list().last().copied() else { return Ok(()) };
+        if header.sequence > newest.sequence || self.overflow.is_saved(number, newest.number)? {
+            return Ok(());
+        }
+        let contents = rebuild(held.clone(), std::iter::empty(), 0);
+        let entries = contents.all().map(|entry| (hash_of(entry.key, self.seed), entry));
+        rewrites.saves.add(number, newest.number, entries);
+        Ok(())
     }
 
     /// The overflow of buckets that have a mark, as it is stored.
@@ -125,6 +152,7 @@ impl Core {
             let read = Read { number: low, bucket: self.codec.open(low, block)?, stored };
             self.split_one(&read, high, &step.more, &mut lows, &mut highs)?;
         }
+        lows.save(self)?;
         self.io.write_many(highs.take_images())?;
         self.add_to_totals(lows.sums());
         self.add_to_totals(highs.sums());
@@ -151,6 +179,8 @@ impl Core {
         let epoch = self.epoch() + 1;
         let next = |number| rebuild(entries_of(self, number, more, &low.bucket, &overflow), std::iter::empty(), 0);
         let place = |bucket, counted| Place { bucket, sequence: header.sequence, epoch, before: None, counted };
+        let whole = self.state();
+        self.save_whole(low.number, header, &entries_of(self, low.number, &whole, &low.bucket, &overflow), lows)?;
         let (stays, moves) = (next(low.number), next(high));
         for contents in [&stays, &moves] {
             assert!(contents.overflow_puts.is_empty(), "nothing overflows where two buckets take what one had");
@@ -178,6 +208,7 @@ impl Core {
         for at in 0..count {
             self.merge_one(&read(at)?, &read(count + at)?, &step.more, &mut rewrites)?;
         }
+        rewrites.save(self)?;
         rewrites.add_to_overflow(self)?;
         let pages = self.reserve_images(rewrites.len())?;
         rewrites.write_buckets(self, pages)?;
@@ -194,6 +225,8 @@ impl Core {
         let (low_overflow, high_overflow) = (decode_all(self, low.stored)?, decode_all(self, high.stored)?);
         let mut before = entries_of(self, low.number, more, &low.bucket, &low_overflow);
         let other = entries_of(self, high.number, more, &high.bucket, &high_overflow);
+        self.save_whole(low.number, low.bucket.header(), &before, rewrites)?;
+        self.save_whole(high.number, high.bucket.header(), &other, rewrites)?;
         let (low_now, high_now) = (low.bucket.header().now, high.bucket.header().now);
         before.is_untidy |= high_now != Tally::default();
         before.inline.extend(other.inline);

@@ -1,5 +1,6 @@
 //! Buckets that are written together, with what their overflow needs, in the order that survives a crash.
 //!
+//! 0. What snapshots need of the buckets is saved (`snapshots.rs`).
 //! 1. What the overflow gets is made durable.
 //! 2. Images of the buckets are made durable, if the device can tear or lose a write.
 //! 3. The buckets are written.
@@ -17,6 +18,7 @@ use crate::entry::Entry;
 use crate::images::pages_for;
 use crate::overflow::{OverflowChanges, Stored};
 use crate::rebuild::{Before, Contents};
+use crate::snapshots::Saves;
 use crate::{Error, Result};
 use situ_device::Buffer;
 use situ_engine::Durability;
@@ -25,6 +27,8 @@ use situ_storage::Error as StorageError;
 /// See the module's documentation.
 #[derive(Default)]
 pub(crate) struct Rewrites {
+    /// What snapshots have to keep of these buckets; saved before anything else.
+    pub(crate) saves: Saves,
     images: Vec<(u64, Buffer)>,
     additions: OverflowChanges,
     adds_entries: bool,
@@ -92,6 +96,11 @@ impl Rewrites {
         Ok(header)
     }
 
+    /// Step 0, for snapshots.
+    pub(crate) fn save(&mut self, core: &Core) -> Result<()> {
+        core.overflow.save(std::mem::take(&mut self.saves))
+    }
+
     /// Step 1.
     pub(crate) fn add_to_overflow(&mut self, core: &Core) -> Result<()> {
         if !self.adds_entries {
@@ -120,6 +129,7 @@ impl Rewrites {
     /// All steps.
     pub(crate) fn commit(mut self, core: &Core, reserved_pages: u64) -> Result<()> {
         assert!(pages_for(self.len()) <= reserved_pages || core.images.is_none(), "room for images is reserved");
+        self.save(core)?;
         self.add_to_overflow(core)?;
         self.write_buckets(core, reserved_pages)?;
         self.remove_from_overflow(core)?;

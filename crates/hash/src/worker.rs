@@ -12,14 +12,14 @@
 //! **Invariants.** A change leaves the table only when bucket and overflow have it. So a reader finds it here or there.
 //! **Failure.** The first error fails the store. What was not applied stays in the table and in the log.
 
-use crate::address::State;
-use crate::bucket::Bucket;
+use crate::address::{State, hash_of};
+use crate::bucket::{Bucket, Header};
 use crate::core::Core;
 use crate::gate::Inside;
 use crate::images::pages_for;
 use crate::overflow::Stored;
-use crate::pending::BucketChanges;
-use crate::rebuild::rebuild;
+use crate::pending::{BucketChanges, PendingChange};
+use crate::rebuild::{Before, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
 use crate::{Error, Result};
 use situ_device::panic_text;
@@ -54,14 +54,14 @@ impl Core {
 
     /// Runs `turn` with the gate closed, if the store is sound. A failure is noted before the gate opens again, so workers do not go on
     /// with what is half done.
-    pub(crate) fn with_gate_closed(&self, turn: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn with_gate_closed<T>(&self, turn: impl FnOnce() -> Result<T>) -> Result<T> {
         let _closed = self.gate.close();
         self.check_sound()?;
         self.caught("keeper", turn).inspect_err(|error| self.writes.fail_with(error.clone()))
     }
 
     /// Runs a turn of a thread; a panic in it becomes an error.
-    fn caught(&self, job: &str, turn: impl FnOnce() -> Result<()>) -> Result<()> {
+    fn caught<T>(&self, job: &str, turn: impl FnOnce() -> Result<T>) -> Result<T> {
         catch_unwind(AssertUnwindSafe(turn)).unwrap_or_else(|panic| {
             Err(Error::Invalid(format!("a bug: the {job} thread panicked: {}", panic_text(&*panic))))
         })
@@ -155,6 +155,7 @@ impl Core {
         let overflow: Stored = self.marked_overflow(changes.bucket, state, header)?;
         let overflow = decode_all(self, &overflow)?;
         let before = own_entries(self, changes.bucket, state, bucket, &overflow)?;
+        self.save_for_snapshots(changes, header, &before, rewrites)?;
         let contents = rebuild(before, changes.changes.iter().map(|change| change.change()), self.now_ms());
         if !contents.is_changed {
             return Ok(());
@@ -169,5 +170,31 @@ impl Core {
             counted: header.now,
         };
         rewrites.add(self, &place, &contents, &dead).map(drop)
+    }
+
+    /// Saves the entries of a bucket as they are after the changes up to each snapshot beyond which a change goes.
+    fn save_for_snapshots(
+        &self,
+        changes: &BucketChanges,
+        header: &Header,
+        before: &Before<'_>,
+        rewrites: &mut Rewrites,
+    ) -> Result<()> {
+        let moments = self.snapshots.list();
+        for (at, moment) in moments.iter().enumerate() {
+            let next = moments.get(at + 1).map_or(u64::MAX, |later| later.sequence);
+            let goes_beyond = |change: &PendingChange| (moment.sequence + 1..=next).contains(&change.sequence);
+            if header.sequence > moment.sequence
+                || !changes.changes.iter().any(goes_beyond)
+                || self.overflow.is_saved(changes.bucket, moment.number)?
+            {
+                continue;
+            }
+            let up_to = changes.changes.iter().filter(|change| change.sequence <= moment.sequence);
+            let contents = rebuild(before.clone(), up_to.map(PendingChange::change), 0);
+            let entries = contents.all().map(|entry| (hash_of(entry.key, self.seed), entry));
+            rewrites.saves.add(changes.bucket, moment.number, entries);
+        }
+        Ok(())
     }
 }

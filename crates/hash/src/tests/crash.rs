@@ -1,6 +1,6 @@
 //! A crash at any change of any disk.
 
-use super::model::{Done, Nature, Shape, Told, check, device, draw, open, small};
+use super::model::{BUCKETS_MAX, Done, Nature, Shape, Told, check, device_of, draw, open, small};
 use crate::Durability;
 use situ_device::Env;
 use situ_sim::{CrashPoints, Rng, SimDevice, SimVolume, crash_volumes_and_device_everywhere};
@@ -17,6 +17,8 @@ struct Plan {
     steps_each: usize,
     /// The first opening after the crash crashes, too.
     crashes_again: bool,
+    /// Buckets that have room on the device.
+    buckets_max: u64,
 }
 
 fn fill(env: &Env, volumes: &[SimVolume; 2], device: &SimDevice, plan: &Plan, seed: u64) -> Told {
@@ -67,7 +69,7 @@ fn crash_writes(seed: u64, plan: &Plan, points: &CrashPoints) -> Done {
         seed,
         points,
         LOCATIONS,
-        |env, faults| device(env, plan.nature, faults, seed),
+        |env, faults| device_of(env, plan.nature, plan.buckets_max, faults, seed),
         |env, volumes, device| {
             let told = fill(env, volumes, device, plan, seed);
             done.lock().unwrap().add(&told.done);
@@ -87,8 +89,15 @@ fn crash_writes(seed: u64, plan: &Plan, points: &CrashPoints) -> Done {
             let store = open(env, &volumes, &device, &small()).unwrap();
             assert_eq!(store.get("after").unwrap().as_deref(), Some(&b"wards"[..]));
             store.delete("after").unwrap();
-            let whole = told.cut_to(prefix);
-            check(&store, &whole, &shape);
+            let mut told = told.cut_to(prefix);
+            check(&store, &told, &shape);
+            // And what a crash has left does no harm later.
+            let mut rng = Rng::new(seed + 1);
+            for _ in 0..plan.steps_each / 2 {
+                assert!(told.write(&store, draw(&mut rng, &shape), Durability::Buffered));
+            }
+            told.durable = told.acknowledged;
+            check(&store, &told, &shape);
         },
     );
     done.into_inner().unwrap()
@@ -107,7 +116,8 @@ fn a_crash_keeps_a_prefix_of_writes() {
     for nature in [Nature::Safe, Nature::Volatile] {
         let mut done = Done::default();
         situ_sim::for_each_seed(1, 2, |seed| {
-            let plan = Plan { nature, phases: [FULL; 2], steps_each: 40, crashes_again: false };
+            let plan =
+                Plan { nature, phases: [FULL; 2], steps_each: 40, crashes_again: false, buckets_max: BUCKETS_MAX };
             done.add(&crash_writes(seed, &plan, &points(20)));
         });
         assert!(done.overflowed > 0 && done.splits > 0 && done.checkpoints > 0, "{nature:?}: {done:?}");
@@ -119,7 +129,13 @@ fn a_crash_in_the_middle_of_growing_and_shrinking_keeps_a_prefix_of_writes() {
     for nature in [Nature::Safe, Nature::Volatile] {
         let mut done = Done::default();
         situ_sim::for_each_seed(10, 2, |seed| {
-            let plan = Plan { nature, phases: [FILLS, EMPTIES], steps_each: 100, crashes_again: false };
+            let plan = Plan {
+                nature,
+                phases: [FILLS, EMPTIES],
+                steps_each: 100,
+                crashes_again: false,
+                buckets_max: BUCKETS_MAX,
+            };
             done.add(&crash_writes(seed, &plan, &points(20)));
         });
         assert!(done.overflowed > 0 && done.splits > 0 && done.merges > 0, "{nature:?}: {done:?}");
@@ -130,8 +146,26 @@ fn a_crash_in_the_middle_of_growing_and_shrinking_keeps_a_prefix_of_writes() {
 fn a_crash_while_a_store_recovers_keeps_a_prefix_of_writes() {
     for nature in [Nature::Safe, Nature::Volatile] {
         situ_sim::for_each_seed(20, 2, |seed| {
-            let plan = Plan { nature, phases: [FILLS, EMPTIES], steps_each: 60, crashes_again: true };
+            let plan = Plan {
+                nature,
+                phases: [FILLS, EMPTIES],
+                steps_each: 60,
+                crashes_again: true,
+                buckets_max: BUCKETS_MAX,
+            };
             crash_writes(seed, &plan, &points(16));
         });
+    }
+}
+
+#[test]
+fn a_crash_keeps_a_prefix_of_writes_where_buckets_overflow() {
+    for nature in [Nature::Safe, Nature::Volatile] {
+        let mut done = Done::default();
+        situ_sim::for_each_seed(30, 3, |seed| {
+            let plan = Plan { nature, phases: [FILLS, FULL], steps_each: 60, crashes_again: false, buckets_max: 5 };
+            done.add(&crash_writes(seed, &plan, &points(16)));
+        });
+        assert!(done.overflowed > 100 && done.checkpoints > 0, "{nature:?}: {done:?}");
     }
 }

@@ -117,6 +117,49 @@ fn writers_and_readers_at_once_see_their_own_writes_while_buckets_split() {
 }
 
 #[test]
+fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
+    let mut done = (0, 0, 0);
+    situ_sim::for_each_seed(500, 8, |seed| {
+        with_store(seed, Nature::Volatile, |_, store| {
+            let mut rng = Rng::new(seed);
+            let shapes = [
+                Shape { keys: 60, value_bytes_max: 800, deletes_of_ten: 1 },
+                Shape { keys: 60, value_bytes_max: 300, deletes_of_ten: 9 },
+                Shape { keys: 60, value_bytes_max: 700, deletes_of_ten: 2 },
+            ];
+            let mut map = BTreeMap::new();
+            let mut snapshots = Vec::new();
+            for step in 0..180 {
+                let changes = draw(&mut rng, &shapes[step / 60]);
+                store.write(batch_of(&changes), Durability::Buffered).unwrap();
+                apply(&mut map, &changes);
+                if rng.chance(0.05) {
+                    snapshots.push((store.snapshot().unwrap(), map.clone()));
+                }
+                if rng.chance(0.03) && !snapshots.is_empty() {
+                    snapshots.swap_remove(rng.index(snapshots.len()));
+                }
+            }
+            for (snapshot, expected) in &snapshots {
+                let found: BTreeMap<_, _> = snapshot.scan().map(|pair| pair.unwrap()).collect();
+                assert_eq!(found, *expected);
+                assert_eq!(snapshot.scan().count(), expected.len(), "each entry comes once");
+                let sorted: Vec<_> = snapshot.scan_sorted().unwrap().map(|pair| pair.unwrap()).collect();
+                assert_eq!(sorted, expected.clone().into_iter().collect::<Vec<_>>());
+                for number in 0..60 {
+                    let key = super::model::key(number);
+                    assert_eq!(snapshot.get(&key).unwrap(), expected.get(&key).cloned());
+                }
+            }
+            assert_eq!(store.scan().unwrap().count(), map.len());
+            let properties = store.properties();
+            done = (done.0 + snapshots.len() as u64, done.1 + properties.splits, done.2 + properties.merges);
+        });
+    });
+    assert!(done.0 > 10 && done.1 > 10 && done.2 > 0, "snapshots, splits, merges: {done:?}");
+}
+
+#[test]
 fn counters_lose_no_increment_by_compare_and_set() {
     situ_sim::for_each_seed(300, 6, |seed| {
         with_store(seed, Nature::Safe, |env, store| {

@@ -6,7 +6,7 @@ use situ_sim::{FaultPlan, Rng, SimDevice, SimVolume};
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-/// Buckets that have room on simulated devices.
+/// Buckets that have room on simulated devices, where nothing else is said.
 pub(crate) const BUCKETS_MAX: u64 = 64;
 
 /// What a crash does to writes of buckets.
@@ -20,6 +20,11 @@ pub(crate) enum Nature {
 
 /// A device with room for [`BUCKETS_MAX`] buckets.
 pub(crate) fn device(env: &Env, nature: Nature, plan: FaultPlan, seed: u64) -> SimDevice {
+    device_of(env, nature, BUCKETS_MAX, plan, seed)
+}
+
+/// A device with room for so many buckets.
+pub(crate) fn device_of(env: &Env, nature: Nature, buckets: u64, plan: FaultPlan, seed: u64) -> SimDevice {
     let geometry = Geometry {
         block_bytes: PAGE_BYTES as u32,
         atomic_write_bytes: if nature == Nature::Safe { PAGE_BYTES as u32 } else { 512 },
@@ -28,7 +33,7 @@ pub(crate) fn device(env: &Env, nature: Nature, plan: FaultPlan, seed: u64) -> S
         discard_bytes: PAGE_BYTES as u32,
         discard_zeroes: true,
     };
-    let bytes = crate::space::SPACE_HEADER_BYTES as u64 + BUCKETS_MAX * PAGE_BYTES as u64;
+    let bytes = crate::space::SPACE_HEADER_BYTES as u64 + buckets * PAGE_BYTES as u64;
     SimDevice::with_geometry(env, bytes, geometry, plan, seed)
 }
 
