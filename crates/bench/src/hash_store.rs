@@ -20,9 +20,7 @@ use situ::hash::superblock::Totals;
 use situ::hash::{Durability, HashBatch, HashOptions, HashStore, HashStoreBuilder};
 
 use crate::options::parse_bytes;
-use crate::store::{
-    Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats,
-};
+use crate::store::{Change, EachEntry, Setting, Settings, Store, StoreFactory, StoreFailure, StoreStats};
 
 /// The heading under which `--help` shows the settings.
 const SETTINGS: &str = "Settings of the hash store";

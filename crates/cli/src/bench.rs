@@ -3,11 +3,14 @@
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
 use crate::interrupt::Interrupts;
-use crate::options::{BenchCommand, BenchTask, CalibrateCommand, NodeAccess};
+use crate::options::{BenchCommand, BenchTask, CalibrateCommand, EngineName, NodeAccess, refuse_for_hash};
 use crate::output::Output;
 use crate::store::{Home, OpenedHome};
 use situ::StoreBuilder;
-use situ_bench::{BenchResult, Error, Figures, OpenedStore, RulesFile, SituFactory, Stop, StoreHome};
+use situ_bench::{
+    BenchResult, Error, Figures, HashFactory, HashSettings, OpenedStore, RulesFile, SituFactory, SituSettings, Stop,
+    StoreFactory, StoreHome,
+};
 use situ_node::{Class, NodeAddress};
 use std::fs::File;
 use std::io::BufWriter;
@@ -47,15 +50,35 @@ pub(crate) fn bench(command: &BenchCommand, out: &mut Output) -> Outcome {
 
 /// Runs the workloads. A signal ends the run, which then removes what it has made; a second one ends the program at once.
 fn measure(command: &BenchCommand) -> Result<BenchResult, Failure> {
-    let options = &command.workload;
+    match command.engine {
+        EngineName::Lsm if command.hash != HashSettings::default() => {
+            Err(Failure::usage("--buckets, --partitions, --pending-bytes and --load-percent are for --engine hash"))
+        }
+        EngineName::Lsm => measure_with(command, &ordered(command)?),
+        EngineName::Hash => {
+            command.node.check_for_hash()?;
+            let settings =
+                "what --help lists for ordered stores (memtables, caches, compression, compactions, the fast disk)";
+            refuse_for_hash(&[(command.store != SituSettings::default(), settings)])?;
+            measure_with(command, &HashFactory::new(command.hash.clone()))
+        }
+    }
+}
+
+/// Stores with ordered tables, as the command says.
+fn ordered(command: &BenchCommand) -> Result<SituFactory, Failure> {
     let node = &command.node;
     let has_nodes = node.capacity.is_some() || !node.compute.is_empty();
     let home = has_nodes.then(|| Arc::new(WithNodes(node.clone())) as Arc<dyn StoreHome>);
     let store_options = command.store.options().map_err(|error| failed("the benchmark cannot run", &error))?;
-    let factory = SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home);
+    Ok(SituFactory::new(store_options).with_fast_disk(command.store.fast_disk.clone()).with_home(home))
+}
+
+fn measure_with(command: &BenchCommand, factory: &dyn StoreFactory) -> Result<BenchResult, Failure> {
+    let options = &command.workload;
     let (stop, interrupts) = stopped_by_signals()?;
     let store = options.directory.join("store");
-    situ_bench::run_until(options, &factory, &stop).map_err(|error| {
+    situ_bench::run_until(options, factory, &stop).map_err(|error| {
         let shown = store.display();
         match (&error, interrupts.first()) {
             (Error::Stopped, Some(signal)) => Failure::interrupted(signal).cure(match store.exists() {

@@ -2,6 +2,7 @@
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::hash;
 use crate::options::{DeleteOptions, GetOptions, PutOptions, ScanOptions};
 use crate::output::Output;
 use crate::store::{Readable, Writable, durability, given, given_key};
@@ -13,26 +14,43 @@ use std::io::Read;
 pub(crate) fn get(options: &GetOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let key = given_key(&options.key, encoding)?;
+    if options.target.home().is_hash() {
+        return hash::get(options, &key, out);
+    }
     let readable = Readable::open(&options.target, options.stored)?;
     let found = readable
         .keyspace
         .get(&key)
         .map_err(|error| Failure::store("cannot read the key", &readable.directory, &error))?;
     let shown = found.as_deref().and_then(|value| readable.shown(value));
-    if out.is_json() {
-        out.object(&Answer { fields: &[("found", shown.is_some())], key: &key, value: shown, encoding })?;
-    } else if let Some(value) = shown {
-        out.bytes(&encoding.encode(value))?;
-        if !options.no_newline {
-            out.bytes(b"\n")?;
+    let elsewhere = shown.is_none() && readable.is_item_elsewhere(&key)?;
+    let missing = || {
+        let hint = if elsewhere { "; a memcached item of that key is in --keyspace items" } else { "" };
+        format!("there is no key {} in keyspace {:?}{hint}", encoding.show(&key), readable.keyspace.name())
+    };
+    told(options, &key, shown, missing, out)
+}
+
+/// Shows the value of a key, or says that there is none.
+pub(crate) fn told(
+    options: &GetOptions,
+    key: &[u8],
+    shown: Option<&[u8]>,
+    missing: impl FnOnce() -> String,
+    out: &mut Output,
+) -> Outcome {
+    let encoding = options.encoding.encoding();
+    match shown {
+        _ if out.is_json() => {
+            out.object(&Answer { fields: &[("found", shown.is_some())], key, value: shown, encoding })?;
         }
-    } else {
-        let elsewhere = match readable.is_item_elsewhere(&key)? {
-            true => "; a memcached item of that key is in --keyspace items",
-            false => "",
-        };
-        let keyspace = readable.keyspace.name();
-        out.warn(&format!("there is no key {} in keyspace {keyspace:?}{elsewhere}", encoding.show(&key)));
+        Some(value) => {
+            out.bytes(&encoding.encode(value))?;
+            if !options.no_newline {
+                out.bytes(b"\n")?;
+            }
+        }
+        None => out.warn(&missing()),
     }
     Ok(if shown.is_some() { Exit::Done } else { Exit::NotFound })
 }
@@ -45,6 +63,9 @@ pub(crate) fn put(options: &PutOptions, out: &mut Output) -> Outcome {
         Some(value) => given(value, encoding, "the value")?,
         None => read_value(encoding)?,
     };
+    if options.target.home().is_hash() {
+        return hash::put(options, &key, &value, out);
+    }
     let writable = Writable::open(&options.target.home(), true)?;
     let failed = |error: situ::Error| writable.failure("cannot write the key", &error);
     let mut batch = WriteBatch::new();
@@ -78,6 +99,9 @@ pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
     let key = given_key(&options.key, encoding)?;
     let name = options.target.keyspace_to_delete_from(false)?;
+    if options.target.home().is_hash() {
+        return hash::delete(options, &key, out);
+    }
     let writable = Writable::open(&options.target.home(), false)?;
     let keyspace = writable.keyspace(name, false)?;
     keyspace
@@ -92,6 +116,11 @@ pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
 
 pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
+    let home = options.target.home();
+    if home.is_hash() {
+        let why = "its keys have no order; `situ dump` writes all of them";
+        return Err(Failure::not_for_hash("scan", home.path(), why));
+    }
     let readable = Readable::open(&options.target, options.stored)?;
     readable.walk(&options.range, encoding, options.reverse, |key, value| {
         let value = (!options.keys).then_some(value);
@@ -109,11 +138,11 @@ pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
 }
 
 /// What happened to one key.
-struct Answer<'a> {
-    fields: &'a [(&'a str, bool)],
-    key: &'a [u8],
-    value: Option<&'a [u8]>,
-    encoding: Encoding,
+pub(crate) struct Answer<'a> {
+    pub(crate) fields: &'a [(&'a str, bool)],
+    pub(crate) key: &'a [u8],
+    pub(crate) value: Option<&'a [u8]>,
+    pub(crate) encoding: Encoding,
 }
 
 impl Serialize for Answer<'_> {

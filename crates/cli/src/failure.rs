@@ -127,6 +127,30 @@ impl Failure {
         }
     }
 
+    /// An operation on the hash store in `directory` failed.
+    pub(crate) fn hash(what: impl Display, directory: &Path, error: &situ::hash::Error) -> Failure {
+        match error {
+            situ::hash::Error::Storage(storage::Error::Locked { .. }) => {
+                Failure::new(what, "another process has the store open, and a hash store has one process at a time")
+                    .cure("stop that process (perhaps a `situ serve`), then try again. inspect works while it runs")
+            }
+            error if error.is_corruption() => Failure::new(what, error)
+                .cure(format!("run `situ verify {}` to see everything that is damaged", directory.display()))
+                .ending(Exit::Damage),
+            situ::hash::Error::Storage(storage::Error::NotFound { .. }) | situ::hash::Error::Existence(_) => {
+                Failure::new(what, error)
+            }
+            situ::hash::Error::Storage(error) => Failure::store(what, directory, &error.clone().into()),
+            error => Failure::new(what, error),
+        }
+    }
+
+    /// Hash stores cannot do this.
+    pub(crate) fn not_for_hash(command: &str, directory: &Path, why: &str) -> Failure {
+        let what = format!("cannot {command} the store in {}", directory.display());
+        Failure::new(what, format!("it is a hash store, and {why}"))
+    }
+
     /// What to print on stderr, if anything.
     pub(crate) fn message(&self) -> Option<Message<'_>> {
         let why = self.why.as_deref()?;

@@ -40,6 +40,9 @@ pub(crate) fn inspect(options: &InspectOptions, out: &mut Output) -> Outcome {
     }
     let home = options.directory.home();
     let directory = home.path();
+    if home.is_hash() && options.log.is_none() {
+        return crate::hash::inspect(options, directory, out);
+    }
     let failed = |error: situ::Error| Failure::store("cannot look into the store", directory, &error);
     let volume = || home.files().map_err(failed);
     if let Some(number) = options.table {

@@ -28,6 +28,7 @@ mod failure;
 #[doc(hidden)]
 pub mod fuzzing;
 mod geometry;
+mod hash;
 mod import;
 mod inspect;
 mod interrupt;

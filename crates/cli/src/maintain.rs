@@ -2,6 +2,7 @@
 
 use crate::DONE;
 use crate::failure::{Exit, Failure, Outcome};
+use crate::hash;
 use crate::options::{CompactOptions, RepairOptions, VerifyOptions};
 use crate::output::Output;
 use crate::progress;
@@ -23,7 +24,12 @@ struct Compacted {
 }
 
 pub(crate) fn compact(options: &CompactOptions, out: &mut Output) -> Outcome {
-    let writable = Writable::open(&options.directory.home(), false)?;
+    let home = options.directory.home();
+    if home.is_hash() {
+        let why = "has no tables to compact: the room of what was deleted is free at once";
+        return Err(Failure::not_for_hash("compact", home.path(), why));
+    }
+    let writable = Writable::open(&home, false)?;
     let names = match &options.keyspace {
         Some(name) => vec![name.clone()],
         None => writable.store.keyspace_names(),
@@ -111,6 +117,10 @@ impl From<VerifyReport> for Verified {
 
 pub(crate) fn verify(options: &VerifyOptions, out: &mut Output) -> Outcome {
     let home = options.directory.home();
+    if home.is_hash() {
+        options.directory.check_for_hash()?;
+        return hash::verify(home.path(), out);
+    }
     let failed = |error: situ::Error| Failure::store("cannot verify the store", home.path(), &error);
     let volume = home.volume().map_err(failed)?;
     let _lock = keep_writers_out(&*volume).map_err(|error| failed(error.into()))?;
@@ -271,6 +281,10 @@ impl From<RepairReport> for Repaired {
 
 pub(crate) fn repair(options: &RepairOptions, out: &mut Output) -> Outcome {
     let home = options.directory.home();
+    if home.is_hash() {
+        let why = "opening it repairs what a crash leaves; bring back what else is damaged from a dump";
+        return Err(Failure::not_for_hash("repair", home.path(), why));
+    }
     let (dry_run, without_fast_disk) = (options.dry_run, options.without_fast_disk);
     let fast_disk = options.fast_disk.clone();
     let how = situ::RepairOptions { dry_run, without_fast_disk, fast_disk, ..Default::default() };

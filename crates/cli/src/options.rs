@@ -1,7 +1,9 @@
 //! The command line.
 
+mod engine;
 mod node;
 
+pub(crate) use engine::{EngineChoice, EngineName, refuse_for_hash};
 pub(crate) use node::{NodeAccess, NodeCommand, NodeKeys};
 
 use crate::failure::Failure;
@@ -10,7 +12,7 @@ use crate::text::{EncodingOptions, parse_bytes};
 use crate::transfer::MARKS;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use situ_bench::report::ReportOptions;
-use situ_bench::{BenchOptions, CalibrateOptions, CompactionSettings, SituSettings};
+use situ_bench::{BenchOptions, CalibrateOptions, CompactionSettings, HashSettings, SituSettings};
 use situ_server::{ITEMS_KEYSPACE, MAX_VALUE_BYTES_LIMIT, META_KEYSPACE};
 use std::ffi::OsString;
 use std::net::SocketAddr;
@@ -78,6 +80,19 @@ impl Target {
     /// Where the store is.
     pub(crate) fn home(&self) -> Home {
         Home::new(self.data.clone(), &self.node)
+    }
+
+    /// The keyspace that was asked for.
+    pub(crate) fn named_keyspace(&self) -> Option<&str> {
+        self.keyspace.as_deref()
+    }
+
+    /// Options that mean nothing to a hash store.
+    ///
+    /// # Errors
+    /// One was given; the text names it.
+    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+        self.node.check_for_hash()
     }
 
     /// The keyspace's name: the one that was asked for, or `default`, or with `stored` the one of memcached items.
@@ -162,11 +177,14 @@ impl Directory {
 #[command(
     after_help = "Examples:\n  situ serve\n  situ serve /var/lib/situ --listen 0.0.0.0:11211 --sync --memory 4G\n  \
                         situ serve --unix-socket /run/situ.sock --log-file /var/log/situ.log\n  \
-                        situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all"
+                        situ serve --listen localhost:11211 --auth-file /etc/situ.users --disable-flush-all\n  \
+                        situ serve --engine hash /var/lib/situ-hash --buckets /dev/zram0"
 )]
 pub(crate) struct ServeOptions {
     #[command(flatten)]
     pub(crate) directory: Directory,
+    #[command(flatten)]
+    pub(crate) engine: EngineChoice,
     /// Address or name that takes connections of clients. May be given several times. For a name such as localhost, the
     /// server listens on every address that the name has
     #[arg(short, long, value_name = "HOST:PORT", default_value = "127.0.0.1:11211", value_parser = parse_listen)]
@@ -188,13 +206,13 @@ pub(crate) struct ServeOptions {
     #[arg(long, value_name = "PATH")]
     pub(crate) fast_disk: Option<PathBuf>,
     /// How many seconds a write waits for a node that is lost. Then the store takes no more writes until it is opened again, if its log
-    /// lies on the node. Reads wait 5 seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u64).range(1..=86_400))]
-    pub(crate) node_patience: u64,
+    /// lies on the node. Reads wait 5 seconds [default: 600]
+    #[arg(long, value_name = "SECONDS", value_parser = clap::value_parser!(u64).range(1..=86_400))]
+    pub(crate) node_patience: Option<u64>,
     /// Memory for cached blocks, indexes and filters. Other memory comes on top: memtables (up to 256M), the log's buffer,
-    /// waiting writes, merges, and the cache of a raw fast disk
-    #[arg(short, long, value_name = "SIZE", default_value = "256M", value_parser = parse_memory_bytes)]
-    pub(crate) memory: u64,
+    /// waiting writes, merges, and the cache of a raw fast disk [default: 256M]
+    #[arg(short, long, value_name = "SIZE", value_parser = parse_memory_bytes)]
+    pub(crate) memory: Option<u64>,
     /// Threads that serve connections, 1 to 1024 [default: one for each core]
     #[arg(short, long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..=1024))]
     pub(crate) threads: Option<u32>,
@@ -204,9 +222,9 @@ pub(crate) struct ServeOptions {
     /// Close connections without traffic for this many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
-    /// Size of the largest value that a client may set
-    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
-    pub(crate) max_value: usize,
+    /// Size of the largest value that a client may set [default: 1M, or the most that the engine takes]
+    #[arg(long, value_name = "SIZE", value_parser = parse_value_bytes)]
+    pub(crate) max_value: Option<usize>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
     /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
     /// start [default: everybody is served]
@@ -389,6 +407,8 @@ pub(crate) enum Format {
 pub(crate) struct LoadOptions {
     #[command(flatten)]
     pub(crate) target: Target,
+    #[command(flatten)]
+    pub(crate) engine: EngineChoice,
     /// File to read. - is standard input
     #[arg(default_value = "-")]
     pub(crate) file: PathBuf,
@@ -727,8 +747,13 @@ pub(crate) struct BenchCommand {
     pub(crate) task: Option<BenchTask>,
     #[command(flatten)]
     pub(crate) workload: BenchOptions,
+    /// Engine of the store
+    #[arg(long, value_enum, value_name = "NAME", default_value = "lsm")]
+    pub(crate) engine: EngineName,
     #[command(flatten)]
     pub(crate) store: SituSettings,
+    #[command(flatten)]
+    pub(crate) hash: HashSettings,
     #[command(flatten)]
     pub(crate) node: NodeAccess,
     /// File that gets the result as JSON, for `situ bench report` [default: none]

@@ -7,6 +7,7 @@
 
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
+use crate::hash;
 use crate::message::Message;
 use crate::options::{Listen, ServeOptions};
 use crate::output::Output;
@@ -16,7 +17,10 @@ use crate::watch::NodeWatch;
 use serde::Serialize;
 use situ::device::lock;
 use situ::{Listener, Options, StoreEvent};
-use situ_server::{CaughtSignals, Server, ServerOptions, StartError, StopSignal, StoreEngine};
+use situ_server::{
+    CaughtSignals, Engine, HASH_VALUE_BYTES_MAX, HashEngine, MAX_VALUE_BYTES_LIMIT, Server, ServerOptions, StartError,
+    StopSignal, StoreEngine,
+};
 use std::fs::File;
 use std::io::{self, Write};
 use std::net::SocketAddr;
@@ -29,19 +33,31 @@ const LOST_NODE_DEADLINE: Duration = Duration::from_secs(3);
 /// How long clients may take to collect their last answers.
 const STOP_DEADLINE: Duration = Duration::from_secs(10);
 
+/// The largest value that a client may set, unless the options say otherwise; less if the engine takes less.
+const MAX_VALUE_BYTES: usize = 1 << 20;
+/// How many seconds a write waits for a lost node, unless the options say otherwise.
+const NODE_PATIENCE_S: u64 = 600;
+/// Memory for caches, unless the options say otherwise.
+const MEMORY_BYTES: u64 = 256 << 20;
+
 pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
-    let server_options = server_options(options);
-    server_options.check().map_err(|error| cannot_start(error, options))?;
-    let mut signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
-    let messages = Arc::new(Messages::open(options.log_file.clone(), out.is_json())?);
-    let watch = watch_by(&messages, options.node_patience);
+    let home = options.directory.home();
+    match options.engine.is_hash(home.path(), home.kind())? {
+        true => serve_hash(options, home.path(), out),
+        false => serve_ordered(options, out),
+    }
+}
+
+fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
+    let serving = Serving::prepare(options, MAX_VALUE_BYTES_LIMIT, out.is_json())?;
+    let watch = watch_by(&serving.messages, options.node_patience.unwrap_or(NODE_PATIENCE_S));
     let home = options.directory.home().watched(&watch);
     let directory = home.path();
     let mut store_options = Options::default();
     store_options.compaction = options.compaction.policy().map_err(Failure::usage)?;
     store_options.durability = durability(options.sync);
-    store_options.cache_bytes = options.memory;
-    store_options.listener = Some(Arc::clone(&messages) as _);
+    store_options.cache_bytes = options.memory.unwrap_or(MEMORY_BYTES);
+    store_options.listener = Some(Arc::clone(&serving.messages) as _);
     let engine = StoreEngine::open_by(store_options, |builder| {
         home.open(match &options.fast_disk {
             Some(path) => builder.fast_disk(path),
@@ -52,39 +68,98 @@ pub(crate) fn serve(options: &ServeOptions, out: &mut Output) -> Outcome {
         Failure::store(format!("cannot open the store in {}", directory.display()), directory, &error)
     })?;
     let engine = Arc::new(engine.with_beside(Arc::clone(&watch) as _));
-    let server = Server::start(&server_options, Arc::clone(&engine)).map_err(|error| cannot_start(error, options))?;
     let place = match home.is_on_node() {
         true => directory.to_owned(),
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
     };
-    messages.line(&format!("serving {}", place.display()));
-    for warning in server.warnings() {
-        messages.line(&format!("warning: {warning}"));
-    }
-    let listening = Listening {
-        event: "listening",
-        directory: place.display().to_string(),
-        durability: if options.sync { "synced" } else { "buffered" },
-        addresses: server.addresses().to_vec(),
-        unix_socket: options.unix_socket.clone(),
-        http: server.http_address(),
-        process: std::process::id(),
-    };
-    let shown = if out.is_json() { out.object(&listening) } else { out.bytes(listening.banner().as_bytes()) };
-    // A reader that went away is no reason to stop serving.
-    let _ = shown.and_then(|()| out.finish());
-    let signal = signals.wait(|| messages.reopen());
-    let signal = match signal {
-        StopSignal::Interrupt => "SIGINT",
-        StopSignal::Terminate => "SIGTERM",
-    };
-    messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
-    watch.hurry(LOST_NODE_DEADLINE);
-    server.stop(STOP_DEADLINE);
+    serving.run(&engine, &Shown { place: &place, metrics: "situ_store" }, || watch.hurry(LOST_NODE_DEADLINE), out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
-    messages.line("stopped; everything is durable");
+    serving.messages.line("stopped; everything is durable");
     DONE
+}
+
+fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Outcome {
+    options.check_for_hash()?;
+    let serving = Serving::prepare(options, HASH_VALUE_BYTES_MAX, out.is_json())?;
+    let builder = hash::builder(options.engine.buckets.as_deref(), true);
+    let engine = HashEngine::open(directory, builder, durability(options.sync)).map_err(|error| {
+        Failure::hash(format!("cannot open the store in {}", directory.display()), directory, &error)
+    })?;
+    let engine = Arc::new(engine);
+    let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
+    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash" }, || (), out)?;
+    let closed = engine.store().close();
+    closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
+    serving.messages.line("stopped; everything is durable");
+    DONE
+}
+
+/// What serving needs beside an engine.
+struct Serving<'a> {
+    options: &'a ServeOptions,
+    server_options: ServerOptions,
+    signals: Mutex<CaughtSignals>,
+    messages: Arc<Messages>,
+}
+
+/// What is shown of a store that is served.
+struct Shown<'a> {
+    place: &'a Path,
+    /// How the names of its metrics begin.
+    metrics: &'static str,
+}
+
+impl Serving<'_> {
+    /// Checks the options, catches signals and opens the log file: before a store is opened. The engine takes values of at most
+    /// `value_bytes_max`.
+    fn prepare(options: &ServeOptions, value_bytes_max: usize, json: bool) -> Result<Serving<'_>, Failure> {
+        let server_options = server_options(options, value_bytes_max)?;
+        server_options.check().map_err(|error| cannot_start(error, options))?;
+        let signals = CaughtSignals::catch().map_err(|error| Failure::new("cannot catch signals", error))?;
+        let messages = Arc::new(Messages::open(options.log_file.clone(), json)?);
+        Ok(Serving { options, server_options, signals: Mutex::new(signals), messages })
+    }
+
+    /// Serves until a signal comes, and then until clients have their answers. `on_signal` is called between the two.
+    fn run(
+        &self,
+        engine: &Arc<impl Engine>,
+        store: &Shown<'_>,
+        on_signal: impl FnOnce(),
+        out: &mut Output,
+    ) -> Result<(), Failure> {
+        let Serving { options, messages, .. } = self;
+        let server =
+            Server::start(&self.server_options, Arc::clone(engine)).map_err(|error| cannot_start(error, options))?;
+        messages.line(&format!("serving {}", store.place.display()));
+        for warning in server.warnings() {
+            messages.line(&format!("warning: {warning}"));
+        }
+        let listening = Listening {
+            event: "listening",
+            directory: store.place.display().to_string(),
+            durability: if options.sync { "synced" } else { "buffered" },
+            addresses: server.addresses().to_vec(),
+            unix_socket: options.unix_socket.clone(),
+            http: server.http_address(),
+            process: std::process::id(),
+        };
+        let shown = match out.is_json() {
+            true => out.object(&listening),
+            false => out.bytes(listening.banner(store.metrics).as_bytes()),
+        };
+        // A reader that went away is no reason to stop serving.
+        let _ = shown.and_then(|()| out.finish());
+        let signal = match lock(&self.signals).wait(|| messages.reopen()) {
+            StopSignal::Interrupt => "SIGINT",
+            StopSignal::Terminate => "SIGTERM",
+        };
+        messages.line(&format!("{signal}: the server answers the commands that it has read, and stops"));
+        on_signal();
+        server.stop(STOP_DEADLINE);
+        Ok(())
+    }
 }
 
 fn watch_by(messages: &Arc<Messages>, patience_s: u64) -> Arc<NodeWatch> {
@@ -92,7 +167,13 @@ fn watch_by(messages: &Arc<Messages>, patience_s: u64) -> Arc<NodeWatch> {
     NodeWatch::new(Duration::from_secs(patience_s), move |text| messages.line(text))
 }
 
-fn server_options(options: &ServeOptions) -> ServerOptions {
+fn server_options(options: &ServeOptions, value_bytes_max: usize) -> Result<ServerOptions, Failure> {
+    let max_value_bytes = options.max_value.unwrap_or(MAX_VALUE_BYTES.min(value_bytes_max));
+    if max_value_bytes > value_bytes_max {
+        return Err(Failure::usage(format!(
+            "--max-value is at most {value_bytes_max} bytes with this engine, and {max_value_bytes} bytes were asked for"
+        )));
+    }
     let mut listen = Vec::new();
     let mut listen_names = Vec::new();
     for place in &options.listen {
@@ -101,7 +182,7 @@ fn server_options(options: &ServeOptions) -> ServerOptions {
             Listen::Name(name) => listen_names.push(name.clone()),
         }
     }
-    ServerOptions {
+    Ok(ServerOptions {
         listen,
         listen_names,
         unix_socket: options.unix_socket.clone(),
@@ -109,11 +190,11 @@ fn server_options(options: &ServeOptions) -> ServerOptions {
         threads: options.threads.unwrap_or(0) as usize,
         max_connections: options.max_connections as usize,
         idle_timeout_seconds: options.idle_timeout_s,
-        max_value_bytes: options.max_value,
+        max_value_bytes,
         auth_file: options.auth_file.clone(),
         disable_flush_all: options.disable_flush_all,
         ..ServerOptions::default()
-    }
+    })
 }
 
 fn cannot_start(error: StartError, options: &ServeOptions) -> Failure {
@@ -146,7 +227,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn banner(&self) -> String {
+    fn banner(&self, metrics: &str) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
@@ -174,7 +255,7 @@ impl Listening {
             ));
         }
         if let Some(http) = self.http {
-            text.push_str(&format!("  curl -s http://{http}/metrics | grep situ_store\n"));
+            text.push_str(&format!("  curl -s http://{http}/metrics | grep {metrics}\n"));
         }
         // The program need not be on the PATH, nor the other terminal in this directory.
         let program = std::env::current_exe().map_or("situ".to_owned(), |path| path.display().to_string());

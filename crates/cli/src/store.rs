@@ -11,7 +11,7 @@ use crate::message::Message;
 use crate::text::now_unix_s;
 use situ::compaction::Unit;
 use situ::device::Env;
-use situ::storage::{DirectoryVolume, Volume};
+use situ::storage::{DirectoryVolume, FileName, Volume};
 use situ::{
     Durability, Error, KEY_BYTES_MAX, Keyspace, Options, ReadOptions, RepairOptions, RepairReport, Store, StoreBuilder,
     VerifyProgress, VerifyReport,
@@ -27,6 +27,17 @@ use std::sync::Arc;
 use crate::options::{NodeAccess, NodeKeys, Range, Target};
 use crate::text::Encoding;
 use crate::watch::NodeWatch;
+
+/// What a directory holds, as the names of its files say.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum StoreKind {
+    /// No store.
+    None,
+    /// An ordered store, perhaps damaged.
+    Ordered,
+    /// A hash store.
+    Hash,
+}
 
 /// Where a store's home is: a directory, or a store on a node.
 #[derive(Clone)]
@@ -146,6 +157,28 @@ impl Home {
             Some(volume) => Ok(volume),
             None => Ok(Arc::new(DirectoryVolume::open(&self.path)?)),
         }
+    }
+
+    /// What lies in the directory. What cannot be looked into is for the opening to tell. Stores on nodes are ordered ones.
+    pub(crate) fn kind(&self) -> StoreKind {
+        if self.is_on_node() {
+            return StoreKind::Ordered;
+        }
+        let files = DirectoryVolume::open(&self.path).and_then(|volume| volume.list()).unwrap_or_default();
+        let has = |is: fn(&FileName) -> bool| files.iter().any(|file| is(&file.name));
+        match (
+            has(|name| *name == FileName::Superblock),
+            has(|name| *name == FileName::Current || name.number().is_some()),
+        ) {
+            (true, _) => StoreKind::Hash,
+            (false, true) => StoreKind::Ordered,
+            (false, false) => StoreKind::None,
+        }
+    }
+
+    /// Whether it is a hash store.
+    pub(crate) fn is_hash(&self) -> bool {
+        self.kind() == StoreKind::Hash
     }
 
     /// Opens the store.

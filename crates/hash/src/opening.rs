@@ -27,7 +27,7 @@ use crate::overflow::Overflow;
 use crate::pending::{Pending, PendingChange};
 use crate::record::{Operations, Record};
 use crate::space::{SPACE_HEADER_BYTES, SpaceMark};
-use crate::superblock::{SLOT_BYTES, SLOTS, Superblock};
+use crate::superblock::{DEVICE_PATH_BYTES_MAX, SLOT_BYTES, SLOTS, Superblock};
 use crate::worker::BUCKETS_MAX;
 use crate::writes::{Pipeline, Writes};
 use crate::{Error, Result, StoreId};
@@ -36,6 +36,7 @@ use situ_log::{Log, LogOptions, RecoveryMode, recover};
 use situ_pipeline::{LOGGERS_MAX, Limits};
 use situ_storage::{Error as StorageError, FileName, Lock, PageFile, Volume};
 use std::io::Read;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// What a person finds in the directory.
@@ -46,6 +47,8 @@ pub(crate) struct Given {
     pub(crate) home: Arc<dyn Volume>,
     pub(crate) overflow: Arc<dyn Volume>,
     pub(crate) device: Arc<dyn Device>,
+    /// The path of the device, if the caller has named one: the store remembers it.
+    pub(crate) device_path: Option<String>,
     /// Identity and seed of a store that is made; drawn if there is none.
     pub(crate) identity: Option<(StoreId, u64)>,
 }
@@ -78,6 +81,7 @@ pub(crate) fn open(given: Given, env: &Env, options: HashOptions) -> Result<Open
         Some((file, superblock)) => finish_making(home, &io, file, superblock)?,
         None => make(home, &io, &options, given.identity)?,
     };
+    remember_device(&superblock, &given.device_path)?;
     let core = ground(given, env, options, io, superblock)?;
     Ok(Opened { core: Arc::new(core), locks: Locks { _home: home_lock, _device: device_lock } })
 }
@@ -119,6 +123,21 @@ fn settle_superblock(home: &dyn Volume) -> Result<()> {
     Ok(())
 }
 
+/// The path of the device that the store was opened with last; none if its buckets lie in the home directory.
+pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<PathBuf>> {
+    Ok(read_superblock(home)?.and_then(|(_, superblock)| superblock.device).map(PathBuf::from))
+}
+
+/// Remembers the path of the device, whose mark has been checked. A path that is too long is not remembered.
+fn remember_device(file: &SuperblockFile, path: &Option<String>) -> Result<()> {
+    let current = file.current();
+    let fits = path.as_ref().is_some_and(|path| path.len() <= DEVICE_PATH_BYTES_MAX);
+    if fits && current.device != *path {
+        file.write(Superblock { device: path.clone(), ..current })?;
+    }
+    Ok(())
+}
+
 /// Whether the bucket space has the mark of this store. False if the store was being made, and the mark is missing.
 fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
     let area = io.read_header(0, SPACE_HEADER_BYTES)?;
@@ -133,6 +152,19 @@ fn is_marked(io: &BucketIo, superblock: &Superblock) -> Result<bool> {
 fn is_part_of_mark(area: &[u8], store: StoreId) -> bool {
     let mark = SpaceMark::new(store).encode();
     area != mark && area.iter().zip(&mark).all(|(found, whole)| *found == 0 || found == whole)
+}
+
+/// A directory with files of an ordered store gets no hash store.
+pub(crate) fn refuse_other_stores(home: &dyn Volume) -> Result<()> {
+    let is_other = |name| matches!(name, FileName::Current | FileName::Manifest(_) | FileName::Table(_));
+    match home.list()?.iter().find(|file| is_other(file.name)) {
+        Some(file) => Err(Error::Existence(format!(
+            "{} holds files of an ordered store ({}), and this is a hash store's engine; nothing was written",
+            home.location(),
+            file.name
+        ))),
+        None => Ok(()),
+    }
 }
 
 /// Makes a store in a bucket space that is blank.

@@ -29,6 +29,8 @@ pub struct HashProperties {
     pub overflow_share: f64,
     /// Writes that are logged and not yet in their buckets, in bytes.
     pub pending_bytes: u64,
+    /// Writes that wait for room.
+    pub writes_waiting: usize,
     /// The last sequence number that readers see.
     pub last_sequence: u64,
     /// Log that is kept, in bytes.
@@ -83,6 +85,7 @@ impl Core {
             overflow_share: totals.overflow_entries as f64 / entries.max(1) as f64,
             totals,
             pending_bytes: self.writes.pending.bytes(),
+            writes_waiting: self.pipeline.waiting().0,
             last_sequence: self.writes.visible(),
             log_bytes: self.writes.log.held_bytes(),
             overflow_disk_bytes: self.overflow.disk_bytes(),

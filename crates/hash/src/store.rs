@@ -4,7 +4,7 @@ use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
 use crate::entry::INLINE_VALUE_BYTES_MAX;
-use crate::opening::{Given, Locks, open};
+use crate::opening::{Given, Locks, open, refuse_other_stores, remembered_device};
 use crate::options::HashOptions;
 use crate::read_queue::OnValue;
 use crate::superblock::Totals;
@@ -27,6 +27,13 @@ const OVERFLOW_DIRECTORY: &str = "overflow";
 
 /// A write that was begun; its outcome is that of the future.
 pub struct HashWrite(WriteFuture<Writes>);
+
+impl HashWrite {
+    /// Whether the write has begun. False while it waits for room, and if it was refused.
+    pub fn has_begun(&self) -> bool {
+        self.0.has_begun()
+    }
+}
 
 impl std::future::Future for HashWrite {
     type Output = Result<()>;
@@ -57,7 +64,8 @@ impl HashStoreBuilder {
         HashStoreBuilder { options, env: Env::system(), device: None, identity: None }
     }
 
-    /// The device or the file with the buckets. Without one they lie in a sparse file in the home directory.
+    /// The device or the file with the buckets. The store remembers the path, so later openings need none. Without one the buckets of a new
+    /// store lie in a sparse file in the home directory.
     #[must_use]
     pub fn device(mut self, path: impl Into<PathBuf>) -> HashStoreBuilder {
         self.device = Some(path.into());
@@ -91,14 +99,20 @@ impl HashStoreBuilder {
             true => DirectoryVolume::create(path),
             false => DirectoryVolume::open(path),
         };
-        let (home, overflow) = (Arc::new(make(directory)?), Arc::new(make(&overflow)?));
-        let device = match &self.device {
-            Some(path) => path.clone(),
+        let home = Arc::new(make(directory)?);
+        refuse_other_stores(&*home)?;
+        let overflow = Arc::new(make(&overflow)?);
+        let named = self.device.as_ref().map(std::path::absolute).transpose();
+        let named = named.map_err(|error| StorageError::io("find", directory.display(), error))?;
+        let device = match named.clone().map_or_else(|| remembered_device(&*home), |path| Ok(Some(path)))? {
+            Some(path) => path,
             None => buckets_file(directory, &self.options)?,
         };
         let device = situ_device::open(&device, OpenOptions::default())
             .map_err(|error| StorageError::io("open", device.display(), error))?;
-        self.open_volumes(home, overflow, device)
+        let device_path = named.map(|path| path.display().to_string());
+        let identity = self.identity;
+        self.open_given(Given { home, overflow, device, device_path, identity })
     }
 
     /// Opens the store whose home and whose overflow are volumes, and whose buckets lie on `device`.
@@ -111,7 +125,12 @@ impl HashStoreBuilder {
         overflow: Arc<dyn Volume>,
         device: Arc<dyn Device>,
     ) -> Result<HashStore> {
-        let given = Given { home, overflow, device, identity: self.identity };
+        refuse_other_stores(&*home)?;
+        let identity = self.identity;
+        self.open_given(Given { home, overflow, device, device_path: None, identity })
+    }
+
+    fn open_given(self, given: Given) -> Result<HashStore> {
         let opened = open(given, &self.env, self.options)?;
         HashStore::start(opened.core, opened.locks)
     }

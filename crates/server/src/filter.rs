@@ -29,8 +29,8 @@ use crate::durable::{FLUSH_KEY, LIMIT_KEY, stored_barrier};
 use crate::item::ExpiryRule;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE};
 
-/// Compactions drop items that have been dead for this long: clocks are not exact.
-const MARGIN_SECONDS: u64 = 60;
+/// What drops items from disk drops those that have been dead for this long: clocks are not exact.
+pub(crate) const MARGIN_SECONDS: u64 = 60;
 /// First byte of the parameters.
 const PARAMETERS_VERSION: u8 = 1;
 

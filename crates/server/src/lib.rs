@@ -11,7 +11,7 @@
 //!     +------------- output <------------+ <--- inbox <----------------- done -----------+
 //! ```
 //!
-//! [`StoreEngine`] is the durable engine: a Situ store. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
+//! [`StoreEngine`] is the durable engine: a Situ store. [`HashEngine`] is another one: a hash store, for drives that compress. [`open_unserved`], [`ItemWriter`] and [`stored_rule`] are for
 //! tools that compact, write and read a store that they do not serve.
 //!
 //! A few event loops, no thread per connection. A read is answered on the loop if its answer can be had at once. A read
@@ -60,6 +60,7 @@ mod base64;
 mod classic;
 mod clock;
 pub mod compactions;
+mod completion;
 mod connection;
 mod descriptors;
 mod durable;
@@ -72,6 +73,8 @@ mod foreign;
 #[cfg(any(test, feature = "fuzzing"))]
 #[doc(hidden)]
 pub mod fuzzing;
+mod hash_records;
+mod hash_store;
 mod http;
 mod inbox;
 mod item;
@@ -97,6 +100,8 @@ pub use engine::{
     Admission, Beside, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
 };
 pub use filter::{item_filter, open_unserved, open_unserved_by};
+pub use hash_records::{HashItemWriter, is_reserved, reserved, stored_hash_rule};
+pub use hash_store::{HASH_VALUE_BYTES_MAX, HashEngine, item_env};
 pub use item::{ExpiryRule, HEADER_BYTES, ItemView, is_expired};
 pub use offline::{ItemWriter, stored_rule};
 pub use server::{

@@ -18,7 +18,7 @@ use crate::parse::KEY_BYTES_MAX;
 use crate::store::{ITEMS_KEYSPACE, META_KEYSPACE, meta_options};
 
 /// What a server's records say.
-struct Records {
+pub(crate) struct Records {
     /// The cas id at which ids go on.
     limit: u64,
     barrier: u64,
@@ -27,21 +27,84 @@ struct Records {
 }
 
 impl Records {
-    fn read(meta: &Keyspace) -> situ::Result<Records> {
-        let [limit] = words("cas-limit", LIMIT_KEY, meta)?.unwrap_or([1]);
-        let [barrier, due] = words("flush-barrier", FLUSH_KEY, meta)?.unwrap_or([0, 0]);
+    /// Reads the records by `get`. `damaged` makes an error of what is wrong with one.
+    pub(crate) fn read<E>(
+        get: impl Fn(&[u8]) -> Result<Option<Vec<u8>>, E>,
+        damaged: impl Fn(String) -> E,
+    ) -> Result<Records, E> {
+        let [limit] = words("cas-limit", get(LIMIT_KEY)?, &damaged)?.unwrap_or([1]);
+        let [barrier, due] = words("flush-barrier", get(FLUSH_KEY)?, &damaged)?.unwrap_or([0, 0]);
         Ok(Records { limit, barrier, due })
+    }
+
+    fn of(meta: &Keyspace) -> situ::Result<Records> {
+        Records::read(|key| Ok(meta.get(key)?.map(|record| record.to_vec())), Error::Invalid)
     }
 
     fn is_due(&self, now_seconds: u64) -> bool {
         self.due != 0 && self.due <= now_seconds
     }
+
+    /// What is dead: a delayed flush whose time has come counts.
+    pub(crate) fn rule(&self, now_seconds: u64) -> ExpiryRule {
+        let barrier_cas = if self.is_due(now_seconds) { self.limit } else { self.barrier };
+        ExpiryRule { now_seconds, barrier_cas }
+    }
+
+    /// The ids that items get from now on.
+    pub(crate) fn renumber(&self, now_seconds: u64) -> Renumber {
+        Renumber { next: self.limit, flushed: self.is_due(now_seconds).then_some(self.limit) }
+    }
 }
 
-fn words<const N: usize>(name: &str, key: &[u8], meta: &Keyspace) -> situ::Result<Option<[u64; N]>> {
-    let record = meta.get(key)?;
+fn words<const N: usize, E>(
+    name: &str,
+    record: Option<Vec<u8>>,
+    damaged: impl Fn(String) -> E,
+) -> Result<Option<[u64; N]>, E> {
     let decoded = record.as_deref().map(|bytes| decode_words(name, bytes)).transpose();
-    decoded.map_err(|error| Error::Invalid(error.to_string()))
+    decoded.map_err(|error| damaged(error.to_string()))
+}
+
+/// Gives items new cas ids.
+#[derive(Debug)]
+pub(crate) struct Renumber {
+    next: u64,
+    /// The flush barrier, if a delayed flush has come due: it is for what was there before.
+    flushed: Option<u64>,
+}
+
+impl Renumber {
+    /// Hands `write` the item under `key` with its new id.
+    pub(crate) fn put(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        write: impl FnOnce(&[u8]) -> Result<(), String>,
+    ) -> Result<(), String> {
+        if key.len() > KEY_BYTES_MAX {
+            return Err(format!("the key of a memcached item has at most {KEY_BYTES_MAX} bytes, not {}", key.len()));
+        }
+        let decoded = Header::decode(value).and_then(|header| Some((header, value.get(header.byte_len()..)?)));
+        let Some((header, data)) = decoded else {
+            return Err("the value is not a memcached item as `situ dump --stored` writes it".to_owned());
+        };
+        let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
+        let header = Header { id: self.next, ..header };
+        write(&[&header.encode()[..], data].concat())?;
+        self.next = next;
+        Ok(())
+    }
+
+    /// The record of the ids that were given.
+    pub(crate) fn limit_record(&self) -> [u8; 8] {
+        self.next.to_le_bytes()
+    }
+
+    /// The record of the flush barrier, if it has risen.
+    pub(crate) fn flush_record(&self) -> Option<Vec<u8>> {
+        Some([self.flushed?.to_le_bytes(), 0u64.to_le_bytes()].concat())
+    }
 }
 
 /// Which items of a store are dead at `now_seconds` (Unix time), as its records say; `None` if it holds no memcached
@@ -56,13 +119,12 @@ pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<Expir
         Err(error) => return Err(error),
     }
     let records = match store.existing_keyspace(META_KEYSPACE) {
-        Ok(meta) => Records::read(&meta)?,
+        Ok(meta) => Records::of(&meta)?,
         // A server makes the items' keyspace first; no item is there before the records are.
         Err(Error::NoSuchKeyspace { .. }) => Records { limit: 1, barrier: 0, due: 0 },
         Err(error) => return Err(error),
     };
-    let barrier_cas = if records.is_due(now_seconds) { records.limit } else { records.barrier };
-    Ok(Some(ExpiryRule { now_seconds, barrier_cas }))
+    Ok(Some(records.rule(now_seconds)))
 }
 
 /// Puts items into a store that is open for writing and not served. See the module.
@@ -70,9 +132,7 @@ pub fn stored_rule(store: &Store, now_seconds: u64) -> situ::Result<Option<Expir
 pub struct ItemWriter {
     items: Keyspace,
     meta: Keyspace,
-    next: u64,
-    /// The flush barrier, if a delayed flush has come due: it is for what was there before.
-    flushed: Option<u64>,
+    ids: Renumber,
 }
 
 impl ItemWriter {
@@ -83,9 +143,8 @@ impl ItemWriter {
     pub fn open(store: &Store, now_seconds: u64) -> situ::Result<ItemWriter> {
         let items = store.keyspace_with(ITEMS_KEYSPACE, KeyspaceOptions::default())?;
         let meta = store.keyspace_with(META_KEYSPACE, meta_options())?;
-        let records = Records::read(&meta)?;
-        let flushed = records.is_due(now_seconds).then_some(records.limit);
-        Ok(ItemWriter { items, meta, next: records.limit, flushed })
+        let ids = Records::of(&meta)?.renumber(now_seconds);
+        Ok(ItemWriter { items, meta, ids })
     }
 
     /// Appends an item, `value` being one as it is stored. [`seal`](ItemWriter::seal) the batch before it is written.
@@ -93,18 +152,8 @@ impl ItemWriter {
     /// # Errors
     /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
     pub fn put(&mut self, batch: &mut WriteBatch, key: &[u8], value: &[u8]) -> Result<(), String> {
-        if key.len() > KEY_BYTES_MAX {
-            return Err(format!("the key of a memcached item has at most {KEY_BYTES_MAX} bytes, not {}", key.len()));
-        }
-        let decoded = Header::decode(value).and_then(|header| Some((header, value.get(header.byte_len()..)?)));
-        let Some((header, data)) = decoded else {
-            return Err("the value is not a memcached item as `situ dump --stored` writes it".to_owned());
-        };
-        let next = self.next.checked_add(1).ok_or("all cas ids are used up")?;
-        let header = Header { id: self.next, ..header };
-        batch.put_in(&self.items, key, [&header.encode()[..], data].concat()).map_err(|error| error.to_string())?;
-        self.next = next;
-        Ok(())
+        let items = &self.items;
+        self.ids.put(key, value, |item| batch.put_in(items, key, item).map_err(|error| error.to_string()))
     }
 
     /// Appends the records, which have to become durable together with the items.
@@ -112,9 +161,8 @@ impl ItemWriter {
     /// # Errors
     /// The records' keyspace is gone.
     pub fn seal(&mut self, batch: &mut WriteBatch) -> situ::Result<()> {
-        batch.put_in(&self.meta, LIMIT_KEY, self.next.to_le_bytes())?;
-        if let Some(barrier) = self.flushed {
-            let record = [barrier.to_le_bytes(), 0u64.to_le_bytes()].concat();
+        batch.put_in(&self.meta, LIMIT_KEY, self.ids.limit_record())?;
+        if let Some(record) = self.ids.flush_record() {
             batch.put_in(&self.meta, FLUSH_KEY, &record)?;
         }
         Ok(())

@@ -20,20 +20,17 @@
 mod units;
 
 use std::fmt;
-use std::future::Future;
 use std::path::Path;
-use std::pin::Pin;
-use std::sync::{Arc, Mutex};
-use std::task::{Context, Poll, Wake, Waker};
+use std::sync::Arc;
 use std::time::SystemTime;
 
-use situ::device::lock;
 use situ::{
     AtOnce, Damage, Durability, Error, Keyspace, KeyspaceOptions, LatencySummary, Options, PhysicalLevel,
-    PlacementProperties, ReadFuture, ReadOptions, Store, StoreBuilder, StoreProperties, Value, WriteFuture,
+    PlacementProperties, ReadOptions, Store, StoreBuilder, StoreProperties, Value,
 };
 
 use crate::compactions::{Compactions, gather};
+use crate::completion::Completion;
 use crate::descriptors;
 use crate::durable::{FLUSH_KEY, LIMIT_KEY};
 use crate::engine::{
@@ -188,91 +185,6 @@ fn damage_found(first: &Damage, files: usize) -> String {
     )
 }
 
-/// Follows a future of the store and tells the server how far it is: the waker of itself.
-struct Completion {
-    following: Mutex<Option<Following>>,
-}
-
-struct Following {
-    future: WriteFuture,
-    /// Whom to tell that the store has taken the write, if it made it wait.
-    on_taken: Option<OnTaken>,
-    done: Done,
-}
-
-impl Completion {
-    fn follow(mut future: WriteFuture, on_taken: Option<&OnTaken>, done: Done) -> Admission {
-        // What is ready at once needs nobody to follow it.
-        if let Poll::Ready(outcome) = Pin::new(&mut future).poll(&mut Context::from_waker(Waker::noop())) {
-            done(outcome.map_err(EngineError::new));
-            return Admission::Taken;
-        }
-        let on_taken = on_taken.filter(|_| !future.has_begun()).cloned();
-        let admission = if on_taken.is_some() { Admission::Waiting } else { Admission::Taken };
-        Arc::new(Completion { following: Mutex::new(Some(Following { future, on_taken, done })) }).poll();
-        admission
-    }
-
-    fn poll(self: Arc<Self>) {
-        let (on_taken, finished) = {
-            let mut following = lock(&self.following);
-            let Some(Following { future, on_taken, .. }) = following.as_mut() else { return };
-            let waker = Waker::from(Arc::clone(&self));
-            match Pin::new(&mut *future).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(outcome) => (on_taken.take(), following.take().map(|following| (outcome, following.done))),
-                Poll::Pending if future.has_begun() => (on_taken.take(), None),
-                Poll::Pending => (None, None),
-            }
-        };
-        // Outside the lock: the callbacks belong to the server and may do anything.
-        if let Some(on_taken) = on_taken {
-            on_taken();
-        }
-        if let Some((outcome, done)) = finished {
-            done(outcome.map_err(EngineError::new));
-        }
-    }
-}
-
-impl Wake for Completion {
-    fn wake(self: Arc<Self>) {
-        self.poll();
-    }
-}
-
-/// Follows a read of the store and hands its outcome to the server: the waker of itself.
-struct ReadCompletion {
-    following: Mutex<Option<(ReadFuture, OnRead<Value>)>>,
-}
-
-impl ReadCompletion {
-    fn follow(future: ReadFuture, on_read: OnRead<Value>) {
-        Arc::new(ReadCompletion { following: Mutex::new(Some((future, on_read))) }).poll();
-    }
-
-    fn poll(self: Arc<Self>) {
-        let finished = {
-            let mut following = lock(&self.following);
-            let Some((future, _)) = following.as_mut() else { return };
-            let waker = Waker::from(Arc::clone(&self));
-            match Pin::new(future).poll(&mut Context::from_waker(&waker)) {
-                Poll::Ready(outcome) => following.take().map(|(_, on_read)| (outcome, on_read)),
-                Poll::Pending => None,
-            }
-        };
-        // Outside the lock: the callback belongs to the server.
-        if let Some((outcome, on_read)) = finished {
-            on_read(outcome.map_err(EngineError::new));
-        }
-    }
-}
-
-impl Wake for ReadCompletion {
-    fn wake(self: Arc<Self>) {
-        self.poll();
-    }
-}
-
 impl Engine for StoreEngine {
     type Value = Value;
 
@@ -285,7 +197,7 @@ impl Engine for StoreEngine {
         };
         if let Some(on_read) = later() {
             match read.begin() {
-                Ok(future) => ReadCompletion::follow(future, on_read),
+                Ok(future) => _ = Completion::follow(future, None, on_read),
                 Err(error) => on_read(Err(EngineError::new(error))),
             }
         }

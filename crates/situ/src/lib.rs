@@ -62,7 +62,7 @@ mod guide {
 
 /// Time, threads, blocks: what a store is given from outside.
 pub use situ_device as device;
-/// Volumes: where a store's files lie.
-pub use situ_storage as storage;
 /// A store for drives that compress: keys hash straight to blocks, and no index is in memory.
 pub use situ_hash as hash;
+/// Volumes: where a store's files lie.
+pub use situ_storage as storage;

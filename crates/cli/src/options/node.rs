@@ -1,5 +1,7 @@
 //! Options about nodes: how a store on a node is reached, and how a node is run.
 
+use super::engine::refuse_for_hash;
+use crate::failure::Failure;
 use clap::Args;
 use std::path::PathBuf;
 
@@ -18,6 +20,16 @@ pub(crate) struct NodeAccess {
     pub(crate) compute_shared: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) keys: NodeKeys,
+}
+
+impl NodeAccess {
+    /// Nodes keep no hash stores, and help none.
+    ///
+    /// # Errors
+    /// One was given.
+    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+        refuse_for_hash(&[(self.capacity.is_some(), "--capacity"), (!self.compute.is_empty(), "--compute")])
+    }
 }
 
 /// What opens the door of a node.

@@ -40,7 +40,9 @@ use crate::base::options::{DEFAULT_KEYSPACE, DEFAULT_KEYSPACE_ID};
 use crate::base::options::{Options, setters};
 use crate::check::verify::{check_identity, differences};
 use crate::opening::membership::{Access, Given, Joined, given, given_home, join};
-use crate::opening::open::{Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, remove};
+use crate::opening::open::{
+    Built, Ground, IDENTITY, KeyspaceChoices, KeyspaceState, StoreState, needed_logs, refuse_hash_store, remove,
+};
 use crate::versions::manifest;
 use crate::versions::version::{Added, Removed, TableMeta, Version};
 use crate::{Error, Result};
@@ -136,6 +138,7 @@ fn repair_given(given: &Given, env: &Env, options: RepairOptions) -> Result<Repa
     if given.is_empty()? {
         return Err(Error::Existence(format!("there is no store in {}", given.capacity.location())));
     }
+    refuse_hash_store(&given.capacity.location(), &given.capacity.list()?)?;
     let without_fast_disk = options.without_fast_disk;
     let joined = join(given, env, options.access())?;
     let volume = &joined.volume;

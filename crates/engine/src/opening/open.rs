@@ -567,11 +567,20 @@ fn is_of_a_store(volume: &dyn Volume, file: &FileMeta) -> Result<bool> {
     Ok(file.bytes > UNBORN_BYTES_MAX || names_tables(manifest::readable_edits(volume, number)?))
 }
 
+/// A directory with a hash store gets no ordered store, and nobody repairs it as one.
+pub(crate) fn refuse_hash_store(location: &str, files: &[FileMeta]) -> Result<()> {
+    if !files.iter().any(|file| file.name == FileName::Superblock) {
+        return Ok(());
+    }
+    Err(Error::Invalid(format!("{location} holds a hash store, and this needs an ordered store; nothing was changed")))
+}
+
 /// The state of a store that does not exist yet. A crash while a store is being made leaves an empty log and perhaps a
 /// manifest, but no `CURRENT`; that is still no store. Anything more without `CURRENT` is somebody's data.
 fn new_state(volume: &Arc<dyn Volume>, options: &Options, read_only: bool) -> Result<StoreState> {
     let location = volume.location();
     let files = volume.list()?;
+    refuse_hash_store(&location, &files)?;
     let tables = files.iter().any(|f| matches!(f.name, FileName::Table(_) | FileName::Values(_)));
     let logs = needed_logs(&StoreState::default(), files.iter().map(|f| f.name));
     let mut records = 0;

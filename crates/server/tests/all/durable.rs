@@ -13,11 +13,32 @@ use situ_server::{
     Engine, ITEMS_KEYSPACE, ItemView, ItemWriter, Server, ServerOptions, StoreEngine, open_unserved, stored_rule,
 };
 
+/// An engine that keeps items in a directory.
+pub(crate) trait Durable: Engine + Sized {
+    fn open_in(directory: &Path, durability: Durability) -> Self;
+
+    fn close(&self);
+}
+
+impl Durable for StoreEngine {
+    fn open_in(directory: &Path, durability: Durability) -> StoreEngine {
+        let mut options = Options::default();
+        options.durability = durability;
+        options.keyspace.memtable_bytes = 1 << 20;
+        StoreEngine::open(directory, options).unwrap()
+    }
+
+    fn close(&self) {
+        self.store().close().unwrap();
+    }
+}
+
 fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server) {
-    let mut options = Options::default();
-    options.durability = durability;
-    options.keyspace.memtable_bytes = 1 << 20;
-    let engine = Arc::new(StoreEngine::open(directory, options).unwrap());
+    serve_over(directory, durability)
+}
+
+pub(crate) fn serve_over<E: Durable>(directory: &Path, durability: Durability) -> (Arc<E>, Server) {
+    let engine = Arc::new(E::open_in(directory, durability));
     let options = ServerOptions {
         listen: vec!["127.0.0.1:0".parse().unwrap()],
         http: Some("127.0.0.1:0".parse().unwrap()),
@@ -28,37 +49,37 @@ fn serve(directory: &Path, durability: Durability) -> (Arc<StoreEngine>, Server)
     (engine, server)
 }
 
-fn stop(engine: &StoreEngine, server: Server) {
+pub(crate) fn stop(engine: &impl Durable, server: Server) {
     server.stop(Duration::from_secs(10));
-    engine.store().close().unwrap();
+    engine.close();
 }
 
-struct Client(BufReader<TcpStream>);
+pub(crate) struct Client(BufReader<TcpStream>);
 
 impl Client {
-    fn connect(address: SocketAddr) -> Client {
+    pub(crate) fn connect(address: SocketAddr) -> Client {
         let stream = TcpStream::connect(address).unwrap();
         stream.set_nodelay(true).unwrap();
         stream.set_read_timeout(Some(Duration::from_secs(20))).unwrap();
         Client(BufReader::new(stream))
     }
 
-    fn send(&mut self, bytes: &[u8]) {
+    pub(crate) fn send(&mut self, bytes: &[u8]) {
         self.0.get_mut().write_all(bytes).unwrap();
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn line(&mut self) -> String {
         let mut line = String::new();
         self.0.read_line(&mut line).unwrap();
         line
     }
 
-    fn ask(&mut self, text: &str) -> String {
+    pub(crate) fn ask(&mut self, text: &str) -> String {
         self.send(text.as_bytes());
         self.line()
     }
 
-    fn value(&mut self, key: &str) -> Option<String> {
+    pub(crate) fn value(&mut self, key: &str) -> Option<String> {
         let first = self.ask(&format!("get {key}\r\n"));
         if first == "END\r\n" {
             return None;
@@ -81,7 +102,7 @@ fn keys(keyspace: &situ::Keyspace) -> Vec<String> {
     keys
 }
 
-fn fetch(address: SocketAddr, path: &str) -> String {
+pub(crate) fn fetch(address: SocketAddr, path: &str) -> String {
     let mut stream = TcpStream::connect(address).unwrap();
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").unwrap();
     let mut answer = String::new();
@@ -91,25 +112,33 @@ fn fetch(address: SocketAddr, path: &str) -> String {
 
 #[test]
 fn memccapable_passes_in_both_durabilities() {
+    run_memccapable::<StoreEngine>();
+}
+
+pub(crate) fn run_memccapable<E: Durable>() {
     if Command::new("memccapable").arg("-V").output().is_err() {
         skipped::skipped("no memccapable on this machine");
         return;
     }
     for durability in [Durability::Buffered, Durability::Synced] {
         let directory = tempfile::tempdir().unwrap();
-        let (engine, server) = serve(directory.path(), durability);
+        let (engine, server) = serve_over::<E>(directory.path(), durability);
         let port = server.addresses()[0].port().to_string();
         let output = Command::new("memccapable").args(["-h", "127.0.0.1", "-p", &port, "-a"]).output().unwrap();
         let text = String::from_utf8_lossy(&output.stdout);
         assert!(output.status.success() && text.contains("All tests passed"), "{durability:?}: {text}");
-        stop(&engine, server);
+        stop(&*engine, server);
     }
 }
 
 #[test]
 fn many_pipelined_synced_sets_are_answered_and_outlive_a_restart() {
+    set_and_restart::<StoreEngine>();
+}
+
+pub(crate) fn set_and_restart<E: Durable>() {
     let directory = tempfile::tempdir().unwrap();
-    let (engine, server) = serve(directory.path(), Durability::Synced);
+    let (engine, server) = serve_over::<E>(directory.path(), Durability::Synced);
     let mut clients: Vec<Client> = (0..8).map(|_| Client::connect(server.addresses()[0])).collect();
     for (client, connection) in clients.iter_mut().enumerate() {
         let sets: String = (0..200).map(|n| format!("set k{client}-{n} 7 0 5\r\n{:05}\r\n", n + client)).collect();
@@ -127,9 +156,9 @@ fn many_pipelined_synced_sets_are_answered_and_outlive_a_restart() {
     for n in 1..=100 {
         assert_eq!(clients[0].line(), format!("{n}\r\n"));
     }
-    stop(&engine, server);
+    stop(&*engine, server);
 
-    let (engine, server) = serve(directory.path(), Durability::Buffered);
+    let (engine, server) = serve_over::<E>(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
     for owner in 0..8 {
         for n in (0..200).step_by(17) {
@@ -137,7 +166,7 @@ fn many_pipelined_synced_sets_are_answered_and_outlive_a_restart() {
         }
     }
     assert_eq!(client.value("n").as_deref(), Some("100"));
-    stop(&engine, server);
+    stop(&*engine, server);
 }
 
 #[test]
@@ -161,7 +190,7 @@ fn a_compaction_drops_what_expired_or_was_flushed_and_nothing_else() {
     assert_eq!((item.flags, item.expires, item.data), (3, 0, &b"data"[..]));
     let rule = stored_rule(store, 0).unwrap().unwrap();
     assert!(rule.barrier_cas > 0 && !rule.is_dead(&stored));
-    stop(&engine, server);
+    stop(&*engine, server);
 }
 
 #[test]
@@ -175,7 +204,7 @@ fn a_compaction_of_a_store_that_is_not_served_drops_the_same() {
         [client.line(), client.line(), client.line(), client.line()].concat(),
         "OK\r\nSTORED\r\nSTORED\r\nSTORED\r\n"
     );
-    stop(&engine, server);
+    stop(&*engine, server);
     let store = open_unserved(directory.path(), Options::default()).unwrap();
     let items = store.existing_keyspace(ITEMS_KEYSPACE).unwrap();
     assert_eq!(keys(&items), ["expired", "flushed", "kept", "late"]);
@@ -185,7 +214,7 @@ fn a_compaction_of_a_store_that_is_not_served_drops_the_same() {
     let (engine, server) = serve(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
     assert_eq!(client.value("kept").as_deref(), Some("x"));
-    stop(&engine, server);
+    stop(&*engine, server);
 }
 
 /// A keyspace may be called `items` without being a server's: what looks like a dead item is somebody's value.
@@ -259,7 +288,7 @@ fn metrics_tell_both_disks_apart() {
     engine.store().close().unwrap();
 }
 
-fn item(cas: u64, data: &[u8]) -> Vec<u8> {
+pub(crate) fn item(cas: u64, data: &[u8]) -> Vec<u8> {
     let mut value = vec![1, 0, 0, 0, 0, 0];
     value.extend_from_slice(&0u64.to_le_bytes());
     value.extend_from_slice(&cas.to_le_bytes());
@@ -277,7 +306,7 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     assert_eq!(client.ask("set before 0 0 1\r\nx\r\nset here 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(client.line(), "STORED\r\n");
     assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
-    stop(&engine, server);
+    stop(&*engine, server);
 
     let store = Store::open(directory.path()).unwrap();
     let mut writer = ItemWriter::open(&store, 0).unwrap();
@@ -310,7 +339,7 @@ fn items_written_offline_get_cas_ids_that_a_flush_reaches() {
     assert_eq!(cas(&mut client, "given"), 7);
     assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
     assert_eq!(values(&mut client), [None, None, None, None]);
-    stop(&engine, server);
+    stop(&*engine, server);
 }
 
 #[test]
@@ -320,7 +349,7 @@ fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afte
     let mut client = Client::connect(server.addresses()[0]);
     assert_eq!(client.ask("set old 0 0 1\r\nx\r\n"), "STORED\r\n");
     assert_eq!(client.ask("flush_all 1000\r\n"), "OK\r\n");
-    stop(&engine, server);
+    stop(&*engine, server);
 
     let store = Store::open(directory.path()).unwrap();
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap().as_secs();
@@ -337,7 +366,7 @@ fn a_delayed_flush_that_came_due_while_nobody_served_spares_what_is_written_afte
     let (engine, server) = serve(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
     assert_eq!((client.value("old"), client.value("new").as_deref()), (None, Some("n")));
-    stop(&engine, server);
+    stop(&*engine, server);
 }
 
 #[test]
@@ -351,7 +380,7 @@ fn other_keyspaces_are_left_alone_and_entries_that_no_server_wrote_are_refused()
     assert_eq!(client.value("greeting"), None);
     assert_eq!(client.ask("set greeting 0 0 5\r\nhello\r\n"), "STORED\r\n");
     assert_eq!(engine.store().get(b"greeting").unwrap().as_deref(), Some(&b"mine"[..]));
-    stop(&engine, server);
+    stop(&*engine, server);
 
     let other = tempfile::tempdir().unwrap();
     let store = Store::open(other.path()).unwrap();

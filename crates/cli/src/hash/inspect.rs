@@ -1,0 +1,161 @@
+//! `inspect` of a hash store: what its superblock and its files say.
+//!
+//! It opens nothing for writing and takes no lock, so it works beside a server. The counts are those of the last checkpoint, or of the
+//! last split; writes since then are in the log.
+
+use crate::DONE;
+use crate::failure::{Failure, Outcome};
+use crate::options::InspectOptions;
+use crate::output::Output;
+use crate::text;
+use serde::Serialize;
+use situ::device::{self, Space};
+use situ::hash::bucket::{BUCKET_BYTES, USABLE_BYTES};
+use situ::hash::superblock::{Newest, SLOT_BYTES, SLOTS, Superblock};
+use situ::storage::{DirectoryVolume, FileName, Volume};
+use std::path::{Path, PathBuf};
+
+/// So often the superblock is looked at that looks damaged.
+const LOOKS_MAX: usize = 3;
+
+#[derive(Serialize)]
+struct HashStoreReport {
+    engine: &'static str,
+    directory: String,
+    store: String,
+    /// Whether it was closed. False while it is open.
+    closed: bool,
+    buckets: u64,
+    /// The device or the file with the buckets.
+    bucket_space: String,
+    bucket_space_bytes: Option<u64>,
+    used_bytes: u64,
+    physical_used_bytes: Option<u64>,
+    physical_total_bytes: Option<u64>,
+    entries: u64,
+    overflow_entries: u64,
+    load: f64,
+    overflow_share: f64,
+    log_files: usize,
+    log_bytes: u64,
+    overflow_bytes: u64,
+    /// Writes up to this one are in their buckets for certain.
+    sequence: u64,
+    epoch: u32,
+    damages: Vec<String>,
+}
+
+pub(crate) fn inspect(options: &InspectOptions, directory: &Path, out: &mut Output) -> Outcome {
+    if options.table.is_some() {
+        return Err(Failure::not_for_hash("show a table of", directory, "has none"));
+    }
+    let report = look(directory).map_err(|error| Failure::hash("cannot look into the store", directory, &error))?;
+    if out.is_json() {
+        out.object(&report)?;
+    } else {
+        draw(&report, out)?;
+    }
+    DONE
+}
+
+fn look(directory: &Path) -> situ::hash::Result<HashStoreReport> {
+    let home = DirectoryVolume::open(directory)?;
+    let newest = read_superblock(&home)?;
+    let files = home.list()?;
+    let logs = files.iter().filter(|file| matches!(file.name, FileName::Log(_) | FileName::Spare(_)));
+    let (log_files, log_bytes) = logs.fold((0, 0), |(count, bytes), file| (count + 1, bytes + file.bytes));
+    let overflow = DirectoryVolume::open(directory.join("overflow")).and_then(|volume| volume.list());
+    let superblock = newest.superblock;
+    let path = superblock.device.as_ref().map_or_else(|| directory.join("buckets"), PathBuf::from);
+    let space = space_of(&path);
+    let totals = superblock.totals;
+    let (buckets, entries) = (superblock.state.buckets(), totals.entries + totals.overflow_entries);
+    Ok(HashStoreReport {
+        engine: "hash",
+        directory: directory.display().to_string(),
+        store: superblock.store.to_string(),
+        closed: superblock.is_clean,
+        buckets,
+        bucket_space: path.display().to_string(),
+        bucket_space_bytes: space.map(|space| space.logical_total),
+        used_bytes: buckets * BUCKET_BYTES as u64,
+        physical_used_bytes: space.and_then(|space| space.physical_used),
+        physical_total_bytes: space.and_then(|space| space.physical_total),
+        entries,
+        overflow_entries: totals.overflow_entries,
+        load: (totals.bytes + totals.overflow_bytes) as f64 / (buckets as f64 * USABLE_BYTES as f64),
+        overflow_share: totals.overflow_entries as f64 / entries.max(1) as f64,
+        log_files,
+        log_bytes,
+        overflow_bytes: overflow.unwrap_or_default().iter().map(|file| file.bytes).sum(),
+        sequence: superblock.sequence,
+        epoch: superblock.epoch,
+        damages: newest.damage.iter().map(ToString::to_string).collect(),
+    })
+}
+
+/// The superblock. A server may be writing one slot of it: what looks damaged is read again.
+fn read_superblock(home: &DirectoryVolume) -> situ::hash::Result<Newest> {
+    let file = home.open_pages(FileName::Superblock)?;
+    let mut slots = vec![0; SLOTS * SLOT_BYTES];
+    for left in (0..LOOKS_MAX).rev() {
+        file.read_at(0, &mut slots)?;
+        match Superblock::newest(file.path(), &slots)? {
+            Some(newest) if newest.damage.is_none() || left == 0 => return Ok(newest),
+            _ => {}
+        }
+    }
+    let text = format!("the store in {} was being made, and nothing is in it", home.location());
+    Err(situ::hash::Error::Existence(text))
+}
+
+/// What the device of the buckets says of its room; none if it cannot be opened to read.
+fn space_of(path: &Path) -> Option<Space> {
+    let options = device::OpenOptions { read_only: true, ..Default::default() };
+    device::open(path, options).ok().map(|device| device.space())
+}
+
+fn draw(report: &HashStoreReport, out: &mut Output) -> Result<(), Failure> {
+    let mut row = |name: &str, value: String| out.line(format!("  {name:<12} {value}"));
+    let known = |bytes: Option<u64>| bytes.map_or("unknown".to_owned(), text::bytes);
+    row(
+        "store",
+        format!(
+            "{} in {}, a hash store, {}",
+            report.store,
+            report.directory,
+            if report.closed { "closed" } else { "open, or not closed" }
+        ),
+    )?;
+    let space = match report.bucket_space_bytes {
+        Some(bytes) => {
+            format!("{} on {} with {}", text::bytes(report.used_bytes), report.bucket_space, text::bytes(bytes))
+        }
+        None => format!("{} on {}, which cannot be read now", text::bytes(report.used_bytes), report.bucket_space),
+    };
+    row("buckets", format!("{}, {space}", text::count(report.buckets)))?;
+    row(
+        "physical",
+        format!(
+            "{} used of {} (the whole drive)",
+            known(report.physical_used_bytes),
+            known(report.physical_total_bytes)
+        ),
+    )?;
+    let share = 100.0 * report.overflow_share;
+    row("entries", format!("{}, {share:.2} % of them in the overflow", text::count(report.entries)))?;
+    row("load", format!("{:.1} % of the buckets' bytes", 100.0 * report.load))?;
+    row(
+        "log",
+        format!(
+            "{}, {}; writes up to {} are in their buckets",
+            text::plural(report.log_files as u64, "file"),
+            text::bytes(report.log_bytes),
+            report.sequence
+        ),
+    )?;
+    row("overflow", text::bytes(report.overflow_bytes))?;
+    report.damages.iter().try_for_each(|damage| {
+        out.line(format!("! {damage}; the other copy is sound, and the next opening writes both"))
+    })
+}

@@ -1,0 +1,112 @@
+//! Options about engines: which one a store has, and where a hash store has its buckets.
+
+use super::{Directory, ServeOptions};
+use crate::failure::Failure;
+use crate::store::StoreKind;
+use clap::{Args, ValueEnum};
+use situ_bench::CompactionSettings;
+use std::path::{Path, PathBuf};
+
+/// The engine of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum EngineName {
+    /// Ordered tables: keys in order, keyspaces, values of any length
+    Lsm,
+    /// Hash buckets on a drive that compresses: one map without an order, and no index in memory
+    Hash,
+}
+
+impl EngineName {
+    fn kind(self) -> StoreKind {
+        match self {
+            EngineName::Lsm => StoreKind::Ordered,
+            EngineName::Hash => StoreKind::Hash,
+        }
+    }
+}
+
+/// Which engine a new store gets.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct EngineChoice {
+    /// Engine of a new store. A store that exists keeps its engine [default: lsm]
+    #[arg(long, value_enum, value_name = "NAME", help_heading = HEADING)]
+    pub(crate) engine: Option<EngineName>,
+    /// Device for the buckets of a hash store: a block device, or a file. The store remembers it [default: a sparse file in the directory]
+    #[arg(long, value_name = "DEVICE", help_heading = HEADING)]
+    pub(crate) buckets: Option<PathBuf>,
+}
+
+const HEADING: &str = "Engine";
+
+impl EngineChoice {
+    /// Whether the store in `directory`, which is of the kind `found`, is a hash store or becomes one.
+    ///
+    /// # Errors
+    /// The store has another engine than was asked for.
+    pub(crate) fn is_hash(&self, directory: &Path, found: StoreKind) -> Result<bool, Failure> {
+        let wanted = self.engine.map(EngineName::kind);
+        let kind = match (wanted, found) {
+            (None, StoreKind::None) => StoreKind::Ordered,
+            (None, found) => found,
+            (Some(wanted), StoreKind::None) => wanted,
+            (Some(wanted), found) if wanted == found => found,
+            (Some(_), found) => return Err(other_engine(directory, found)),
+        };
+        if kind == StoreKind::Ordered && self.buckets.is_some() {
+            let why = "--buckets is for hash stores; say --engine hash to make one, or leave out --buckets";
+            return Err(Failure::usage(why));
+        }
+        Ok(kind == StoreKind::Hash)
+    }
+}
+
+fn other_engine(directory: &Path, found: StoreKind) -> Failure {
+    let (is, engine) = match found {
+        StoreKind::Hash => ("a hash store", "hash"),
+        _ => ("an ordered store", "lsm"),
+    };
+    Failure::new(
+        format!("cannot open the store in {}", directory.display()),
+        format!("it is {is}; nothing was changed"),
+    )
+    .cure(format!("leave out --engine or say --engine {engine}, or name another directory"))
+}
+
+/// Refuses the options of which the first is true.
+pub(crate) fn refuse_for_hash(given: &[(bool, &str)]) -> Result<(), Failure> {
+    match given.iter().find(|(is_given, _)| *is_given) {
+        Some((_, name)) => {
+            Err(Failure::usage(format!("{name} is not for hash stores; leave it out, or use an ordered store")))
+        }
+        None => Ok(()),
+    }
+}
+
+impl ServeOptions {
+    /// Options that mean nothing to a hash store.
+    ///
+    /// # Errors
+    /// One was given; the text names it.
+    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+        let CompactionSettings { compaction, compaction_rules, tables_per_job } = &self.compaction;
+        refuse_for_hash(&[
+            (self.fast_disk.is_some(), "--fast-disk"),
+            (self.memory.is_some(), "--memory"),
+            (self.node_patience.is_some(), "--node-patience"),
+            (*compaction != CompactionSettings::default().compaction, "--compaction"),
+            (compaction_rules.is_some(), "--compaction-rules"),
+            (tables_per_job.is_some(), "--tables-per-job"),
+        ])?;
+        self.directory.check_for_hash()
+    }
+}
+
+impl Directory {
+    /// Nodes, which keep no hash stores.
+    ///
+    /// # Errors
+    /// One was given.
+    pub(crate) fn check_for_hash(&self) -> Result<(), Failure> {
+        self.node.check_for_hash()
+    }
+}

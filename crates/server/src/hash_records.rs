@@ -1,0 +1,77 @@
+//! Keys of a hash store that are the program's own, and items in a hash store that this process does not serve.
+//!
+//! A hash store is one map, without keyspaces. Keys of items have at most 250 bytes. A *reserved* key begins with 251 zeros, so
+//! it meets no item. No entry pays for that. The server's records lie under reserved keys, and so do the positions of loads.
+//!
+//! **Invariant.** Nobody but this program writes reserved keys: commands that take keys from users refuse them.
+
+use situ::hash::{Error, HashBatch, HashStore, Result};
+
+use crate::durable::{FLUSH_KEY, LIMIT_KEY};
+use crate::hash_store::expires_ms;
+use crate::item::ExpiryRule;
+use crate::offline::{Records, Renumber};
+use crate::parse::KEY_BYTES_MAX;
+
+/// What reserved keys begin with.
+const PREFIX: [u8; KEY_BYTES_MAX + 1] = [0; KEY_BYTES_MAX + 1];
+
+/// The reserved key of this name.
+pub fn reserved(name: &[u8]) -> Vec<u8> {
+    [&PREFIX, name].concat()
+}
+
+/// Whether a key is reserved.
+pub fn is_reserved(key: &[u8]) -> bool {
+    key.starts_with(&PREFIX)
+}
+
+/// Which items of a hash store are dead at `now_seconds` (Unix time), as its records say; `None` if no server has written to the store.
+///
+/// # Errors
+/// The records cannot be read, or are damaged.
+pub fn stored_hash_rule(store: &HashStore, now_seconds: u64) -> Result<Option<ExpiryRule>> {
+    let has_items = store.get(reserved(LIMIT_KEY))?.is_some();
+    Ok(if has_items { Some(read(store)?.rule(now_seconds)) } else { None })
+}
+
+fn read(store: &HashStore) -> Result<Records> {
+    Records::read(|key| store.get(reserved(key)), Error::Invalid)
+}
+
+/// Puts items into a hash store that is open and not served. Each gets a new cas id, as from an [`ItemWriter`](crate::ItemWriter).
+#[derive(Debug)]
+pub struct HashItemWriter {
+    ids: Renumber,
+}
+
+impl HashItemWriter {
+    /// Goes on where the records of `store` say.
+    ///
+    /// # Errors
+    /// The records cannot be read.
+    pub fn open(store: &HashStore, now_seconds: u64) -> Result<HashItemWriter> {
+        Ok(HashItemWriter { ids: read(store)?.renumber(now_seconds) })
+    }
+
+    /// Appends an item, `value` being one as it is stored. [`seal`](HashItemWriter::seal) the batch before it is written.
+    ///
+    /// # Errors
+    /// The value is no item, or the key is none that a memcached client could ask for; in words. The batch is as it was.
+    pub fn put(&mut self, batch: &mut HashBatch, key: &[u8], value: &[u8]) -> std::result::Result<(), String> {
+        self.ids
+            .put(key, value, |item| batch.put_expiring(key, item, expires_ms(item)).map_err(|error| error.to_string()))
+    }
+
+    /// Appends the records, which have to become durable together with the items.
+    ///
+    /// # Errors
+    /// They cannot be appended.
+    pub fn seal(&mut self, batch: &mut HashBatch) -> Result<()> {
+        batch.put(reserved(LIMIT_KEY), self.ids.limit_record())?;
+        match self.ids.flush_record() {
+            Some(record) => batch.put(reserved(FLUSH_KEY), record),
+            None => Ok(()),
+        }
+    }
+}

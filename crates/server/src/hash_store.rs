@@ -1,0 +1,277 @@
+//! The hash engine: a hash store behind the [`Engine`] trait.
+//!
+//! **Keys.** A hash store is one map. Items lie under their own keys, which have at most 250 bytes. The server's records
+//! lie under longer keys, so that they meet no item and cost items nothing ([`reserved`](crate::hash_records)). Items and
+//! records go through the store's one log, so a crash keeps a prefix of them together.
+//!
+//! **Writes** become futures of the store, which [`Completion`] follows: no thread waits for a write.
+//! **Reads** are answered at once where the key was written lately, or the device is quick. A thread of the store makes all others, and
+//! calls the server's callback.
+//!
+//! **Expiry.** Readers skip dead items by themselves. The store drops an item on its own a minute after it has expired, when a
+//! worker writes the bucket anew. The store's clock is the earlier one of the wall clock and the server's steady clock. So a
+//! wall clock that jumps ahead drops nothing that is alive.
+//! **Flushes.** An item older than the flush barrier is dead to readers at once. Its room is free when its key is written
+//! again, or when it has expired: workers know no barrier.
+//!
+//! **Failure.** A store that takes no writes answers with its reason, which travels to the client; `/healthz` repeats it.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use situ::Durability;
+use situ::device::{Clock, Env, SystemClock};
+use situ::hash::entry::INLINE_VALUE_BYTES_MAX;
+use situ::hash::{self, Error, HashBatch, HashProperties, HashStore, HashStoreBuilder};
+
+use crate::clock::SteadyClock;
+use crate::completion::Completion;
+use crate::descriptors;
+use crate::durable::LIMIT_KEY;
+use crate::engine::{
+    Admission, Change, Done, Engine, EngineError, Get, Health, Metric, MetricKind, OnRead, OnTaken, WriteBatch,
+};
+use crate::filter::MARGIN_SECONDS;
+use crate::hash_records::reserved;
+use crate::item::{HEADER_BYTES_MAX, Header};
+
+/// The longest data of an item in a hash store.
+pub const HASH_VALUE_BYTES_MAX: usize = INLINE_VALUE_BYTES_MAX - HEADER_BYTES_MAX;
+
+/// A [`HashStore`] that serves memcached. See the module.
+///
+/// `max_value_bytes` of the server must be at most [`HASH_VALUE_BYTES_MAX`]: the store refuses a batch with a longer value.
+pub struct HashEngine {
+    store: HashStore,
+    durability: hash::Durability,
+}
+
+impl fmt::Debug for HashEngine {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("HashEngine").field("store", &self.store).field("durability", &self.durability).finish()
+    }
+}
+
+impl HashEngine {
+    /// Opens or creates the store in `directory`. Items are as durable as `durability` says. Raises the process's soft limit of
+    /// open files to the hard one.
+    ///
+    /// # Errors
+    /// As [`HashStoreBuilder::open`]; or the store holds entries that no server wrote.
+    pub fn open(
+        directory: impl AsRef<Path>,
+        builder: HashStoreBuilder,
+        durability: Durability,
+    ) -> hash::Result<HashEngine> {
+        HashEngine::open_by(builder, durability, |builder| builder.open(directory))
+    }
+
+    /// As [`open`](HashEngine::open), of the store that `open` makes of a builder: on any volumes and any device.
+    ///
+    /// # Errors
+    /// As [`open`](HashEngine::open).
+    pub fn open_by(
+        builder: HashStoreBuilder,
+        durability: Durability,
+        open: impl FnOnce(HashStoreBuilder) -> hash::Result<HashStore>,
+    ) -> hash::Result<HashEngine> {
+        descriptors::raise_limit();
+        let store = open(builder.env(item_env()))?;
+        if store.get(reserved(LIMIT_KEY))?.is_none() && store.count()? > 0 {
+            return Err(Error::Invalid(
+                "the store holds entries, but not the record of the cas ids that a server gave them; serve another \
+                 directory"
+                    .to_owned(),
+            ));
+        }
+        Ok(HashEngine { store, durability: durability.into() })
+    }
+
+    /// The store underneath.
+    pub fn store(&self) -> &HashStore {
+        &self.store
+    }
+
+    fn submit(
+        &self,
+        batch: HashBatch,
+        durability: hash::Durability,
+        on_taken: Option<&OnTaken>,
+        done: Done,
+    ) -> Admission {
+        match self.store.write_async(batch, durability) {
+            Ok(future) => Completion::follow(future, on_taken, done),
+            Err(error) => {
+                done(Err(EngineError::new(error)));
+                Admission::Taken
+            }
+        }
+    }
+}
+
+/// The machine, with the time by which a store of items drops what has expired. A store that is opened with another one drops items that
+/// are alive when its wall clock is ahead.
+pub fn item_env() -> Env {
+    Env { clock: Arc::new(ItemClock::default()), ..Env::system() }
+}
+
+/// Wall time that does not jump ahead.
+#[derive(Default)]
+struct ItemClock {
+    system: SystemClock,
+    steady: SteadyClock,
+}
+
+impl Clock for ItemClock {
+    fn now(&self) -> Duration {
+        self.system.now()
+    }
+
+    fn unix(&self) -> Duration {
+        self.system.unix().min(Duration::from_secs(self.steady.unix_seconds()))
+    }
+
+    fn sleep(&self, duration: Duration) {
+        self.system.sleep(duration);
+    }
+}
+
+/// When the store may drop an item, in milliseconds since 1970; none: never.
+pub(crate) fn expires_ms(value: &[u8]) -> Option<u64> {
+    let expires = Header::decode(value)?.expires;
+    (expires != 0).then(|| expires.saturating_add(MARGIN_SECONDS).saturating_mul(1000))
+}
+
+fn gather(batch: &WriteBatch) -> hash::Result<HashBatch> {
+    let mut gathered = HashBatch::new();
+    for change in batch.changes() {
+        match change {
+            Change::Put { key, value } => gathered.put_expiring(key, value, expires_ms(value))?,
+            Change::Delete { key } => gathered.delete(key)?,
+        }
+    }
+    Ok(gathered)
+}
+
+impl Engine for HashEngine {
+    type Value = Vec<u8>;
+
+    fn get(&self, key: &[u8], later: &mut dyn FnMut() -> Option<OnRead<Vec<u8>>>) -> Result<Get<Vec<u8>>, EngineError> {
+        match self.store.get_at_once(key).map_err(EngineError::new)? {
+            Some(Some(value)) => return Ok(Get::Hit(value)),
+            Some(None) => return Ok(Get::Miss),
+            None => {}
+        }
+        if let Some(on_read) = later() {
+            self.store.get_async(key, Box::new(move |outcome| on_read(outcome.map_err(EngineError::new))));
+        }
+        Ok(Get::Later)
+    }
+
+    fn write(&self, batch: WriteBatch, on_taken: &OnTaken, done: Done) -> Admission {
+        let gathered = match gather(&batch) {
+            Ok(gathered) => gathered,
+            Err(error) => {
+                done(Err(EngineError::new(error)));
+                return Admission::Taken;
+            }
+        };
+        drop(batch);
+        self.submit(gathered, self.durability, Some(on_taken), done)
+    }
+
+    fn get_meta(&self, key: &[u8]) -> Result<Option<Vec<u8>>, EngineError> {
+        self.store.get(reserved(key)).map_err(EngineError::new)
+    }
+
+    fn put_meta(&self, key: &[u8], value: &[u8], done: Done) {
+        let mut batch = HashBatch::new();
+        match batch.put(reserved(key), value) {
+            Ok(()) => _ = self.submit(batch, hash::Durability::Synced, None, done),
+            Err(error) => done(Err(EngineError::new(error))),
+        }
+    }
+
+    fn approximate_items(&self) -> u64 {
+        let totals = self.store.properties().totals;
+        totals.entries + totals.overflow_entries
+    }
+
+    fn disk_bytes(&self) -> u64 {
+        let properties = self.store.properties();
+        properties.totals.bytes + properties.overflow_disk_bytes + properties.log_bytes
+    }
+
+    fn write_stalled(&self) -> bool {
+        self.store.properties().writes_waiting > 0
+    }
+
+    fn health(&self) -> Health {
+        match self.store.properties().failure {
+            Some(error) => Health::Degraded(error.to_string()),
+            None => Health::Ready,
+        }
+    }
+
+    fn metrics(&self, out: &mut dyn FnMut(Metric<'_>)) {
+        metrics(&self.store.properties(), out);
+    }
+}
+
+fn metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    let gauges = [
+        ("buckets", "Buckets that the store has.", properties.state.buckets()),
+        ("buckets_max", "Buckets that have room on the device.", properties.buckets_max),
+        ("entries", "Entries in buckets, dead ones included.", properties.totals.entries),
+        ("entry_bytes", "Bytes of the entries in buckets.", properties.totals.bytes),
+        ("overflow_entries", "Entries in the overflow.", properties.totals.overflow_entries),
+        ("overflow_disk_bytes", "Bytes of the overflow store on disk.", properties.overflow_disk_bytes),
+        ("pending_bytes", "Bytes of writes that are logged and not yet in their buckets.", properties.pending_bytes),
+        ("writes_waiting", "Batches that wait for room.", properties.writes_waiting as u64),
+        ("log_bytes", "Bytes of log files on disk.", properties.log_bytes),
+        ("last_sequence", "The newest visible sequence number.", properties.last_sequence),
+        ("failed", "1 if the store takes no writes.", u64::from(properties.failure.is_some())),
+    ];
+    gauges.iter().for_each(|(name, help, value)| gauge(name, help, *value as f64, out));
+    let load = "Average load of buckets, the overflow included. 1 if all were full.";
+    gauge("load_ratio", load, properties.load, out);
+    gauge("overflow_ratio", "Share of the entries that overflow.", properties.overflow_share, out);
+    space_metrics(properties, out);
+    let counters = [
+        ("gets", "Keys that were asked for.", properties.gets),
+        ("bucket_reads", "Buckets that readers and workers have read.", properties.bucket_reads),
+        ("bucket_writes", "Buckets that were written.", properties.bucket_writes),
+        ("bucket_discards", "Buckets that were given back to the device.", properties.bucket_discards),
+        ("overflow_reads", "Reads that asked the overflow.", properties.overflow_reads),
+        ("splits", "Buckets that were split.", properties.splits),
+        ("merges", "Buckets that were merged into others.", properties.merges),
+        ("checkpoints", "Checkpoints that were made.", properties.checkpoints),
+        ("superblock_writes", "Writes of the superblock.", properties.superblock_writes),
+    ];
+    for (name, help, value) in counters {
+        let name = format!("situ_hash_{name}_total");
+        out(Metric { name: &name, help, kind: MetricKind::Counter, labels: &[], value: value as f64 });
+    }
+}
+
+/// What the device says of its room. A drive that does not say what it holds physically has no such metrics.
+fn space_metrics(properties: &HashProperties, out: &mut dyn FnMut(Metric<'_>)) {
+    let space = &properties.space;
+    gauge("device_logical_bytes", "Addressable bytes of the bucket space.", space.logical_total as f64, out);
+    let physical = [
+        ("device_physical_bytes", "Physical bytes of the whole drive.", space.physical_total),
+        ("device_physical_used_bytes", "Physical bytes that the whole drive holds.", space.physical_used),
+        ("device_physical_written_bytes", "Physical bytes that the whole drive has written.", space.physical_written),
+    ];
+    for (name, help, value) in physical {
+        if let Some(value) = value {
+            gauge(name, help, value as f64, out);
+        }
+    }
+}
+
+fn gauge(name: &str, help: &str, value: f64, out: &mut dyn FnMut(Metric<'_>)) {
+    out(Metric { name: &format!("situ_hash_{name}"), help, kind: MetricKind::Gauge, labels: &[], value });
+}

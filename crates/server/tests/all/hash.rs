@@ -1,0 +1,185 @@
+//! The server over a hash store: what holds over the other engine holds here, and what was acknowledged is there after a restart.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use situ::Durability;
+use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
+use situ_server::{
+    Engine, HASH_VALUE_BYTES_MAX, HashEngine, HashItemWriter, Health, ServerOptions, is_reserved, reserved,
+    stored_hash_rule,
+};
+
+use crate::differential::compare_engine;
+use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
+
+fn options() -> HashOptions {
+    HashOptions { base_bits: 4, bucket_space_bytes: 64 << 20, partitions: 2, ..HashOptions::default() }
+}
+
+impl Durable for HashEngine {
+    fn open_in(directory: &Path, durability: Durability) -> HashEngine {
+        HashEngine::open(directory, HashStoreBuilder::new(options()), durability).unwrap()
+    }
+
+    fn close(&self) {
+        self.store().close().unwrap();
+    }
+}
+
+fn now_seconds() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).unwrap().as_secs()
+}
+
+#[test]
+fn memccapable_passes_over_a_hash_store() {
+    run_memccapable::<HashEngine>();
+}
+
+#[test]
+fn many_pipelined_synced_sets_outlive_a_restart_of_a_hash_store() {
+    set_and_restart::<HashEngine>();
+}
+
+#[test]
+fn answers_are_memcacheds_over_a_hash_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
+    let options = ServerOptions { max_value_bytes: HASH_VALUE_BYTES_MAX, ..ServerOptions::default() };
+    compare_engine(400, 60, options, Arc::clone(&engine));
+    engine.close();
+}
+
+/// Every other engine takes a megabyte. A longer value would make the store refuse what others wrote in the same turn.
+#[test]
+fn the_longest_value_is_kept_and_a_longer_one_is_refused_alone() {
+    let directory = tempfile::tempdir().unwrap();
+    let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
+    let options = ServerOptions {
+        listen: vec!["127.0.0.1:0".parse().unwrap()],
+        max_value_bytes: HASH_VALUE_BYTES_MAX,
+        ..ServerOptions::default()
+    };
+    let server = situ_server::Server::start(&options, Arc::clone(&engine)).unwrap();
+    let mut client = Client::connect(server.addresses()[0]);
+    let key = "k".repeat(250);
+    let value = "v".repeat(HASH_VALUE_BYTES_MAX);
+    assert_eq!(client.ask(&format!("ms {key} {HASH_VALUE_BYTES_MAX} E5 T1000\r\n{value}\r\n")), "HD\r\n");
+    assert_eq!(client.value(&key), Some(value.clone()));
+    let longer = HASH_VALUE_BYTES_MAX + 1;
+    let refused = client.ask(&format!("set other 0 0 1\r\nx\r\nset {key} 0 0 {longer}\r\n{value}v\r\n"));
+    assert_eq!(
+        (refused.as_str(), client.line().as_str()),
+        ("STORED\r\n", "SERVER_ERROR object too large for cache\r\n")
+    );
+    assert_eq!(client.value("other").as_deref(), Some("x"));
+    stop(&*engine, server);
+}
+
+#[test]
+fn flushes_outlive_a_restart_and_reach_what_was_loaded_offline() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set before 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    assert_eq!(client.ask("set old 0 0 1\r\nx\r\n"), "STORED\r\n");
+    assert_eq!(client.ask("flush_all 1000\r\n"), "OK\r\n");
+    assert_eq!(client.value("old").as_deref(), Some("x"));
+    stop(&*engine, server);
+
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    let (now, stored) = (now_seconds(), store.get("old").unwrap().unwrap());
+    assert!(!stored_hash_rule(&store, now).unwrap().unwrap().is_dead(&stored));
+    assert!(stored_hash_rule(&store, now + 2000).unwrap().unwrap().is_dead(&stored), "the delayed flush is due");
+    let mut writer = HashItemWriter::open(&store, now + 2000).unwrap();
+    let mut batch = HashBatch::new();
+    writer.put(&mut batch, b"low", &item(1, b"l")).unwrap();
+    writer.put(&mut batch, b"high", &item(u64::MAX, b"h")).unwrap();
+    assert!(writer.put(&mut batch, b"plain", b"value").unwrap_err().contains("not a memcached item"));
+    assert!(writer.put(&mut batch, &[b'k'; 251], &item(1, b"x")).unwrap_err().contains("at most 250 bytes"));
+    writer.seal(&mut batch).unwrap();
+    store.write(batch, Durability::Synced.into()).unwrap();
+    store.close().unwrap();
+
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    let values = |client: &mut Client| ["before", "old", "low", "high"].map(|key| client.value(key));
+    assert_eq!(values(&mut client), [None, None, Some("l".to_owned()), Some("h".to_owned())]);
+    assert_eq!(client.ask("flush_all\r\n"), "OK\r\n");
+    assert_eq!(values(&mut client), [None, None, None, None]);
+    stop(&*engine, server);
+}
+
+/// The room of items that have expired for longer than a minute comes back with the next write of their bucket.
+#[test]
+fn expired_items_leave_their_buckets_and_others_stay() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    let sets: String = (0..200).map(|n| format!("set dead{n} 0 -1 1\r\nx\r\nset soon{n} 0 1 1\r\nx\r\n")).collect();
+    client.send(sets.as_bytes());
+    (0..400).for_each(|_| assert_eq!(client.line(), "STORED\r\n"));
+    for n in 0..200 {
+        assert_eq!(client.ask(&format!("set kept{n} 0 1000 1\r\nx\r\n")), "STORED\r\n");
+    }
+    std::thread::sleep(Duration::from_millis(1100));
+    assert_eq!(client.value("soon0"), None);
+    // Dead to readers, and not for long enough to go from the disk.
+    let kept_anyway = engine.store().get("soon0").unwrap();
+    assert!(kept_anyway.is_some(), "clocks are not exact");
+    engine.store().checkpoint().unwrap();
+    let count = engine.store().count().unwrap();
+    assert!((400..=402).contains(&count), "{count} of 600 and the server's records");
+    assert_eq!(client.value("kept199").as_deref(), Some("x"));
+    stop(&*engine, server);
+}
+
+#[test]
+fn a_hash_store_that_no_server_wrote_is_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = HashStore::open(directory.path(), options()).unwrap();
+    store.put("k", "plain").unwrap();
+    assert_eq!(stored_hash_rule(&store, 0).unwrap(), None);
+    store.close().unwrap();
+    let builder = HashStoreBuilder::new(options());
+    let refused = HashEngine::open(directory.path(), builder, Durability::Buffered).err().unwrap().to_string();
+    assert!(refused.contains("not the record of the cas ids"), "{refused}");
+    assert!(is_reserved(&reserved(b"cas-limit")) && !is_reserved(&[0; 250]));
+}
+
+#[test]
+fn metrics_and_health_tell_of_a_hash_store() {
+    let directory = tempfile::tempdir().unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let http = server.http_address().unwrap();
+    let mut client = Client::connect(server.addresses()[0]);
+    assert_eq!(client.ask("set a 0 0 1\r\nx\r\n"), "STORED\r\n");
+    engine.store().checkpoint().unwrap();
+    assert_eq!(client.value("a").as_deref(), Some("x"));
+    assert!(fetch(http, "/healthz").starts_with("HTTP/1.1 200"));
+    let page = fetch(http, "/metrics");
+    // The item, and the record of cas ids.
+    for line in [
+        "situ_hash_entries 2",
+        "situ_hash_buckets 16",
+        "situ_hash_failed 0",
+        "situ_hash_checkpoints_total 1",
+        "# TYPE situ_hash_bucket_reads_total counter",
+        "situ_hash_overflow_ratio 0",
+    ] {
+        assert!(page.lines().any(|found| found == line), "{line} is not in\n{page}");
+    }
+    // What lies below a directory is unknown here, or known; nothing is guessed.
+    let known = engine.store().properties().space.physical_used;
+    assert_eq!(page.contains("situ_hash_device_physical_used_bytes"), known.is_some());
+    let types: Vec<&str> = page.lines().filter(|line| line.starts_with("# TYPE")).collect();
+    let unique: std::collections::HashSet<_> = types.iter().collect();
+    assert_eq!(types.len(), unique.len(), "each metric is described once, its samples in a row");
+    engine.store().close().unwrap();
+    assert_eq!(engine.health(), Health::Ready);
+    assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
+    assert!(client.ask("version\r\n").starts_with("VERSION"));
+    server.stop(Duration::from_secs(5));
+}
