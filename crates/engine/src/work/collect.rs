@@ -45,7 +45,7 @@ use situ_storage::{Error as StorageError, Result as StorageResult};
 use situ_table::{KeyKind, ReadOptions as TableReadOptions};
 use situ_values::{Handle, Moved, Owner, Phase, ValueLog, Walked, Written};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::time::Duration;
 
@@ -56,6 +56,24 @@ const LOOK_AGAIN: Duration = Duration::from_secs(1);
 #[derive(Default)]
 pub(crate) struct Collections {
     state: Mutex<State>,
+    /// The collector is at a segment. Between two looks at what there is to do, it may be seen neither here nor there.
+    is_running: AtomicBool,
+}
+
+/// A collection under way.
+struct Running<'a>(&'a AtomicBool);
+
+impl<'a> Running<'a> {
+    fn begin(collections: &'a Collections) -> Running<'a> {
+        collections.is_running.store(true, Ordering::Release);
+        Running(&collections.is_running)
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
 }
 
 #[derive(Default)]
@@ -96,6 +114,7 @@ impl Work {
     /// Removes what can go, collects a segment, or does a part of what the value log has put off.
     pub(crate) fn collect_turn(self: &Arc<Self>) -> Result<Turn> {
         let Some(log) = self.versions.source.values.log_if_open().cloned() else { return Ok(Turn::Idle) };
+        let _running = Running::begin(&self.collections);
         if self.remove_collected()? || self.collect_one(&log)? || log.tidy()? {
             return Ok(Turn::Done);
         }
@@ -111,12 +130,18 @@ impl Work {
     /// Whether a segment is to be collected, or could be removed but for what is in memory.
     pub(crate) fn has_collections(&self) -> bool {
         let Some(log) = self.versions.source.values.log_if_open() else { return false };
+        // First: what runs shows itself in one of the two when it has ended.
+        if self.collections.is_running.load(Ordering::Acquire) {
+            return true;
+        }
         let oldest = self.versions.snapshots.oldest();
         let state = lock(&self.collections.state);
         let is_waiting = state.waiting.iter().any(|collected| collected.is_unseen(oldest));
         let aside = state.aside.clone();
         drop(state);
-        is_waiting || log.victim().is_some_and(|victim| self.may_collect(victim.number, &aside).is_some())
+        is_waiting
+            || log.victim().is_some_and(|victim| self.may_collect(victim.number, &aside).is_some())
+            || self.collections.is_running.load(Ordering::Acquire)
     }
 
     /// The keyspace of a victim; `None` if the victim is not to be collected now.
