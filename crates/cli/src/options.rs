@@ -225,6 +225,10 @@ pub(crate) struct ServeOptions {
     /// Size of the largest value that a client may set [default: 1M, or the most that the engine takes]
     #[arg(long, value_name = "SIZE", value_parser = parse_value_bytes)]
     pub(crate) max_value: Option<usize>,
+    /// Values of this size and larger ones lie in the value log, and compactions do not copy them, 1 byte to 1G [default: all values
+    /// lie in tables]
+    #[arg(long, value_name = "SIZE", value_parser = parse_value_log_bytes)]
+    pub(crate) value_log_min: Option<u64>,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
     /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
     /// start [default: everybody is served]
@@ -269,6 +273,15 @@ fn parse_memory_bytes(text: &str) -> Result<u64, String> {
     match MEMORY_BYTES.contains(&bytes) {
         true => Ok(bytes),
         false => Err("memory is from 1M to 16T; 256M is the default".to_owned()),
+    }
+}
+
+/// From which size on values lie in the value log.
+fn parse_value_log_bytes(text: &str) -> Result<u64, String> {
+    let bytes = parse_bytes(text)?;
+    match (1..=1 << 30).contains(&bytes) {
+        true => Ok(bytes),
+        false => Err("this option takes 1 byte to 1G".to_owned()),
     }
 }
 

@@ -20,6 +20,7 @@ use crate::versions::snapshot::Snapshots;
 use crate::versions::store::{Registry, Versions};
 use crate::versions::version::TableSource;
 use crate::work::Work;
+use crate::work::collect::Collections;
 use crate::work::pacer::Pacer;
 use crate::work::throttle::CompactionThrottle;
 use situ_compaction::{CpuUnit, Scheduler, Unit};
@@ -141,6 +142,7 @@ impl Core {
             scheduler: scheduler(&env, &health, has_work, cpu, &options),
             jobs: Mutex::default(),
             next_task: AtomicU64::new(1),
+            collections: Collections::default(),
             placement,
         });
         health.stats.read_tails.watch(work.scheduler.pipelines());

@@ -36,7 +36,7 @@ pub use api::async_read::{AtOnce, DiskRead, ScanEntry, ScanOptions, ScanPage};
 pub use api::disk_use::DiskUse;
 pub use api::iter::Iter;
 pub use api::keyspace::{Keyspace, KeyspaceProperties, LevelProperties, TableProperties};
-pub use api::store::{Store, StoreBuilder, StoreProperties};
+pub use api::store::{Store, StoreBuilder, StoreProperties, ValueLogProperties};
 pub use api::transaction::{
     CommitFuture, ForUpdateFuture, Isolation, LockFuture, Transaction, TransactionCursor, TransactionIter,
     TransactionKind, TransactionOptions,
@@ -78,4 +78,5 @@ pub use situ_compaction::{
 };
 pub use situ_disks::PlacementDecision;
 pub use situ_table::{Compression, SequenceNumber};
+pub use situ_values::{Trim, Victims};
 pub use versions::snapshot::Snapshot;

@@ -13,6 +13,7 @@
 //!
 //! **Threads.** What lies under the commit lock is [`Places`](places::Places). Memory knows the rooms above it only as [`Above`].
 
+pub(crate) mod check;
 mod environment;
 pub(crate) mod future;
 pub(crate) mod log_area;

@@ -15,7 +15,8 @@ use crate::versions::keyspace::KeyspaceCore;
 use crate::versions::segments::Pointers;
 use crate::versions::version::TableMeta;
 use crate::work::Work;
-use crate::work::separate::{Separator, bounds};
+use crate::work::background::may_have_values;
+use crate::work::separate::Separator;
 use crate::{Error, Result};
 use situ_compaction::{OutputTable, TablePlace, TaskError, TaskHost, ValueHandles};
 use situ_disks::{CAPACITY, FAST, Reserved};
@@ -81,8 +82,7 @@ impl Host {
 
     /// For work on a keyspace that may have values in the value log.
     pub(crate) fn of_keyspace(self, keyspace: &KeyspaceCore) -> Host {
-        let has_segments = !keyspace.view.load().version.segments.is_empty();
-        Host { has_handles: has_segments || bounds(&keyspace.options).is_some(), ..self }
+        Host { has_handles: may_have_values(keyspace), ..self }
     }
 
     /// For a flush of a keyspace.
