@@ -21,6 +21,7 @@
 mod advise;
 mod bench;
 mod disk;
+mod drive;
 mod entries;
 mod failure;
 #[cfg(any(test, feature = "fuzzing"))]

@@ -600,15 +600,19 @@ fn parse_log_bytes(text: &str) -> Result<u64, String> {
     }
 }
 
-/// Show the device of a Situ disk, its areas, its files and its free room.
+/// Show a disk: the drive, whether it compresses, its logical and physical bytes; of a Situ disk, also areas, files and free room.
+///
+/// The disk can be a block device, formatted or not, a file that is a Situ disk, or a directory, such as that of a store. Physical
+/// bytes are those of the whole drive below, with everything that others keep on it. A drive that does not say something is shown as
+/// unknown. A ScaleFlux drive answers root only.
 ///
 /// This works beside a running store. It then shows the disk as it was at one moment.
 #[derive(Debug, Args)]
 pub(crate) struct DiskShowOptions {
-    /// Block device, or file
+    /// Block device, file or directory
     #[arg(value_name = "DEVICE")]
     pub(crate) device: PathBuf,
-    /// List the files
+    /// List the files of a Situ disk
     #[arg(long)]
     pub(crate) files: bool,
 }

@@ -61,7 +61,7 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
     for inode in image.inodes.values_mut() {
         // Another mood per file: a disk may have written all of the log and nothing of the manifest.
         let mood = if rng.chance(0.5) { mood } else { Mood::draw(rng) };
-        *inode = Inode::durable(settled(inode, mood, rng, tear_sectors));
+        *inode = inode.after_crash(settled(inode, mood, rng, tear_sectors));
     }
     image.collect();
     image
@@ -70,7 +70,7 @@ pub(crate) fn power_failure(disk: &Disk, rng: &mut Rng, tear_sectors: bool) -> D
 /// One legal image of a device after a power failure.
 pub(crate) fn device_power_failure(blocks: &Inode, rng: &mut Rng, tear_sectors: bool) -> Inode {
     let mood = Mood::draw(rng);
-    Inode::durable(settled(blocks, mood, rng, tear_sectors))
+    blocks.after_crash(settled(blocks, mood, rng, tear_sectors))
 }
 
 /// The image after the death of the process alone: the system keeps all that it was given, durable or not.

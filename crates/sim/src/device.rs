@@ -16,6 +16,7 @@
 //! that do the whole work in it: who submits under a lock is caught.
 //! **Failure.** As planned; the device itself never fails.
 
+use crate::compression::{Compression, Costs};
 use crate::damage::{self, crash_error, flip_one, io_error};
 use crate::disk::{Inode, SECTOR_BYTES, sectors};
 use crate::executor::is_dying;
@@ -25,7 +26,8 @@ use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash};
 use situ_device::lock;
 use situ_device::{
-    Buffer, Completion, Device, DeviceLock, Env, Event, Geometry, Op, PAGE_BYTES, Queue, Space, Ticket, Watch,
+    Buffer, Completion, Compresses, Device, DeviceLock, Env, Event, Geometry, Nature, Op, PAGE_BYTES, Queue, Space,
+    Ticket, Watch,
 };
 use std::collections::BTreeMap;
 use std::fmt;
@@ -73,6 +75,8 @@ struct State {
     /// Writes that are submitted and not complete, with their sectors.
     in_flight: BTreeMap<u64, Range<u64>>,
     locked: bool,
+    /// Of a device that compresses.
+    compression: Option<Compression>,
 }
 
 impl SimDevice {
@@ -95,8 +99,8 @@ impl SimDevice {
     }
 
     fn of(env: &Env, blocks: Inode, geometry: Geometry, plan: FaultPlan, seed: u64) -> SimDevice {
-        let state =
-            State { blocks, fate: Fate::new(plan, seed), watermark: 0, in_flight: BTreeMap::new(), locked: false };
+        let (fate, in_flight) = (Fate::new(plan, seed), BTreeMap::new());
+        let state = State { blocks, fate, watermark: 0, in_flight, locked: false, compression: None };
         let (state, trace) = (Mutex::new(state), Trace::default());
         SimDevice { shared: Arc::new(Shared { env: env.clone(), geometry, state, trace }) }
     }
@@ -104,6 +108,16 @@ impl SimDevice {
     /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.shared.lock().fate.faults = FaultState::new(plan);
+    }
+
+    /// Compresses from now on; what is there counts as in use, and not as written. To be called again for other limits.
+    /// Copies of the device compress alike.
+    pub fn set_compression(&self, compression: Compression) {
+        let mut state = self.shared.lock();
+        let before = state.compression.replace(compression);
+        if before.is_none_or(|before| before.has_cliff != compression.has_cliff) {
+            state.blocks.compress(&compression);
+        }
     }
 
     /// From the change with this number on (see [`changes`](SimDevice::changes)), every operation fails as after a
@@ -149,9 +163,12 @@ impl SimDevice {
         let mut rng = Rng::new(seed);
         let state = self.shared.lock();
         let blocks = crash::device_power_failure(&state.blocks, &mut rng, state.fate.faults.plan.tear_sectors);
+        let compression = state.compression;
         drop(state);
         let shared = &self.shared;
-        SimDevice::of(&shared.env, blocks, shared.geometry, FaultPlan::none(), rng.next_u64())
+        let device = SimDevice::of(&shared.env, blocks, shared.geometry, FaultPlan::none(), rng.next_u64());
+        device.shared.lock().compression = compression;
+        device
     }
 
     /// The device after the death of the process at this moment: everything submitted is there; what was not durable still
@@ -165,18 +182,25 @@ impl SimDevice {
     pub fn on(&self, env: &Env) -> SimDevice {
         let mut state = self.shared.lock();
         let (blocks, seed, watermark) = (state.blocks.clone(), state.fate.rng.next_u64(), state.watermark);
+        let compression = state.compression;
         drop(state);
         let device = SimDevice::of(env, blocks, self.shared.geometry, FaultPlan::none(), seed);
-        device.shared.lock().watermark = watermark;
+        let mut copy = device.shared.lock();
+        (copy.watermark, copy.compression) = (watermark, compression);
+        drop(copy);
         device
     }
 
     /// The same bytes on a device that ends after `bytes`, or goes on with zeros.
     pub fn resized(&self, bytes: u64) -> SimDevice {
-        let mut contents = self.shared.lock().blocks.contents.clone();
+        let state = self.shared.lock();
+        let (mut contents, compression) = (state.blocks.contents.clone(), state.compression);
+        drop(state);
         contents.resize(bytes as usize, 0);
         let shared = &self.shared;
-        SimDevice::of(&shared.env, Inode::durable(contents), shared.geometry, FaultPlan::none(), bytes)
+        let device = SimDevice::of(&shared.env, Inode::durable(contents), shared.geometry, FaultPlan::none(), bytes);
+        compression.into_iter().for_each(|compression| device.set_compression(compression));
+        device
     }
 
     /// What reads would see without faults. Not an operation.
@@ -197,6 +221,8 @@ impl SimDevice {
         state.blocks.contents[range.clone()].copy_from_slice(bytes);
         state.blocks.durable[range].copy_from_slice(bytes);
         state.blocks.drop_dirty(Some(sectors(offset, bytes.len())));
+        let Inode { contents, costs, .. } = &mut state.blocks;
+        costs.iter_mut().for_each(|costs| costs.update(contents, offset as usize..offset as usize + bytes.len()));
     }
 
     /// Rot: inverts bit `bit % 8` of the byte at `offset`, in what reads see and in what survives.
@@ -262,8 +288,20 @@ impl Device for SimDevice {
     }
 
     fn space(&self) -> Space {
-        let bytes = self.shared.lock().blocks.contents.len() as u64;
-        Space { logical_total: bytes, logical_used: bytes, ..Space::default() }
+        let state = self.shared.lock();
+        let bytes = state.blocks.contents.len() as u64;
+        Space {
+            logical_total: bytes,
+            logical_used: bytes,
+            physical_total: state.compression.and_then(|compression| compression.physical_total),
+            physical_used: state.blocks.costs.as_ref().map(Costs::used),
+            physical_written: state.blocks.costs.as_ref().map(Costs::written),
+        }
+    }
+
+    fn nature(&self) -> Nature {
+        let compresses = if self.shared.lock().compression.is_some() { Compresses::Yes } else { Compresses::No };
+        Nature::of(compresses, "simulated device")
     }
 
     fn queue(&self, depth: u32) -> io::Result<Box<dyn Queue>> {
@@ -466,11 +504,20 @@ impl SimQueue {
 impl State {
     /// Makes an operation's effect visible to reads, and to crashes that keep it.
     fn show(&mut self, op: Op, buffer: &mut Buffer, flight: &mut Flight, zeroes: bool) {
+        let compression = self.compression.unwrap_or_default();
+        let left = compression.left(self.blocks.costs.as_ref().map_or(0, Costs::used));
+        let full = compression.error();
         let State { blocks, fate: Fate { rng, .. }, watermark, in_flight, .. } = self;
         let fault = flight.fault;
-        let mut put = |offset: u64, bytes: &[u8], fault| {
+        let put = |offset: u64, bytes: &[u8], fault| {
             *watermark += 1;
             let number = *watermark;
+            let fitting = blocks.fitting(offset, bytes, left);
+            if fitting < bytes.len() {
+                blocks.write(number, offset, &bytes[..fitting]);
+                flight.result = Err(full);
+                return;
+            }
             match damage::write(blocks, number, offset, bytes, fault, rng) {
                 Ok(offset) => {
                     let written = sectors(offset, bytes.len());
@@ -492,15 +539,18 @@ impl State {
             Op::Zero { offset, bytes } => put(offset, &vec![0; bytes as usize], None),
             Op::Discard { offset, bytes } => {
                 // Undefined from now on: as before, zeros, or something else.
-                let mut left = vec![0; bytes as usize];
+                let mut after = vec![0; bytes as usize];
                 match rng.below(3) {
                     _ if zeroes => {}
-                    0 => left.copy_from_slice(&blocks.contents[offset as usize..(offset + bytes) as usize]),
-                    1 => rng.fill(&mut left),
+                    0 => after.copy_from_slice(&blocks.contents[offset as usize..(offset + bytes) as usize]),
+                    1 => rng.fill(&mut after),
                     _ => {}
                 }
                 *watermark += 1;
-                blocks.write(*watermark, offset, &left);
+                blocks.write(*watermark, offset, &after);
+                if let Some(costs) = &mut blocks.costs {
+                    costs.discard(offset as usize..(offset + bytes) as usize);
+                }
             }
             Op::Flush => {}
         }

@@ -17,6 +17,7 @@
 //!
 //! **Threads.** None: the volume keeps it under one lock, never across a yield point.
 
+use crate::compression::{Compression, Costs};
 use situ_storage::FileName;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -37,6 +38,8 @@ pub(crate) struct Inode {
     pub(crate) dirty: BTreeMap<u64, Dirty>,
     /// Open handles.
     pub(crate) handles: u32,
+    /// On a disk that compresses.
+    pub(crate) costs: Option<Costs>,
 }
 
 /// The states of a sector since it was last durable.
@@ -122,6 +125,26 @@ impl Inode {
             self.contents.resize(end, 0);
         }
         self.contents[start..end].copy_from_slice(bytes);
+        if let Some(costs) = &mut self.costs {
+            costs.update(&self.contents, start..end);
+        }
+    }
+
+    /// The file after a crash that left these bytes of it.
+    pub(crate) fn after_crash(&self, contents: Vec<u8>) -> Inode {
+        let costs = self.costs.as_ref().map(|costs| costs.after_crash(&self.contents, &contents));
+        Inode { costs, ..Inode::durable(contents) }
+    }
+
+    /// How many of these bytes a disk that compresses has physical space for at this place, with `left` bytes left.
+    pub(crate) fn fitting(&self, offset: u64, bytes: &[u8], left: u64) -> usize {
+        let fitting = |costs: &Costs| costs.fitting(&self.contents, offset as usize, bytes, left);
+        self.costs.as_ref().map_or(bytes.len(), fitting)
+    }
+
+    /// Begins to count what its blocks cost, or anew by another rule.
+    pub(crate) fn compress(&mut self, compression: &Compression) {
+        self.costs = Some(Costs::of(&self.contents, compression.has_cliff));
     }
 
     /// Makes the outcome of all writes up to `number` durable in these sectors, or all; the file is at least `length`
@@ -246,6 +269,10 @@ pub(crate) struct Disk {
     pub(crate) pending_names: Vec<NameChange>,
     next_number: u64,
     pub(crate) locked: bool,
+    /// Of a disk that compresses.
+    pub(crate) compression: Option<Compression>,
+    /// What the blocks of files that are gone have cost to write.
+    written_before: u64,
 }
 
 impl Disk {
@@ -260,8 +287,12 @@ impl Disk {
         self.next_number
     }
 
-    pub(crate) fn add(&mut self, inode: Inode) -> u64 {
+    pub(crate) fn add(&mut self, mut inode: Inode) -> u64 {
         let number = self.number();
+        if let Some(compression) = &self.compression {
+            inode.compress(compression);
+            inode.costs.iter_mut().for_each(Costs::count_as_written);
+        }
         self.inodes.insert(number, inode);
         number
     }
@@ -329,7 +360,13 @@ impl Disk {
             NameChangeKind::Link { inode, .. } | NameChangeKind::Move { inode, .. } => Some(inode),
             NameChangeKind::Unlink { .. } => None,
         }));
-        self.inodes.retain(|number, inode| inode.handles > 0 || alive.contains(number));
+        self.inodes.retain(|number, inode| {
+            let stays = inode.handles > 0 || alive.contains(number);
+            if !stays {
+                self.written_before += inode.costs.as_ref().map_or(0, Costs::written);
+            }
+            stays
+        });
     }
 
     pub(crate) fn release(&mut self, inode: u64) {
@@ -341,11 +378,40 @@ impl Disk {
         }
     }
 
+    /// Files that have a name or are open.
+    fn taken(&self) -> impl Iterator<Item = &Inode> {
+        let named: BTreeSet<u64> = self.names.values().copied().collect();
+        let taken = self.inodes.iter().filter(move |(number, inode)| inode.handles > 0 || named.contains(number));
+        taken.map(|(_, inode)| inode)
+    }
+
     /// Bytes taken by files that have a name or are open.
     pub(crate) fn used_bytes(&self) -> u64 {
-        let named: BTreeSet<u64> = self.names.values().copied().collect();
-        let taken = self.inodes.iter().filter(|(number, inode)| inode.handles > 0 || named.contains(number));
-        taken.map(|(_, inode)| inode.contents.len() as u64).sum()
+        self.taken().map(|inode| inode.contents.len() as u64).sum()
+    }
+
+    /// What the blocks of these files cost, on a disk that compresses.
+    pub(crate) fn physical_used(&self) -> u64 {
+        self.taken().filter_map(|inode| inode.costs.as_ref()).map(Costs::used).sum()
+    }
+
+    /// What all blocks that were ever written have cost, on a disk that compresses.
+    pub(crate) fn physical_written(&self) -> u64 {
+        let costs = self.inodes.values().filter_map(|inode| inode.costs.as_ref());
+        self.written_before + costs.map(Costs::written).sum::<u64>()
+    }
+
+    /// Physical space that is left; without end on a disk that does not compress.
+    pub(crate) fn physical_left(&self) -> u64 {
+        self.compression.map_or(u64::MAX, |compression| compression.left(self.physical_used()))
+    }
+
+    /// Compresses from now on; what is there counts as in use. Only a rule that counts otherwise begins the counts anew.
+    pub(crate) fn set_compression(&mut self, compression: Compression) {
+        let before = self.compression.replace(compression);
+        if before.is_none_or(|before| before.has_cliff != compression.has_cliff) {
+            self.inodes.values_mut().for_each(|inode| inode.compress(&compression));
+        }
     }
 }
 

@@ -5,6 +5,7 @@
 //! * [`SimVolume`]: files in memory with the exact promises of `situ_storage` and not one more, under a [`FaultPlan`];
 //!   [`SimVolume::crash`] gives a disk as a power failure would leave it.
 //! * [`SimDevice`]: blocks in memory with the exact promises of `situ_device::Device`, under the same plans and crashes.
+//! * [`Compression`]: a volume or device that compresses, counts physical bytes, and may run out of them.
 //! * [`crash_everywhere`], [`crash_device_everywhere`] and others for several disks: a workload, crashed at each of its
 //!   I/Os. [`for_each_seed`]: many seeds, and how to replay.
 //! * [`Rng`], [`Trace`]: chance and record. [`wait`]: a future's outcome.
@@ -36,6 +37,7 @@
 #![forbid(unsafe_code)]
 
 mod clock;
+mod compression;
 mod crash;
 mod damage;
 mod device;
@@ -50,6 +52,7 @@ mod volume;
 mod waiting;
 
 pub use clock::SimClock;
+pub use compression::{Compression, WhenFull};
 pub use device::SimDevice;
 pub use executor::SimExecutor;
 pub use explore::{

@@ -19,6 +19,7 @@
 //! `Env::system()`, real threads may use the volume at once; then a seed does not replay.
 //! **Failure.** As planned; the volume itself never fails.
 
+use crate::compression::Compression;
 use crate::disk::{Disk, Inode, NameChangeKind};
 use crate::executor::is_dying;
 use crate::fate::{Fate, Power, Verdict};
@@ -27,9 +28,11 @@ use crate::trace::{Trace, hash_bytes};
 use crate::{Rng, crash, damage};
 use damage::{crash_error, flip_one, io_error};
 use handles::{Handle, SimPageFile, SimReader, SimWriter};
-use situ_device::Env;
 use situ_device::lock;
-use situ_storage::{Error, FileMeta, FileName, Lock, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer};
+use situ_device::{Compresses, Env};
+use situ_storage::{
+    Error, FileMeta, FileName, Lock, Nature, PAGE_BYTES, PageFile, Reader, Result, Space, Volume, Writer,
+};
 use std::fmt;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -115,6 +118,12 @@ impl SimVolume {
     /// Exchanges the plan; the new rules count from zero. What earlier faults did to the data stays.
     pub fn set_faults(&self, plan: FaultPlan) {
         self.shared.lock().fate.faults = FaultState::new(plan);
+    }
+
+    /// Compresses from now on; what is there counts as in use, and not as written. To be called again for other limits.
+    /// Copies of the volume compress alike.
+    pub fn set_compression(&self, compression: Compression) {
+        self.shared.lock().disk.set_compression(compression);
     }
 
     /// From the change with this number on (see [`changes`](SimVolume::changes)), every operation fails as after a
@@ -297,6 +306,17 @@ impl Shared {
         }
     }
 
+    /// Whether a new file of these bytes finds physical space.
+    fn check_physical(&self, state: &State, subject: Subject, contents: &[u8]) -> Result<()> {
+        let Some(compression) = state.disk.compression else { return Ok(()) };
+        let mut empty = Inode::default();
+        empty.compress(&compression);
+        match empty.fitting(0, contents, state.disk.physical_left()) {
+            fitting if fitting < contents.len() => Err(self.fail(subject, compression.error())),
+            _ => Ok(()),
+        }
+    }
+
     fn find(&self, state: &State, subject: Subject, name: FileName) -> Result<u64> {
         let found = state.disk.names.get(&name).copied();
         found.ok_or_else(|| self.fail(subject, io::ErrorKind::NotFound.into()))
@@ -335,6 +355,15 @@ impl Shared {
         let mut guard = self.effect(subject, verdict)?;
         let State { disk, fate } = &mut *guard;
         let number = disk.number();
+        if let Some(compression) = disk.compression {
+            let left = disk.physical_left();
+            let file = disk.inode(inode);
+            let fitting = file.fitting(subject.offset, bytes, left);
+            if fitting < bytes.len() {
+                file.write(number, subject.offset, &bytes[..fitting]);
+                return Err(self.fail(subject, compression.error()));
+            }
+        }
         let offset = damage::write(disk.inode(inode), number, subject.offset, bytes, verdict.fault, &mut fate.rng)
             .map_err(|error| self.fail(subject, error))?;
         Ok((number, offset))
@@ -409,6 +438,7 @@ impl Volume for SimVolume {
         shared.operate(subject, |verdict| {
             let mut state = shared.effect(subject, verdict)?;
             shared.check_room(&state, subject, contents.len() as u64)?;
+            shared.check_physical(&state, subject, contents)?;
             let inode = state.disk.add(Inode::durable(contents.to_vec()));
             let link = state.disk.change_names(NameChangeKind::Link { name, inode });
             drop(state);
@@ -470,8 +500,15 @@ impl Volume for SimVolume {
         Space {
             logical_total: state.fate.faults.plan.capacity_bytes.unwrap_or(UNLIMITED_BYTES),
             logical_used: state.disk.used_bytes(),
-            ..Space::default()
+            physical_total: state.disk.compression.and_then(|compression| compression.physical_total),
+            physical_used: state.disk.compression.map(|_| state.disk.physical_used()),
+            physical_written: state.disk.compression.map(|_| state.disk.physical_written()),
         }
+    }
+
+    fn nature(&self) -> Nature {
+        let compresses = if self.shared.lock().disk.compression.is_some() { Compresses::Yes } else { Compresses::No };
+        Nature::of(compresses, "simulated disk")
     }
 
     fn lock(&self) -> Result<Box<dyn Lock>> {

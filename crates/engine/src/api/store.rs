@@ -18,6 +18,7 @@ use crate::opening::membership::{
 };
 use crate::opening::open::{KeyspaceChoices, check_name, open};
 use crate::pipeline::future::{ReadyFuture, WriteFuture};
+use crate::pipeline::physical::PhysicalSpaceProperties;
 use crate::pipeline::seal::Level0;
 use crate::pipeline::write::write;
 use crate::placement::run::PlacementProperties;
@@ -668,6 +669,7 @@ impl Store {
             waiting_bytes,
             options: core.options.named(),
             space: core.versions.volume.space(),
+            physical_space: core.memory.physical.properties(),
             placement: core.work.placement.as_ref().and_then(|placement| placement.properties()),
         }
     }
@@ -765,8 +767,11 @@ pub struct StoreProperties {
     /// The options in force, by name, in their bounds; those of keyspaces are in
     /// [`KeyspaceProperties`](crate::KeyspaceProperties).
     pub options: Vec<(&'static str, String)>,
-    /// Room on the volume; on the capacity disk, if there are two.
+    /// Room on the volume; on the capacity disk, if there are two. With what the drive below counts of physical space.
     pub space: Space,
+    /// What is known of the physical space that the store may still use; `None` on disks that do not compress or do not say,
+    /// and before the first write.
+    pub physical_space: Option<PhysicalSpaceProperties>,
     /// How the fast disk is used, if there is one.
     pub placement: Option<PlacementProperties>,
 }

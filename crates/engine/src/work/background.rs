@@ -2,7 +2,7 @@
 //!
 //! | thread | does |
 //! |---|---|
-//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two |
+//! | `situ-flush` | makes the next log file ready, flushes sealed memtables, deletes dead files and tells a raw disk of the room, watches the log's size, measures the disks if there are two, watches physical space |
 //! | `situ-compact` (one or more) | picks and runs compactions |
 //! | `situ-log` (three, of which one or more work) | carry asynchronous writes through log and epilogue (`situ-pipeline`) |
 //! | `situ-admit` | begins the asynchronous writes that had to wait, wakes their futures |
@@ -123,7 +123,10 @@ const FLUSH: Duty = Duty {
     job: "flush",
     turn: |work| flush_turn(work).map(Turn::of),
     trouble: |troubles| &mut troubles.flush,
-    idle_for: |work| work.placement.as_ref().and_then(|placement| placement.next_sample_in()),
+    idle_for: |work| {
+        let placement = work.placement.as_ref().and_then(|placement| placement.next_sample_in());
+        placement.into_iter().chain(work.memory.physical.next_sample_in()).min()
+    },
     // The flush gives back the room that the failure was about.
     ends_pause: |work| lock(&work.memory.troubles).only_log_fails && work.memory.a_flush_is_due_that_frees_log(),
     meanwhile: |_| {},
@@ -232,6 +235,7 @@ fn pause(work: &Arc<Work>, ms: u64, ends: fn(&Work) -> bool, meanwhile: &dyn Fn(
 fn flush_turn(work: &Arc<Work>) -> Result<bool> {
     work.update_debt();
     work.placement.iter().for_each(|placement| placement.judge());
+    work.memory.physical.look();
     work.versions.delete_obsolete();
     // On a full disk it is the flush that makes room for the next log file.
     let prepared = match work.memory.log_wanted.swap(false, Ordering::AcqRel) {

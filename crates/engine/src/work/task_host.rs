@@ -9,6 +9,7 @@
 
 use crate::base::listener::StoreEvent;
 use crate::base::sync::lock;
+use crate::pipeline::physical::Promise;
 use crate::placement::run::Placement;
 use crate::versions::version::TableMeta;
 use crate::work::Work;
@@ -49,6 +50,8 @@ pub(crate) struct Host {
     fast_failure: Arc<Mutex<Option<StorageError>>>,
     /// A flush has nothing that was in the cache.
     warming: Option<Arc<Warming>>,
+    /// The physical space that a compaction may still take.
+    promise: Option<Arc<Promise>>,
 }
 
 impl Host {
@@ -63,6 +66,7 @@ impl Host {
             where_to: WhereTo::Placed,
             fast_failure: Arc::default(),
             warming: paced.then(|| Arc::new(Warming::new(Arc::clone(&work.versions.source.cache)))),
+            promise: None,
         }
     }
 
@@ -71,9 +75,18 @@ impl Host {
         Host { hot, ..self }
     }
 
+    /// With physical space for what is written.
+    pub(crate) fn promised(self, promise: Promise) -> Host {
+        Host { promise: Some(Arc::new(promise)), ..self }
+    }
+
     /// For the same work, once more and all on the capacity disk.
     pub(crate) fn on_capacity(&self) -> Host {
-        Host { where_to: WhereTo::Home, ..Host::new(&self.work, self.paced, self.target_bytes) }
+        Host {
+            where_to: WhereTo::Home,
+            promise: self.promise.clone(),
+            ..Host::new(&self.work, self.paced, self.target_bytes)
+        }
     }
 
     /// For the same work, once more and wherever there is room. What a merge writes is cut into shorter tables for that; a flush
@@ -81,7 +94,16 @@ impl Host {
     pub(crate) fn on_any_disk(&self, placement: &Placement) -> Host {
         let short = (placement.any_room_bytes() / 4).max(SHORT_TABLE_BYTES);
         let target_bytes = if self.paced { self.target_bytes.min(short) } else { self.target_bytes };
-        Host { where_to: WhereTo::AnyRoom, ..Host::new(&self.work, self.paced, target_bytes) }
+        Host {
+            where_to: WhereTo::AnyRoom,
+            promise: self.promise.clone(),
+            ..Host::new(&self.work, self.paced, target_bytes)
+        }
+    }
+
+    /// Whether a compaction ends because it writes more than there is physical space for.
+    pub(crate) fn is_out_of_space(&self) -> bool {
+        self.promise.as_ref().is_some_and(|promise| promise.is_broken())
     }
 
     /// What a table of this work is to have at most.
@@ -202,13 +224,14 @@ impl TaskHost for Host {
     }
 
     fn pace(&self, bytes: u64) {
+        self.promise.iter().for_each(|promise| promise.written(bytes));
         if self.paced {
             self.work.pacer.pace(&self.work, bytes);
         }
     }
 
     fn cancelled(&self) -> bool {
-        self.work.health.is_closing() || self.work.health.failure().is_some()
+        self.work.health.is_closing() || self.work.health.failure().is_some() || self.is_out_of_space()
     }
 }
 

@@ -38,6 +38,7 @@ mod model; // the engine against a `BTreeMap`
 mod open_tables; // the bound on open tables
 mod opened_for_one_write; // stores that are opened for one write, again and again
 mod opening; // what a store has in memory when it is opened
+mod physical_space; // promise 7: drives that compress and run out of physical space
 mod placement; // placement on simulated disks, and the recorder of its traces
 mod postponed; // promises 7 and 8: compactions that cannot succeed
 mod promotion; // data that is often read finds its way to the fast disk

@@ -1,5 +1,5 @@
 use super::*;
-use crate::{Rule, SimExecutor, SimVolume};
+use crate::{Rule, SimExecutor, SimVolume, WhenFull};
 use situ_storage::{FileName, Volume};
 use std::collections::BTreeSet;
 
@@ -207,5 +207,92 @@ fn a_failed_flush_leaves_the_durable_write_beside_it_alone() {
         assert!(done[0].result.is_ok());
         assert!((0..20).all(|seed| device.crash(seed).contents(0..PAGE) == [1; PAGE_BYTES]));
         assert!((0..20).all(|seed| device.crash(seed).contents(PAGE..2 * PAGE) == [0; PAGE_BYTES]));
+    });
+}
+
+/// Pages that nothing compresses.
+fn noise(pages: usize, seed: u64) -> Buffer {
+    let mut buffer = Buffer::new(pages * PAGE_BYTES);
+    Rng::new(seed).fill(&mut buffer);
+    buffer
+}
+
+fn on_a_compressing_device(seed: u64, compression: Compression, body: impl FnOnce(&SimDevice) + Send) {
+    on_a_device(seed, FaultPlan::none(), |device| {
+        device.set_compression(compression);
+        body(device);
+    });
+}
+
+#[test]
+fn a_device_that_compresses_counts_what_blocks_cost() {
+    on_a_compressing_device(1, Compression::default(), |device| {
+        let mut queue = device.queue(4).unwrap();
+        let physical = || {
+            let space = device.space();
+            assert_eq!(space.physical_total, None);
+            (space.physical_used.unwrap(), space.physical_written.unwrap())
+        };
+        assert_eq!(physical(), (0, 0));
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, noise(4, 1)).result.unwrap();
+        assert_eq!(physical(), (4 * PAGE, 4 * PAGE));
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, page(0, 1)).result.unwrap();
+        assert_eq!(physical(), (3 * PAGE, 4 * PAGE), "zeros cost nothing");
+        run(&mut *queue, Op::Zero { offset: PAGE, bytes: PAGE }, page(0, 1)).result.unwrap();
+        assert_eq!(physical(), (2 * PAGE, 4 * PAGE), "nor do these");
+        run(&mut *queue, Op::Discard { offset: 2 * PAGE, bytes: PAGE }, page(0, 1)).result.unwrap();
+        assert_eq!(physical(), (PAGE, 4 * PAGE), "nor what was discarded, whatever it reads as");
+        run(&mut *queue, Op::Write { offset: 8 * PAGE, durable: true }, page(7, 1)).result.unwrap();
+        let (used, written) = physical();
+        assert!(used > PAGE && used < PAGE + 100, "{used}");
+        assert_eq!(written, 4 * PAGE + used - PAGE);
+        assert_eq!(device.nature().compresses, Compresses::Yes);
+        let after = device.crash_keep_all();
+        assert_eq!((after.space(), after.nature()), (device.space(), device.nature()));
+    });
+}
+
+#[test]
+fn physical_space_ends_while_logical_space_remains_and_comes_back() {
+    for (when_full, code) in [(WhenFull::NoSpace, 28), (WhenFull::Io, 5)] {
+        let compression = Compression::default().total(6 * PAGE).when_full(when_full);
+        on_a_compressing_device(2, compression, |device| {
+            let mut queue = device.queue(4).unwrap();
+            run(&mut *queue, Op::Write { offset: 0, durable: true }, noise(4, 1)).result.unwrap();
+            assert_eq!(device.space().physical_free(), Some(2 * PAGE));
+            let full = run(&mut *queue, Op::Write { offset: 8 * PAGE, durable: true }, noise(4, 2)).result;
+            assert_eq!(full.unwrap_err().raw_os_error(), Some(code));
+            // Whole blocks that fitted are there.
+            assert_eq!(device.space().physical_free(), Some(0));
+            assert_eq!(device.contents(8 * PAGE..10 * PAGE), noise(4, 2)[..2 * PAGE_BYTES]);
+            assert!(device.contents(10 * PAGE..12 * PAGE).iter().all(|byte| *byte == 0));
+            // What costs nothing more goes on: zeros, other bytes in place of some, discards.
+            run(&mut *queue, Op::Write { offset: 12 * PAGE, durable: true }, page(0, 2)).result.unwrap();
+            run(&mut *queue, Op::Write { offset: 0, durable: true }, noise(4, 3)).result.unwrap();
+            run(&mut *queue, Op::Discard { offset: 0, bytes: 4 * PAGE }, page(0, 1)).result.unwrap();
+            assert_eq!(device.space().physical_free(), Some(4 * PAGE));
+            run(&mut *queue, Op::Write { offset: 12 * PAGE, durable: true }, noise(4, 4)).result.unwrap();
+            assert_eq!(device.space().physical_free(), Some(0));
+        });
+    }
+}
+
+/// A crash brings back what was discarded and not flushed, or does not. Either way, the figures are those of the image.
+#[test]
+fn a_crash_image_has_the_figures_of_its_own_contents() {
+    on_a_compressing_device(3, Compression::default().total(16 * PAGE), |device| {
+        let mut queue = device.queue(4).unwrap();
+        run(&mut *queue, Op::Write { offset: 0, durable: true }, noise(4, 1)).result.unwrap();
+        run(&mut *queue, Op::Write { offset: 4 * PAGE, durable: false }, noise(4, 2)).result.unwrap();
+        let mut seen = BTreeSet::new();
+        for seed in 0..60 {
+            let after = device.crash(seed);
+            let blocks = (0..16).map(|page| after.contents(page * PAGE..(page + 1) * PAGE));
+            let sum: u64 = blocks.map(|block| Costs::of(&block, false).used()).sum();
+            assert_eq!(after.space().physical_used, Some(sum));
+            assert_eq!(after.space().physical_written, device.space().physical_written);
+            seen.insert(sum);
+        }
+        assert!(seen.contains(&(4 * PAGE)) && seen.contains(&(8 * PAGE)) && seen.len() > 2, "{seen:?}");
     });
 }

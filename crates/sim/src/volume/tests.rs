@@ -1,7 +1,7 @@
 use super::handles::APPEND_BUFFER_BYTES;
 use super::*;
 use crate::disk::SECTOR_BYTES;
-use crate::{FileKind, Rule, SimExecutor, for_each_seed};
+use crate::{FileKind, Rule, SimExecutor, WhenFull, for_each_seed};
 use situ_storage::{Buffer, DirectoryVolume, FinishedRead, ReadQueue};
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -726,4 +726,75 @@ fn submitted_reads_outlive_file_and_queue_and_are_answered_when_the_process_dies
             assert_eq!(volume.space().logical_used, 0, "and nobody keeps it longer");
         });
     });
+}
+
+/// Bytes that nothing compresses.
+fn noise(bytes: usize, seed: u64) -> Vec<u8> {
+    let mut noise = vec![0; bytes];
+    Rng::new(seed).fill(&mut noise);
+    noise
+}
+
+#[test]
+fn a_volume_that_compresses_runs_out_of_physical_space_and_gets_it_back() {
+    let volume = volume(FaultPlan::none());
+    let page = PAGE as usize;
+    volume.set_contents(FileName::Table(1), &noise(page, 1));
+    let compression = Compression::default().total(6 * PAGE).when_full(WhenFull::Io);
+    volume.set_compression(compression);
+    let physical = |volume: &SimVolume| {
+        let space = volume.space();
+        assert_eq!(space.physical_total, Some(6 * PAGE));
+        (space.physical_used.unwrap(), space.physical_written.unwrap())
+    };
+    assert_eq!(physical(&volume), (PAGE, 0), "what was there before");
+    assert_eq!(volume.nature().compresses, Compresses::Yes);
+    // Pages that are reserved hold zeros.
+    let pages = volume.create_pages(FileName::Log(2), 16 * PAGE).unwrap();
+    assert_eq!(physical(&volume), (PAGE, 0));
+    let mut buffer = Buffer::new(4 * page);
+    buffer.copy_from_slice(&noise(4 * page, 2));
+    pages.write(3, &buffer, 4, true).unwrap();
+    assert_eq!(physical(&volume), (5 * PAGE, 4 * PAGE));
+    let error = pages.write(8, &buffer, 4, true).unwrap_err();
+    assert!(!error.is_no_space() && error.to_string().contains("write"), "{error}");
+    assert_eq!(physical(&volume), (6 * PAGE, 5 * PAGE), "one page fitted");
+    let mut writer = volume.create(FileName::Table(3), 0).unwrap();
+    writer.append(&noise(100, 3)).unwrap();
+    assert!(writer.flush().is_err());
+    assert!(volume.replace(FileName::Current, &noise(100, 3)).is_err());
+    // Removing a file that nobody has open gives its blocks back.
+    volume.remove(FileName::Table(1)).unwrap();
+    assert_eq!(physical(&volume).0, 5 * PAGE);
+    volume.replace(FileName::Current, b"names").unwrap();
+    let (used, written) = physical(&volume);
+    assert!(used > 5 * PAGE && used < 5 * PAGE + 100, "{used}");
+    let after = volume.crash_keep_all();
+    assert_eq!(physical(&after), (used, written));
+    // A limit that is raised, or lowered, keeps the counts.
+    volume.set_compression(Compression::default().total(8 * PAGE));
+    assert_eq!(volume.space().physical_used, Some(used));
+    assert_eq!(volume.space().physical_free(), Some(8 * PAGE - used));
+}
+
+#[test]
+fn a_crash_image_of_a_volume_that_compresses_has_the_figures_of_its_own_files() {
+    let volume = volume(FaultPlan::none());
+    volume.set_compression(Compression::default().cliff());
+    let mut writer = volume.create(FileName::Table(1), 0).unwrap();
+    writer.append(&noise(5 * PAGE as usize, 1)).unwrap();
+    writer.sync().unwrap();
+    writer.append(&noise(3 * PAGE as usize, 2)).unwrap();
+    writer.flush().unwrap();
+    let mut seen = BTreeSet::new();
+    for seed in 0..60 {
+        let after = volume.crash(seed);
+        let contents = after.contents(FileName::Table(1)).unwrap();
+        let again = self::volume(FaultPlan::none());
+        again.set_contents(FileName::Table(1), &contents);
+        again.set_compression(Compression::default().cliff());
+        assert_eq!(after.space().physical_used, again.space().physical_used);
+        seen.insert(after.space().physical_used);
+    }
+    assert!(seen.len() > 2, "{seen:?}");
 }
