@@ -128,6 +128,14 @@ pub fn advise(table: &Table, drive: Compresses) -> Advice {
     }
 }
 
+/// What this fill factor, which the caller chooses, leads to in `table`.
+///
+/// # Errors
+/// Why nothing can be said, or why no fill factor would bring anything.
+pub fn forecast(table: &Table, fillfactor: u32, drive: Compresses) -> Result<Forecast, Keep> {
+    Weighing::of(table).map(|weighing| weighing.forecast(fillfactor, drive))
+}
+
 /// A table for which a fill factor may bring something.
 struct Weighing<'a> {
     table: &'a Table,

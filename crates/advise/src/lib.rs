@@ -27,7 +27,7 @@ pub mod statement;
 mod table;
 mod words;
 
-pub use advice::{Advice, COMPRESSION_TAKEN, Forecast, Keep, Note, Recommendation, WORTH_MIN, advise};
+pub use advice::{Advice, COMPRESSION_TAKEN, Forecast, Keep, Note, Recommendation, WORTH_MIN, advise, forecast};
 pub use situ_device::Compresses;
 pub use table::{Alignment, Column, Counts, Index, Kind, Table};
 
