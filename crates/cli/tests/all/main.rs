@@ -1,5 +1,8 @@
 //! The program `situ`, run as a user runs it: one program of tests, so that one is linked. A module is a subject.
 
+#[path = "../../../device/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not all of them are used here")]
+mod block_devices;
 mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;

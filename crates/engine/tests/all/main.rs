@@ -1,6 +1,9 @@
 //! The tests of `situ_engine` through its public interface: one program, so that one is linked. A module is a subject.
 
 mod alone;
+#[path = "../../../device/tests/common/mod.rs"]
+#[allow(dead_code, reason = "not all of them are used here")]
+mod block_devices;
 mod common;
 #[path = "../../../device/tests/common/skipped.rs"]
 mod skipped;

@@ -1,7 +1,9 @@
 //! Promise 7 on drives that compress: physical space ends while logical space remains. The store warns, refuses writes before the
 //! drive fails one, and goes on by itself when space returns. What was acknowledged is there, also after a crash.
 
+use crate::block_devices::{Mounted, Zram};
 use crate::common::*;
+use crate::skipped::skipped;
 use situ_device::{Compresses, Env};
 use situ_engine::{Durability, Error, Listener, Options, PhysicalLevel, Store, StoreBuilder, StoreEvent, WriteBatch};
 use situ_sim::{Compression, Fault, FaultPlan, Operation, Rng, Rule, SimExecutor, SimVolume, WhenFull, for_each_seed};
@@ -351,4 +353,47 @@ impl World {
     fn level_or_plenty(&self) -> PhysicalLevel {
         self.store.properties().physical_space.map_or(PhysicalLevel::Plenty, |space| space.level)
     }
+}
+
+/// The same on a real drive: ext4 on zram with a limit on its memory, which fails writes with EIO when it is full.
+#[test]
+fn promise_7_a_store_on_zram_is_refused_before_zram_fails_it() {
+    const LIMIT: u64 = 48 << 20;
+    let Some(zram) = Zram::new(256 << 20) else { return };
+    let set_limit = |bytes: u64| std::fs::write(zram.sys("mem_limit"), bytes.to_string());
+    if let Err(error) = set_limit(LIMIT) {
+        return skipped(format_args!("zram takes no limit: {error}"));
+    }
+    let Some(mounted) = Mounted::ext4(&zram.path) else { return };
+    let mut options = Options::default();
+    options.keyspace.memtable_bytes = 1 << 20;
+    let home = mounted.directory.path().join("store");
+    let store = Store::open_with(&home, options.clone()).unwrap();
+    let mut rng = Rng::new(1);
+    let mut put = |number: u32| {
+        let mut value = vec![0; 10_000];
+        rng.fill(&mut value);
+        let durability = if number.is_multiple_of(8) { Durability::Synced } else { Durability::Buffered };
+        store.default_keyspace().put_with(number.to_be_bytes(), &value, durability)
+    };
+    let (taken, error) = (0..20_000).find_map(|number| Some((number, put(number).err()?))).unwrap();
+    assert!(matches!(error, Error::PhysicalSpace { .. }), "{error}");
+    assert!(taken > 1000, "{taken} writes were taken");
+    let properties = store.properties();
+    assert!(properties.failure.is_none() && properties.background_failure.is_none(), "{:?}", properties.failure);
+    let space = properties.space;
+    assert!(space.logical_total - space.logical_used > 100 << 20, "logical space remains: {space:?}");
+    assert!(space.physical_free().is_some_and(|free| free > 0), "{space:?}");
+    store.flush().unwrap();
+    set_limit(2 * LIMIT).unwrap();
+    let until = std::time::Instant::now() + RECOVERS_WITHIN;
+    while let Err(error) = put(taken) {
+        assert!(std::time::Instant::now() < until, "still refused: {error}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    store.close().unwrap();
+    drop(store);
+    let store = Store::open_with(&home, options).unwrap();
+    assert!((0..=taken).all(|number| store.get(number.to_be_bytes()).unwrap().is_some()));
+    store.close().unwrap();
 }
