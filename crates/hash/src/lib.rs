@@ -16,6 +16,7 @@
 pub mod address;
 mod batch;
 pub mod bucket;
+mod collect;
 mod conditions;
 mod core;
 pub mod entry;
@@ -32,6 +33,7 @@ pub mod image;
 mod images;
 mod io;
 mod keeper;
+mod large;
 mod logs;
 pub mod model;
 mod opening;

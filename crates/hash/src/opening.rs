@@ -22,6 +22,7 @@ use crate::bucket::BucketCodec;
 use crate::core::{Core, LogBound, Parts, Sums, SuperblockFile};
 use crate::images::{self, ImageJournal};
 use crate::io::BucketIo;
+use crate::large::LargeValues;
 use crate::options::{HashOptions, IMAGE_BYTES_MIN};
 use crate::overflow::Overflow;
 use crate::pending::{Pending, PendingChange};
@@ -243,6 +244,7 @@ fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superbloc
     let codec = BucketCodec::new(&io.path, current.store);
     let home = &given.home;
     let overflow = Overflow::open(given.overflow, env, &options)?;
+    let large = LargeValues::open(Arc::clone(home), env, options.value_segment_bytes, &overflow)?;
     let next_batch = images::redo(&**home, current.store, current.first_image_batch, &codec, &io)?;
     io.flush()?;
     if next_batch > current.first_image_batch {
@@ -267,7 +269,7 @@ fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superbloc
     let pipeline = Arc::new(Pipeline::new(env, Arc::clone(&writes), Some(log), progress, limits));
     writes.set_bell(pipeline.bell());
     let env = env.clone();
-    let core = Core::new(Parts { env, options, codec, io, overflow, images, writes, pipeline, superblock });
+    let core = Core::new(Parts { env, options, codec, io, overflow, large, images, writes, pipeline, superblock });
     core.tidy_group()?;
     core.count_gains(named.hashes)?;
     logs.replay(home, &core)?;

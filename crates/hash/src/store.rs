@@ -3,10 +3,10 @@
 use crate::address::hash_of;
 use crate::batch::HashBatch;
 use crate::core::Core;
-use crate::entry::INLINE_VALUE_BYTES_MAX;
 use crate::opening::{Given, Locks, open, refuse_other_stores, remembered_device};
 use crate::options::HashOptions;
 use crate::read_queue::OnValue;
+use crate::record::VALUE_BYTES_MAX;
 use crate::superblock::Totals;
 use crate::writes::{Write, Writes};
 use crate::{Error, Result, StoreId};
@@ -348,7 +348,7 @@ impl fmt::Debug for HashStore {
 impl Core {
     /// A batch ready for the log.
     pub(crate) fn ready(&self, batch: HashBatch) -> Result<Write> {
-        Ok(Write(Arc::new(batch.into_changes(self.seed, INLINE_VALUE_BYTES_MAX)?)))
+        Ok(Write(Arc::new(batch.into_changes(self.seed, VALUE_BYTES_MAX)?)))
     }
 
     /// Whether calls are taken.
@@ -413,7 +413,9 @@ impl Core {
         assert!(self.writes.pending.drained() >= sequence, "a store is closed when all is applied");
         let _closed = self.gate.close();
         let next_file = self.writes.next_log();
-        self.begin_epoch(self.state(), crate::core::LogBound::Closed { next_file, sequence })
+        self.large.close(&self.overflow)?;
+        self.begin_epoch(self.state(), crate::core::LogBound::Closed { next_file, sequence })?;
+        self.large.bury(&self.overflow, self.large.take_dead())
     }
 }
 
