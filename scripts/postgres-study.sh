@@ -279,6 +279,7 @@ run() {
   cp -r -- "$here/postgres-study" "$scripts"
   chmod -R a+rX "$scripts"
   mkdir -p -- "$work/plain/home" "$work/plain/space"
+  as_server test -x "$work/plain" || die "the user $server_user cannot reach $work; name a DIRECTORY that everybody may pass through"
   start_server plain
   if [ "$(id -u)" = 0 ] && [ -r /sys/class/zram-control/hot_add ]; then
     mkdir -p -- "$work/zram"
