@@ -18,7 +18,7 @@ QUICK_LEAVES := alone:: power_failure random_faults manifest_copy:: spandb_holes
   open_tables:: no_write_survives sector_torn_inside rot_anywhere a_repaired_store_opens
 QUICK_LEAVES_UNITS := promises_hold_at_every_crash_point a_run_that_is_stopped_leaves_nothing
 
-.PHONY: help run build test quick arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts
+.PHONY: help run build test quick bench-trimming arrows test-import cargo packages form locks fuzz simulate bench loom miri scripts
 
 help:
 	@echo 'make run       build the program and serve memcached clients on 127.0.0.1:11211'
@@ -28,6 +28,7 @@ help:
 	@echo '               crashes and faults at every step, rot, SpanDB'"'"'s holes, placement, what has to run alone, documentation, loom'
 	@echo 'make test-import  situ import rocksdb (not in make test: compiles RocksDB, a quarter of an hour the first time)'
 	@echo 'make bench     measure this machine: a few workloads, and a page to look at'
+	@echo 'make bench-trimming  what space costs a value log in writes, with and without trimming (docs/evidence/trimming.md)'
 	@echo 'make simulate  the simulated tests with $(ROUNDS) times as many seeds, new ones each time'
 	@echo 'make miri      the unsafe code under Miri (needs a nightly compiler with miri)'
 	@echo 'make fuzz      each fuzz target for $(SECONDS_EACH) s (needs cargo-fuzz and a nightly compiler)'
@@ -147,7 +148,7 @@ miri: cargo
 
 simulate: cargo
 	SITU_SIM_ROUNDS=$(ROUNDS) SITU_SIM_FROM=$$(date +%s) cargo test --release --locked $(CHECKS) \
-	  -p situ-engine -p situ-pipeline -p situ-log -p situ-disks -p situ-compaction -p situ-sim --no-fail-fast -- --skip alone::
+	  -p situ-engine -p situ-pipeline -p situ-log -p situ-disks -p situ-compaction -p situ-values -p situ-sim --no-fail-fast -- --skip alone::
 
 fuzz: cargo
 	@cargo fuzz --version >/dev/null 2>&1 || { echo "cargo-fuzz is missing: cargo install cargo-fuzz"; exit 1; }
@@ -160,3 +161,8 @@ bench: build
 	$(SITU) bench --workloads fillseq,fillrandom,readrandom,readseq,seekrandom --keys 1m \
 	  --directory target/bench --output target/bench.json
 	$(SITU) bench report target/bench.json --output target/bench.html
+
+# Where the results go: TRIMMING=docs/evidence/trimming writes them where the page expects them.
+TRIMMING ?= target/trimming
+bench-trimming: cargo
+	scripts/trimming.sh "$(TRIMMING)"

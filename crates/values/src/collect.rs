@@ -77,6 +77,7 @@ impl ValueLog {
     /// I/O, damage of a live record or of one that cannot be recognised, or an error of the owner. The segment stays as it was.
     pub fn collect(&self, number: u64, writer: &mut ValueWriter, owner: &mut dyn Owner) -> Result<Collected> {
         let mut walk = self.walk(number)?;
+        self.check_complete(number)?;
         let mut collected = Collected::default();
         let mut batch = Batch::default();
         while let Some(record) = walk.next()? {
@@ -94,10 +95,28 @@ impl ValueLog {
         }
         batch.hand_over(writer, owner)?;
         add(&self.meters.collection_read, walk.read_bytes());
-        if let Some(segment) = self.find(number) {
-            lock(&segment.state).phase = Phase::Collected;
-        }
+        self.retire(number);
         Ok(collected)
+    }
+
+    /// Says that nothing in a sealed segment is alive, as far as new readers go: it is no victim any more, and counts no more. The
+    /// owner removes it when the last old reader has gone. For segments that need no walk.
+    pub fn retire(&self, number: u64) {
+        if let Some(segment) = self.find(number) {
+            let mut state = lock(&segment.state);
+            if state.phase == Phase::Sealed {
+                state.phase = Phase::Collected;
+            }
+        }
+    }
+
+    fn check_complete(&self, number: u64) -> Result<()> {
+        let Some(segment) = self.find(number) else { return Ok(()) };
+        let state = lock(&segment.state);
+        match &state.damage {
+            Some(error) if state.is_incomplete => Err(error.clone()),
+            _ => Ok(()),
+        }
     }
 }
 

@@ -92,3 +92,40 @@ impl Ranges {
         touching.map(move |known| known.0.max(start)..known.1.min(end))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    fn ranges() -> impl Strategy<Value = Vec<Range<u32>>> {
+        proptest::collection::vec((0u32..200, 0u32..30).prop_map(|(start, bytes)| start..start + bytes), 0..20)
+    }
+
+    fn bytes_of(ranges: &[Range<u32>]) -> BTreeSet<u32> {
+        ranges.iter().cloned().flatten().collect()
+    }
+
+    fn assert_is(found: &Ranges, expected: &BTreeSet<u32>) {
+        assert_eq!(found.iter().flatten().collect::<BTreeSet<u32>>(), *expected);
+        assert_eq!(found.bytes(), expected.len() as u64);
+        assert!(found.iter().all(|range| range.start < range.end), "none is empty: {found:?}");
+        assert!(found.0.is_sorted_by(|a, b| a.1 < b.0), "they are sorted, and none touches the next: {found:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn sets_of_ranges_are_sets_of_bytes(a in ranges(), b in ranges(), probe in (0u32..220, 0u32..60)) {
+            let (bytes_a, bytes_b) = (bytes_of(&a), bytes_of(&b));
+            let (a, b) = (Ranges::of(a), Ranges::of(b));
+            assert_is(&a, &bytes_a);
+            assert_is(&a.union(&b), &(&bytes_a | &bytes_b));
+            assert_is(&a.without(&b), &(&bytes_a - &bytes_b));
+            let probe = probe.0..probe.0 + probe.1;
+            let inside: BTreeSet<u32> = bytes_a.into_iter().filter(|byte| probe.contains(byte)).collect();
+            prop_assert_eq!(a.bytes_in(&probe), inside.len() as u64);
+            prop_assert_eq!(a.overlaps(&probe).flatten().collect::<BTreeSet<u32>>(), inside);
+        }
+    }
+}

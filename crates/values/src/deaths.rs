@@ -61,15 +61,18 @@ impl ValueLog {
         Ok(())
     }
 
-    /// Changes what is known of a segment, and keeps the sum of what is kept in memory.
+    /// Changes what is known of a segment. Keeps the sum of what is in memory, and the list of what `tidy` has to do.
     pub(crate) fn change<T>(&self, segment: &Segment, change: impl FnOnce(&mut State) -> T) -> T {
         let mut state = lock(&segment.state);
         let before = state.ranges_bytes();
         let result = change(&mut state);
-        let after = state.ranges_bytes();
+        let (after, duty) = (state.ranges_bytes(), state.duty());
         drop(state);
         self.ranges_bytes.fetch_add(after, Ordering::Relaxed);
         self.ranges_bytes.fetch_sub(before, Ordering::Relaxed);
+        if duty.any() {
+            lock(&self.duties).add(segment.identity.segment, duty);
+        }
         result
     }
 
@@ -115,7 +118,7 @@ impl State {
 
     /// Bytes that were zeros from the beginning.
     pub(crate) fn add_gap(&mut self, gap: Range<u64>) {
-        let start = gap.start.next_multiple_of(crate::handle::ALIGN) as u32;
+        let start = gap.start.next_multiple_of(crate::format::ALIGN) as u32;
         self.gone = self.gone.union(&Ranges::of(std::iter::once(start..gap.end as u32)));
     }
 

@@ -1,8 +1,8 @@
 //! The parts of a segment around its records: header, index, trailer. `docs/formats/values.md` has the tables.
 //!
 //! ```text
-//!   page 0          pages 1..                         next page ..        last page
-//!   | header | 0s | record | record | ... | 0s |      | index |  free     | trailer | 0s |
+//!   page 0          pages 1..                                    last pages
+//!   | header | 0s | record | record | ... | 0s |  free   |  | index | 0s | trailer | 0s |
 //! ```
 //!
 //! The header is written when the segment begins. Index and trailer are written when it is sealed. A segment without a sound
@@ -10,7 +10,6 @@
 //! then on, only the index says where records were.
 
 use crate::options::Layout;
-use crate::record::Identity;
 use situ_storage::PAGE_BYTES;
 
 /// The unit of trimming: what drives that compress compress as one.
@@ -19,8 +18,14 @@ const _: () = assert!(SECTOR_BYTES as usize == PAGE_BYTES);
 
 /// Where the first record begins.
 pub(crate) const FIRST_RECORD: u64 = SECTOR_BYTES;
+/// Records begin at multiples of this many bytes.
+pub(crate) const ALIGN: u64 = 8;
+/// Length of a record's header.
+pub(crate) const HEADER_BYTES: usize = 24;
 /// The version of the format.
 pub(crate) const VERSION: u32 = 1;
+/// In [`Layout::OwnSectors`], records longer than this part of a sector have sectors of their own.
+pub(crate) const ALONE_PARTS: u64 = 3;
 /// Length of the header and of the trailer.
 pub(crate) const FRAME_BYTES: usize = 64;
 /// The first bytes of a segment.
@@ -31,6 +36,24 @@ pub(crate) const TRAILER_MAGIC: [u8; 8] = *b"SITUVALE";
 pub(crate) const FLAG_OWN_SECTORS: u32 = 1;
 
 const CHECK: usize = FRAME_BYTES - 4;
+
+/// What makes a segment's records its own.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Identity {
+    pub(crate) segment: u64,
+    pub(crate) salt: u64,
+}
+
+impl Identity {
+    /// The beginning of a checksum over something at `offset`.
+    pub(crate) fn seed(self, offset: u64) -> u32 {
+        let mut bytes = [0; 24];
+        bytes[..8].copy_from_slice(&self.salt.to_le_bytes());
+        bytes[8..16].copy_from_slice(&self.segment.to_le_bytes());
+        bytes[16..].copy_from_slice(&offset.to_le_bytes());
+        crc32c::crc32c(&bytes)
+    }
+}
 
 /// What the first page says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -151,21 +174,17 @@ impl Trailer {
             && pages_needed(trailer.data_end, u64::from(trailer.index_bytes)) <= pages;
         fits.then_some(trailer)
     }
-
-    /// Where the index begins.
-    pub(crate) fn index_at(&self) -> u64 {
-        index_at(self.data_end)
-    }
 }
 
-/// Where the index of records that end at `data_end` begins: in a page of its own, so that trimming never touches it.
-pub(crate) fn index_at(data_end: u64) -> u64 {
-    data_end.next_multiple_of(SECTOR_BYTES)
+/// Where the index of a file of so many pages begins: right before the trailer. An index that is made anew has no more records than
+/// the writer had. So it never reaches into the records, not even into those that it does not name.
+pub(crate) fn index_at(pages: u64, index_bytes: u64) -> u64 {
+    (pages - 1 - index_bytes.div_ceil(SECTOR_BYTES)) * SECTOR_BYTES
 }
 
 /// Pages of a segment with records up to `data_end`, an index of this length, and the trailer.
 pub(crate) fn pages_needed(data_end: u64, index_bytes: u64) -> u64 {
-    index_at(data_end) / SECTOR_BYTES + index_bytes.div_ceil(SECTOR_BYTES) + 1
+    data_end.div_ceil(SECTOR_BYTES) + index_bytes.div_ceil(SECTOR_BYTES) + 1
 }
 
 /// Where the next record of `bytes` begins if `free` is the first byte that can be its: [`end_of`] the record before it.
@@ -176,16 +195,16 @@ pub(crate) fn place(layout: Layout, free: u64, bytes: u64) -> u64 {
     }
 }
 
-/// Whether a record of this length has sectors of its own in [`Layout::OwnSectors`].
+/// Whether a record of this length has sectors of its own in [`Layout::OwnSectors`]: no three of them would fit into one.
 pub(crate) fn is_alone(bytes: u64) -> bool {
-    bytes > SECTOR_BYTES / 2
+    bytes > SECTOR_BYTES / ALONE_PARTS
 }
 
 /// First byte that can be another record's, behind a record of `bytes` that begins at `start`.
 pub(crate) fn end_of(layout: Layout, start: u64, bytes: u64) -> u64 {
     match layout {
         Layout::OwnSectors if is_alone(bytes) => (start + bytes).next_multiple_of(SECTOR_BYTES),
-        _ => (start + bytes).next_multiple_of(crate::handle::ALIGN),
+        _ => (start + bytes).next_multiple_of(ALIGN),
     }
 }
 
@@ -215,11 +234,11 @@ pub(crate) const INDEX_ENTRY_BYTES_MAX: u64 = 10;
 
 impl IndexBuilder {
     pub(crate) fn push(&mut self, extent: Extent) {
-        let expected = self.end.unwrap_or(FIRST_RECORD).next_multiple_of(crate::handle::ALIGN);
+        let expected = self.end.unwrap_or(FIRST_RECORD).next_multiple_of(ALIGN);
         let gap = u64::from(extent.offset) - expected;
         put_varint(&mut self.bytes, u64::from(extent.bytes) << 1 | u64::from(gap > 0));
         if gap > 0 {
-            put_varint(&mut self.bytes, gap / crate::handle::ALIGN);
+            put_varint(&mut self.bytes, gap / ALIGN);
         }
         self.end = Some(extent.end());
         self.records += 1;
@@ -232,11 +251,11 @@ pub(crate) fn decode_index(mut bytes: &[u8], records: u32, data_end: u64) -> Opt
     let mut end = FIRST_RECORD;
     while !bytes.is_empty() {
         let head = take_varint(&mut bytes)?;
-        let gap = if head & 1 == 1 { take_varint(&mut bytes)?.checked_mul(crate::handle::ALIGN)? } else { 0 };
-        let offset = end.next_multiple_of(crate::handle::ALIGN).checked_add(gap)?;
+        let gap = if head & 1 == 1 { take_varint(&mut bytes)?.checked_mul(ALIGN)? } else { 0 };
+        let offset = end.next_multiple_of(ALIGN).checked_add(gap)?;
         let record = head >> 1;
         end = offset.checked_add(record).filter(|end| *end <= data_end)?;
-        if record < crate::record::HEADER_BYTES as u64 {
+        if record < HEADER_BYTES as u64 {
             return None;
         }
         extents.push(Extent { offset: u32::try_from(offset).ok()?, bytes: u32::try_from(record).ok()? });
@@ -265,3 +284,6 @@ fn take_varint(bytes: &mut &[u8]) -> Option<u64> {
     }
     None
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,10 +1,8 @@
 //! Where a value lies: what an owner keeps in the value's place.
 
 use crate::error::invalid_handle;
+use crate::format::{ALIGN, FIRST_RECORD, HEADER_BYTES};
 use situ_storage::Result;
-
-/// Records begin at multiples of this many bytes.
-pub(crate) const ALIGN: u64 = 8;
 
 /// Where one record lies in the value log.
 ///
@@ -63,9 +61,9 @@ impl Handle {
     /// Whether any segment can have a record there.
     pub(crate) fn is_possible(&self) -> bool {
         let (offset, bytes) = (u64::from(self.offset), u64::from(self.bytes));
-        offset >= crate::format::FIRST_RECORD
+        offset >= FIRST_RECORD
             && offset.is_multiple_of(ALIGN)
-            && bytes >= crate::record::HEADER_BYTES as u64
+            && bytes >= HEADER_BYTES as u64
             && offset + bytes <= u64::from(u32::MAX)
     }
 
@@ -77,7 +75,7 @@ impl Handle {
 
     /// Length of the value, if its key is `key_bytes` long.
     pub fn value_bytes(&self, key_bytes: usize) -> usize {
-        (self.bytes as usize).saturating_sub(crate::record::HEADER_BYTES + key_bytes)
+        (self.bytes as usize).saturating_sub(HEADER_BYTES + key_bytes)
     }
 
     /// First byte behind the record.

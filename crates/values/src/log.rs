@@ -7,9 +7,8 @@ use crate::format::Trailer;
 use crate::handle::Handle;
 use crate::options::{Numbers, Options};
 use crate::record::check;
-use crate::segment::{Phase, Segment, SegmentInfo, State};
+use crate::segment::{Duties, Phase, Segment, SegmentInfo, State};
 use crate::value::Value;
-use crate::writer::ValueWriter;
 use situ_device::{Env, lock};
 use situ_storage::{Error, FileName, FinishedRead, ReadQueue, Volume};
 use std::collections::BTreeMap;
@@ -31,21 +30,13 @@ pub struct ValueLog {
     pub(crate) tidying: AtomicBool,
     /// The disk has refused to discard: it is not asked again.
     pub(crate) cannot_discard: AtomicBool,
+    /// What `tidy` may have to do.
+    pub(crate) duties: Mutex<Duties>,
     /// What dead ranges take in memory.
     pub(crate) ranges_bytes: AtomicUsize,
 }
 
 impl ValueLog {
-    /// A writer with segments of its own.
-    pub fn writer(self: &Arc<Self>) -> ValueWriter {
-        ValueWriter::new(Arc::clone(self), false)
-    }
-
-    /// A writer whose records count as [collected](Counters::collected_bytes), not as appended.
-    pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
-        ValueWriter::new(Arc::clone(self), true)
-    }
-
     /// Reads a value with one I/O and checks it. `key` is the key that the value was appended with.
     ///
     /// # Errors
@@ -110,7 +101,7 @@ impl ValueLog {
         Some(state.info(&segment))
     }
 
-    /// Segments in which something is missing that should be there, each with the reason. The other records can be read.
+    /// Segments in which something was found damaged, each with what it is. All sound records can be read.
     pub fn damaged(&self) -> Vec<(u64, Error)> {
         let segments: Vec<_> = lock(&self.segments).values().cloned().collect();
         let damage = |segment: &Arc<Segment>| Some((segment.identity.segment, lock(&segment.state).damage.clone()?));
@@ -161,9 +152,10 @@ impl ValueLog {
     /// A segment has got its trailer.
     pub(crate) fn sealed(&self, segment: &Segment, trailer: &Trailer) {
         let now = self.appended_total();
-        let mut state = lock(&segment.state);
-        state.seal(trailer);
-        state.sealed_at = now;
+        self.change(segment, |state| {
+            state.seal(trailer);
+            state.sealed_at = now;
+        });
     }
 
     /// The log's own time: bytes appended since it was opened.
@@ -196,7 +188,7 @@ impl State {
         self.records += 1;
         self.record_bytes += handle.footprint();
         self.data_end = handle.end();
-        if gap.end - gap.start >= crate::handle::ALIGN {
+        if gap.end - gap.start >= crate::format::ALIGN {
             self.add_gap(gap);
         }
     }
@@ -216,6 +208,7 @@ impl State {
         self.index_check = trailer.index_check;
         self.records = u64::from(trailer.records);
         self.record_bytes = trailer.record_bytes;
+        self.whole_bytes = trailer.record_bytes;
     }
 
     fn check_readable(&self, handle: &Handle, path: impl Fn() -> String) -> Result<()> {

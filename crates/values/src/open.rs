@@ -2,21 +2,22 @@
 //!
 //! 1. Segments in the volume that the owner does not know are orphans: a crash has kept their names only. They are removed.
 //! 2. Of each segment that the owner knows, the last page is read. A sound trailer says where the records end.
-//! 3. Without a trailer the segment is unfinished. Its records are read from the first one on, each checked, until there is none
-//!    (`scan.rs`). That tail is cut. The segment is sealed, and nothing is appended to it any more.
-//! 4. If that is less than what was synced, as the owner was told, the segment has *damage*: the owner learns of it by
-//!    [`ValueLog::damaged`], and what there is can be read.
+//! 3. Without a sound trailer the segment is unfinished, or its trailer has rotted. All sound records are looked for (`scan.rs`). A
+//!    torn tail has none, and is cut. The segment is sealed, and nothing is appended to it any more. The new index lies where no
+//!    record ever was (`format::index_at`), so it cannot hide what the scan may have missed.
+//! 4. If that is less than what was synced and is not dead, as the owner was told, the segment is *incomplete*: the owner learns of
+//!    it by [`ValueLog::damaged`]. What there is can be read. It is never collected, as a collection would lose the rest.
 //!
-//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now, is sealed by
-//! [`tidy`](ValueLog::tidy).
+//! **Failure**: damage never keeps a log closed. Other errors of the disk do. A segment that cannot be sealed now can be read, and
+//! [`tidy`](ValueLog::tidy) tries once more.
 
 use crate::Result;
 use crate::counters::Meters;
 use crate::files::Files;
-use crate::format::{FIRST_RECORD, FRAME_BYTES, SECTOR_BYTES, SegmentHeader, Trailer};
+use crate::format::Identity;
+use crate::format::{FRAME_BYTES, SECTOR_BYTES, SegmentHeader, Trailer};
 use crate::log::ValueLog;
 use crate::options::{KnownSegment, Layout, Numbers, Options};
-use crate::record::Identity;
 use crate::scan::Scan;
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
@@ -55,6 +56,7 @@ impl ValueLog {
             meters: Meters::default(),
             tidying: AtomicBool::new(false),
             cannot_discard: AtomicBool::new(false),
+            duties: Mutex::default(),
             ranges_bytes: AtomicUsize::new(0),
         };
         log.remove_orphans(known)?;
@@ -62,8 +64,10 @@ impl ValueLog {
             let segment = Arc::new(log.look(known)?);
             log.add(&segment);
             if lock(&segment.state).phase == Phase::Abandoned && !log.options.read_only {
-                // What fails here is tried again by `tidy`. Until then the segment can be read.
-                let _ = log.seal_abandoned(&segment);
+                // A segment that cannot be sealed now can be read all the same. `tidy` tries it once more.
+                if log.seal_abandoned(&segment).is_err() {
+                    log.change(&segment, |_| ());
+                }
             }
         }
         Ok(Arc::new(log))
@@ -101,10 +105,11 @@ impl ValueLog {
         let mut state = lock(&segment.state);
         state.dead_bytes = known.dead_bytes.min(state.record_bytes);
         state.trimmed_bytes = known.trimmed_bytes.min(state.dead_bytes);
-        if state.record_bytes < known.record_bytes {
+        if state.whole_bytes + known.dead_bytes < known.record_bytes {
             let expected = format!("{} bytes of records, which were synced", known.record_bytes);
-            let found = format!("{} bytes", state.record_bytes);
-            state.damage = Some(Error::corruption(file.path(), state.data_end, "records", expected, found));
+            let found = format!("{} bytes", state.whole_bytes);
+            let error = Error::corruption(file.path(), state.data_end, "records", expected, found);
+            state.miss(error);
         }
         drop(state);
         Ok(segment)
@@ -116,15 +121,16 @@ impl ValueLog {
         let file = self.volume.open(FileName::Values(number))?;
         let mut scan = Scan::new(&*file, segment.identity, segment.layout, segment.pages);
         let synced_end = lock(&segment.state).synced_end;
-        while scan.end() < synced_end && scan.next()?.is_some() {}
+        scan.run(synced_end)?;
         let pages = self.volume.open_pages(FileName::Values(number))?;
-        let ends = Ends { data_end: scan.end(), record_bytes: scan.record_bytes() };
+        let rest_is_free = !scan.gave_up() && scan.end() == synced_end;
+        let ends = Ends { data_end: scan.end(), record_bytes: scan.record_bytes(), rest_is_free };
         let (trailer, _) = seal(&*pages, segment, scan.index(), ends)?;
         self.sealed(segment, &trailer);
         if scan.end() < synced_end {
             let expected = format!("records up to {synced_end}, which were synced");
-            let damage = Error::corruption(file.path(), scan.end(), "value record", expected, "none");
-            lock(&segment.state).damage = Some(damage);
+            let error = Error::corruption(file.path(), scan.end(), "value record", expected, "none");
+            lock(&segment.state).miss(error);
         }
         Ok(())
     }
@@ -151,7 +157,7 @@ fn lost(number: u64, error: Error) -> Segment {
 }
 
 /// Finds where the records of a segment end: by its trailer, or one by one.
-fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
+pub(crate) fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
     let pages = file.bytes() / SECTOR_BYTES;
     let damaged =
         |at, what: &str, expected: String, found: &str| Err(Error::corruption(file.path(), at, what, expected, found));
@@ -166,6 +172,7 @@ fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
         let (identity, layout) = (trailer.identity, trailer.layout);
         return Ok(Segment { identity, layout, pages, state: Mutex::new(state) });
     }
+    let has_rotted = frame.iter().any(|byte| *byte != 0);
     file.read_at(0, &mut frame)?;
     let Some(header) = SegmentHeader::decode(&frame).filter(|header| header.identity.segment == number) else {
         return damaged(0, "header of the segment", format!("the header of segment {number}"), "something else");
@@ -174,14 +181,25 @@ fn find_end(file: &dyn Reader, number: u64) -> Result<Segment> {
         return damaged(0, "file length", format!("{} pages", header.pages), &format!("{pages} pages"));
     }
     let mut scan = Scan::new(file, header.identity, header.layout, pages);
-    let mut records = 0;
-    while scan.next()?.is_some() {
-        records += 1;
-    }
+    scan.run(u64::MAX)?;
     let mut state = State::new(Phase::Abandoned);
     (state.data_end, state.readable_end, state.synced_end) = (scan.end(), scan.end(), scan.end());
-    (state.records, state.record_bytes) = (records, scan.record_bytes());
+    (state.records, state.record_bytes) = (u64::from(scan.index().records), scan.record_bytes());
+    state.whole_bytes = scan.whole_bytes();
+    let rot = |what| {
+        Error::corruption(
+            file.path(),
+            (pages - 1) * SECTOR_BYTES,
+            "trailer of the segment",
+            "a trailer, or zeros",
+            what,
+        )
+    };
+    if has_rotted {
+        state.damage = Some(rot("something else; the records were looked for, and the trailer is written anew"));
+    }
+    if scan.gave_up() {
+        state.miss(rot("something else, and too much that looks like records and is none"));
+    }
     Ok(Segment { identity: header.identity, layout: header.layout, pages, state: Mutex::new(state) })
 }
-
-const _: () = assert!(FIRST_RECORD == SECTOR_BYTES);

@@ -1,6 +1,5 @@
 //! How a value log works.
 
-use crate::victim::Victims;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -32,9 +31,22 @@ pub enum Layout {
     /// One behind the other, across the borders of sectors.
     #[default]
     Packed,
-    /// A record of more than half a sector begins at a sector's beginning, and the rest of its last sector stays zero. Its death
-    /// leaves no sector half dead. For drives that compress: elsewhere the zeros take space.
+    /// A record of more than a third of a sector begins at a sector's beginning, and the rest of its last sector stays zero. Its
+    /// death leaves no sector half dead, so its space comes back without any write. For drives that compress: elsewhere the zeros
+    /// take space.
     OwnSectors,
+}
+
+/// By which rule a victim is chosen.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub enum Victims {
+    /// The segment with the highest share of garbage.
+    #[default]
+    Garbage,
+    /// The oldest segment that has garbage.
+    Fifo,
+    /// The segment with the best of garbage times age, for what it costs: LFS's rule. Age is counted in appended bytes.
+    GarbageAndAge,
 }
 
 /// The settings of a [`ValueLog`](crate::ValueLog).
@@ -83,6 +95,17 @@ impl Default for Options {
             open_segments_max: 512,
             read_only: false,
         }
+    }
+}
+
+impl Options {
+    /// The defaults for a drive, by its nature. On a drive that compresses, address space is free and zeros cost nothing.
+    pub fn for_drive(compresses: bool) -> Options {
+        let (trim, layout) = match compresses {
+            true => (Trim::Full, Layout::OwnSectors),
+            false => (Trim::DiscardOnly, Layout::Packed),
+        };
+        Options { trim, layout, ..Options::default() }
     }
 }
 

@@ -6,11 +6,9 @@
 //! The first checksum begins with the segment's salt and number and with the record's offset. So bytes of another segment, of
 //! another place or of a recycled file are never taken for this record. It covers the second checksum. So it binds the value, too.
 
+use crate::format::{HEADER_BYTES, Identity};
 use crate::handle::Handle;
 use situ_storage::{Error, Result};
-
-/// Length of a record's header.
-pub(crate) const HEADER_BYTES: usize = 24;
 
 const HEAD_CHECK: usize = 0;
 const VALUE_CHECK: usize = 4;
@@ -18,24 +16,6 @@ const VALUE_LENGTH: usize = 8;
 const KEY_LENGTH: usize = 12;
 const TAG: usize = 16;
 const _: () = assert!(TAG + 8 == HEADER_BYTES);
-
-/// What makes a segment's records its own.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Identity {
-    pub(crate) segment: u64,
-    pub(crate) salt: u64,
-}
-
-impl Identity {
-    /// The beginning of a checksum over something at `offset`.
-    pub(crate) fn seed(self, offset: u64) -> u32 {
-        let mut bytes = [0; 24];
-        bytes[..8].copy_from_slice(&self.salt.to_le_bytes());
-        bytes[8..16].copy_from_slice(&self.segment.to_le_bytes());
-        bytes[16..].copy_from_slice(&offset.to_le_bytes());
-        crc32c::crc32c(&bytes)
-    }
-}
 
 /// The fields of a header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! What the log knows of a segment while it is open.
 
 use crate::dead::Ranges;
+use crate::format::Identity;
 use crate::options::Layout;
-use crate::record::Identity;
 use situ_storage::Error;
 use std::collections::BTreeSet;
 use std::sync::Mutex;
@@ -63,8 +63,12 @@ pub(crate) struct Segment {
 
 pub(crate) struct State {
     pub(crate) phase: Phase,
-    /// Why records are missing that should be there.
+    /// What was found damaged.
     pub(crate) damage: Option<Error>,
+    /// Records are missing that should be there.
+    pub(crate) is_incomplete: bool,
+    /// The sum of the footprints of records that were found whole, or written.
+    pub(crate) whole_bytes: u64,
     /// First byte behind the last record.
     pub(crate) data_end: u64,
     /// Bytes up to here were handed to the file.
@@ -87,12 +91,66 @@ pub(crate) struct State {
     pub(crate) ripe: BTreeSet<u32>,
 }
 
+/// What `tidy` has to do for a segment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Duty {
+    is_abandoned: bool,
+    has_fresh_sectors: bool,
+    has_ripe_sectors: bool,
+}
+
+impl Duty {
+    pub(crate) fn any(self) -> bool {
+        self.is_abandoned || self.has_fresh_sectors || self.has_ripe_sectors
+    }
+}
+
+/// Segments for which `tidy` may have something to do: no fewer than there are. Whoever takes a number looks at the segment.
+#[derive(Debug, Default)]
+pub(crate) struct Duties {
+    pub(crate) abandoned: BTreeSet<u64>,
+    pub(crate) fresh: BTreeSet<u64>,
+    pub(crate) ripe: BTreeSet<u64>,
+}
+
+impl Duties {
+    pub(crate) fn add(&mut self, segment: u64, duty: Duty) {
+        for (is_due, set) in [
+            (duty.is_abandoned, &mut self.abandoned),
+            (duty.has_fresh_sectors, &mut self.fresh),
+            (duty.has_ripe_sectors, &mut self.ripe),
+        ] {
+            if is_due {
+                set.insert(segment);
+            }
+        }
+    }
+}
+
 impl State {
+    /// What is to be done for the segment. Only sealed segments are trimmed.
+    pub(crate) fn duty(&self) -> Duty {
+        let is_sealed = self.phase == Phase::Sealed;
+        Duty {
+            is_abandoned: self.phase == Phase::Abandoned,
+            has_fresh_sectors: is_sealed && !self.fresh.is_empty(),
+            has_ripe_sectors: is_sealed && !self.ripe.is_empty(),
+        }
+    }
+
+    /// Records are missing.
+    pub(crate) fn miss(&mut self, error: Error) {
+        self.damage = Some(error);
+        self.is_incomplete = true;
+    }
+
     pub(crate) fn new(phase: Phase) -> State {
         let end = crate::format::FIRST_RECORD;
         State {
             phase,
             damage: None,
+            is_incomplete: false,
+            whole_bytes: 0,
             data_end: end,
             readable_end: end,
             synced_end: end,

@@ -3,7 +3,7 @@
 //! [`ValueLog::tidy`] is for a thread of the owner that nobody waits for. One call does a bounded part:
 //!
 //! 1. A segment whose writer has ended without sealing it is sealed (`open.rs`).
-//! 2. Sectors with new deaths are looked at, in the segment that has most of them. Let `V` be the bytes of a sector that may be
+//! 2. Sectors with new deaths are looked at, one segment after another. Let `V` be the bytes of a sector that may be
 //!    alive, and `W` the dead bytes in it that still wait. If `V` is 0, the sector is discarded. Where the disk cannot discard, zeros
 //!    are written instead if trimming is full.
 //! 3. If trimming is full, and `(V + W) / V` reaches [`Options::zero_at_percent`](crate::Options), the sector is *ripe*. For a sector
@@ -40,7 +40,7 @@ use crate::dead::Ranges;
 use crate::format::SECTOR_BYTES;
 use crate::log::ValueLog;
 use crate::options::Trim;
-use crate::segment::{Phase, Segment, State};
+use crate::segment::{Duties, Segment, State};
 use situ_device::lock;
 use situ_storage::{Buffer, FileName, PageFile};
 use std::collections::BTreeSet;
@@ -59,7 +59,8 @@ impl ValueLog {
     /// Does a bounded part of what was put off: sealing, discarding, zeroing. True if there is more to do now.
     ///
     /// # Errors
-    /// I/O. What failed is not tried again until something new dies there; a segment that could not be sealed is tried again.
+    /// I/O. What failed is not tried again until something new dies there. A segment that could not be sealed is sealed by the next
+    /// opening; until then it can be read.
     pub fn tidy(&self) -> Result<bool> {
         if self.options.read_only || self.tidying.swap(true, Ordering::Acquire) {
             return Ok(false);
@@ -70,23 +71,32 @@ impl ValueLog {
     }
 
     fn tidy_alone(&self) -> Result<bool> {
-        let segments: Vec<Arc<Segment>> = lock(&self.segments).values().cloned().collect();
-        if let Some(left) = segments.iter().find(|segment| lock(&segment.state).phase == Phase::Abandoned) {
-            return self.seal_abandoned(left).map(|()| true);
+        if let Some(segment) = self.next(|duties| duties.abandoned.pop_first()) {
+            return self.seal_abandoned(&segment).map(|()| true);
         }
         if self.options.trim == Trim::Off {
             return Ok(false);
         }
-        let fresh = |segment: &Segment| lock(&segment.state).fresh_sectors();
-        if let Some(segment) = segments.iter().max_by_key(|segment| fresh(segment)).filter(|s| fresh(s) > 0) {
-            return self.look_at(segment).map(|()| true);
+        if let Some(segment) = self.next(|duties| duties.fresh.pop_first()) {
+            return self.look_at(&segment).map(|()| true);
         }
-        if self.inflation().adjusted_percent() <= u64::from(self.options.zero_above_percent) {
+        let is_wanted = || self.inflation().adjusted_percent() > u64::from(self.options.zero_above_percent);
+        if lock(&self.duties).ripe.is_empty() || !is_wanted() {
             return Ok(false);
         }
-        match segments.iter().find(|segment| lock(&segment.state).has_ripe_sectors()) {
-            Some(segment) => self.zero_some(segment).map(|()| true),
+        match self.next(|duties| duties.ripe.pop_first()) {
+            Some(segment) => self.zero_some(&segment).map(|()| true),
             None => Ok(false),
+        }
+    }
+
+    /// The next segment that is taken from the duties and still there. What is left to do for it puts it back.
+    fn next(&self, take: impl Fn(&mut Duties) -> Option<u64>) -> Option<Arc<Segment>> {
+        loop {
+            let number = take(&mut lock(&self.duties))?;
+            if let Some(segment) = self.find(number) {
+                return Some(segment);
+            }
         }
     }
 
@@ -176,15 +186,6 @@ fn runs(sectors: &BTreeSet<u32>, most: u32) -> Vec<Range<u32>> {
 }
 
 impl State {
-    /// How many sectors have to be looked at; 0 until the segment is sealed.
-    fn fresh_sectors(&self) -> usize {
-        if self.phase == Phase::Sealed { self.fresh.len() } else { 0 }
-    }
-
-    fn has_ripe_sectors(&self) -> bool {
-        self.phase == Phase::Sealed && !self.ripe.is_empty()
-    }
-
     /// Looks at sectors with new deaths. Those without a live byte are returned. With `percent`, those that are ripe by that rule
     /// are kept for later.
     fn take_fresh(&mut self, percent: Option<u32>, most: usize) -> BTreeSet<u32> {
@@ -220,7 +221,7 @@ impl State {
     /// Bytes of a sector that may be alive, and dead ones that still wait.
     fn live_and_waiting(&self, sector: u32) -> (u64, u64) {
         let mut range = bytes_of(&(sector..sector + 1));
-        range.end = range.end.min(self.data_end.next_multiple_of(crate::handle::ALIGN) as u32);
+        range.end = range.end.min(self.data_end.next_multiple_of(crate::format::ALIGN) as u32);
         let (waiting, gone) = (self.waiting.bytes_in(&range), self.gone.bytes_in(&range));
         (u64::from(range.end - range.start) - waiting - gone, waiting)
     }

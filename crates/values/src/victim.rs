@@ -9,21 +9,10 @@
 //!    would otherwise let a log grow without limit: a drive exposes a few times its physical space at most.
 
 use crate::log::ValueLog;
+use crate::options::Victims;
 use crate::segment::{Phase, SegmentInfo};
 use situ_device::lock;
 use std::cmp::Ordering;
-
-/// By which rule a victim is chosen.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
-pub enum Victims {
-    /// The segment with the highest share of garbage.
-    #[default]
-    Garbage,
-    /// The oldest segment that has garbage.
-    Fifo,
-    /// The segment with the best of garbage times age, for what it costs: LFS's rule. Age is counted in appended bytes.
-    GarbageAndAge,
-}
 
 /// What the log takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -74,7 +63,8 @@ impl ValueLog {
         sum
     }
 
-    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no collection: it can be removed.
+    /// The segment to collect next; `None` if none is due. A segment without live bytes needs no
+    /// collection: the owner removes it, or [retires](ValueLog::retire) it until its last reader has gone.
     pub fn victim(&self) -> Option<SegmentInfo> {
         let segments: Vec<SegmentInfo> = self.segments().into_iter().filter(|s| s.phase == Phase::Sealed).collect();
         if let Some(empty) = segments.iter().find(|segment| segment.live_bytes() == 0) {

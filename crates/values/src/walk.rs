@@ -2,7 +2,7 @@
 //!
 //! The index says where records were. A record that was trimmed is not one any more; the walk tells the two apart.
 //!
-//! 1. The index is read and checked.
+//! 1. The index is read and checked. If it has rotted, the records are looked for instead (`scan.rs`), and the log tells of the damage.
 //! 2. Records that are known to be dead are left out.
 //! 3. A record whose header and key are sound is handed out, also if its value is damaged: the owner says whether the record is
 //!    alive, and a dead one does not matter.
@@ -15,10 +15,12 @@
 
 use crate::Result;
 use crate::dead::Ranges;
+use crate::format::HEADER_BYTES;
 use crate::format::{Extent, decode_index, index_at};
 use crate::handle::Handle;
 use crate::log::ValueLog;
-use crate::record::{Found, HEADER_BYTES, Header, look};
+use crate::record::{Found, Header, look};
+use crate::scan::Scan;
 use crate::segment::{Phase, Segment};
 use crate::window::Window;
 use situ_device::lock;
@@ -66,17 +68,14 @@ impl ValueLog {
     /// Walks over the records of a sealed segment that are not known to be dead.
     ///
     /// # Errors
-    /// [`Invalid`](Error::Invalid): the segment is not sealed. [`Corruption`](Error::Corruption): its index is damaged. Or I/O.
+    /// [`Invalid`](Error::Invalid): the segment is not sealed. Or I/O.
     pub fn walk(&self, number: u64) -> Result<Walk> {
         let segment = self.find(number).ok_or_else(|| Error::NotFound { path: self.path(number) })?;
-        let file = self.files.open(&*self.volume, number)?;
-        let (extents, dead) = read_index(&segment, &*file)?;
-        let window = Window::new(segment.data_limit());
-        Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
+        Walk::over(segment, self.files.open(&*self.volume, number)?)
     }
 }
 
-/// The index, and which bytes are known to be dead.
+/// Where records were, and which bytes are known to be dead.
 fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Ranges)> {
     let number = segment.identity.segment;
     let state = lock(&segment.state);
@@ -89,20 +88,40 @@ fn read_index(segment: &Segment, file: &dyn Reader) -> Result<(Vec<Extent>, Rang
     let mut bytes = vec![0; state.index_bytes as usize];
     let dead = state.waiting.union(&state.gone);
     drop(state);
-    let at = index_at(end);
+    let at = index_at(segment.pages, bytes.len() as u64);
     file.read_at(at, &mut bytes)?;
     let found = crc32c::crc32c_append(segment.identity.seed(at), &bytes);
-    let rot =
-        |expected: String, found: String| Error::corruption(file.path(), at, "index of the segment", expected, found);
-    if found != check {
-        return Err(rot(format!("checksum {check:#x}"), format!("checksum {found:#x}")));
+    let extents = decode_index(&bytes, records, end).filter(|_| found == check);
+    match extents {
+        Some(extents) => Ok((extents, dead)),
+        None => {
+            let (expected, found) = (format!("checksum {check:#x}"), format!("checksum {found:#x}"));
+            let error = Error::corruption(file.path(), at, "index of the segment", expected, found);
+            Ok((search_records(segment, file, error)?, dead))
+        }
     }
-    let extents = decode_index(&bytes, records, end);
-    let extents = extents.ok_or_else(|| rot(format!("{records} records up to {end}"), "something else".into()))?;
-    Ok((extents, dead))
+}
+
+/// An index that has rotted is made anew, for this walk.
+fn search_records(segment: &Segment, file: &dyn Reader, error: Error) -> Result<Vec<Extent>> {
+    let mut scan = Scan::new(file, segment.identity, segment.layout, segment.pages);
+    let mut extents = Vec::new();
+    while let Some(extent) = scan.next(u64::MAX)? {
+        extents.push(extent);
+    }
+    let mut state = lock(&segment.state);
+    state.is_incomplete |= scan.gave_up();
+    state.damage = Some(error);
+    Ok(extents)
 }
 
 impl Walk {
+    pub(crate) fn over(segment: Arc<Segment>, file: Arc<dyn Reader>) -> Result<Walk> {
+        let (extents, dead) = read_index(&segment, &*file)?;
+        let window = Window::new(segment.data_limit());
+        Ok(Walk { segment, file, extents: extents.into_iter(), dead, window, trimmed_bytes: 0 })
+    }
+
     /// The next record that is there; `None` at the end.
     ///
     /// # Errors

@@ -34,6 +34,11 @@ impl Window {
         Ok(self.bytes.get(at..at + bytes as usize))
     }
 
+    /// Nothing from here on is read.
+    pub(crate) fn limit(&self) -> u64 {
+        self.limit
+    }
+
     pub(crate) fn read_bytes(&self) -> u64 {
         self.read_bytes
     }

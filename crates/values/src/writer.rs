@@ -15,13 +15,14 @@
 
 use crate::Result;
 use crate::counters::add;
+use crate::format::Identity;
 use crate::format::{
     Extent, FIRST_RECORD, FRAME_BYTES, INDEX_ENTRY_BYTES_MAX, IndexBuilder, SECTOR_BYTES, SegmentHeader, end_of,
     pages_needed, place,
 };
 use crate::handle::Handle;
 use crate::log::ValueLog;
-use crate::record::{Identity, header, record_bytes};
+use crate::record::{header, record_bytes};
 use crate::seal::{Ends, seal};
 use crate::segment::{Phase, Segment, State};
 use situ_device::lock;
@@ -71,8 +72,20 @@ struct OpenSegment {
     index: IndexBuilder,
 }
 
+impl ValueLog {
+    /// A writer with segments of its own.
+    pub fn writer(self: &Arc<Self>) -> ValueWriter {
+        ValueWriter::new(Arc::clone(self), false)
+    }
+
+    /// A writer whose records count as [collected](crate::Counters::collected_bytes), not as appended.
+    pub fn collecting_writer(self: &Arc<Self>) -> ValueWriter {
+        ValueWriter::new(Arc::clone(self), true)
+    }
+}
+
 impl ValueWriter {
-    pub(crate) fn new(log: Arc<ValueLog>, collects: bool) -> ValueWriter {
+    fn new(log: Arc<ValueLog>, collects: bool) -> ValueWriter {
         ValueWriter { log, collects, open: None, written: Vec::new(), failed: None }
     }
 
@@ -170,7 +183,7 @@ impl ValueWriter {
     /// Leaves the segment to [`tidy`](ValueLog::tidy).
     fn abandon(&mut self) {
         if let Some(open) = self.open.take() {
-            lock(&open.segment.state).abandon();
+            self.log.change(&open.segment, |state| state.abandon());
         }
     }
 }
@@ -298,7 +311,7 @@ impl OpenSegment {
         if self.is_dirty {
             self.write(log)?;
         }
-        let ends = Ends { data_end: self.end, record_bytes: self.record_bytes };
+        let ends = Ends { data_end: self.end, record_bytes: self.record_bytes, rest_is_free: true };
         let (trailer, written) = seal(&*self.file, &self.segment, &self.index, ends)?;
         add(&log.meters.pages_written, written);
         log.sealed(&self.segment, &trailer);

@@ -3,7 +3,7 @@
 use super::model::{BUCKETS_MAX, Done, Nature, Shape, Told, check, device_of, draw, open, small};
 use crate::Durability;
 use situ_device::Env;
-use situ_sim::{CrashPoints, Rng, SimDevice, SimVolume, crash_volumes_and_device_everywhere};
+use situ_sim::{CrashPoints, FaultPlan, Rng, SimDevice, SimExecutor, SimVolume, crash_volumes_and_device_everywhere};
 use std::sync::Mutex;
 
 const LOCATIONS: [&str; 2] = ["home", "overflow"];
@@ -167,5 +167,38 @@ fn a_crash_keeps_a_prefix_of_writes_where_buckets_overflow() {
             done.add(&crash_writes(seed, &plan, &points(16)));
         });
         assert!(done.overflowed > 100 && done.checkpoints > 0, "{nature:?}: {done:?}");
+    }
+}
+
+/// A checkpoint gives the log up. So the buckets and the overflow have all of it, deletions from the overflow included.
+#[test]
+fn all_that_was_written_before_a_checkpoint_survives_it() {
+    for nature in [Nature::Safe, Nature::Volatile] {
+        situ_sim::for_each_seed(40, 3, |seed| {
+            let sim = SimExecutor::new(seed);
+            let env = sim.env();
+            let volumes = LOCATIONS.map(|location| SimVolume::named(&env, location, FaultPlan::none(), seed));
+            let device = device_of(&env, nature, 5, FaultPlan::none(), seed);
+            let many = Shape { keys: 90, value_bytes_max: 900, deletes_of_ten: 0 };
+            let deletes = Shape { deletes_of_ten: 10, ..many };
+            sim.run(|| {
+                let mut rng = Rng::new(seed);
+                let mut told = Told::default();
+                let store = open(&env, &volumes, &device, &small()).unwrap();
+                for (round, shape) in [many, deletes, deletes, deletes].into_iter().enumerate() {
+                    for _ in 0..if round == 0 { 120 } else { 5 } {
+                        assert!(told.write(&store, draw(&mut rng, &shape), Durability::Buffered));
+                    }
+                    store.checkpoint().unwrap();
+                    told.durable = told.acknowledged;
+                    assert!(store.properties().totals.overflow_entries > 0);
+                    for image in 0..4 {
+                        let after = volumes.each_ref().map(|volume| volume.crash(image));
+                        let store = open(&env, &after, &device.crash(image), &small()).unwrap();
+                        check(&store, &told, &many);
+                    }
+                }
+            });
+        });
     }
 }

@@ -122,6 +122,33 @@ fn durable_pages_survive_and_their_neighbours_may_not() {
     assert!((20..80).contains(&lost), "{lost}");
 }
 
+/// Each sector of a discarded page is zero or as it was, until a sync; its neighbours are as they were.
+#[test]
+fn a_discarded_page_is_gone_with_the_next_sync_and_perhaps_before() {
+    let mut seen = [0; 3];
+    for_each_seed(0, 60, |seed| {
+        let volume = volume(FaultPlan::none());
+        let file = volume.create_pages(LOG, 3 * PAGE).unwrap();
+        (0..3).for_each(|number| file.write(number, &page(number as u8 + 1), 1, true).unwrap());
+        assert!(file.discard(1, 1).unwrap());
+        assert_eq!(first_byte(&volume, 1), 0);
+        let image = volume.crash(seed).contents(LOG).unwrap();
+        let sectors = image[PAGE as usize..2 * PAGE as usize].chunks(512);
+        let zero = sectors.filter(|sector| sector.iter().all(|byte| *byte == 0)).count();
+        assert!(image[..PAGE as usize].iter().all(|byte| *byte == 1));
+        assert!(image[2 * PAGE as usize..].iter().all(|byte| *byte == 3));
+        seen[usize::from(zero > 0) + usize::from(zero == 8)] += 1;
+        file.sync().unwrap();
+        assert_eq!(first_byte(&volume.crash(seed), 1), 0);
+    });
+    assert!(seen.iter().all(|count| *count > 0), "kept, torn and gone: {seen:?}");
+    let cannot = volume(FaultPlan::none().without_discard());
+    let file = cannot.create_pages(LOG, PAGE).unwrap();
+    file.write(0, &page(7), 1, false).unwrap();
+    assert!(!file.discard(0, 1).unwrap());
+    assert_eq!(first_byte(&cannot, 0), 7);
+}
+
 /// Every sector of an image must hold a value that the sector had since it was last durable.
 #[test]
 fn an_image_shows_each_sector_as_it_once_was_and_not_older_than_promised() {
@@ -560,7 +587,7 @@ fn answers_as_a_directory_does() {
         let mut rng = Rng::new(seed);
         for step in 0..80 {
             let (name, other) = (FileName::Table(rng.below(3)), FileName::Table(rng.below(3)));
-            let (what, bytes, offset) = (rng.below(8), rng.index(10_000), rng.below(12_000));
+            let (what, bytes, offset) = (rng.below(9), rng.index(10_000), rng.below(12_000));
             let answers = volumes.each_ref().map(|volume| act(&**volume, what, name, other, bytes, offset));
             assert_eq!(answers[0], answers[1], "step {step}: action {what} on {name} and {other}");
         }
@@ -597,6 +624,15 @@ fn act(volume: &dyn Volume, what: u64, name: FileName, other: FileName, bytes: u
             kind(&file)
         }
         6 => kind(&volume.sync_names()),
+        7 => {
+            let file = volume.open_pages(name);
+            if let Ok(file) = &file
+                && file.pages() > 0
+            {
+                assert!(file.discard(offset % file.pages(), 1).unwrap());
+            }
+            kind(&file)
+        }
         _ => kind(&volume.lock()),
     };
     let mut text = format!("{done};");

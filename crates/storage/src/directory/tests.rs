@@ -94,6 +94,34 @@ fn a_new_page_file_reads_as_zeros_and_has_its_room() {
 }
 
 #[test]
+fn discarded_pages_are_zeros_and_their_room_is_free() {
+    let (directory, volume) = volume();
+    let pages = 512;
+    let file = volume.create_pages(FileName::Values(1), pages * PAGE_BYTES as u64).unwrap();
+    let mut buffer = Buffer::new(pages as usize * PAGE_BYTES);
+    buffer.fill(7);
+    file.write(0, &buffer, pages as usize, false).unwrap();
+    file.sync().unwrap();
+    // A file system of another kind than the usual ones may say no, and then nothing has changed.
+    let done = file.discard(100, 256).unwrap();
+    assert!(file.discard(0, 0).is_ok());
+    // Through a reader that was open before, and through the file.
+    let reader = volume.open(FileName::Values(1)).unwrap();
+    let mut read = vec![1; buffer.len()];
+    reader.read_at(0, &mut read).unwrap();
+    let hole = 100 * PAGE_BYTES..356 * PAGE_BYTES;
+    assert!(read.iter().enumerate().all(|(at, byte)| *byte == if done && hole.contains(&at) { 0 } else { 7 }));
+    let entry = fs::metadata(directory.path().join(FileName::Values(1).to_string())).unwrap();
+    assert_eq!(entry.len(), buffer.len() as u64, "its length stays");
+    let room = std::os::unix::fs::MetadataExt::blocks(&entry) * 512;
+    assert!(!done || room <= 300 * PAGE_BYTES as u64, "{room} bytes are taken");
+    buffer.fill(9);
+    file.write(200, &buffer, 1, true).unwrap();
+    file.read_at(200 * PAGE_BYTES as u64, &mut read[..PAGE_BYTES]).unwrap();
+    assert!(read[..PAGE_BYTES].iter().all(|byte| *byte == 9));
+}
+
+#[test]
 fn listing_shows_only_our_names() {
     let (directory, volume) = volume();
     fs::write(directory.path().join("notes.txt"), "x").unwrap();

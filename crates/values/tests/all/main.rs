@@ -2,4 +2,6 @@
 
 mod basics;
 mod crashes;
+mod faults;
 mod model;
+mod races;

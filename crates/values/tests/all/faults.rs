@@ -1,0 +1,329 @@
+//! Disks that fail, fill up and rot: failure is a value, and damage is named.
+
+use crate::model::{Map, key_bytes, value};
+use situ_sim::{Fault, FaultPlan, FileKind, Operation, Rng, Rule, SimExecutor, SimVolume, for_each_seed};
+use situ_storage::{Error, FileName, Volume};
+use situ_values::{KnownSegment, Options, Phase, Trim, ValueLog, Walked, numbers_from};
+use std::sync::Arc;
+
+fn options() -> Options {
+    Options {
+        segment_bytes: 32 << 10,
+        trim: Trim::Full,
+        zero_at_percent: 101,
+        zero_above_percent: 100,
+        ..Options::default()
+    }
+}
+
+fn in_simulation(seed: u64, test: impl FnOnce(&SimExecutor, SimVolume, Arc<ValueLog>) + Send) {
+    let sim = SimExecutor::new(seed);
+    sim.run(|| {
+        let volume = SimVolume::new(&sim.env(), FaultPlan::none(), seed);
+        let log = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options(), numbers_from(1), &[]).unwrap();
+        test(&sim, volume, log);
+    });
+}
+
+/// A writer whose sync failed has no records behind its last good sync, whatever a later read of the file would show.
+#[test]
+fn a_failed_sync_ends_the_writer_and_keeps_what_was_synced() {
+    in_simulation(1, |_, volume, log| {
+        let mut writer = log.writer();
+        let kept = writer.append(0, b"kept", &[1; 3000]).unwrap();
+        writer.sync().unwrap();
+        let lost = writer.append(0, b"lost", &[2; 3000]).unwrap();
+        volume.set_faults(FaultPlan::none().with(Rule::new(Fault::DropDirty).on(&[Operation::Sync])));
+        assert!(writer.sync().is_err());
+        volume.set_faults(FaultPlan::none());
+        assert!(writer.append(0, b"more", b"").is_err(), "the writer has ended");
+        drop(writer);
+        assert_eq!(log.segment(1).unwrap().phase, Phase::Abandoned);
+        assert!(log.tidy().unwrap());
+        assert_eq!(log.segment(1).unwrap().phase, Phase::Sealed);
+        assert_eq!(log.segment(1).unwrap().record_bytes, kept.footprint());
+        assert_eq!(*log.read(&kept, b"kept").unwrap(), [1; 3000]);
+        assert!(log.read(&lost, b"lost").unwrap_err().is_corruption());
+        // Nothing of the segment may be missing after a power failure.
+        let after = volume.crash(7);
+        let known = [KnownSegment { number: 1, record_bytes: kept.footprint(), ..KnownSegment::default() }];
+        let env = situ_device::Env::system();
+        let log = ValueLog::open(Arc::new(after), &env, options(), numbers_from(9), &known).unwrap();
+        let mut walk = log.walk(1).unwrap();
+        assert_eq!(walk.next().unwrap().map(|record| record.handle), Some(kept));
+        assert!(walk.next().unwrap().is_none());
+    });
+}
+
+#[test]
+fn a_full_disk_refuses_and_the_log_goes_on_when_there_is_room() {
+    in_simulation(2, |_, volume, log| {
+        let mut map = Map::new(Arc::clone(&log), 2000);
+        map.put(&[(1, 0), (2, 0)]).unwrap();
+        let full = FaultPlan::none().with(Rule::new(Fault::NoSpace).on(&[Operation::CreatePages]));
+        volume.set_faults(full);
+        let error = (0..100).find_map(|step| map.put(&[(3, step)]).err()).unwrap();
+        assert!(error.is_no_space(), "{error}");
+        volume.set_faults(FaultPlan::none());
+        map.writer = log.writer();
+        map.put(&[(4, 0)]).unwrap();
+        [1, 2, 4].iter().for_each(|key| map.check(*key));
+    });
+}
+
+/// Errors of trimming lose nothing but trimming.
+#[test]
+fn trimming_that_fails_changes_nothing_that_lives() {
+    for_each_seed(1, 10, |seed| {
+        in_simulation(seed, |_, volume, log| {
+            let mut map = Map::new(log, 2000);
+            let mut rng = Rng::new(seed);
+            for step in 0..60 {
+                map.put(&[(rng.below(20), step), (20 + rng.below(20), step)]).unwrap();
+                let faults = [Operation::WritePages, Operation::Discard, Operation::Read, Operation::Open];
+                let rule = Rule::new(Fault::Io).on(&faults).files(&[FileKind::Values]).chance(0.3);
+                volume.set_faults(FaultPlan::none().with(rule));
+                for _ in 0..4 {
+                    let _ = map.log.tidy();
+                }
+                volume.set_faults(FaultPlan::none());
+            }
+            (0..40).for_each(|key| map.check(key));
+        });
+    });
+}
+
+/// One flipped bit anywhere in a segment: each record reads as it was or its damage is named, and a collection that would lose a
+/// live record says so.
+#[test]
+fn rot_anywhere_is_named_and_never_collected_away() {
+    let mut refused = 0;
+    for_each_seed(1, 60, |seed| {
+        in_simulation(seed, |sim, volume, log| {
+            let mut map = Map::new(log, 3000);
+            (0..12).for_each(|key| map.put(&[(key, 0)]).unwrap());
+            map.known.clear();
+            map.known.insert(1, 0);
+            let mut rng = Rng::new(seed);
+            let sum = map.log.segment(1).unwrap().record_bytes;
+            drop(std::mem::replace(&mut map.writer, map.log.writer()));
+            map.log.tidy().unwrap();
+            let length = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+            assert!(volume.rot(FileName::Values(1), rng.below(length), rng.below(8) as u8));
+            let known: Vec<KnownSegment> = (1..=map.log.segments().len() as u64)
+                .map(|number| KnownSegment {
+                    number,
+                    record_bytes: u64::from(number == 1) * sum,
+                    ..KnownSegment::default()
+                })
+                .collect();
+            let log = ValueLog::open(Arc::new(volume), &sim.env(), options(), numbers_from(99), &known).unwrap();
+            let mut damaged = !log.damaged().is_empty();
+            for (key, (version, handle)) in &map.live {
+                match log.read(handle, &key_bytes(*key)) {
+                    Ok(found) => assert_eq!(*found, *value(*key, *version, 3000)),
+                    Err(error) => {
+                        assert!(error.is_corruption(), "{error}");
+                        damaged = true;
+                    }
+                }
+            }
+            let mut writer = log.collecting_writer();
+            let (live, known) = (&mut map.live, &mut map.known);
+            let in_first = live.values().filter(|(_, handle)| handle.segment == 1).count() as u64;
+            match log.collect(1, &mut writer, &mut crate::model::Keeper { live, known }) {
+                Ok(collected) => assert_eq!(collected.moved, in_first),
+                Err(error) => {
+                    assert!(damaged || error.is_corruption(), "{error}");
+                    assert_ne!(log.segment(1).unwrap().phase, Phase::Collected);
+                    refused += 1;
+                }
+            }
+        });
+    });
+    assert!(refused > 10, "{refused}");
+}
+
+#[test]
+fn wrong_handles_are_refused_and_trim_nothing() {
+    in_simulation(4, |_, _, log| {
+        let mut writer = log.writer();
+        let handle = writer.append(0, b"k", &[1; 500]).unwrap();
+        writer.finish().unwrap();
+        for wrong in [
+            situ_values::Handle { segment: 2, ..handle },
+            situ_values::Handle { offset: handle.offset + 4, ..handle },
+            situ_values::Handle { bytes: 10_000, ..handle },
+        ] {
+            let error = log.died(1, &[handle, wrong]).unwrap_err();
+            assert!(matches!(error, Error::Invalid(_)), "{error}");
+        }
+        assert_eq!(log.inflation().dead_bytes, 0);
+        assert_eq!(log.dead_ranges_bytes(), 0);
+        log.died(99, &[]).unwrap();
+    });
+}
+
+/// A segment is missing, and another is not a segment at all: the log opens, and says which.
+#[test]
+fn lost_segments_are_named_and_the_others_are_read() {
+    in_simulation(5, |sim, volume, log| {
+        let mut handles = Vec::new();
+        for _ in 0..3 {
+            let mut writer = log.writer();
+            handles.push(writer.append(0, b"k", &[1; 500]).unwrap());
+            writer.finish().unwrap();
+        }
+        drop(log);
+        volume.remove(FileName::Values(1)).unwrap();
+        volume.set_contents(FileName::Values(2), &[0xff; 40_000]);
+        let known = [1, 2, 3].map(|number| KnownSegment { number, ..KnownSegment::default() });
+        let log = ValueLog::open(Arc::new(volume), &sim.env(), options(), numbers_from(9), &known).unwrap();
+        assert_eq!(log.damaged().iter().map(|(number, _)| *number).collect::<Vec<_>>(), [1, 2]);
+        assert!(matches!(log.read(&handles[0], b"k"), Err(Error::NotFound { .. })));
+        assert!(log.read(&handles[1], b"k").unwrap_err().is_corruption());
+        assert_eq!(*log.read(&handles[2], b"k").unwrap(), [1; 500]);
+        log.remove(1).unwrap();
+        log.remove(2).unwrap();
+        assert_eq!(log.segments().len(), 1);
+    });
+}
+
+/// What the walk of a trimmed segment hands out has its value, or the owner knows that it is dead.
+#[test]
+fn a_log_that_was_opened_again_walks_over_trimmed_records() {
+    in_simulation(6, |sim, volume, log| {
+        let mut map = Map::new(log, 3000);
+        for step in 0..30 {
+            let batch: Vec<(u64, u64)> = (0..6).map(|key| (key * 5 % 7 + step % 3, step)).collect();
+            batch.iter().for_each(|one| map.put(&[*one]).unwrap());
+            while map.log.tidy().unwrap() {}
+        }
+        let known = map.known();
+        let Map { live, writer, log, .. } = map;
+        drop((writer, log));
+        let log = ValueLog::open(Arc::new(volume), &sim.env(), options(), numbers_from(999), &known).unwrap();
+        let (mut found, mut trimmed) = (0, 0);
+        for segment in log.segments() {
+            let mut walk = log.walk(segment.number).unwrap();
+            while let Some(record) = walk.next().unwrap() {
+                let is_live = live.values().any(|(_, handle)| *handle == record.handle);
+                found += usize::from(is_live);
+                assert!(!is_live || Walked::value(&record).is_ok());
+            }
+            trimmed += walk.trimmed_bytes();
+        }
+        assert_eq!(found, live.len());
+        assert!(trimmed > 0);
+    });
+}
+
+/// A sealed and trimmed segment with a rotten trailer was taken for an unfinished one. It was sealed anew where its first trimmed
+/// record had been, and the new index overwrote live records.
+#[test]
+fn a_rotten_trailer_hides_no_record() {
+    in_simulation(7, |sim, volume, log| {
+        let mut writer = log.writer();
+        let append =
+            |writer: &mut situ_values::ValueWriter, key| writer.append(key, &key_bytes(key), &value(key, 0, 3000));
+        let handles: Vec<_> = (0..10).map(|key| append(&mut writer, key).unwrap()).collect();
+        writer.finish().unwrap();
+        let first: Vec<_> = handles.iter().copied().filter(|handle| handle.segment == 1).collect();
+        assert!(first.len() > 5);
+        log.died(1, &first[..3]).unwrap();
+        while log.tidy().unwrap() {}
+        assert!(log.segment(1).unwrap().trimmed_bytes > 0);
+        let known: Vec<KnownSegment> = log
+            .segments()
+            .iter()
+            .map(|s| KnownSegment {
+                number: s.number,
+                record_bytes: s.record_bytes,
+                dead_bytes: s.dead_bytes,
+                trimmed_bytes: 0,
+            })
+            .collect();
+        drop(log);
+        let bytes = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), bytes - 4096 + 33, 4));
+        for is_rotten in [true, false] {
+            let opened = ValueLog::open(Arc::new(volume.clone()), &sim.env(), options(), numbers_from(50), &known);
+            let log = opened.unwrap();
+            assert_eq!(log.damaged().len(), usize::from(is_rotten), "{:?}", log.damaged());
+            for (key, handle) in (0..).zip(&handles).skip(3) {
+                assert_eq!(*log.read(handle, &key_bytes(key)).unwrap(), *value(key, 0, 3000));
+            }
+            let mut walk = log.walk(1).unwrap();
+            let mut found = Vec::new();
+            while let Some(record) = walk.next().unwrap() {
+                found.push(record.handle);
+            }
+            assert!(first[3..].iter().all(|handle| found.contains(handle)), "{found:?}");
+        }
+    });
+}
+
+/// The same with rot in a record of an unfinished segment: only that record is lost, whether the owner says how much there was or not.
+#[test]
+fn rot_in_an_unfinished_segment_costs_one_record() {
+    for_each_seed(1, 2, |seed| {
+        in_simulation(seed, |sim, volume, log| {
+            let mut writer = log.writer();
+            let handles: Vec<_> = (0..5).map(|key| writer.append(key, &key_bytes(key), &[9; 2000]).unwrap()).collect();
+            let record_bytes = writer.sync().unwrap()[0].record_bytes;
+            std::mem::forget(writer);
+            assert!(volume.rot(FileName::Values(1), u64::from(handles[1].offset) + 13, 2));
+            let record_bytes = if seed == 1 { record_bytes } else { 0 };
+            let known = [KnownSegment { number: 1, record_bytes, ..KnownSegment::default() }];
+            let log = ValueLog::open(Arc::new(volume), &sim.env(), options(), numbers_from(50), &known).unwrap();
+            assert_eq!(log.damaged().len(), usize::from(seed == 1));
+            let mut walk = log.walk(1).unwrap();
+            for (key, handle) in (0..).zip(&handles) {
+                if key == 1 {
+                    assert!(log.read(handle, &key_bytes(key)).unwrap_err().is_corruption());
+                    continue;
+                }
+                assert_eq!(*log.read(handle, &key_bytes(key)).unwrap(), [9; 2000]);
+                assert_eq!(walk.next().unwrap().unwrap().handle, *handle);
+            }
+            assert!(walk.next().unwrap().is_none());
+            let mut writer = log.collecting_writer();
+            let (live, known) = (&mut Default::default(), &mut Default::default());
+            let collected = log.collect(1, &mut writer, &mut crate::model::Keeper { live, known });
+            assert_eq!(collected.is_err(), seed == 1, "a segment that misses a record is not collected");
+        });
+    });
+}
+
+#[test]
+fn a_rotten_index_is_made_anew_for_a_walk_and_told_of() {
+    in_simulation(8, |_, volume, log| {
+        let mut writer = log.writer();
+        let handles: Vec<_> = (0..8).map(|key| writer.append(key, &key_bytes(key), &[9; 2000]).unwrap()).collect();
+        writer.finish().unwrap();
+        let bytes = volume.contents(FileName::Values(1)).unwrap().len() as u64;
+        assert!(volume.rot(FileName::Values(1), bytes - 2 * 4096 + 3, 1));
+        let mut walk = log.walk(1).unwrap();
+        for handle in &handles {
+            assert_eq!(walk.next().unwrap().unwrap().handle, *handle);
+        }
+        assert_eq!(log.damaged().len(), 1);
+        assert!(log.damaged()[0].1.to_string().contains("index of the segment"));
+    });
+}
+
+#[test]
+fn a_retired_segment_is_no_victim_and_is_read_until_it_is_removed() {
+    in_simulation(9, |_, _, log| {
+        let mut writer = log.writer();
+        let handle = writer.append(0, b"k", &[9; 2000]).unwrap();
+        writer.finish().unwrap();
+        log.add_dead(1, handle.footprint());
+        assert_eq!(log.victim().map(|segment| segment.number), Some(1));
+        log.retire(1);
+        assert_eq!((log.victim(), log.inflation().dead_bytes), (None, 0));
+        assert_eq!(*log.read(&handle, b"k").unwrap(), [9; 2000]);
+        log.remove(1).unwrap();
+        assert!(matches!(log.read(&handle, b"k"), Err(Error::NotFound { .. })));
+    });
+}
