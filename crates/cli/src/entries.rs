@@ -5,7 +5,7 @@ use crate::failure::{Exit, Failure, Outcome};
 use crate::hash;
 use crate::options::{DeleteOptions, GetOptions, PutOptions, ScanOptions};
 use crate::output::Output;
-use crate::store::{Readable, Writable, durability, given, given_key};
+use crate::store::{Order, Readable, Writable, durability, given, given_key, open_to_walk};
 use crate::text::{Encoding, JsonEntry, bytes_entry};
 use serde::ser::{Serialize, SerializeMap, Serializer};
 use situ::WriteBatch;
@@ -116,13 +116,9 @@ pub(crate) fn delete(options: &DeleteOptions, out: &mut Output) -> Outcome {
 
 pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
     let encoding = options.encoding.encoding();
-    let home = options.target.home();
-    if home.is_hash() {
-        let why = "its keys have no order; `situ dump` writes all of them";
-        return Err(Failure::not_for_hash("scan", home.path(), why));
-    }
-    let readable = Readable::open(&options.target, options.stored)?;
-    readable.walk(&options.range, encoding, options.reverse, |key, value| {
+    let order = if options.reverse { Order::Descending } else { Order::Ascending };
+    let readable = open_to_walk(&options.target, options.stored)?;
+    readable.walk(&options.range, encoding, order, &mut |key, value| {
         let value = (!options.keys).then_some(value);
         if out.is_json() {
             return out.object(&JsonEntry { key, value, encoding });
@@ -134,6 +130,7 @@ pub(crate) fn scan(options: &ScanOptions, out: &mut Output) -> Outcome {
         }
         out.line(line)
     })?;
+    readable.close()?;
     DONE
 }
 

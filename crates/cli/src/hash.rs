@@ -9,15 +9,17 @@
 mod entries;
 mod inspect;
 mod verify;
+mod walk;
 
 pub(crate) use entries::{delete, get, put};
 pub(crate) use inspect::inspect;
 pub(crate) use verify::verify;
+pub(crate) use walk::HashEntries;
 
 use crate::failure::Failure;
 use crate::options::Target;
 use crate::text::now_unix_s;
-use situ::hash::entry::KEY_BYTES_MAX;
+use situ::hash::entry::{INLINE_VALUE_BYTES_MAX, KEY_BYTES_MAX};
 use situ::hash::{HashOptions, HashStore, HashStoreBuilder};
 use situ_server::{ExpiryRule, HashItemWriter, ITEMS_KEYSPACE, ItemView, is_reserved, item_env, stored_hash_rule};
 use std::path::{Path, PathBuf};
@@ -164,4 +166,17 @@ pub(crate) fn check_key(key: &[u8]) -> Result<(), String> {
         return Err(format!("a key has at most {KEY_BYTES_MAX} bytes in a hash store, and this one has {}", key.len()));
     }
     Ok(())
+}
+
+/// A value that an entry of a hash store can have.
+///
+/// # Errors
+/// The text says why it cannot.
+pub(crate) fn check_value(value: &[u8]) -> Result<(), String> {
+    match value.len() {
+        0..=INLINE_VALUE_BYTES_MAX => Ok(()),
+        bytes => {
+            Err(format!("a value has at most {INLINE_VALUE_BYTES_MAX} bytes in a hash store, and this one has {bytes}"))
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod dump;
 mod load;
 pub(crate) mod records;
 pub(crate) mod sink;
+mod target;
 
 pub(crate) use dump::dump;
 pub(crate) use load::{MARKS, load};

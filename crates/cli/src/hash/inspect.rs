@@ -124,7 +124,7 @@ fn draw(report: &HashStoreReport, out: &mut Output) -> Result<(), Failure> {
             "{} in {}, a hash store, {}",
             report.store,
             report.directory,
-            if report.closed { "closed" } else { "open, or not closed" }
+            if report.closed { "closed" } else { "open, or left without a close" }
         ),
     )?;
     let space = match report.bucket_space_bytes {

@@ -15,7 +15,7 @@ use crate::interrupt::on_interrupt;
 use crate::options::{DumpOptions, Format};
 use crate::output::Output;
 use crate::progress;
-use crate::store::Readable;
+use crate::store::{Order, Walk, open_to_walk};
 use crate::text;
 use serde::Serialize;
 use situ::storage::FileName;
@@ -36,7 +36,7 @@ struct Summary {
 }
 
 pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
-    let readable = Readable::open(&options.target, options.stored)?;
+    let readable = open_to_walk(&options.target, options.stored)?;
     if readable.strips_items() {
         out.warn(
             "values are memcached items: they are written without flags and expiration times; --stored writes them \
@@ -53,7 +53,8 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
     }
     if to_stdout {
         let to = |error: &io::Error| Failure::stdout(error);
-        write_entries(&readable, options, format, out, &to)?;
+        write_entries(&*readable, options, format, out, &to)?;
+        readable.close()?;
         return DONE;
     }
     let target = &options.output;
@@ -83,11 +84,12 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
         Destination::Direct(_) => &begun,
     };
     let mut counted = Counted { inner: BufWriter::with_capacity(256 << 10, destination.file()), bytes: 0 };
-    let dumped = write_entries(&readable, options, format, &mut counted, to)?;
+    let dumped = write_entries(&*readable, options, format, &mut counted, to)?;
     counted.flush().map_err(|error| to(&error))?;
     let bytes = counted.bytes;
     drop(counted);
     destination.finish(out).map_err(|error| to(&error))?;
+    readable.close()?;
     let summary = Summary { file: target.display().to_string(), dumped, bytes };
     if out.is_json() {
         out.object(&summary)?;
@@ -99,7 +101,7 @@ pub(crate) fn dump(options: &DumpOptions, out: &mut Output) -> Outcome {
 }
 
 fn write_entries(
-    readable: &Readable,
+    readable: &dyn Walk,
     options: &DumpOptions,
     format: Format,
     to: &mut dyn Write,
@@ -107,11 +109,11 @@ fn write_entries(
 ) -> Result<u64, Failure> {
     let encoding = options.encoding.encoding();
     // The number of entries is an estimate.
-    let expected = readable.keyspace.properties().approximate_keys;
+    let expected = readable.approximate_entries();
     let bar = progress::bar(Some(expected), 0, "{bar:30} {percent:>3} %  {human_pos} entries, {per_sec}");
     let mut sink = Sink::new(format, encoding, to).map_err(|error| failed(&error))?;
     let mut entries = 0;
-    let dumped = readable.walk(&options.range, encoding, false, |key, value| {
+    let dumped = readable.walk(&options.range, encoding, Order::Any, &mut |key, value| {
         entries += 1;
         if entries % BAR_EVERY == 0 {
             bar.set_position(entries);

@@ -6,9 +6,10 @@
 //! that has changed is not resumed. Standard input has no name and cannot be resumed.
 //!
 //! With `--stored` the entries are memcached items. They get new cas ids, and the record of these is part of each batch,
-//! too: see [`ItemWriter`].
+//! too: see [`ItemWriter`](situ_server::ItemWriter).
 
 use super::records::{Input, Place, Record, Records};
+use super::target::Target;
 use super::{format_of, is_dash};
 use crate::DONE;
 use crate::failure::{Failure, Outcome};
@@ -17,12 +18,9 @@ use crate::message::Message;
 use crate::options::LoadOptions;
 use crate::output::Output;
 use crate::progress;
-use crate::store::{Writable, durability};
 use crate::text;
 use indicatif::ProgressBar;
 use serde::{Deserialize, Serialize};
-use situ::{Keyspace, WriteBatch};
-use situ_server::ItemWriter;
 use std::fs::File;
 use std::io::{self, Read, Seek};
 use std::os::unix::ffi::OsStrExt;
@@ -96,9 +94,7 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         None => "what was loaded stays, but a load of standard input or of a pipe cannot be resumed",
     };
     on_interrupt(out.is_json(), left.to_owned(), || {}).map_err(|error| Failure::new("cannot catch signals", error))?;
-    let writable = Writable::open(&options.target.home(), true)?;
-    let items = if options.stored { Some(writable.item_writer()?) } else { None };
-    let keyspace = writable.keyspace(name, true)?;
+    let target = super::target::open(options, name, identity.is_some())?;
     let mark = Mark {
         bytes: identity.as_ref().map_or(0, |identity| identity.bytes),
         head: identity.as_ref().map_or(0, |identity| identity.head),
@@ -107,20 +103,14 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
         loaded: 0,
         skipped: 0,
         done: false,
-        lossy_repair: writable.store.properties().lossy_repair_unix_ms,
+        lossy_repair: target.lossy_repair(),
     };
     let mut load = Load {
         options,
         json: out.is_json(),
         bar: ProgressBar::hidden(),
-        marks: match identity {
-            Some(identity) => Some((writable.keyspace(MARKS, true)?, identity.key)),
-            None => None,
-        },
-        writable: &writable,
-        keyspace: &keyspace,
-        items,
-        batch: WriteBatch::new(),
+        mark_key: identity.map(|identity| identity.key),
+        target,
         first_line: mark.line,
         before: 0,
         mark,
@@ -134,9 +124,9 @@ pub(crate) fn load(options: &LoadOptions, out: &mut Output) -> Outcome {
     load.first_line = before.line;
     let outcome = if before.done { Ok(()) } else { load.run(input) };
     load.bar.finish_and_clear();
-    let (after, first_line) = (load.mark, load.first_line);
+    let Load { mark: after, first_line, target, .. } = load;
     // Even after a failure: what was loaded is kept, and made durable.
-    let closed = writable.close();
+    let closed = target.close();
     outcome?;
     closed?;
     let summary = Summary {
@@ -187,13 +177,9 @@ struct Load<'a> {
     options: &'a LoadOptions,
     /// Messages are for machines.
     json: bool,
-    writable: &'a Writable,
-    keyspace: &'a Keyspace,
-    /// What writes memcached items, if the entries are some.
-    items: Option<ItemWriter>,
-    /// Where the place is kept, and under which key.
-    marks: Option<(Keyspace, Vec<u8>)>,
-    batch: WriteBatch,
+    target: Box<dyn Target>,
+    /// Under which key the place is kept.
+    mark_key: Option<Vec<u8>>,
     mark: Mark,
     /// The line of the first record of this run, or of the end of the file if there is none.
     first_line: u64,
@@ -205,10 +191,9 @@ struct Load<'a> {
 impl Load<'_> {
     /// Takes up the place of an earlier load of the same file.
     fn find_mark(&mut self) -> Result<(), Failure> {
-        let Some((marks, key)) = &self.marks else { return Ok(()) };
+        let Some(key) = &self.mark_key else { return Ok(()) };
         let what = "cannot resume";
-        let found = marks.get(key).map_err(|error| self.writable.failure(what, &error))?;
-        let Some(found) = found else {
+        let Some(found) = self.target.mark(key)? else {
             let text = "the store knows of no earlier load of this file; the load begins at its first line";
             Message::Warning { text }.tell(self.json);
             return Ok(());
@@ -250,15 +235,12 @@ impl Load<'_> {
             let Some(numbered) = numbered else { break };
             if let Ok((key, value)) = &numbered.record
                 && gathered > 0
-                && self.batch.bytes() + key.len() + value.len() > BATCH_BYTES
+                && self.target.bytes() + key.len() + value.len() > BATCH_BYTES
             {
                 self.commit(before, gathered)?;
                 gathered = 0;
             }
-            let put = |(key, value): Record| match &mut self.items {
-                Some(items) => items.put(&mut self.batch, &key, &value),
-                None => self.batch.put_in(self.keyspace, &key, &value).map_err(|error| error.to_string()),
-            };
+            let put = |(key, value): Record| self.target.put(&key, &value);
             match numbered.record.and_then(put) {
                 Ok(()) => gathered += 1,
                 Err(why) => {
@@ -287,7 +269,7 @@ impl Load<'_> {
             0 => "the line cannot be read".to_owned(),
             limit => format!("more than {} cannot be read", text::plural(limit, "line")),
         };
-        Failure::new(what, why).cure(match self.marks {
+        Failure::new(what, why).cure(match self.mark_key {
             Some(_) => "correct the line and load the file again, or skip such lines with --resume --skip-bad NUMBER",
             None => "correct the input and load it again, or skip such lines with --skip-bad NUMBER",
         })
@@ -295,7 +277,7 @@ impl Load<'_> {
 
     /// The load stops here: what there is already, and how to go on.
     fn interrupted(&self, failure: Failure) -> Failure {
-        if self.marks.is_none() || self.mark.offset == 0 {
+        if self.mark_key.is_none() || self.mark.offset == 0 {
             return failure;
         }
         let loaded = text::plural_of(self.mark.loaded, "entry is", "entries are");
@@ -323,24 +305,16 @@ impl Load<'_> {
     /// Writes what was gathered together with the place it goes up to.
     fn commit_up_to(&mut self, mark: Mark) -> Result<(), Failure> {
         self.write_up_to(&mark).map_err(|failure| self.interrupted(failure))?;
-        self.bar.set_position(if self.marks.is_some() { mark.offset } else { mark.loaded });
+        self.bar.set_position(if self.mark_key.is_some() { mark.offset } else { mark.loaded });
         self.bar.set_message(self.told(mark.loaded));
         self.mark = mark;
         Ok(())
     }
 
     fn write_up_to(&mut self, mark: &Mark) -> Result<(), Failure> {
-        let what = "cannot write a batch";
-        let failed = |error: situ::Error| self.writable.failure(what, &error);
-        let mut batch = std::mem::take(&mut self.batch);
-        if let Some((marks, key)) = &self.marks {
-            let mark = serde_json::to_vec(mark).map_err(|error| Failure::new(what, error))?;
-            batch.put_in(marks, key, &mark).map_err(failed)?;
-        }
-        if let Some(items) = &mut self.items {
-            items.seal(&mut batch).map_err(failed)?;
-        }
-        self.writable.store.write_with(batch, durability(self.options.sync)).map_err(failed)
+        let mark = serde_json::to_vec(mark).map_err(|error| Failure::new("cannot write a batch", error))?;
+        let mark = self.mark_key.as_ref().map(|key| (&key[..], &mark[..]));
+        self.target.commit(mark, self.options.sync)
     }
 }
 
@@ -383,7 +357,7 @@ fn open(path: &Path, keyspace: &str) -> Result<(Input, Option<Identity>), Failur
 }
 
 fn bar(load: &Load<'_>) -> ProgressBar {
-    let bar = match load.marks {
+    let bar = match load.mark_key {
         Some(_) => progress::bar(
             Some(load.mark.bytes),
             load.mark.offset,
