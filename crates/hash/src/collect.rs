@@ -13,9 +13,9 @@
 use crate::address::{State, hash_of};
 use crate::core::Core;
 use crate::entry::{Entry, Value};
+use crate::io::BUCKETS_MAX;
 use crate::rebuild::{Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
-use crate::worker::BUCKETS_MAX;
 use crate::{Error, Result};
 use situ_storage::Error as StorageError;
 use situ_values::{Handle, Moved, Owner, Walked};

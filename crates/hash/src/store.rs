@@ -15,7 +15,7 @@ use situ_log::Durability;
 use situ_pipeline::{LOGGERS_MAX, WriteFuture};
 use situ_storage::{DirectoryVolume, Error as StorageError, Volume};
 use std::fmt;
-use std::fs::OpenOptions as FileOptions;
+use std::fs::{File, OpenOptions as FileOptions};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -150,7 +150,9 @@ fn buckets_file(directory: &Path, options: &HashOptions) -> Result<PathBuf> {
         if file.metadata()?.len() < options.bucket_space_bytes {
             file.set_len(options.bucket_space_bytes)?;
         }
-        file.sync_all()
+        file.sync_all()?;
+        // The name, too.
+        File::open(directory)?.sync_all()
     };
     make().map_err(|error| StorageError::io("create", path.display(), error))?;
     Ok(path)

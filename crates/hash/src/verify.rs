@@ -11,10 +11,10 @@ use crate::address::{State, hash_of};
 use crate::collect::pointer_of;
 use crate::core::{Core, Sums};
 use crate::entry::Entry;
+use crate::io::BUCKETS_MAX;
 use crate::rewrite::decode_all;
 use crate::store::HashStore;
 use crate::superblock::Totals;
-use crate::worker::BUCKETS_MAX;
 
 /// Damages that a report names; more are counted.
 const DAMAGES_MAX: usize = 64;

@@ -19,6 +19,7 @@ use crate::core::Core;
 use crate::entry::{Entry, Value};
 use crate::gate::Inside;
 use crate::images::pages_for;
+use crate::io::BUCKETS_MAX;
 use crate::large::HandleBytes;
 use crate::overflow::Stored;
 use crate::pending::{BucketChanges, PendingChange};
@@ -30,9 +31,6 @@ use situ_values::Handle;
 use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
-
-/// Buckets that are read and written together.
-pub(crate) const BUCKETS_MAX: usize = 64;
 
 /// The changes of a bucket, with the handles of their large values.
 struct Applied<'a> {
