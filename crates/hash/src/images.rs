@@ -127,12 +127,21 @@ pub(crate) fn redo(
         };
         page += batch.pages as u64;
         if batch.batch >= first_batch {
-            assert!(batch.batch >= next, "batches of images lie in the order of their numbers");
+            check_order(&*file, page - batch.pages as u64, batch.batch, next)?;
             next = batch.batch + 1;
             write_again(&batch, codec, io)?;
         }
     }
     Ok(next)
+}
+
+fn check_order(file: &dyn PageFile, page: u64, batch: u64, next: u64) -> Result<()> {
+    if batch >= next {
+        return Ok(());
+    }
+    let offset = page * IMAGE_PAGE_BYTES as u64;
+    let (expected, found) = (format!("{next} or a later one"), batch.to_string());
+    Err(StorageError::corruption(file.path(), offset, "the number of a batch of images", expected, found).into())
 }
 
 fn read_batch(

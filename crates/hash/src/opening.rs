@@ -308,6 +308,13 @@ impl OldLogs {
             }
         }
         needed.sort_unstable();
+        let first = superblock.first_log_file;
+        // A store that is open has its oldest log file: it was made before the superblock that names it.
+        if !superblock.is_clean && needed.first() != Some(&first) {
+            let path = format!("{}/{}", home.location(), FileName::Log(first));
+            let found = needed.first().map_or("no log file".to_owned(), |number| FileName::Log(*number).to_string());
+            return Err(StorageError::corruption(&path, 0, "log file", "the oldest one that is needed", found).into());
+        }
         Ok(OldLogs { needed, next })
     }
 

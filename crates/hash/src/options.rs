@@ -8,7 +8,7 @@ use crate::entry::INLINE_VALUE_BYTES_MAX;
 /// use situ_hash::HashOptions;
 ///
 /// let options = HashOptions { pending_bytes_max: 64 << 20, ..HashOptions::default() };
-/// assert_eq!(options.load_percent, 40);
+/// assert_eq!(options.load_percent, 37);
 /// ```
 #[derive(Debug, Clone)]
 pub struct HashOptions {
@@ -26,8 +26,8 @@ pub struct HashOptions {
     /// Writes that are logged and not yet in their buckets, in bytes. Writers wait beyond. Default: 16 MiB. More coalesces
     /// more writes into each write of a bucket.
     pub pending_bytes_max: u64,
-    /// Average load of buckets, in percent of their bytes, at which the store grows. It shrinks below half of it. Default: 40, at which
-    /// less than 1% of the entries overflow at any time. More saves address space and overflows more.
+    /// Average load of buckets, in percent of their bytes, at which the store grows. It shrinks below half of it. Default: 37, at which
+    /// less than 1% of entries of 400 bytes overflow at any time. More saves address space and overflows more; longer entries overflow more.
     pub load_percent: u32,
     /// Values up to this length lie in their bucket, in bytes. Default: 1024. Longer ones go to the value log.
     pub inline_value_bytes_max: usize,
@@ -55,7 +55,7 @@ impl Default for HashOptions {
             bucket_space_bytes: 1 << 40,
             partitions: 8,
             pending_bytes_max: 16 << 20,
-            load_percent: 40,
+            load_percent: 37,
             inline_value_bytes_max: 1024,
             value_segment_bytes: 64 << 20,
             log_file_bytes: 16 << 20,
