@@ -4,8 +4,6 @@
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
 mod common;
-#[path = "../../../device/tests/common/skipped.rs"]
-mod skipped;
 
 mod calibrate; // `bench calibrate`, and the rules that it writes
 mod damage; // stores that are damaged: `verify`, `repair`, `load`
@@ -23,3 +21,5 @@ mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts
 mod testbed; // the two disks that `scripts/testbed.sh` makes
 mod transfer; // `load` and `dump`
+
+use block_devices::skipped;
