@@ -4,9 +4,7 @@
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
 mod common;
-mod skipped {
-    pub(crate) use crate::block_devices::skipped;
-}
+use block_devices::skipped;
 
 #[cfg(feature = "postgres")]
 mod advise; // `advise postgres` against a real server
@@ -26,3 +24,5 @@ mod readme; // the session in the README is one that happened
 mod serve; // promise 1 for `serve`; signals and conflicts
 mod testbed; // the two disks that `scripts/testbed.sh` makes
 mod transfer; // `load` and `dump`
+
+use block_devices::skipped;

@@ -1,7 +1,7 @@
 //! Block devices for tests: compressed memory (zram) and loop devices, made and taken away again. Both need root; who is
 //! not gets none, and the test says that it was skipped.
 
-mod skipped;
+pub(crate) mod skipped;
 
 pub(crate) use skipped::skipped;
 use std::path::{Path, PathBuf};

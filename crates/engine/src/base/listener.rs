@@ -386,6 +386,12 @@ mod tests {
                 rest: Duration::from_secs(8),
                 error: Error::Closed,
             },
+            StoreEvent::PhysicalSpaceShort {
+                location: "/data".into(),
+                free_bytes: 5,
+                total_bytes: 100,
+                takes_deletions: true,
+            },
             StoreEvent::of_unit(UnitEvent::OutOfService {
                 unit: "node".into(),
                 why: "an attempt took too long".into(),
@@ -404,6 +410,7 @@ mod tests {
                 "k: flushing 2 entries, 300 bytes in memory",
                 "k: writers wait, all 4 memtables are full",
                 "k: compacting level 0 into 6 failed and waits 8s before the next attempt: the store is closed",
+                "writes that do not only delete are refused: the drive below /data has 5 of 100 bytes of physical space left",
                 "the unit node keeps failing and is out of service; the processor does its tasks: an attempt took too long",
                 "the unit node has proved itself and is in service again",
                 "the unit node gave wrong bytes for task 7, and the store took those of the processor: table 9 has 5 bytes, 6 are \

@@ -232,6 +232,11 @@ impl PhysicalSpace {
         LEVELS[usize::from(self.level.load(Ordering::Acquire)) % LEVELS.len()]
     }
 
+    /// Whether there is less space than the low-water mark, as of the last sample.
+    pub(crate) fn is_low(&self) -> bool {
+        self.level() != PhysicalLevel::Plenty
+    }
+
     /// Whether a write may begin: `Some(true)`. `Some(false)`: not before a sample was taken. `None`: it is refused.
     #[inline]
     pub(crate) fn takes(&self, batch: &WriteBatch) -> Option<bool> {
@@ -300,8 +305,7 @@ impl PhysicalSpace {
 
     /// How long until the next sample; `None` if nothing calls for one.
     pub(crate) fn next_sample_in(&self) -> Option<Duration> {
-        let is_wanted =
-            self.watches() && (self.is_used.load(Ordering::Acquire) || self.level() != PhysicalLevel::Plenty);
+        let is_wanted = self.watches() && (self.is_used.load(Ordering::Acquire) || self.is_low());
         let due = lock(&self.judged).at + SAMPLE_EVERY;
         is_wanted.then(|| due.saturating_sub(self.clock.now()))
     }

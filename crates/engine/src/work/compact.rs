@@ -124,7 +124,8 @@ impl Work {
     }
 
     fn promote_in_turn(self: &Arc<Self>) -> Result<Turn> {
-        let promoted = self.promote_one()?;
+        // Copies take space, and give none back for a while.
+        let promoted = !self.memory.physical.is_low() && self.promote_one()?;
         Ok(match promoted {
             true => Turn::Done,
             false if lock(&self.jobs).is_empty() => Turn::Idle,

@@ -5,8 +5,6 @@ mod alone;
 #[allow(dead_code, reason = "not all of them are used here")]
 mod block_devices;
 mod common;
-#[path = "../../../device/tests/common/skipped.rs"]
-mod skipped;
 
 mod admission; // asynchronous writes to a store that cannot take them now
 mod async_reads; // asynchronous reads and scans
@@ -66,3 +64,5 @@ mod two_disks_random_faults; // promises 1, 3, 6, 7: seeded faults on two disks
 mod unit_elsewhere; // compactions in another process, which is killed, and on units that hold many tasks
 mod unit_misbehaves; // a unit that refuses, forgets and lies
 mod value_log; // where large values go, and how their space comes back
+
+use block_devices::skipped;
