@@ -72,7 +72,7 @@ fn serve_ordered(options: &ServeOptions, out: &mut Output) -> Outcome {
         true => directory.to_owned(),
         false => std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned()),
     };
-    serving.run(&engine, &Shown { place: &place, metrics: "situ_store" }, || watch.hurry(LOST_NODE_DEADLINE), out)?;
+    serving.run(&engine, &Shown { place: &place, metrics: "situ_store", has_compactions: true }, || watch.hurry(LOST_NODE_DEADLINE), out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::store("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -88,7 +88,7 @@ fn serve_hash(options: &ServeOptions, directory: &Path, out: &mut Output) -> Out
     })?;
     let engine = Arc::new(engine);
     let place = std::path::absolute(directory).unwrap_or_else(|_| directory.to_owned());
-    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash" }, || (), out)?;
+    serving.run(&engine, &Shown { place: &place, metrics: "situ_hash", has_compactions: false }, || (), out)?;
     let closed = engine.store().close();
     closed.map_err(|error| Failure::hash("cannot close the store", directory, &error))?;
     serving.messages.line("stopped; everything is durable");
@@ -108,6 +108,8 @@ struct Shown<'a> {
     place: &'a Path,
     /// How the names of its metrics begin.
     metrics: &'static str,
+    /// Whether it has compactions to draw.
+    has_compactions: bool,
 }
 
 impl Serving<'_> {
@@ -147,7 +149,7 @@ impl Serving<'_> {
         };
         let shown = match out.is_json() {
             true => out.object(&listening),
-            false => out.bytes(listening.banner(store.metrics).as_bytes()),
+            false => out.bytes(listening.banner(store).as_bytes()),
         };
         // A reader that went away is no reason to stop serving.
         let _ = shown.and_then(|()| out.finish());
@@ -227,7 +229,7 @@ struct Listening {
 }
 
 impl Listening {
-    fn banner(&self, metrics: &str) -> String {
+    fn banner(&self, store: &Shown<'_>) -> String {
         let survives = match self.durability {
             "synced" => "a write is answered when it survives power failure",
             _ => "a write is answered when it survives this process; --sync waits for the disk",
@@ -245,7 +247,9 @@ impl Listening {
         if let Some(http) = self.http {
             row("metrics", &format!("http://{http}/metrics"));
             row("health", &format!("http://{http}/healthz"));
-            row("picture", &format!("http://{http}/compactions"));
+            if store.has_compactions {
+                row("picture", &format!("http://{http}/compactions"));
+            }
         }
         text.push_str("\nTry, in another terminal:\n\n");
         if let Some(address) = self.addresses.first() {
@@ -255,7 +259,7 @@ impl Listening {
             ));
         }
         if let Some(http) = self.http {
-            text.push_str(&format!("  curl -s http://{http}/metrics | grep {metrics}\n"));
+            text.push_str(&format!("  curl -s http://{http}/metrics | grep {}\n", store.metrics));
         }
         // The program need not be on the PATH, nor the other terminal in this directory.
         let program = std::env::current_exe().map_or("situ".to_owned(), |path| path.display().to_string());

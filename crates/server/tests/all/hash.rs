@@ -1,11 +1,12 @@
 //! The server over a hash store: what holds over the other engine holds here, and what was acknowledged is there after a restart.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use situ::Durability;
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
+use situ::{Durability, Store};
 use situ_server::{
     Engine, HASH_VALUE_BYTES_MAX, HashEngine, HashItemWriter, Health, ServerOptions, is_reserved, reserved,
     stored_hash_rule,
@@ -182,4 +183,33 @@ fn metrics_and_health_tell_of_a_hash_store() {
     assert!(client.ask("set a 0 0 1\r\nx\r\n").starts_with("SERVER_ERROR the store is closed"));
     assert!(client.ask("version\r\n").starts_with("VERSION"));
     server.stop(Duration::from_secs(5));
+}
+
+/// An ordered store that was opened where a hash store lies made itself at home there, and the other way round.
+#[test]
+fn either_engine_leaves_the_directory_of_the_other_as_it_is() {
+    let (hash, ordered) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+    let store = HashStore::open(hash.path(), options()).unwrap();
+    store.put("a", "1").unwrap();
+    store.close().unwrap();
+    let store = Store::open(ordered.path()).unwrap();
+    store.put("a", "2").unwrap();
+    store.close().unwrap();
+    let files = |directory: &Path| {
+        let names = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().file_name());
+        names.filter(|name| name != "LOCK").collect::<BTreeSet<_>>()
+    };
+    let (hash_files, ordered_files) = (files(hash.path()), files(ordered.path()));
+    let refusals = [
+        Store::open(hash.path()).err().unwrap().to_string(),
+        situ::repair_directory(hash.path(), Default::default()).err().unwrap().to_string(),
+    ];
+    for refused in refusals {
+        assert!(refused.contains("holds a hash store") && refused.contains("nothing was changed"), "{refused}");
+    }
+    let refused = HashStore::open(ordered.path(), options()).err().unwrap().to_string();
+    assert!(refused.contains("an ordered store") && refused.contains("nothing was written"), "{refused}");
+    assert_eq!((files(hash.path()), files(ordered.path())), (hash_files, ordered_files));
+    assert_eq!(HashStore::open(hash.path(), options()).unwrap().get("a").unwrap().as_deref(), Some(&b"1"[..]));
+    assert_eq!(Store::open(ordered.path()).unwrap().get("a").unwrap().unwrap(), "2");
 }
