@@ -46,6 +46,8 @@ pub(crate) struct Given {
     pub(crate) home: Arc<dyn Volume>,
     pub(crate) overflow: Arc<dyn Volume>,
     pub(crate) device: Arc<dyn Device>,
+    /// The device as the superblock is to remember it; none: a file in the home.
+    pub(crate) device_path: Option<String>,
     /// Identity and seed of a store that is made; drawn if there is none.
     pub(crate) identity: Option<(StoreId, u64)>,
 }
@@ -100,6 +102,11 @@ fn read_superblock(home: &dyn Volume) -> Result<Option<(Arc<dyn PageFile>, Super
     file.read_at(0, &mut slots)?;
     let newest = Superblock::newest(file.path(), &slots)?;
     Ok(newest.map(|newest| (file, newest.superblock)))
+}
+
+/// The device that the store in `home` remembers, if there is a store and its buckets do not lie in the home.
+pub(crate) fn remembered_device(home: &dyn Volume) -> Result<Option<String>> {
+    Ok(read_superblock(home)?.and_then(|(_, superblock)| superblock.device))
 }
 
 /// Has both slots say durably what the newest says, before anybody acts on it. A crash may have left the other slot as it was, and what is
@@ -207,6 +214,7 @@ fn draw_identity() -> Result<(StoreId, u64)> {
 
 /// The parts of the store, and its state as the last process left it.
 fn ground(given: Given, env: &Env, options: HashOptions, io: BucketIo, superblock: SuperblockFile) -> Result<Core> {
+    superblock.set_device(given.device_path);
     let current = superblock.current();
     let codec = BucketCodec::new(&io.path, current.store);
     let home = &given.home;
