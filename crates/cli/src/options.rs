@@ -220,9 +220,9 @@ pub(crate) struct ServeOptions {
     /// Close connections without traffic for this many seconds. 0 closes none
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     pub(crate) idle_timeout_s: u64,
-    /// Size of the largest value that a client may set [default: 1M, or the most that the engine takes]
-    #[arg(long, value_name = "SIZE", value_parser = parse_value_bytes)]
-    pub(crate) max_value: Option<usize>,
+    /// Size of the largest value that a client may set
+    #[arg(long, value_name = "SIZE", default_value = "1M", value_parser = parse_value_bytes)]
+    pub(crate) max_value: usize,
     /// Serve only the users in this file, which has a line user:password for each. A client authenticates as for memcached's
     /// -Y: it sends `set x 0 0 LENGTH` with the data `user password`, unencrypted. The server reads the file once, at its
     /// start [default: everybody is served]

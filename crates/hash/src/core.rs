@@ -21,6 +21,7 @@ use crate::bucket::{BucketCodec, Tally};
 use crate::gate::Gate;
 use crate::images::ImageJournal;
 use crate::io::BucketIo;
+use crate::large::LargeValues;
 use crate::options::HashOptions;
 use crate::overflow::Overflow;
 use crate::read_queue::ReadQueue;
@@ -61,6 +62,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) readers: ReadQueue,
     pub(crate) snapshots: Snapshots,
+    pub(crate) large: LargeValues,
     /// Workers and keeper are to end.
     pub(crate) stopping: AtomicBool,
 }
@@ -88,6 +90,7 @@ pub(crate) struct Counters {
     pub(crate) checkpoints: AtomicU64,
     pub(crate) superblocks: AtomicU64,
     pub(crate) overflow_reads: AtomicU64,
+    pub(crate) collections: AtomicU64,
 }
 
 /// Differences of totals.
@@ -187,6 +190,11 @@ impl SuperblockFile {
         lock(&self.current).clone()
     }
 
+    /// The device of the bucket space, for the next write.
+    pub(crate) fn set_device(&self, device: Option<String>) {
+        lock(&self.current).device = device;
+    }
+
     /// Puts `next` in force; its generation is chosen here.
     pub(crate) fn write(&self, mut next: Superblock) -> Result<()> {
         next.generation = lock(&self.current).generation + 1;
@@ -217,6 +225,7 @@ pub(crate) struct Parts {
     pub(crate) codec: BucketCodec,
     pub(crate) io: BucketIo,
     pub(crate) overflow: Overflow,
+    pub(crate) large: LargeValues,
     pub(crate) images: Option<ImageJournal>,
     pub(crate) writes: Arc<Writes>,
     pub(crate) pipeline: Arc<Pipeline>,
@@ -236,7 +245,7 @@ pub(crate) enum LogBound {
 
 impl Core {
     pub(crate) fn new(parts: Parts) -> Core {
-        let Parts { env, options, codec, io, overflow, images, writes, pipeline, superblock } = parts;
+        let Parts { env, options, codec, io, overflow, large, images, writes, pipeline, superblock } = parts;
         let Superblock { store, seed, state, epoch, totals, .. } = superblock.current();
         Core {
             gate: Gate::new(&env),
@@ -249,6 +258,7 @@ impl Core {
             codec,
             io,
             overflow,
+            large,
             images,
             writes,
             pipeline,

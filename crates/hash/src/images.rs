@@ -61,6 +61,12 @@ impl ImageJournal {
         fits
     }
 
+    /// Whether there is room for images of so many buckets.
+    pub(crate) fn has_room(&self, buckets: usize) -> bool {
+        let state = lock(&self.state);
+        state.next_page + state.reserved_pages + pages_for(buckets) <= self.file.pages()
+    }
+
     /// Gives reserved room back that is not used.
     pub(crate) fn give_back(&self, pages: u64) {
         lock(&self.state).reserved_pages -= pages;

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+/// Buckets that are read and written together.
+pub(crate) const BUCKETS_MAX: usize = 64;
 /// Operations that a lane has in flight.
 pub(crate) const LANE_DEPTH: usize = 32;
 /// Pools of lanes.

@@ -87,10 +87,15 @@ impl Core {
     /// Makes durable what is applied, and gives up the log before `file`: buckets and overflow have its changes, up to `sequence`.
     pub(crate) fn checkpoint(&self, file: u64, sequence: u64) -> Result<()> {
         assert!(self.writes.pending.drained() >= sequence, "a log file is needed while its changes are pending");
-        self.with_gate_closed(|| {
+        let dead = self.with_gate_closed(|| {
             self.overflow.sync()?;
-            self.begin_epoch(self.state(), LogBound::From { file, sequence })
+            let dead = self.snapshots.list().is_empty().then(|| self.large.take_dead());
+            self.begin_epoch(self.state(), LogBound::From { file, sequence })?;
+            Ok(dead)
         })?;
+        self.large.bury(&self.overflow, dead.unwrap_or_default())?;
+        self.large.tidy()?;
+        self.collect_if_due()?;
         self.counters.checkpoints.fetch_add(1, Ordering::Relaxed);
         self.writes.release_logs(file)
     }

@@ -1,5 +1,7 @@
 //! Options of a hash store: few, with units in their names and defaults that are right for a newcomer.
 
+use crate::entry::INLINE_VALUE_BYTES_MAX;
+
 /// How a hash store is opened. What is laid down when a store is made is said at the field; later openings keep it.
 ///
 /// ```
@@ -29,6 +31,8 @@ pub struct HashOptions {
     pub load_percent: u32,
     /// Values up to this length lie in their bucket, in bytes. Default: 1024. Longer ones go to the value log.
     pub inline_value_bytes_max: usize,
+    /// Length of a segment of the value log, in bytes. Default: 64 MiB. A longer value has a segment of its own.
+    pub value_segment_bytes: u64,
     /// Length of a log file, in bytes. Default: 16 MiB.
     pub log_file_bytes: u64,
     /// Log that is kept for recovery before a checkpoint gives it up, in bytes. Default: 64 MiB. More makes checkpoints rarer and
@@ -53,6 +57,7 @@ impl Default for HashOptions {
             pending_bytes_max: 16 << 20,
             load_percent: 40,
             inline_value_bytes_max: 1024,
+            value_segment_bytes: 64 << 20,
             log_file_bytes: 16 << 20,
             log_bytes_max: 64 << 20,
             overflow_memory_bytes: 4 << 20,
@@ -67,6 +72,7 @@ impl HashOptions {
     pub(crate) fn bounded(mut self) -> HashOptions {
         self.base_bits = self.base_bits.clamp(2, 32);
         self.partitions = self.partitions.clamp(1, 256).next_power_of_two().min(1 << self.base_bits);
+        self.inline_value_bytes_max = self.inline_value_bytes_max.min(INLINE_VALUE_BYTES_MAX);
         self.load_percent = self.load_percent.clamp(1, 95);
         self.resize_buckets = self.resize_buckets.clamp(1, 1 << self.base_bits);
         self.pending_bytes_max = self.pending_bytes_max.max(4096);

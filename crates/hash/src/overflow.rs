@@ -23,6 +23,8 @@ const OPEN_TABLES_MAX: usize = 64;
 
 /// The keyspace with what is saved for snapshots.
 const SAVED: &str = "saved";
+/// The keyspace with the segments of the value log.
+const SEGMENTS: &str = "segments";
 /// The keyspace with the entries.
 const ENTRIES: &str = "default";
 
@@ -71,7 +73,7 @@ impl Overflow {
             .keyspace(keyspace.clone());
         let store = StoreBuilder::new(engine).env(env.clone()).open_volume(volume)?;
         // What an earlier process has saved or sorted.
-        for name in store.keyspace_names().iter().filter(|name| *name != ENTRIES) {
+        for name in store.keyspace_names().iter().filter(|name| *name != ENTRIES && *name != SEGMENTS) {
             store.drop_keyspace(name)?;
         }
         Ok(Overflow { store, path, options: keyspace, saved: OnceLock::new(), sorts: AtomicU64::new(0) })
@@ -89,6 +91,19 @@ impl Overflow {
             _ = self.saved.set(self.make_keyspace(SAVED)?);
         }
         Ok(self.saved.get().expect("it was made above"))
+    }
+
+    /// The list of segments, if there is one.
+    pub(crate) fn segment_list(&self) -> Result<Option<Keyspace>> {
+        match self.store.existing_keyspace(SEGMENTS) {
+            Ok(list) => Ok(Some(list)),
+            Err(situ_engine::Error::NoSuchKeyspace { .. }) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    pub(crate) fn make_segment_list(&self) -> Result<Keyspace> {
+        self.make_keyspace(SEGMENTS)
     }
 
     /// A keyspace beside the entries. It goes when the store is opened again.

@@ -241,3 +241,6 @@ impl Pending {
         self.bytes.fetch_sub(bytes, Ordering::AcqRel);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -51,6 +51,12 @@ pub struct HashProperties {
     pub splits: u64,
     /// Buckets that were merged into others.
     pub merges: u64,
+    /// Bytes of large values in the value log, with their keys, that are alive as far as the store knows.
+    pub value_live_bytes: u64,
+    /// Bytes of large values that are dead and not yet trimmed or collected.
+    pub value_garbage_bytes: u64,
+    /// Segments of the value log that were collected.
+    pub value_collections: u64,
     /// Checkpoints that were made.
     pub checkpoints: u64,
     /// Writes of the superblock.
@@ -76,6 +82,7 @@ impl Core {
         let number = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         let filled = (totals.bytes + totals.overflow_bytes) as f64;
         let entries = totals.entries + totals.overflow_entries;
+        let values = self.large.log.inflation();
         HashProperties {
             store: self.store,
             device: self.io.path.clone(),
@@ -96,6 +103,9 @@ impl Core {
             overflow_reads: number(&self.counters.overflow_reads),
             splits: number(&self.counters.splits),
             merges: number(&self.counters.merges),
+            value_live_bytes: values.live_bytes,
+            value_garbage_bytes: values.dead_bytes.saturating_sub(values.trimmed_bytes),
+            value_collections: number(&self.counters.collections),
             checkpoints: number(&self.counters.checkpoints),
             superblock_writes: number(&self.counters.superblocks),
             writes_images: self.images.is_some(),

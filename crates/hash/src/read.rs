@@ -20,16 +20,24 @@ use crate::bucket::Header;
 use crate::core::Core;
 use crate::entry::{Entry, Value};
 use crate::rebuild::Change;
+use situ_values::Handle;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 /// How often a bucket is read that looks damaged.
 const READS_MAX: u32 = 8;
 
+/// A value that was found.
+pub(crate) enum Located {
+    Here(Vec<u8>),
+    /// In the value log.
+    There(Handle),
+}
+
 /// What a bucket says of a key.
 pub(crate) enum InBucket {
     /// The value, or none if the entry has expired.
-    Known(Option<Vec<u8>>),
+    Known(Option<Located>),
     /// The bucket does not have it; the overflow may.
     Marked(Header),
     /// Neither has it.
@@ -42,8 +50,25 @@ impl Core {
         self.counters.gets.fetch_add(1, Ordering::Relaxed);
         let hash = hash_of(key, self.seed);
         let now_ms = self.now_ms();
+        let mut missed = None;
+        loop {
+            match self.locate(hash, key, now_ms)? {
+                None => return Ok(None),
+                Some(Located::Here(value)) => return Ok(Some(value)),
+                Some(Located::There(handle)) => match self.large.log.read(&handle, key) {
+                    Ok(value) => return Ok(Some(value.into_vec())),
+                    // The key may have another value since, and the value that was read from may be gone.
+                    Err(_) if missed != Some(handle) => missed = Some(handle),
+                    Err(error) => return Err(error.into()),
+                },
+            }
+        }
+    }
+
+    /// Where the value of a key lies.
+    fn locate(&self, hash: u64, key: &[u8], now_ms: u64) -> Result<Option<Located>> {
         if let Some(known) = self.get_pending(hash, key, now_ms) {
-            return Ok(known);
+            return Ok(known.map(Located::Here));
         }
         loop {
             let state = self.state();
@@ -59,8 +84,8 @@ impl Core {
     pub(crate) fn get_pending(&self, hash: u64, key: &[u8], now_ms: u64) -> Option<Option<Vec<u8>>> {
         let found = self.writes.pending.find(hash, key, self.writes.visible())?;
         Some(match found.change() {
-            Change::Delete(_) => None,
-            Change::Put(entry) => value_of(&entry, now_ms),
+            Change::Put(entry) if !entry.is_expired(now_ms) => Some(entry.value.bytes().to_vec()),
+            _ => None,
         })
     }
 
@@ -71,7 +96,7 @@ impl Core {
         (hash, key): (u64, &[u8]),
         (state, bucket): (&State, u64),
         now_ms: u64,
-    ) -> Result<Option<Option<Vec<u8>>>> {
+    ) -> Result<Option<Option<Located>>> {
         let header = match found {
             InBucket::Known(value) => return Ok(Some(value)),
             InBucket::Absent => return Ok(self.is_still(state, bucket, hash).then_some(None)),
@@ -81,7 +106,7 @@ impl Core {
         if let Some(stored) = self.overflow.get(hash, key)? {
             let overflow_key = crate::address::overflow_key(hash, key);
             let (_, entry) = Entry::from_overflow(self.overflow.path(), &overflow_key, &stored)?;
-            return Ok(Some(value_of(&entry, now_ms)));
+            return value_of(&entry, now_ms).map(Some);
         }
         let again = self.find_in_bucket(bucket, key, now_ms)?;
         match again {
@@ -106,7 +131,7 @@ impl Core {
     pub(crate) fn find_in(&self, bucket: u64, block: &[u8], key: &[u8], now_ms: u64) -> Result<InBucket> {
         let found = self.codec.find(bucket, block, key)?;
         Ok(match found.entry {
-            Some(entry) => InBucket::Known(value_of(&entry, now_ms)),
+            Some(entry) => InBucket::Known(value_of(&entry, now_ms)?),
             None if found.header.now.overflow_entries > 0 => InBucket::Marked(found.header),
             None => InBucket::Absent,
         })
@@ -128,13 +153,13 @@ impl Core {
     }
 }
 
-/// The value of an entry; none if it has expired.
-fn value_of(entry: &Entry<'_>, now_ms: u64) -> Option<Vec<u8>> {
+/// Where the value of an entry lies; none if the entry has expired.
+fn value_of(entry: &Entry<'_>, now_ms: u64) -> Result<Option<Located>> {
     if entry.is_expired(now_ms) {
-        return None;
+        return Ok(None);
     }
-    match entry.value {
-        Value::Inline(bytes) => Some(bytes.to_vec()),
-        Value::Pointer(_) => None,
-    }
+    Ok(Some(match entry.value {
+        Value::Inline(bytes) => Located::Here(bytes.to_vec()),
+        Value::Pointer(bytes) => Located::There(Handle::decode(bytes)?),
+    }))
 }

@@ -11,7 +11,7 @@
 use crate::address::hash_of;
 use crate::core::Core;
 use crate::io::LANE_DEPTH;
-use crate::read::InBucket;
+use crate::read::{InBucket, Located};
 use crate::read_queue::{Next, OnValue, Request};
 use crate::{Error, Result};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -103,7 +103,9 @@ impl Core {
             let (at, hash) = asked[place];
             // A bucket that looks damaged may be on its way to the device: it is read again below.
             values[at] = match self.find_in(buckets[place], block, keys[at], now_ms) {
-                Ok(InBucket::Known(value)) => Some(value),
+                Ok(InBucket::Known(None)) => Some(None),
+                Ok(InBucket::Known(Some(Located::Here(value)))) => Some(Some(value)),
+                Ok(InBucket::Known(Some(Located::There(_)))) => None,
                 Ok(InBucket::Absent) => self.is_still(&state, buckets[place], hash).then_some(None),
                 Ok(InBucket::Marked(_)) | Err(_) => None,
             };

@@ -138,3 +138,6 @@ fn place<'a>(slots: Vec<Slot<'a>>, in_overflow: &[&'a [u8]], contents: &mut Cont
     }
     contents.overflow_deletes.extend(in_overflow.iter().filter(|key| !stays.contains(key)));
 }
+
+#[cfg(test)]
+mod tests;

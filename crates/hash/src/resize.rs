@@ -29,6 +29,7 @@ use crate::address::{State, Step, hash_of};
 use crate::bucket::{Bucket, Header, Tally, USABLE_BYTES};
 use crate::core::{Core, LogBound};
 use crate::entry::Entry;
+use crate::io::BUCKETS_MAX;
 use crate::overflow::Stored;
 use crate::rebuild::{Before, Contents, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, entries_of};
@@ -257,7 +258,7 @@ impl Core {
         let Some(step) = state.shrink(GROUP_MAX) else { return Ok(0) };
         let numbers: Vec<u64> = step.low.clone().collect();
         let mut tidied = 0;
-        for numbers in numbers.chunks(crate::worker::BUCKETS_MAX) {
+        for numbers in numbers.chunks(BUCKETS_MAX) {
             let blocks = self.io.read_many(numbers)?;
             let stored = self.overflow_of(numbers, &blocks, &state)?;
             let mut rewrites = Rewrites::default();
@@ -296,3 +297,6 @@ impl Core {
         rewrites.add(self, &place, &contents, &dead).map(drop)
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ use crate::snapshots::{Moment, decode};
 use crate::store::HashStore;
 use crate::{Error, Result};
 use situ_engine::{Durability, Keyspace, WriteBatch};
+use situ_values::Handle;
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
@@ -229,7 +230,7 @@ impl Core {
     fn value_at(&self, entry: &Entry<'_>) -> Result<Vec<u8>> {
         match entry.value {
             Value::Inline(bytes) => Ok(bytes.to_vec()),
-            Value::Pointer(_) => Err(Error::Invalid("an entry points into a value log that is not open".to_owned())),
+            Value::Pointer(handle) => Ok(self.large.log.read(&Handle::decode(handle)?, entry.key)?.into_vec()),
         }
     }
 

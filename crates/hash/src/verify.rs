@@ -8,11 +8,13 @@
 
 use crate::Result;
 use crate::address::{State, hash_of};
+use crate::collect::pointer_of;
 use crate::core::{Core, Sums};
+use crate::entry::Entry;
+use crate::io::BUCKETS_MAX;
 use crate::rewrite::decode_all;
 use crate::store::HashStore;
 use crate::superblock::Totals;
-use crate::worker::BUCKETS_MAX;
 
 /// Damages that a report names; more are counted.
 const DAMAGES_MAX: usize = 64;
@@ -119,10 +121,23 @@ impl Core {
         let stored = self.marked_overflow(number, state, header)?;
         let overflow = decode_all(self, &stored)?;
         let is_shadowed = |key: &[u8]| entries.iter().any(|other| other.key == key);
-        let alive = overflow.iter().filter(|(_, entry)| !is_shadowed(entry.key)).count();
+        let alive: Vec<_> = overflow.iter().map(|(_, entry)| entry).filter(|entry| !is_shadowed(entry.key)).collect();
+        for entry in entries.iter().chain(alive.iter().copied()) {
+            self.verify_value(number, entry, report)?;
+        }
+        let alive = alive.len();
         if alive != header.now.overflow_entries as usize {
             let marked = header.now.overflow_entries;
             report.damage(|| format!("bucket {number} says {marked} entries of it overflow, and {alive} do"));
+        }
+        Ok(())
+    }
+
+    /// A value in the value log can be read.
+    fn verify_value(&self, number: u64, entry: &Entry<'_>, report: &mut HashReport) -> Result<()> {
+        let Some(handle) = pointer_of(entry)? else { return Ok(()) };
+        if let Err(error) = self.large.log.read(&handle, entry.key) {
+            report.damage(|| format!("a value of bucket {number} cannot be read: {error}"));
         }
         Ok(())
     }

@@ -14,20 +14,56 @@
 
 use crate::address::{State, hash_of};
 use crate::bucket::{Bucket, Header};
+use crate::collect::pointer_of;
 use crate::core::Core;
+use crate::entry::{Entry, Value};
 use crate::gate::Inside;
 use crate::images::pages_for;
+use crate::io::BUCKETS_MAX;
+use crate::large::HandleBytes;
 use crate::overflow::Stored;
 use crate::pending::{BucketChanges, PendingChange};
-use crate::rebuild::{Before, rebuild};
+use crate::rebuild::{Before, Change, rebuild};
 use crate::rewrite::{Place, Rewrites, decode_all, own_entries};
 use crate::{Error, Result};
 use situ_device::panic_text;
+use situ_values::Handle;
+use std::collections::BTreeSet;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::Ordering;
 
-/// Buckets that are read and written together.
-pub(crate) const BUCKETS_MAX: usize = 64;
+/// The changes of a bucket, with the handles of their large values.
+struct Applied<'a> {
+    changes: &'a BucketChanges,
+    handles: &'a [Option<HandleBytes>],
+}
+
+impl<'a> Applied<'a> {
+    /// The changes up to a sequence number, as the bucket gets them.
+    fn up_to(&self, sequence: u64) -> impl Iterator<Item = Change<'a>> {
+        let pairs = self.changes.changes.iter().zip(self.handles);
+        pairs.filter(move |(change, _)| change.sequence <= sequence).map(|(change, handle)| {
+            match (change.change(), handle) {
+                (Change::Put(entry), Some(handle)) => Change::Put(Entry { value: Value::Pointer(handle), ..entry }),
+                (change, _) => change,
+            }
+        })
+    }
+
+    /// The handles that the bucket had, and those that are new.
+    fn handles_before(&self, before: &Before<'_>) -> Result<BTreeSet<Handle>> {
+        let mut handles = BTreeSet::new();
+        let shadowed = |entry: &Entry<'_>| before.inline.iter().any(|other| other.key == entry.key);
+        let entries = before.inline.iter().chain(before.overflow.iter().filter(|entry| !shadowed(entry)));
+        for entry in entries {
+            handles.extend(pointer_of(entry)?);
+        }
+        for handle in self.handles.iter().flatten() {
+            handles.insert(Handle::decode(handle)?);
+        }
+        Ok(handles)
+    }
+}
 
 impl Core {
     /// The body of the worker of partition `number`.
@@ -134,29 +170,59 @@ impl Core {
     fn apply_to_buckets(&self, changes: &[BucketChanges], state: &State, reserved_pages: u64) -> Result<()> {
         let numbers: Vec<u64> = changes.iter().map(|bucket| bucket.bucket).collect();
         let blocks = self.io.read_many(&numbers)?;
+        let handles = self.append_large(changes)?;
         let mut rewrites = Rewrites::default();
-        for (changes, block) in changes.iter().zip(&blocks) {
+        let mut died = Vec::new();
+        for ((changes, handles), block) in changes.iter().zip(&handles).zip(&blocks) {
             let bucket = self.codec.open(changes.bucket, block)?;
-            self.apply_to_bucket(changes, state, &bucket, &mut rewrites)?;
+            let applied = Applied { changes, handles };
+            self.apply_to_bucket(&applied, state, &bucket, &mut rewrites, &mut died)?;
         }
         rewrites.commit(self, reserved_pages)?;
+        self.large.died(died);
         self.io.give_back(blocks);
         Ok(())
     }
 
+    /// Puts large values into the value log. Returns the handle of each change of each bucket that has one.
+    fn append_large(&self, changes: &[BucketChanges]) -> Result<Vec<Vec<Option<HandleBytes>>>> {
+        let large = |change: Change<'_>| match change {
+            Change::Put(entry) => entry.value.bytes().len() > self.options.inline_value_bytes_max,
+            Change::Delete(_) => false,
+        };
+        let all = changes.iter().flat_map(|bucket| &bucket.changes).map(PendingChange::change);
+        let values: Vec<(&[u8], &[u8])> = all
+            .filter_map(|change| match change {
+                Change::Put(entry) if large(change) => Some((entry.key, entry.value.bytes())),
+                _ => None,
+            })
+            .collect();
+        let mut handles = self.large.append(&self.overflow, &values)?.into_iter();
+        let of_change = |change: &PendingChange| large(change.change()).then(|| handles.next()).flatten();
+        let mut of_change = of_change;
+        Ok(changes.iter().map(|bucket| bucket.changes.iter().map(&mut of_change).collect()).collect())
+    }
+
     fn apply_to_bucket(
         &self,
-        changes: &BucketChanges,
+        applied: &Applied<'_>,
         state: &State,
         bucket: &Bucket<'_>,
         rewrites: &mut Rewrites,
+        died: &mut Vec<Handle>,
     ) -> Result<()> {
+        let changes = applied.changes;
         let header = bucket.header();
         let overflow: Stored = self.marked_overflow(changes.bucket, state, header)?;
         let overflow = decode_all(self, &overflow)?;
         let before = own_entries(self, changes.bucket, state, bucket, &overflow)?;
-        self.save_for_snapshots(changes, header, &before, rewrites)?;
-        let contents = rebuild(before, changes.changes.iter().map(|change| change.change()), self.now_ms());
+        self.save_for_snapshots(applied, header, &before, rewrites)?;
+        let mut handles = applied.handles_before(&before)?;
+        let contents = rebuild(before, applied.up_to(u64::MAX), self.now_ms());
+        contents.all().try_for_each(|entry| {
+            Ok::<_, Error>(pointer_of(&entry)?.iter().for_each(|kept| _ = handles.remove(kept)))
+        })?;
+        died.extend(handles);
         if !contents.is_changed {
             return Ok(());
         }
@@ -175,11 +241,12 @@ impl Core {
     /// Saves the entries of a bucket as they are after the changes up to each snapshot beyond which a change goes.
     fn save_for_snapshots(
         &self,
-        changes: &BucketChanges,
+        applied: &Applied<'_>,
         header: &Header,
         before: &Before<'_>,
         rewrites: &mut Rewrites,
     ) -> Result<()> {
+        let changes = applied.changes;
         let moments = self.snapshots.list();
         for (at, moment) in moments.iter().enumerate() {
             let next = moments.get(at + 1).map_or(u64::MAX, |later| later.sequence);
@@ -190,8 +257,7 @@ impl Core {
             {
                 continue;
             }
-            let up_to = changes.changes.iter().filter(|change| change.sequence <= moment.sequence);
-            let contents = rebuild(before.clone(), up_to.map(PendingChange::change), 0);
+            let contents = rebuild(before.clone(), applied.up_to(moment.sequence), 0);
             let entries = contents.all().map(|entry| (hash_of(entry.key, self.seed), entry));
             rewrites.saves.add(changes.bucket, moment.number, entries);
         }

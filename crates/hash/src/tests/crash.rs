@@ -202,3 +202,17 @@ fn all_that_was_written_before_a_checkpoint_survives_it() {
         });
     }
 }
+
+#[test]
+fn a_crash_keeps_a_prefix_of_writes_with_large_values() {
+    const LARGE: Shape = Shape { keys: 30, value_bytes_max: 3000, deletes_of_ten: 2 };
+    for nature in [Nature::Safe, Nature::Volatile] {
+        let mut done = Done::default();
+        situ_sim::for_each_seed(50, 2, |seed| {
+            let buckets_max = BUCKETS_MAX;
+            let plan = Plan { nature, phases: [LARGE; 2], steps_each: 60, crashes_again: seed % 2 == 1, buckets_max };
+            done.add(&crash_writes(seed, &plan, &points(20)));
+        });
+        assert!(done.collections > 0, "{nature:?}: {done:?}");
+    }
+}

@@ -48,6 +48,8 @@ pub(crate) fn small() -> HashOptions {
         overflow_memory_bytes: 64 << 10,
         image_bytes_max: 0,
         resize_buckets: 2,
+        inline_value_bytes_max: 950,
+        value_segment_bytes: 16 << 10,
         load_percent: 70,
         ..HashOptions::default()
     }
@@ -139,6 +141,7 @@ pub(crate) struct Done {
     pub(crate) merges: u64,
     pub(crate) checkpoints: u64,
     pub(crate) overflowed: u64,
+    pub(crate) collections: u64,
 }
 
 impl Done {
@@ -147,6 +150,7 @@ impl Done {
         self.merges += other.merges;
         self.checkpoints += other.checkpoints;
         self.overflowed += other.overflowed;
+        self.collections += other.collections;
     }
 }
 
@@ -172,6 +176,7 @@ impl Told {
             merges: properties.merges,
             checkpoints: properties.checkpoints,
             overflowed: properties.totals.overflow_entries,
+            collections: properties.value_collections,
         };
     }
 

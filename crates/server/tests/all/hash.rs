@@ -7,12 +7,9 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use situ::hash::{HashBatch, HashOptions, HashStore, HashStoreBuilder};
 use situ::{Durability, Store};
-use situ_server::{
-    Engine, HASH_VALUE_BYTES_MAX, HashEngine, HashItemWriter, Health, ServerOptions, is_reserved, reserved,
-    stored_hash_rule,
-};
+use situ_server::{Engine, HashEngine, HashItemWriter, Health, is_reserved, reserved, stored_hash_rule};
 
-use crate::differential::compare_engine;
+use crate::differential::compare_with_memcached;
 use crate::durable::{Client, Durable, fetch, item, run_memccapable, serve_over, set_and_restart, stop};
 
 fn options() -> HashOptions {
@@ -47,33 +44,35 @@ fn many_pipelined_synced_sets_outlive_a_restart_of_a_hash_store() {
 fn answers_are_memcacheds_over_a_hash_store() {
     let directory = tempfile::tempdir().unwrap();
     let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
-    let options = ServerOptions { max_value_bytes: HASH_VALUE_BYTES_MAX, ..ServerOptions::default() };
-    compare_engine(400, 60, options, Arc::clone(&engine));
+    compare_with_memcached(400, 60, Arc::clone(&engine));
     engine.close();
 }
 
-/// Every other engine takes a megabyte. A longer value would make the store refuse what others wrote in the same turn.
 #[test]
-fn the_longest_value_is_kept_and_a_longer_one_is_refused_alone() {
+fn values_of_every_length_are_kept_over_a_restart() {
     let directory = tempfile::tempdir().unwrap();
-    let engine = Arc::new(HashEngine::open_in(directory.path(), Durability::Buffered));
-    let options = ServerOptions {
-        listen: vec!["127.0.0.1:0".parse().unwrap()],
-        max_value_bytes: HASH_VALUE_BYTES_MAX,
-        ..ServerOptions::default()
-    };
-    let server = situ_server::Server::start(&options, Arc::clone(&engine)).unwrap();
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
     let mut client = Client::connect(server.addresses()[0]);
-    let key = "k".repeat(250);
-    let value = "v".repeat(HASH_VALUE_BYTES_MAX);
-    assert_eq!(client.ask(&format!("ms {key} {HASH_VALUE_BYTES_MAX} E5 T1000\r\n{value}\r\n")), "HD\r\n");
-    assert_eq!(client.value(&key), Some(value.clone()));
-    let longer = HASH_VALUE_BYTES_MAX + 1;
-    let refused = client.ask(&format!("set other 0 0 1\r\nx\r\nset {key} 0 0 {longer}\r\n{value}v\r\n"));
+    // Below, at and above what lies in a bucket; and the longest.
+    let lengths = [0, 1, 1001, 1002, 1003, 2966, 4096, 65_536, 1 << 20];
+    let value = |length: usize| "v".repeat(length);
+    for length in lengths {
+        let key = format!("{length}{}", "k".repeat(200));
+        assert_eq!(client.ask(&format!("ms {key} {length} E5 T1000\r\n{}\r\n", value(length))), "HD\r\n");
+        assert_eq!(client.value(&key), Some(value(length)));
+    }
+    let longer = (1 << 20) + 1;
+    let refused = client.ask(&format!("set other 0 0 1\r\nx\r\nset k 0 0 {longer}\r\n{}\r\n", value(longer)));
     assert_eq!(
         (refused.as_str(), client.line().as_str()),
         ("STORED\r\n", "SERVER_ERROR object too large for cache\r\n")
     );
+    stop(&*engine, server);
+    let (engine, server) = serve_over::<HashEngine>(directory.path(), Durability::Buffered);
+    let mut client = Client::connect(server.addresses()[0]);
+    for length in lengths {
+        assert_eq!(client.value(&format!("{length}{}", "k".repeat(200))), Some(value(length)), "{length}");
+    }
     assert_eq!(client.value("other").as_deref(), Some("x"));
     stop(&*engine, server);
 }

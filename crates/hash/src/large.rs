@@ -1,0 +1,232 @@
+//! Large values: the value log of a store, and what the store knows of its segments.
+//!
+//! 1. A worker appends the large values of its batch, and makes them durable. Then it writes their handles into buckets.
+//! 2. Each segment is *listed* in a keyspace of the overflow store, durably, before a bucket has a handle into it. Opening gives the list to
+//!    the value log; other segments are orphans.
+//! 3. A handle that leaves its bucket *died*. The value log is told of it at the next checkpoint: then the bucket is durable, and no crash
+//!    brings the handle back. While there are snapshots, deaths wait.
+//! 4. After a checkpoint the value log trims, and the keeper collects a segment with much garbage (`collect.rs`).
+//!
+//! **Threads.** One writer, which workers borrow in turn. No lock is held while the disk works.
+//! **Failure.** Deaths since the last checkpoint are lost in a crash. Their bytes count as live until their segment is collected for other
+//! garbage.
+
+use crate::Result;
+use crate::overflow::Overflow;
+use situ_device::{Env, Event, lock};
+use situ_engine::{Durability, WriteBatch};
+use situ_storage::{FileName, Volume};
+use situ_values::{Handle, KnownSegment, Moved, Options, ValueLog, ValueWriter, Written, numbers_from};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+/// Steps of trimming after a checkpoint.
+const TIDY_STEPS: usize = 16;
+
+/// See the module's documentation.
+pub(crate) struct LargeValues {
+    pub(crate) log: Arc<ValueLog>,
+    writer: Mutex<Option<ValueWriter>>,
+    writer_is_free: Arc<dyn Event>,
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Synced bytes of the records of each segment.
+    listed: BTreeMap<u64, u64>,
+    deaths: Vec<Handle>,
+    /// Segments that have been collected; they go at the next checkpoint without snapshots.
+    retired: BTreeSet<u64>,
+}
+
+/// A handle as entries have it.
+pub(crate) type HandleBytes = [u8; Handle::ENCODED_BYTES];
+
+impl LargeValues {
+    /// Opens the value log in the home of the store.
+    pub(crate) fn open(
+        home: Arc<dyn Volume>,
+        env: &Env,
+        segment_bytes: u64,
+        overflow: &Overflow,
+    ) -> Result<LargeValues> {
+        let known = overflow.segments()?;
+        let numbers = home.list()?.into_iter().filter_map(|file| match file.name {
+            FileName::Values(number) => Some(number),
+            _ => None,
+        });
+        let last = numbers.chain(known.iter().map(|segment| segment.number)).max().unwrap_or(0);
+        let options = Options { segment_bytes, ..Options::for_drive(false) };
+        let log = ValueLog::open(home, env, options, numbers_from(last + 1), &known)?;
+        let listed = known.iter().map(|segment| (segment.number, segment.record_bytes)).collect();
+        Ok(LargeValues {
+            writer: Mutex::new(Some(log.writer())),
+            writer_is_free: env.executor.event(),
+            log,
+            state: Mutex::new(State { listed, ..State::default() }),
+        })
+    }
+
+    /// Appends values with their keys; durable and listed on return.
+    pub(crate) fn append(&self, overflow: &Overflow, values: &[(&[u8], &[u8])]) -> Result<Vec<HandleBytes>> {
+        if values.is_empty() {
+            return Ok(Vec::new());
+        }
+        let mut writer = self.borrow_writer();
+        let mut append = || {
+            let handles = values.iter().map(|(key, value)| writer.append(0, key, value).map(|handle| handle.encode()));
+            let handles = handles.collect::<situ_values::Result<Vec<_>>>()?;
+            Ok::<_, situ_storage::Error>((handles, writer.sync()?))
+        };
+        let appended = append();
+        *lock(&self.writer) = Some(writer);
+        self.writer_is_free.notify();
+        let (handles, written) = appended?;
+        self.list(overflow, &written)?;
+        Ok(handles)
+    }
+
+    fn borrow_writer(&self) -> ValueWriter {
+        loop {
+            let seen = self.writer_is_free.generation();
+            let writer = lock(&self.writer).take();
+            if let Some(writer) = writer {
+                return writer;
+            }
+            self.writer_is_free.wait(seen, None);
+        }
+    }
+
+    /// Notes what was written; segments that are new are listed durably.
+    pub(crate) fn list(&self, overflow: &Overflow, written: &[Written]) -> Result<()> {
+        let new: Vec<KnownSegment> = {
+            let mut state = lock(&self.state);
+            let mut note = |written: &Written| {
+                let is_new = !state.listed.contains_key(&written.segment);
+                *state.listed.entry(written.segment).or_default() += written.record_bytes;
+                is_new.then_some(KnownSegment { number: written.segment, ..KnownSegment::default() })
+            };
+            written.iter().filter_map(&mut note).collect()
+        };
+        overflow.list_segments(&new, &[])
+    }
+
+    /// Lists the segments that values have moved to.
+    pub(crate) fn list_targets(&self, overflow: &Overflow, moved: &[Moved]) -> Result<()> {
+        let segments: BTreeSet<u64> = moved.iter().map(|moved| moved.to.segment).collect();
+        // Their bytes are counted when the writer says them.
+        let written = |segment| Written { segment, records: 0, record_bytes: 0 };
+        self.list(overflow, &segments.into_iter().map(written).collect::<Vec<_>>())
+    }
+
+    /// These handles are in no bucket any more.
+    pub(crate) fn died(&self, handles: impl IntoIterator<Item = Handle>) {
+        lock(&self.state).deaths.extend(handles);
+    }
+
+    /// A segment has been collected.
+    pub(crate) fn retire(&self, number: u64) {
+        lock(&self.state).retired.insert(number);
+    }
+
+    /// What can be told to the value log when all buckets are durable. With the gate closed, and no snapshot.
+    pub(crate) fn take_dead(&self) -> (Vec<Handle>, BTreeSet<u64>) {
+        let mut state = lock(&self.state);
+        (std::mem::take(&mut state.deaths), std::mem::take(&mut state.retired))
+    }
+
+    /// Tells the value log what died, and lets segments go.
+    pub(crate) fn bury(&self, overflow: &Overflow, (deaths, retired): (Vec<Handle>, BTreeSet<u64>)) -> Result<()> {
+        let mut by_segment: BTreeMap<u64, Vec<Handle>> = BTreeMap::new();
+        for handle in deaths {
+            by_segment.entry(handle.segment).or_default().push(handle);
+        }
+        for (segment, handles) in &by_segment {
+            self.log.died(*segment, handles)?;
+        }
+        if by_segment.is_empty() && retired.is_empty() {
+            return Ok(());
+        }
+        let gone: Vec<u64> = retired.into_iter().collect();
+        let known = {
+            let mut state = lock(&self.state);
+            gone.iter().for_each(|number| _ = state.listed.remove(number));
+            self.known(&state)
+        };
+        overflow.list_segments(&known, &gone)?;
+        gone.iter().try_for_each(|number| self.log.remove(*number))?;
+        Ok(())
+    }
+
+    /// The list, with what the value log knows of the dead.
+    fn known(&self, state: &State) -> Vec<KnownSegment> {
+        let infos: BTreeMap<u64, _> = self.log.segments().into_iter().map(|info| (info.number, info)).collect();
+        let known = |(number, record_bytes): (&u64, &u64)| {
+            let (dead_bytes, trimmed_bytes) =
+                infos.get(number).map_or((0, 0), |info| (info.dead_bytes, info.trimmed_bytes));
+            KnownSegment { number: *number, record_bytes: *record_bytes, dead_bytes, trimmed_bytes }
+        };
+        state.listed.iter().map(known).collect()
+    }
+
+    /// Ends the segment that is written to.
+    pub(crate) fn close(&self, overflow: &Overflow) -> Result<()> {
+        let writer = lock(&self.writer).take();
+        let written = writer.map_or(Ok(Vec::new()), ValueWriter::finish)?;
+        self.list(overflow, &written)
+    }
+
+    /// Trims a bounded part of what is dead.
+    pub(crate) fn tidy(&self) -> Result<()> {
+        for _ in 0..TIDY_STEPS {
+            if !self.log.tidy()? {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Bytes of a segment in the list: the sums of its records, of dead ones, and of what was trimmed of these.
+const LISTED_BYTES: usize = 24;
+
+impl Overflow {
+    /// The segments of the value log that are listed.
+    fn segments(&self) -> Result<Vec<KnownSegment>> {
+        let Some(list) = self.segment_list()? else { return Ok(Vec::new()) };
+        let mut known = Vec::new();
+        for pair in list.iter()? {
+            let (key, value) = pair?;
+            let (Ok(number), Ok(sums)) = (<[u8; 8]>::try_from(&key[..]), <[u8; LISTED_BYTES]>::try_from(&value[..]))
+            else {
+                let found = format!("{} and {} bytes", key.len(), value.len());
+                let expected = format!("8 and {LISTED_BYTES} bytes");
+                return Err(situ_storage::Error::corruption(self.path(), 0, "list of segments", expected, found).into());
+            };
+            let sum = |at: usize| u64::from_le_bytes(sums[at..at + 8].try_into().expect("eight bytes"));
+            known.push(KnownSegment {
+                number: u64::from_be_bytes(number),
+                record_bytes: sum(0),
+                dead_bytes: sum(8),
+                trimmed_bytes: sum(16),
+            });
+        }
+        Ok(known)
+    }
+
+    /// Changes the list, durably.
+    fn list_segments(&self, known: &[KnownSegment], gone: &[u64]) -> Result<()> {
+        if known.is_empty() && gone.is_empty() {
+            return Ok(());
+        }
+        let list = self.make_segment_list()?;
+        let mut batch = WriteBatch::new();
+        for KnownSegment { number, record_bytes, dead_bytes, trimmed_bytes } in known {
+            let sums = [record_bytes, dead_bytes, trimmed_bytes].map(|sum| sum.to_le_bytes()).concat();
+            batch.put_in(&list, number.to_be_bytes(), sums)?;
+        }
+        gone.iter().try_for_each(|number| batch.delete_in(&list, number.to_be_bytes()))?;
+        self.write_batch(batch, Durability::Synced)
+    }
+}
