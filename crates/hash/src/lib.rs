@@ -10,7 +10,7 @@
 //! * [`image`]: compact copies of buckets, to repair torn ones.
 //! * [`record`]: the log record of a batch.
 //! * [`superblock`]: the state of a store; [`space`]: the mark at the beginning of its bucket space.
-
+//!
 //! The live store, [`HashStore`]:
 //!
 //! ```text

@@ -143,9 +143,9 @@ fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
         with_store(seed, Nature::Volatile, |_, store| {
             let mut rng = Rng::new(seed);
             let shapes = [
-                Shape { keys: 60, value_bytes_max: 800, deletes_of_ten: 1 },
+                Shape { keys: 60, value_bytes_max: 1200, deletes_of_ten: 1 },
                 Shape { keys: 60, value_bytes_max: 300, deletes_of_ten: 9 },
-                Shape { keys: 60, value_bytes_max: 700, deletes_of_ten: 2 },
+                Shape { keys: 60, value_bytes_max: 2500, deletes_of_ten: 2 },
             ];
             let mut map = BTreeMap::new();
             let mut snapshots = Vec::new();
@@ -156,7 +156,10 @@ fn a_snapshot_stays_as_it_is_while_buckets_change_split_and_merge() {
                 if rng.chance(0.05) {
                     snapshots.push((store.snapshot().unwrap(), map.clone()));
                 }
-                if rng.chance(0.03) && !snapshots.is_empty() {
+                if rng.chance(0.05) {
+                    store.checkpoint().unwrap();
+                }
+                if rng.chance(0.05) && !snapshots.is_empty() {
                     snapshots.swap_remove(rng.index(snapshots.len()));
                 }
             }
